@@ -41,8 +41,10 @@ class Group:
 
 
 def kind_of(approval: Approval) -> tuple[Any, ...] | None:
-    """What is the same of questions that are alike; None of one that stands for itself."""
-    if approval.subject_kind != SubjectKind.ACTION or not approval.calls:
+    """What is the same of questions that are alike; None of one that stands for itself, as each
+    does whose yes is signed.
+    """
+    if approval.subject_kind != SubjectKind.ACTION or approval.signed or not approval.calls:
         return None
     call = approval.calls[0]
     paths = sorted(name for name, _ in _values(call))

@@ -229,6 +229,7 @@ def _ask(
     approval.risk = judgement.risk
     approval.self_approval = judgement.self_approval
     approval.fresh_login = judgement.fresh_login
+    approval.signed = judgement.signed
     approval.affected = judgement.affected
     approval.digest = digest_of(approval)
     approval.save(force_insert=True)
@@ -313,6 +314,7 @@ def requested(
         "expires_at": approval.expires_at.isoformat(),
         "affected": approval.affected,
         "reason": approval.reason,
+        **({"signed": True} if approval.signed else {}),
     }
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta, tzinfo
 from typing import Any
 
 from django.db.models import F
+from django.urls import reverse
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
@@ -90,6 +91,7 @@ BECAME = {
 def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
     brought_in = _brought_in(approval, [one.person_id for one in rows])
+    slug = approval.workspace.slug
     return [
         {
             "who": str(one.person),
@@ -97,6 +99,9 @@ def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
             "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
             "time": formatting.moment(one.at, "ago", zone),
             "brought_in": brought_in.get(one.person_id, ""),
+            "signed_url": reverse("approvals:signed", args=[slug, approval.pk, one.pk])
+            if one.signature
+            else "",
         }
         for one in rows
     ]

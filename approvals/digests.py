@@ -186,6 +186,7 @@ def _asked(judgement: PolicyDecision) -> dict[str, Any]:
             "because": judgement.why,
             "fresh log-in": judgement.fresh_login,
             "one's own": OWN[judgement.self_approval],
+            **({"signature": "of each person's own key"} if judgement.signed else {}),
             "people": people if judgement.approval == "MANUAL" else NOBODY,
         }
     }

@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders, digests
+from approvals import deciders, digests, signatures
 from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, GrantUse, Pause
 from approvals.policy import PolicyDecision, RequiredApprovers
@@ -25,7 +25,7 @@ KEPT_MAX = 64
 
 UNRECORDED = "The ledger does not tell that anybody approved it."
 
-LIGHT = ("workspace", "digest", "state", "self_approval", "requested_by", "agent_owner")
+LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
 
 # Whether the ledger tells, of everybody whose yes stands, that they said it, of these very bytes.
@@ -55,12 +55,15 @@ def recorded() -> RawSQL:
 @transaction.atomic
 def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     """Use the grant if it is granted, unused, of this digest, by the database's clock alive, told
-    of by the ledger, and the desk itself holds nothing back.
+    of by the ledger, signed where it has to be, and the desk itself holds nothing back.
 
     One conditional UPDATE: of any number of callers one hears True. `attempt` is the try of an
     agent's call that has used it.
     """
     held = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None, paused_by=None)
+    asked = Approval.objects.select_related("workspace", "action")
+    if unsigned(asked.get(pk=approval_id)):
+        return False
     moved = Approval.objects.filter(
         Q(not_before=None) | Q(not_before__lte=Now()),
         ~Exists(held),
@@ -128,10 +131,19 @@ def digest_with(approval: Approval, calls: Sequence[CallFacts]) -> str:
     )
 
 
-def lost(approval_id: int, call_digest: str) -> str:
+def unsigned(approval: Approval, *, wanted: bool = False) -> str:
+    """Why the yes of its people is not signed as it has to be, in words; empty where it is.
+
+    `wanted` is what the policy says now: the approval's own row says it only as its writer did.
+    """
+    return signatures.lacking(approval) if approval.signed or wanted else ""
+
+
+def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
     """Why a call may no longer be made under this approval, which its plan has used; or nothing.
 
-    A plan asks before each of its calls, so what grows with the plan is not read here.
+    A plan asks before each of its calls, so what grows with the plan is not read here. `signed`:
+    the policy wants each yes signed.
     """
     rows = Approval.objects.select_related("workspace").only(*LIGHT)
     approval: Any = rows.annotate(is_recorded=recorded()).get(pk=approval_id)
@@ -141,6 +153,10 @@ def lost(approval_id: int, call_digest: str) -> str:
         return UNRECORDED
     if call_digest not in _calls_of(approval.pk, approval.digest):
         return "This call is not among those that were approved."
+    if approval.signed or signed:
+        whole = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
+        if why := unsigned(whole, wanted=True):
+            return f"Its signatures do not stand: {why}."
     return "" if still_entitled(approval) else "One who approved it may no longer do so."
 
 
@@ -202,6 +218,7 @@ def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
         action_class=now.action_class,
         requires=needs,
         fresh_login=approval.fresh_login,
+        signed=approval.signed,
         self_approval=approval.self_approval,
         affected=next((one for one in ASKING if one == approval.affected), ""),
         why="; ".join(str(rule.get("words") or "") for rule in approval.rules),

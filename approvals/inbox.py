@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from prometheus_client import Counter, Histogram
 
 from amends.protocol.vocabulary import EventType
-from approvals import consent_requests, deciders, notifications, pauses
+from approvals import consent_requests, deciders, notifications, pauses, signatures
 from approvals.approval_requests import database_now
 from approvals.deciders import locked
 from approvals.digests import record
@@ -80,17 +80,20 @@ def grant(
     shown: Mapping[str, Any] | None = None,
     shown_seconds: float | None = None,
     login_at: datetime | None = None,
+    signed: Any = None,
 ) -> Approval:
-    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, CannotMove where it is over, or
-    InvalidInput for a reason that is too long.
+    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, NotSigned, CannotMove where it is over,
+    or InvalidInput for a reason that is too long.
 
-    `seen` is the digest that the page showed, `login_at` when the person last proved who they are.
+    `seen` is the digest that the page showed, `login_at` when the person last proved who they are,
+    `signed` what the browser gives of their key (the JSON of a `PublicKeyCredential`).
     """
     began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = as_shown(approval, seen)
     standing = _with_yes(approval, by)
     _check_fresh(approval, by, login_at)
+    signature = signatures.sign(approval, by=by, answer=signed) if approval.signed else None
     decision = _decide(
         approval,
         by,
@@ -100,6 +103,7 @@ def grant(
         shown=shown,
         shown_seconds=shown_seconds,
         login_at=login_at,
+        signature=signature,
     )
     _assign(approval, standing)
     record(
@@ -109,6 +113,7 @@ def grant(
         reason=decision.reason,
         complete=standing.complete,
         fills=str(standing.requirements[standing.filled[by.pk]].team or ""),
+        **({"signature": signature} if signature else {}),
     )
     if standing.complete:
         _complete(approval, by)
@@ -269,6 +274,7 @@ def _decide(
     shown: Mapping[str, Any] | None,
     shown_seconds: float | None,
     login_at: datetime | None = None,
+    signature: Mapping[str, str] | None = None,
 ) -> Decision:
     teams = Team.objects.filter(workspace=approval.workspace, group__user=by)
     seconds = None if shown_seconds is None else min(max(shown_seconds, 0.0), SHOWN_SECONDS_MAX)
@@ -281,6 +287,7 @@ def _decide(
         shown=dict(shown) if shown else None,
         shown_seconds=seconds,
         fresh_login_at=login_at,
+        signature=dict(signature) if signature else None,
         teams=sorted(teams.values_list("name", flat=True)),
     )
 

@@ -78,6 +78,7 @@ holds(
     "reason",
     "shown",
     "seen_digest",
+    "signature",
     rows=lambda scope: asked(scope, "approval__"),
 )
 
@@ -88,6 +89,7 @@ holds("approvals.Sighting", "value", "shape", "person", rows=sighted)
 keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "rules", "currency",
       "was", "used_by", because=OURS)  # fmt: skip
 keeps("approvals.Decision", "teams", because=OURS)
+keeps("approvals.SigningKey", "credential", "label", "event", because="keys of members")
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
 keeps(
     "approvals.ToolShape",

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.views import bounded, card, group, later, lists, named_lists, policies
+from approvals.views import bounded, card, group, later, lists, named_lists, policies, signing
 
 app_name = "approvals"
 
@@ -26,6 +26,9 @@ urlpatterns = [
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),
     path(HERE + "approvals/<int:pk>/answer/<int:enquiry>/", card.answer, name="answer"),
+    path(HERE + "approvals/<int:pk>/signed/<int:decision>/", signing.signed, name="signed"),
+    path(HERE + "settings/signing-keys/", signing.keys, name="signing_keys"),
+    path(HERE + "settings/signing-keys/<int:pk>/", signing.enrol, name="signing_key_enrol"),
     path(HERE + "policies/", policies.policies, name="policies"),
     path(HERE + "policies/new/", policies.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),

@@ -110,6 +110,10 @@ AMENDS_HEADS_FOLDER = env.text(
     "AMENDS_HEADS_FOLDER", str(local_home() / "heads") if env.embedded() else ""
 )
 
+# From which risk up each yes is signed by the person's own key, in every workspace: who owns the
+# database can change a policy, and cannot change this. Empty: where a policy says so (signedFrom).
+AMENDS_SIGNED_FROM = env.choice("AMENDS_SIGNED_FROM", "", "low", "medium", "high", "critical")
+
 # --- Database -------------------------------------------------------------------------------------
 
 STATEMENT_MILLISECONDS_MAX = {"web": 30_000}.get(PROCESS, 0)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from django.db.models import Sum
 
-from amends.protocol.proofs import NotProven, node_hash, verify
+from amends.protocol.proofs import NotProven, node_hash
+from amends.protocol.signatures import verify
 from ledger import logkeys, merkle, proofs, retention, sealer
 from ledger.canonical import canonical
 from ledger.models import Erasure, Event, Leaf, LogKey, TreeHead
@@ -117,7 +118,7 @@ def check_file(workspace: Workspace, text: str) -> AuditFinding:
         words = f"It was not read: it has more than {PROOF_CHARACTERS_MAX:,} characters."
         return AuditFinding("The proof", ok=False, words=words)
     try:
-        found = verify(text.replace("\r\n", "\n"), logkeys.public_keys(workspace))
+        found, signed = verify(text.replace("\r\n", "\n"), logkeys.public_keys(workspace))
     except NotProven as reason:
         why = str(reason)
         return AuditFinding("The proof", ok=False, words=f"{why[:1].upper()}{why[1:]}.")
@@ -128,6 +129,8 @@ def check_file(workspace: Workspace, text: str) -> AuditFinding:
         )
     kind = found.event.get("type")
     words = f"{where}, and what the file says of {kind} is what was recorded"
+    if signed is not None:
+        words += "; its person signed it, with a key that was on record before it was asked"
     return AuditFinding("The proof", ok=True, words=words)
 
 

@@ -33,6 +33,15 @@ def public_keys(workspace: Workspace) -> list[PublicKey]:
     return [PublicKey.of(row.origin, bytes(row.public_key)) for row in rows]
 
 
+def own_keys(workspace: Workspace) -> list[PublicKey]:
+    """The same out of the private halves, which only the desk can open: rows of public keys are
+    what who owns the database writes there.
+    """
+    found = LogKey.objects.filter(workspace=workspace)
+    return [PublicKey.of(one.origin, _private(one.pk).public_key().public_bytes_raw())
+            for one in found.order_by("-pk")]  # fmt: skip
+
+
 def published(workspace: Workspace) -> list[str]:
     """The same as texts that verifiers take."""
     return list(map(str, public_keys(workspace)))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from amends.protocol.canonical import salted_digest
-from amends.protocol.proofs import HEADER, leaf_hash
+from amends.protocol.proofs import HEADER, is_included, leaf_hash
 from ledger import logkeys, merkle
 from ledger.canonical import canonical
-from ledger.merkle import Node
+from ledger.merkle import Head, Node
 from ledger.models import Event, EventKey, Leaf, TreeHead
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import as_kept
@@ -145,6 +145,24 @@ def inclusion_of(workspace: Workspace, event: Event) -> Inclusion | None:
     path = hashes(workspace, merkle.inclusion(leaf.index, head.size))
     text = proof_text(entry, leaf.index, path, head.note)
     return Inclusion(leaf.index, head, entry, text)
+
+
+def index_under(workspace: Workspace, event: Event, head: Head) -> int | None:
+    """Where the event stands in the tree of this head, which somebody else kept; None where it does
+    not, is not what was sealed, or its payload is gone.
+    """
+    leaf = Leaf.objects.filter(workspace=workspace, place=event.place).first()
+    if leaf is None or leaf.index >= head.size or event.salt is None or not is_as_digested(event):
+        return None
+    entry = sealed_as(entry_of(workspace, event), bytes(leaf.hash))
+    if entry is None:
+        return None
+    try:
+        path = hashes(workspace, merkle.inclusion(leaf.index, head.size))
+    except Tampered:
+        return None
+    is_there = is_included(entry, index=leaf.index, size=head.size, proof=path, root=head.root)
+    return leaf.index if is_there else None
 
 
 def entry_of(workspace: Workspace, event: Event) -> Entry:

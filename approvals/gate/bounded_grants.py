@@ -135,6 +135,8 @@ def why_not(approval: Approval) -> str:
         return "A plan is approved as a whole."
     if approval.affected:
         return "The affected person is asked about each call."
+    if approval.signed:
+        return "Each yes is signed by itself, so each call is asked about."
     if Limits.of(approval.rules) is None:
         return "Its rule allows none: the policy says for how many, how much and how long."
     return ""
@@ -311,7 +313,7 @@ def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, st
     Call it in the transaction in which the call proceeds, as the run and action of `action`.
     """
     limits = Limits.of(judgement.rules)
-    if limits is None or judgement.approval != "MANUAL" or judgement.affected:
+    if limits is None or judgement.approval != "MANUAL" or judgement.affected or judgement.signed:
         return None
     asked = Asked.of(request, judgement)
     ids = list(living(asked).order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])

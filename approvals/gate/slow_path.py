@@ -217,8 +217,10 @@ def _is_early(found: Decided, approval: Approval) -> bool:
 
 def _again(request: BeginRequest, found: Decided, decision: Again) -> Reply:
     """The answer was lost: the same again, if what was approved stands as it stood."""
-    approval = Approval.objects.select_related("workspace").get(pk=decision.approval)
+    approval = Approval.objects.select_related("workspace", "action").get(pk=decision.approval)
     if grants.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
+        raise Refused(NOT_AS_APPROVED)
+    if grants.unsigned(approval, wanted=found.judgement.signed):
         raise Refused(NOT_AS_APPROVED)
     reply = Reply(decision.body)
     check_accepted(request, reply)
@@ -249,6 +251,8 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         return f"not what was approved: {words or 'the record of the approval was changed'}"
     if judgement.approval == "AUTO" or approval.state == ApprovalState.WAITING:
         return ""
+    if why := grants.unsigned(approval, wanted=judgement.signed):
+        return f"its signatures do not stand: {why}"
     if not grants.suffices(approval, judgement):
         asked = grants.asked_by(approval, judgement)
         words = digests.in_words(digests.differences(asked, judgement), DIFFERENCES_MAX)

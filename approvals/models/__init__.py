@@ -13,6 +13,7 @@ from approvals.models.approvals import (
     NotificationKind,
     NotificationRecord,
     Requirement,
+    SigningKey,
     SubjectKind,
 )
 from approvals.models.named_lists import ListChange, ListEntry, NamedList
@@ -53,6 +54,7 @@ __all__ = [
     "Reservation",
     "Review",
     "Sighting",
+    "SigningKey",
     "SubjectKind",
     "Tally",
     "ToolShape",

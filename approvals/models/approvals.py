@@ -131,6 +131,10 @@ class Approval(models.Model):
         default=False, help_text="Critical: log-in under 5 minutes old"
     )
 
+    signed = models.BooleanField(
+        default=False, db_default=False, help_text="Each yes is signed by the person’s own key"
+    )
+
     affected = models.CharField(
         max_length=4,
         blank=True,
@@ -264,6 +268,9 @@ class Decision(models.Model):
     shown = models.JSONField(null=True, help_text="What was shown")
     shown_seconds = models.FloatField(null=True)
     fresh_login_at = models.DateTimeField(null=True)
+    signature = models.JSONField(
+        null=True, help_text="The assertion by the person’s key: credential, authenticator, client"
+    )
     at = models.DateTimeField(auto_now_add=True)
     requester_id = models.BigIntegerField(null=True, editable=False)
     owner_id = models.BigIntegerField(null=True, editable=False)
@@ -296,6 +303,33 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} {'approved' if self.granted else 'rejected'}"
+
+
+class SigningKey(models.Model):
+    """Where to find the enrolment of a person's key. What counts is the event, in the log."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    person = models.ForeignKey(
+        User, on_delete=models.CASCADE, related_name="signing_keys", db_index=False
+    )
+    credential = models.CharField(max_length=1400, help_text="Its id, base64url")
+    label = models.CharField(max_length=200)
+    event = models.CharField(max_length=64, help_text="Id of the enrolment in the ledger")
+    sign_count = models.BigIntegerField(default=0, help_text="The highest that it has said")
+    enrolled_at = models.DateTimeField(db_default=Now())
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["workspace", "person", "credential"],
+                condition=Q(removed_at__isnull=True),
+                name="signing_key_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.label
 
 
 class GrantUse(models.Model):

@@ -192,6 +192,8 @@ class PolicyDecision:
     compensation: str | None = None
     self_approval: bool = False
     fresh_login: bool = False
+    signed: bool = False
+    """Whether each yes is a signature of the person's own key (approvals/signatures.py)."""
     verify: Verify = "NONE"
     affected: Asking = ""
     affected_words: str = ""
@@ -237,5 +239,5 @@ class PolicyDecision:
             return True
         had = {need.team: need.count for need in approved.requires}
         return any(need.count > had.get(need.team, 0) for need in self.requires) or (
-            self.fresh_login and not approved.fresh_login
+            (self.fresh_login and not approved.fresh_login) or (self.signed and not approved.signed)
         )

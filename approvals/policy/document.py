@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
+
 from amends.protocol.planning import chosen_twin
 from amends.protocol.vocabulary import (
     CLASSES,
@@ -158,6 +160,8 @@ class Policy:
     asks_of_unknown: bool = False
     """Whether people are asked of a tool that no rule and no catalogue entry lists."""
     verify: Verify = "NONE"
+    signed_from: Risk | None = None
+    """From which risk up each yes is signed by the person; None: from none."""
     self_approval: bool = False
     due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
     named_lists: Mapping[str, DeclaredList] = field(default_factory=dict)
@@ -188,6 +192,18 @@ class Policy:
         """Whether a condition looks at the labels of the run; else they need not be known."""
         rules = (*self.rules, *self.always, *self.review)
         return any(rule.when is not None and "labels" in rule.when.names for rule in rules)
+
+    @property
+    def asks_for_signatures(self) -> bool:
+        """Whether any yes has to be signed; else nobody need look for it."""
+        return self.wants_signature(Risk.CRITICAL)
+
+    def wants_signature(self, risk: Risk) -> bool:
+        """Whether a yes at this risk is signed; the server's own floor counts, whatever stands in
+        the document, for the database holds that.
+        """
+        floors = [one for one in (self.signed_from, settings.AMENDS_SIGNED_FROM) if one]
+        return any(RISKS.index(risk) >= RISKS.index(Risk(one)) for one in floors)
 
     def due_seconds(self, risk: str) -> int:
         """How long after a failure a case of this risk is due."""

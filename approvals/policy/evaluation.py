@@ -167,6 +167,7 @@ def _by_class(
         requires=(RequiredApprovers(None, 1),) if asks else (),
         self_approval=policy.self_approval,
         fresh_login=asks and risk == "critical",
+        signed=policy.wants_signature(risk),
         verify=policy.verify,
         rules=({"glob": None, "class": action_class, "risk": risk, "words": why},),
         why=why,
@@ -200,6 +201,7 @@ def _joined(
             for rule in asking or [rule for rule, _, _ in met]
         ),
         fresh_login=verdict == "MANUAL" and risk == "critical",
+        signed=policy.wants_signature(risk),
         verify=higher(VERIFIES, *(rule.verify or policy.verify for rule, _, _ in met)),
         affected=higher(ASKING, "", *(rule.affected for rule in asking)),
         affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
@@ -250,6 +252,7 @@ def strictest(judgements: Iterable[PolicyDecision]) -> PolicyDecision:
         ),
         self_approval=all(one.self_approval for one in asking or all_of_them),
         fresh_login=verdict == "MANUAL" and any(one.fresh_login for one in asking),
+        signed=any(one.signed for one in all_of_them),
         verify=higher(VERIFIES, *(one.verify for one in all_of_them)),
         affected=higher(ASKING, "", *(one.affected for one in asking)),
         affected_words=next((one.affected_words for one in asking if one.affected_words), ""),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
-from approvals.policy import hours_section, lists_section
+from approvals.policy import hours_section, lists_section, signing
 from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
     COMPENSATIONS,
@@ -102,7 +102,7 @@ AMOUNT_MAX = 10**15
 SECTIONS = (
     "policies", "always", "review", "tools", "twins", "unwind", "audit", "autoCompensation",
     "verify", "due", "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
-    "lists", "hours",
+    "lists", "hours", "signedFrom",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
@@ -160,6 +160,9 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     )
     expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
     unknown = form.choice(value.get("unknownTools"), (*root, "unknownTools"), ("ALLOW", "ASK"))
+    signed_from = form.choice(value.get("signedFrom"), (*root, "signedFrom"), RISKS)
+    if signed_from and (why := signing.unavailable()):
+        form.wrong_of_new((*root, "signedFrom"), why)
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     rules = tuple(_rules(form, value.get("policies"), (*root, "policies")))
     always = tuple(_always(form, value.get("always"), (*root, "always")))
@@ -193,6 +196,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         or "WARN",
         asks_of_unknown=unknown == "ASK",
         verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",
+        signed_from=signed_from,
         self_approval=form.claim(value.get("selfApproval"), (*root, "selfApproval")) or False,
         due=_due(form, value.get("due"), (*root, "due")),
         action_expires_seconds=form.seconds(

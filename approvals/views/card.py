@@ -1,5 +1,6 @@
 """The card and the answers to it. GET never decides; a link in a mail opens a page."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,15 @@ from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import alike, card_context, clarifications, consent_requests, deciders, inbox
+from approvals import (
+    alike,
+    card_context,
+    clarifications,
+    consent_requests,
+    deciders,
+    inbox,
+    signatures,
+)
 from approvals.gate import bounded_grants, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
@@ -54,6 +63,10 @@ def address(person: User, then: str) -> str:
     return f"{reverse(name)}?{urlencode({'next': then})}"
 
 
+REFUSALS = (
+    CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin, signatures.NotSigned,
+)  # fmt: skip
+"""Why an answer is not taken, each said in words on the card."""
 FIELD = "arg-"
 """Before the number of an argument that can be changed on the card."""
 CHANGED_AND_APPROVED = (
@@ -242,7 +255,20 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
-    return {"may_decide": True, "approve_label": label, "held": inbox.held(approval)}
+    return {
+        "may_decide": True,
+        "approve_label": label,
+        "held": inbox.held(approval),
+        "sign": _sign(approval, person),
+    }
+
+
+def _sign(approval: Approval, person: User) -> dict[str, str] | None:
+    """What the person's key is asked, or why none can sign; None where nothing has to be signed."""
+    if not approval.signed:
+        return None
+    found = signatures.options(approval, person)
+    return {"why_not": found} if isinstance(found, str) else {"options": json.dumps(found)}
 
 
 @login_required
@@ -264,12 +290,13 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         return refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
     try:
         if grants:
-            inbox.grant(approval, **answer, login_at=login_at(request))
+            signed = signatures.answered(posted.get("signature", ""))
+            inbox.grant(approval, **answer, login_at=login_at(request), signed=signed)
         elif posted.get("decision") == "reject":
             inbox.reject(approval, **answer)
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)
-    except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+    except REFUSALS as refusal:
         return refused(request, here, pk, refusal)
     return _done(request, here, pk)
 

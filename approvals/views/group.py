@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import alike, card_context, inbox
+from approvals import alike, card_context, inbox, signatures
 from approvals.alike import Group, Member
 from approvals.models import Approval
 from approvals.views import card
@@ -58,7 +58,12 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         except InvalidInput as wrong:
             problem = {"tone": "bad", "title": "Nothing was decided.", "text": str(wrong)}
             return _shown(request, here, first, problem=problem, status=422)
-        except (CannotMove, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+        except (
+            CannotMove,
+            inbox.OutOfDate,
+            inbox.NeedsFreshLogin,
+            signatures.NotSigned,
+        ) as refusal:
             results.append(_result(approval, "bad", f"Not decided: {refusal}."))
         else:
             results.append(_result(approval, "ok", "Approved." if grants else "Rejected."))

@@ -12,7 +12,7 @@ from amends.protocol.vocabulary import ActionClass
 from approvals import digests, grants, policy
 from approvals.digests import CallFacts
 from approvals.models import Approval, PolicyVersion
-from approvals.policy import ToolCall
+from approvals.policy import ToolCall, active_policies
 from connectors import calls
 from connectors.contract import Operation, Refused
 from connectors.models import Connection, digest_of_settings
@@ -160,7 +160,11 @@ class Void:
 
 def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
     """What differs from what was approved: the call, the connector, the rules or the people."""
-    return _call_changed(step) or _approval_lost(step) or _rules_stricter(step, operation, fresh)
+    return (
+        _call_changed(step)
+        or _approval_lost(step, operation, fresh)
+        or _rules_stricter(step, operation, fresh)
+    )
 
 
 def _call_changed(step: Step) -> Void | None:
@@ -189,10 +193,15 @@ def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
     return [asdict(change) for change in digests.diff(approved, facts)]
 
 
-def _approval_lost(step: Step) -> Void | None:
+def _approval_lost(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
     if step.plan.approval_id is None:
         return None
-    why = grants.lost(step.plan.approval_id, step.digest)
+    now = active_policies.known(fresh.policy_digest) or policy.active(step.workspace_id)
+    signed = False
+    if now.asks_for_signatures:
+        call = tool_call_of(step, step.connection, operation)
+        signed = policy.judge(now, call).signed
+    why = grants.lost(step.plan.approval_id, step.digest, signed=signed)
     return Void(why) if why else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from amends.client import default_spool
 from amends.errors import in_words
 from amends.mcp import commands as mcp
-from amends.protocol import exports, proofs
+from amends.protocol import exports, proofs, signatures
 from amends.spool import Spool
 
 
@@ -48,14 +48,14 @@ def _verify(options: argparse.Namespace) -> int:
         if options.file.is_dir():
             _say(_report_of_export(exports.verify_export(options.file, keys)))
             return 0
-        found = proofs.verify(_text(options.file), keys)
+        found, signed = signatures.verify(_text(options.file), keys)
     except proofs.NotProven as reason:
         _say(f"NOT PROVEN: {reason}")
         return 1
     except (proofs.NeedsVerifyExtra, OSError, UnicodeDecodeError) as reason:
         sys.stderr.write(f"Could not check: {reason}\n")
         return 2
-    _say(_report(found))
+    _say(_report(found, signed))
     return 0
 
 
@@ -100,7 +100,7 @@ def _report_of_export(found: exports.VerifiedExport) -> str:
     )
 
 
-def _report(found: proofs.Verified) -> str:
+def _report(found: proofs.Verified, signed: signatures.Assertion | None) -> str:
     leaf = found.leaf
     lines = [
         f"Proven: entry {found.index} of {found.size} in the log {found.origin}.",
@@ -112,6 +112,11 @@ def _report(found: proofs.Verified) -> str:
     ]
     if found.event is not None:
         lines.append("What the file says is what was recorded: its digest is in the log.")
+    if signed is not None:
+        lines.append(
+            f"Its person signed it on {signed.origin}, with a key that was on record before it was"
+            " asked."
+        )
     return "\n".join(lines)
 
 

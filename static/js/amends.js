@@ -10,5 +10,6 @@ import "./palette.js";
 import "./keys.js";
 import "./copy.js";
 import "./current.js";
+import "./sign.js";
 
 document.documentElement.classList.add("js");

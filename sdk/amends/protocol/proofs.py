@@ -206,6 +206,18 @@ class Verified:
     event: dict[str, Any] | None
 
 
+def check_note(note: str, keys: list[LogKey]) -> LogKey:
+    """The known key that signed this note, which is no checkpoint. Raises NotProven."""
+    text, _, tail = note.rpartition("\n\n")
+    for line in tail.rstrip("\n").split("\n")[:SIGNATURES_MAX]:
+        name, signature = _signature(line)
+        for key in keys:
+            if (name, signature[:4]) == (key.name, key.key_id):
+                _check_signature(key.public, signature[4:], f"{text}\n".encode())
+                return key
+    raise NotProven("no known key of this log has signed it")
+
+
 def event_digest(salt: bytes, event: Any) -> str:
     """`sha256:<hex>` over the salt and the canonical JSON of what it covers, in its masked form.
 

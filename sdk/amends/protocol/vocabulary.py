@@ -131,6 +131,9 @@ class EventType(StrEnum):
     RESUME_DIRECTED = "resume.directed"
     RESUME_UNANSWERED = "resume.unanswered"
 
+    SIGNING_KEY_ENROLLED = "signing_key.enrolled"
+    SIGNING_KEY_REMOVED = "signing_key.removed"
+
     STEP_APPLIED = "step.applied"
     STEP_CANCELLED = "step.cancelled"
     STEP_CLAIMED = "step.claimed"

@@ -1,0 +1,136 @@
+"""Signing keys: whose are on record here, and putting one's own there."""
+
+import json
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+from fido2.utils import websafe_encode
+
+from approvals import inbox, signatures
+from approvals.models import Decision, SigningKey
+from approvals.views import card
+from approvals.views.lists import approvals_of, zone_of
+from ledger import disclosure
+from workspaces import formatting
+from workspaces.access import may, require
+from workspaces.models import Workspace
+from workspaces.pages import Request, page, workspace_or_404
+from workspaces.written import InvalidInput
+
+KEYS_SHOWN_MAX = 500
+NEEDS_FRESH = "Confirm first that it is you: this takes a log-in under five minutes old."
+
+
+@login_required
+@require_GET
+def keys(request: Request, workspace: str) -> HttpResponse:
+    return _keys(request, workspace_or_404(request, workspace))
+
+
+@login_required
+@require_POST
+def enrol(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Put a key of one's own on record here, by its own signature or that of one that is."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "approve", here)
+    key = get_object_or_404(
+        Authenticator, pk=pk, user=request.user, type=Authenticator.Type.WEBAUTHN
+    )
+    if not inbox.is_fresh(card.login_at(request)):
+        return _keys(request, here, problem=NEEDS_FRESH, status=422)
+    try:
+        signatures.enrol(
+            here,
+            key,
+            by=request.user,
+            answer=signatures.answered(request.POST.get("signature", "")),
+        )
+    except (InvalidInput, signatures.NotSigned) as refusal:
+        return _keys(request, here, problem=str(refusal), status=422)
+    return redirect("approvals:signing_keys", workspace=here.slug)
+
+
+@login_required
+@require_GET
+def signed(request: Request, workspace: str, pk: int, decision: int) -> HttpResponse:
+    """A signed decision with its proofs, for `python -m amends verify`."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    request.shows_a_call = True
+    if not disclosure.sees(request.user, here, deciding=True):
+        raise Http404("Whoever sees what was decided sees who signed it.")
+    row = get_object_or_404(
+        Decision.objects.select_related("person"), approval=approval, pk=decision
+    )
+    found = signatures.document(approval, row)
+    if found is None:
+        raise Http404("It is not signed, or not sealed yet, or something of it was forgotten.")
+    name = f"approval-{approval.pk}-signed-{row.pk}.json"
+    return JsonResponse(found, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _keys(
+    request: Request, here: Workspace, *, problem: str = "", status: int = 200
+) -> HttpResponse:
+    person = request.user
+    why_not = signatures.unavailable()
+    fresh = inbox.is_fresh(card.login_at(request))
+    rows = SigningKey.objects.filter(workspace=here).select_related("person")
+    context = {
+        "workspace": here,
+        "tab": "signing",
+        "title": "Signing keys",
+        "lead": "Where a rule wants it, a yes is a signature by the person’s own key: whoever"
+        " owns the database cannot make one. A key counts for what is asked after it was put on"
+        " record here.",
+        "problem": {"tone": "bad", "title": "Nothing was put on record.", "text": problem}
+        if problem
+        else None,
+        "why_not": why_not,
+        "mine": [] if why_not else [_mine(here, person, one) for one in _own(person)],
+        "may_enrol": not why_not and may(person, "approve", here),
+        "fresh_login_url": ""
+        if fresh
+        else card.address(person, reverse("approvals:signing_keys", args=[here.slug])),
+        "keys": [_row(one, person) for one in rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]],
+    }
+    return page(request, "approvals/signing_keys.html", context, status=status)
+
+
+def _own(person: Any) -> list[Authenticator]:
+    return signatures.authenticators(person)
+
+
+def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:
+    credential = websafe_encode(signatures.credential_of(one).credential_id)
+    known = SigningKey.objects.filter(
+        workspace=here, person=person, credential=credential, removed_at=None
+    )
+    try:
+        options = json.dumps(signatures.enrolment_options(here, person, one))
+        why_not = ""
+    except InvalidInput as cannot:
+        options, why_not = "", str(cannot)
+    return {
+        "label": str(one),
+        "is_on_record": known.exists(),
+        "options": options,
+        "why_not": why_not,
+        "url": reverse("approvals:signing_key_enrol", args=[here.slug, one.pk]),
+    }
+
+
+def _row(one: SigningKey, reader: Any) -> dict[str, Any]:
+    zone = zone_of(reader)
+    return {
+        "who": str(one.person),
+        "label": one.label,
+        "fingerprint": signatures.fingerprint(one.credential),
+        "since": formatting.moment(one.enrolled_at, "ago", zone),
+        "removed": formatting.moment(one.removed_at, "ago", zone) if one.removed_at else "",
+    }
