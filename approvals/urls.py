@@ -1,6 +1,16 @@
 from django.urls import path
 
-from approvals.views import bounded, card, group, later, lists, named_lists, policies, signing
+from approvals.views import (
+    bounded,
+    card,
+    group,
+    later,
+    lists,
+    named_lists,
+    policies,
+    proposing,
+    signing,
+)
 
 app_name = "approvals"
 
@@ -12,6 +22,7 @@ urlpatterns = [
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
     path(HERE + "approvals/health/", lists.approval_health, name="health"),
+    path(HERE + "approvals/health/proposal/", proposing.proposal, name="proposal"),
     path(HERE + "approvals/grants/", bounded.grants_list, name="grants"),
     path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
     path(HERE + "approvals/<int:pk>/", card.card, name="card"),

@@ -41,7 +41,7 @@ def would_cover(request: BeginRequest, judgement: PolicyDecision) -> list[tuple[
     """The same for a call that only asks what would be."""
     asked = bounded_grants.Asked.of(request, judgement)
     rows = bounded_grants.told(bounded_grants.living(asked)).order_by("pk")[:LOOKED_AT_MAX]
-    if judgement.affected or bounded_grants.Limits.of(judgement.rules) is None:
+    if judgement.affected or judgement.signed or bounded_grants.Limits.of(judgement.rules) is None:
         return [(one.pk, "its rule lets no call be granted ahead") for one in rows]
     return [(one.pk, bounded_grants.lacking(one, asked)) for one in rows]
 

@@ -21,6 +21,7 @@ from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
+from approvals.views import proposing
 from ledger import disclosure
 from workspaces import clock, exporting, formatting, independence, news
 from workspaces.access import may
@@ -412,6 +413,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
             for one in found.rubber_stamped
         ],
+        "proposals": proposing.of_workspace(here, request.user),
         "empty": None
         if found.asked
         else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},

@@ -22,7 +22,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Decision
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import sentences
+from recovery.corrections import asked_first, sentences
 from recovery.models import Case, CaseOutcome, Plan, Step, StepState
 from recovery.models.steps import DONE, LEFT
 from recovery.run_facts.runs import RunFacts
@@ -63,7 +63,6 @@ def reviewers(case: Case) -> dict[str, Any]:
 VERSION = 2
 ITEMS_MAX = 500
 UNCHANGED_MAX = 50
-VALUE_CHARACTERS_MAX = 60
 REQUEST_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 200
 
@@ -134,7 +133,9 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
     """What this person is told, as JSON; in English, with what other languages are made of."""
     steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
     own = run.run.customer == person.id
+    asked = asked_first.of({action.pk: action for action, _ in theirs}.values())
     with translation.override("en"):
+        net = _net(theirs)[:ITEMS_MAX]
         items = [
             item(
                 one,
@@ -146,7 +147,11 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
             )
             if one.effect
             else untold_item(one.action)
-            for one in _net(theirs)[:ITEMS_MAX]
+            for one in net
+        ]
+        items = [
+            told | asked_first.told(asked.get(one.action.pk), own=own)
+            for told, one in zip(items, net, strict=True)
         ]
         agent = run.run.agent.name if run.run.agent else ""
         return {
@@ -318,7 +323,7 @@ def _told(
         **_values(effect.before, after, fields),
     }
     before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
-    if outcome == "restored" and _is_plain(before) and not holds_mask(before):
+    if outcome == "restored" and sentences.is_plain(before) and not holds_mask(before):
         found["back_to"] = before
     return found | (_mail(change.action, effect) if found["how"] == "sent" else {})
 
@@ -394,13 +399,9 @@ def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
     if len(fields) != 1:
         return {}
     was, became = ((side or {}).get(fields[0]) for side in (before, after))
-    if any(holds_mask(one) or not _is_plain(one) for one in (was, became)):
+    if any(holds_mask(one) or not sentences.is_plain(one) for one in (was, became)):
         return {}
     return {"values": {"was": was, "became": became}}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float) and len(str(value)) <= VALUE_CHARACTERS_MAX
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})
@@ -451,10 +452,14 @@ def reviewed(case: Case) -> dict[str, Any]:
     return reviewers(case)
 
 
+HELD_BACK = frozenset({"told", "asked", "approved"})
+"""What an item says of values."""
+
+
 def without_values(facts: dict[str, Any]) -> dict[str, Any]:
     """The same for whoever is not shown payloads: what is told of, and nothing of what it held."""
     items = [
-        {name: value for name, value in item.items() if name != "told"}
+        {name: value for name, value in item.items() if name not in HELD_BACK}
         | {
             "what": capitalised(sentences.thing(item["target"]["type"], item["target"]["id"])),
             "did": disclosure.HIDDEN,

@@ -18,6 +18,7 @@ from workspaces import formatting
 Item = dict[str, Any]
 TITLE_CHARACTERS_MAX = 200
 NAMED_MAX = 3
+VALUE_CHARACTERS_MAX = 60
 UNDONE = frozenset({"restored", "compensated", "as_before"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
 MAILS = frozenset({"mail", "email", "e-mail"})
@@ -89,6 +90,11 @@ def and_listed(words: list[str]) -> str:
 
 def field_words(name: str) -> str:
     return formatting.plain(name.replace("_", " ")) or "content"
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is short enough to stand in a sentence."""
+    return isinstance(value, str | int | float) and len(str(value)) <= VALUE_CHARACTERS_MAX
 
 
 def said(value: Any) -> str:
@@ -223,6 +229,51 @@ def by_whom(item: Item) -> str:
     if not agent:
         return _("By our assistant")
     return _("By our assistant %(agent)s") % {"agent": formatting.quoted(agent)}
+
+
+def approved(item: Item) -> str:
+    """`Our assistant asked first, and 1 person approved it (finance), with a change: amount 80
+    instead of 100.` Empty where nobody was asked.
+    """
+    asked = item.get("asked")
+    if not asked:
+        return ""
+    count, roles = int(asked["people"]), asked.get("roles") or []
+    named = {"count": count, "roles": f" ({and_listed(roles)})" if roles else ""}
+    if asked.get("ahead"):
+        return (
+            ngettext(
+                "%(count)s person had allowed calls like this beforehand%(roles)s.",
+                "%(count)s people had allowed calls like this beforehand%(roles)s.",
+                count,
+            )
+            % named
+        )
+    if not asked.get("changed"):
+        return (
+            ngettext(
+                "Our assistant asked first, and %(count)s person approved it%(roles)s.",
+                "Our assistant asked first, and %(count)s people approved it%(roles)s.",
+                count,
+            )
+            % named
+        )
+    changes = [
+        _("%(field)s %(now)s instead of %(was)s")
+        % {"field": field_words(one["field"]), "now": said(one["now"]), "was": said(one["was"])}
+        for one in asked.get("changes") or []
+    ]
+    named["changes"] = f": {and_listed(changes)}" if changes else ""
+    return (
+        ngettext(
+            "Our assistant asked first, and %(count)s person approved it%(roles)s, with a"
+            " change%(changes)s.",
+            "Our assistant asked first, and %(count)s people approved it%(roles)s, with a"
+            " change%(changes)s.",
+            count,
+        )
+        % named
+    )
 
 
 def put_right_by(item: Item) -> str:

@@ -340,6 +340,7 @@ def _line(correction: Correction, one: dict[str, Any]) -> dict[str, Any]:
         "word": sentences.word(one),
         "reference": sentences.reference(one),
         "by": sentences.by_whom(one),
+        "approved": sentences.approved(one),
         "at": _moment(one.get("changed_at"), correction),
         "undone_by": sentences.put_right_by(one) if one.get("undone_at") else "",
         "undone_at": _moment(one.get("undone_at"), correction),

@@ -63,7 +63,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}ledger/verify/", f"{W}connectors/", f"{W}connectors/new/", f"{W}channels/",
         f"{W}channels/new/", f"{W}approvals/", f"{W}approvals/fresh/", f"{W}approvals/history/",
         f"{W}approvals/health/",
-        f"{W}settings/signing-keys/",
+        f"{W}settings/signing-keys/", f"{W}approvals/health/proposal/",
         f"{W}approvals/grants/", f"{W}policies/", f"{W}policies/new/", f"{W}policies/pauses/",
         f"{W}tools/", f"{W}queue/claim/", f"{W}queue/fresh/", f"{W}views/", f"{W}views/new/",
         f"{W}causes/", f"{W}bulk/", f"{W}insights/", f"{W}corrections/",

@@ -1,0 +1,214 @@
+"""What the desk proposes of the policy, out of what became of calls: less asking where that was
+earned, more where it was lost.
+
+A proposal is a document, its reason and its dry run. A person saves it as a version, and puts that
+in force as any other: nothing loosens, and nothing tightens, by itself. Loosening rests on calls
+that people approved, that were read back and never overturned, all of them; it never goes beyond
+what was seen. One failure of a call that nobody was asked about is enough to propose asking.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models.functions import Now
+
+from amends.protocol.vocabulary import Risk, glob_matches
+from approvals import dry_run, health
+from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
+from approvals.policy import Invalid, Policy, default, editing, judge, load_new
+from ledger.models import Action
+from ledger.models.actions import Compensated, Verified
+from workspaces import formatting
+from workspaces.models import Workspace
+
+EARNED_MIN = 10
+"""Calls of one tool in the time, every one of them good, before less asking is proposed."""
+APPROVALS_MAX = health.APPROVALS_MAX
+FAILURES_MAX = 500
+SHOWN_MAX = 20
+NUMBERS_MAX = 4
+
+LOOSER, TIGHTER = "looser", "tighter"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One change of the rules of one tool. `source` is the whole document with it; `lost` are the
+    comments in it that do not survive.
+    """
+
+    kind: str
+    tool: str
+    words: str
+    source: str
+    lost: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}:{self.tool}"
+
+
+def of(workspace: Workspace, policy: Policy, *, days: int = dry_run.DAYS) -> list[Proposal]:
+    """What is proposed now, tightening first; `policy` is the one in force."""
+    source = source_in_force(workspace)
+    lost = _lost(workspace, policy, days)
+    found = [_tighter(source, tool, why) for tool, why in sorted(lost.items())]
+    for tool, calls in sorted(_earned(workspace, days).items()):
+        if tool not in lost and (looser := _looser(source, policy, tool, calls)):
+            found.append(looser)
+    return [one for one in found if one and _is_policy(one.source)][:SHOWN_MAX]
+
+
+def find(workspace: Workspace, policy: Policy, key: str) -> Proposal | None:
+    return next((one for one in of(workspace, policy) if one.key == key), None)
+
+
+def source_in_force(workspace: Workspace) -> str:
+    """The text of the version in force, as its author wrote it."""
+    version = PolicyVersion.objects.filter(workspace=workspace, active=True).first()
+    if version is None:
+        return json.dumps(default().document, indent=2) + "\n"
+    return version.source or json.dumps(version.document, indent=2) + "\n"
+
+
+def _is_policy(source: str) -> bool:
+    try:
+        load_new(source)
+    except Invalid:
+        return False
+    return True
+
+
+# Lost: calls that nobody was asked about, and that came to no good.
+
+
+def _lost(workspace: Workspace, policy: Policy, days: int) -> dict[str, str]:
+    """Per tool of which the policy asks nobody: what failed of it, in words."""
+    recent = Action.objects.filter(
+        workspace=workspace, agent__isnull=False, planned_at__gte=Now() - timedelta(days=days)
+    ).exclude(tool="")
+    bad = recent.filter(verified=Verified.FAILED) | recent.exclude(compensated=Compensated.NONE)
+    newest = bad.select_related("agent", "run").order_by("-id")[:FAILURES_MAX]
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for action in newest:
+        if judge(policy, dry_run.deed_of(action)).approval == "AUTO":
+            counts[action.tool][0] += action.verified == Verified.FAILED
+            counts[action.tool][1] += action.compensated != Compensated.NONE
+    return {tool: _failures(*count) for tool, count in counts.items()}
+
+
+def _failures(unproven: int, undone: int) -> str:
+    told = [
+        f"{unproven} {'was' if unproven == 1 else 'were'} not found as said" if unproven else "",
+        f"{undone} had to be undone" if undone else "",
+    ]
+    return " and ".join(filter(None, told))
+
+
+def _tighter(source: str, tool: str, why: str) -> Proposal:
+    words = f"Of the calls of {tool} that nobody is asked about, {why}"
+    rule = {"approval": "MANUAL", "words": words[:400]}
+    edited = editing.added(source, tool, rule)
+    told = f"Ask a person before {formatting.quoted(tool)}: of the calls that went on, {why}."
+    return Proposal(TIGHTER, tool, told, edited.source, edited.lost)
+
+
+# Earned: calls that people approved each time, that were read back, and that stand.
+
+
+def _earned(workspace: Workspace, days: int) -> dict[str, list[Mapping[str, Any]]]:
+    """Per tool: its approved calls, where all that were asked about came to good."""
+    asked = Approval.objects.filter(
+        workspace=workspace,
+        subject_kind=SubjectKind.ACTION,
+        asked_at__gte=Now() - timedelta(days=days),
+    ).exclude(state=ApprovalState.WAITING)
+    newest = asked.select_related("action").order_by("-id")[:APPROVALS_MAX]
+    good: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    spoilt: set[str] = set()
+    for one in newest:
+        if one.action is None or not one.calls:
+            continue
+        if _is_good(one):
+            good[one.action.tool].append(one.calls[0])
+        else:
+            spoilt.add(one.action.tool)
+    return {
+        tool: calls
+        for tool, calls in good.items()
+        if tool not in spoilt and len(calls) >= EARNED_MIN
+    }
+
+
+def _is_good(one: Approval) -> bool:
+    """Approved as it was asked, made, read back, standing; and nothing that is never let go."""
+    action = one.action
+    return (
+        action is not None
+        and one.state == ApprovalState.USED
+        and action.verified == Verified.OK
+        and action.compensated == Compensated.NONE
+        and one.replaces_id is None
+        and not (one.signed or one.affected or one.risk == Risk.CRITICAL)
+    )
+
+
+def _looser(
+    source: str, policy: Policy, tool: str, calls: Sequence[Mapping[str, Any]]
+) -> Proposal | None:
+    within = _within(calls)
+    if not within or any(glob_matches(one.glob, tool) for one in policy.always):
+        return None
+    own = [entry for glob, _, entry in editing.entries(source) if glob == tool]
+    asking = [_but(entry, within) if _asks(entry) else entry for entry in own]
+    rule = {
+        "when": within,
+        "approval": "AUTO",
+        "words": f"{len(calls)} such calls were approved, read back and never overturned",
+    }
+    edited = editing.with_rules(source, tool, [*asking, rule])
+    told = (
+        f"Ask nobody about {formatting.quoted(tool)} where {within}: people approved all"
+        f" {len(calls)} that were asked about, each was read back, and none was overturned."
+    )
+    return Proposal(LOOSER, tool, told, edited.source, edited.lost)
+
+
+def _asks(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("approval", "")).upper() != "DENY"
+
+
+def _but(entry: Mapping[str, Any], within: str) -> dict[str, Any]:
+    """The same rule for all that is not within what was seen."""
+    before = f"({entry['when']}) && " if entry.get("when") else ""
+    return dict(entry) | {"when": f"{before}!({within})"}
+
+
+def _within(calls: Sequence[Mapping[str, Any]]) -> str:
+    """The condition that holds for what was seen and for nothing beyond: a target that is known,
+    and no number above the highest. Empty where that binds nothing.
+    """
+    targeted = all(call.get("targets") for call in calls)
+    numbers = [_numbers(call.get("args")) for call in calls]
+    names = sorted(set.intersection(*(set(one) for one in numbers)))[:NUMBERS_MAX]
+    limits = [f"args.{name} <= {_highest(numbers, name)}" for name in names]
+    if not targeted:
+        return ""
+    return " && ".join([*limits, "known(target)"])
+
+
+def _highest(numbers: Iterable[Mapping[str, float]], name: str) -> str:
+    return f"{max(one[name] for one in numbers)}"
+
+
+def _numbers(args: Any) -> dict[str, float]:
+    given = args if isinstance(args, dict) else {}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name.isidentifier()
+    }

@@ -1,0 +1,127 @@
+"""The health page proposes to ask less where that was earned, and more where it was lost."""
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from approvals import proposals, versions
+from approvals.models import Approval, PolicyVersion
+from approvals.policy import active, judge
+from approvals.policy.decisions import ToolCall
+from ledger.models import Action, Run
+from tests.approvals.cast import put_in_force
+from tests.people import person, team
+
+HEALTH = "/w/acme/approvals/health/"
+DOCUMENT = {"policies": {"pay.refund": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
+
+
+@pytest.fixture
+def ada(acme):
+    return person("ada", team(acme, "admins", "view", "approve", "recover", "administer"))
+
+
+@pytest.fixture
+def desk(acme, ada, agent):
+    put_in_force(acme, ada, DOCUMENT)
+    return acme
+
+
+def did(workspace, agent, number, tool="pay.refund", amount=20, **became):
+    run, _ = Run.objects.get_or_create(workspace=workspace, run="run_1", defaults={"agent": agent})
+    return Action.objects.create(
+        workspace=workspace, run=run, agent=agent, action=f"{tool}{number}", tool=tool,
+        args={"amount": amount}, targets=[{"type": "order", "id": f"o{number}"}],
+        key=f"k{tool}{number}", state="succeeded", planned_at=timezone.now(),
+        action_class="external_reversible", first_place=number, **became,
+    )  # fmt: skip
+
+
+def approved(workspace, agent, number, state="used", **more):
+    """A call that people said yes to, was made, and read back as it should be."""
+    action = did(workspace, agent, number, **({"verified": "ok"} | more))
+    return Approval.objects.create(
+        workspace=workspace, subject_kind="action", action=action, subject_key=action.key,
+        run_ref="run_1", digest="d" * 64, rules=[], headline="x", risk="high", agent=agent,
+        calls=[{"operation": "pay.refund", "args": action.args, "targets": action.targets}],
+        was="waiting" if state == "rejected" else "granted", state=state, asked_at=timezone.now(), expires_at=timezone.now(),
+    )  # fmt: skip
+
+
+def proposed(workspace):
+    return [(one.kind, one.tool) for one in proposals.of(workspace, active(workspace))]
+
+
+@pytest.mark.django_db
+def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk, agent, ada):
+    for number in range(proposals.EARNED_MIN - 1):
+        approved(desk, agent, number, amount=10 + number)
+    assert proposed(desk) == []
+    approved(desk, agent, 99, amount=50)
+    [(kind, tool)] = proposed(desk)
+    assert (kind, tool) == ("looser", "pay.refund")
+
+    browser = Client()
+    browser.force_login(ada)
+    page = browser.get(HEALTH).content.decode()
+    assert "Ask less" in page
+    address = f"{HEALTH}proposal/?of=looser:pay.refund"
+    looked = browser.get(address).content.decode()
+    assert "args.amount &lt;= 50 &amp;&amp; known(target)" in looked
+    assert "Dry run" in looked
+    assert PolicyVersion.objects.count() == 1  # looking saves nothing
+
+    answer = browser.post(address)
+
+    saved = PolicyVersion.objects.latest("number")
+    assert answer.url.endswith(f"/policies/{saved.number}/")
+    assert not saved.active  # nothing loosens by itself
+    assert active(desk).document == DOCUMENT
+    versions.activate(saved, by=ada)
+    beyond = ToolCall(tool="pay.refund", args={"amount": 51}, targets=[{"type": "o", "id": "o1"}])
+    assert judge(active(desk), beyond).approval == "MANUAL"
+    unknown = ToolCall(tool="pay.refund", args={"amount": 5}, targets=[{"type": "o", "id": "o1"}])
+    assert judge(active(desk), unknown).approval == "MANUAL"  # nobody has looked it up
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"verified": "not_yet"},
+        {"verified": "failed"},
+        {"compensated": "compensated"},
+        {"state": "rejected"},
+        {"state": "withdrawn"},
+    ],
+)
+def test_one_call_that_was_not_read_back_or_was_overturned_earns_nothing(desk, agent, spoilt):
+    for number in range(proposals.EARNED_MIN):
+        approved(desk, agent, number)
+    approved(desk, agent, 100, **spoilt)
+    assert ("looser", "pay.refund") not in proposed(desk)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("became", [{"verified": "failed"}, {"compensated": "compensated"}])
+def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent, ada, became):
+    did(desk, agent, 1, tool="crm.update", **became)
+    assert proposed(desk) == [("tighter", "crm.update")]
+    assert judge(active(desk), ToolCall(tool="crm.update")).approval == "AUTO"  # a person confirms
+
+    browser = Client()
+    browser.force_login(ada)
+    answer = browser.post(f"{HEALTH}proposal/?of=tighter:crm.update")
+    number = int(answer.url.rstrip("/").rpartition("/")[2])
+    versions.activate(PolicyVersion.objects.get(workspace=desk, number=number), by=ada)
+    assert judge(active(desk), ToolCall(tool="crm.update")).approval == "MANUAL"
+    assert proposed(desk) == []
+
+
+@pytest.mark.django_db
+def test_who_may_not_change_the_policy_is_proposed_nothing(desk, agent, ben):
+    did(desk, agent, 1, tool="crm.update", verified="failed")
+    browser = Client()
+    browser.force_login(ben)
+    assert "Ask more" not in browser.get(HEALTH).content.decode()
+    assert browser.get(f"{HEALTH}proposal/?of=tighter:crm.update").status_code == 403
