@@ -60,7 +60,7 @@ def of(workspace: Workspace, policy: Policy, *, days: int = dry_run.DAYS) -> lis
     for tool, calls in sorted(_earned(workspace, days).items()):
         if tool not in lost and (looser := _looser(source, policy, tool, calls)):
             found.append(looser)
-    return [one for one in found if one and _is_policy(one.source)][:SHOWN_MAX]
+    return [one for one in found if _is_policy(one.source)][:SHOWN_MAX]
 
 
 def find(workspace: Workspace, policy: Policy, key: str) -> Proposal | None:

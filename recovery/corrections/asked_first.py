@@ -52,9 +52,7 @@ def _changed(approval: Approval) -> dict[str, Any]:
     told = [
         {"field": one.field, "was": one.approved, "now": one.now}
         for one in changes
-        if all(
-            sentences.is_plain(side) and not holds_mask(side) for side in (one.approved, one.now)
-        )
+        if _may_stand(one.approved) and _may_stand(one.now)
     ]
     return {"changed": True, "changes": told if len(told) == len(changes) else []}
 

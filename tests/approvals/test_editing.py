@@ -1,6 +1,7 @@
 """A rule is changed in the text of a policy, and the rest stays as somebody wrote it."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,10 @@ def test_a_rule_is_taken_out(glob, place):
 
 
 def test_json_stays_json_with_and_without_its_wrapper():
-    for document in ({"policies": {"a": RULE}}, {"agentSafety": {"policies": {}}}, {}):
+    documents: list[dict[str, Any]] = [
+        {"policies": {"a": RULE}}, {"agentSafety": {"policies": {}}}, {},
+    ]  # fmt: skip
+    for document in documents:
         edited = editing.added(json.dumps(document), "pay.refund", RULE)
         found = json.loads(edited.source)
         assert found.get("agentSafety", found)["policies"]["pay.refund"] == RULE

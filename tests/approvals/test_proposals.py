@@ -44,7 +44,8 @@ def approved(workspace, agent, number, state="used", **more):
         workspace=workspace, subject_kind="action", action=action, subject_key=action.key,
         run_ref="run_1", digest="d" * 64, rules=[], headline="x", risk="high", agent=agent,
         calls=[{"operation": "pay.refund", "args": action.args, "targets": action.targets}],
-        was="waiting" if state == "rejected" else "granted", state=state, asked_at=timezone.now(), expires_at=timezone.now(),
+        was="waiting" if state == "rejected" else "granted", state=state,
+        asked_at=timezone.now(), expires_at=timezone.now(),
     )  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk,
     answer = browser.post(address)
 
     saved = PolicyVersion.objects.latest("number")
-    assert answer.url.endswith(f"/policies/{saved.number}/")
+    assert answer["Location"].endswith(f"/policies/{saved.number}/")
     assert not saved.active  # nothing loosens by itself
     assert active(desk).document == DOCUMENT
     versions.activate(saved, by=ada)
@@ -112,7 +113,7 @@ def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent,
     browser = Client()
     browser.force_login(ada)
     answer = browser.post(f"{HEALTH}proposal/?of=tighter:crm.update")
-    number = int(answer.url.rstrip("/").rpartition("/")[2])
+    number = int(answer["Location"].rstrip("/").rpartition("/")[2])
     versions.activate(PolicyVersion.objects.get(workspace=desk, number=number), by=ada)
     assert judge(active(desk), ToolCall(tool="crm.update")).approval == "MANUAL"
     assert proposed(desk) == []

@@ -8,11 +8,6 @@ from django.core import mail
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from approvals import approval_requests, inbox
-from approvals.approval_requests import ask_for_action
-from approvals.digests import FORWARD_FORM, CallFacts, changed
-from approvals.models import Approval
-from approvals.policy import PolicyDecision, RequiredApprovers
 from connectors import channels as outgoing
 from connectors.models import Delivery
 from ledger.models import Effect, Event, Run
@@ -66,50 +61,6 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
     )
     assert drafted.facts["why"] == "A check found that this is not what was asked for."
     assert publishing.draft_due() == 0
-
-
-def approve_before(run, by, asked, becomes=None):
-    """The run's one call, as if people had been asked before it was made, and used."""
-    action = run.row.actions.select_related("agent", "run", "workspace").get()
-    judgement = PolicyDecision(
-        approval="MANUAL", risk="high", action_class="external_reversible",
-        requires=(RequiredApprovers(None, 1),),
-    )  # fmt: skip
-    facts = CallFacts(operation=action.tool, args=asked, more={"form": FORWARD_FORM})
-    told = {"judgement": judgement, "preview": {"title": "A ticket"}, "agent_text": None}
-    approval = ask_for_action(action, subject_key="k", facts=facts, **told)
-    if becomes is not None:
-        approval_requests.void(approval, why="changed")
-        approval = ask_for_action(
-            action, subject_key="k", facts=changed(facts, becomes), replaces=approval, **told
-        )
-    inbox.grant(approval, by=by, seen=approval.digest)
-    Approval.objects.filter(pk=approval.pk).update(was="granted", state="used")
-
-
-def test_who_approved_an_action_before_it_was_done_is_told_by_role(raised, acme, ben, ada, client):
-    """With what they changed, in her words and in her language; nobody is named."""
-    approve_before(raised, ben, {"priority": "urgent"}, {"priority": "high"})
-    case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
-    by_hand.advance(plan.pk)
-    publishing.draft_due()
-    correction = Correction.objects.get()
-    (item,) = correction.facts["items"]
-    assert item["approved"] == (
-        "Our assistant asked first, and 1 person approved it, with a change: priority “high”"
-        " instead of “urgent”."
-    )
-    assert item["asked"]["people"] == 1
-    _, link = published(correction, ada)
-    page = client.get(link).content.decode()
-    assert "1 person approved it, with a change" in page
-    assert "Ben" not in page
-    german = client.get(f"{link}?lang=de").content.decode()
-    assert "priority „high“ statt „urgent“" in german or "statt" in german
 
 
 def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
