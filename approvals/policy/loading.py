@@ -160,9 +160,6 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     )
     expires = form.mapping(value.get("expires"), (*root, "expires"), ("action", "plan"))
     unknown = form.choice(value.get("unknownTools"), (*root, "unknownTools"), ("ALLOW", "ASK"))
-    signed_from = form.choice(value.get("signedFrom"), (*root, "signedFrom"), RISKS)
-    if signed_from and (why := signing.unavailable()):
-        form.wrong_of_new((*root, "signedFrom"), why)
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     rules = tuple(_rules(form, value.get("policies"), (*root, "policies")))
     always = tuple(_always(form, value.get("always"), (*root, "always")))
@@ -196,7 +193,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         or "WARN",
         asks_of_unknown=unknown == "ASK",
         verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",
-        signed_from=signed_from,
+        signed_from=_signed_from(form, value.get("signedFrom"), (*root, "signedFrom")),
         self_approval=form.claim(value.get("selfApproval"), (*root, "selfApproval")) or False,
         due=_due(form, value.get("due"), (*root, "due")),
         action_expires_seconds=form.seconds(
@@ -208,6 +205,13 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         )
         or DAY,
     )
+
+
+def _signed_from(form: Form, value: Any, at: Path) -> Risk | None:
+    found: Risk | None = form.choice(value, at, RISKS)
+    if found and (why := signing.unavailable()):
+        form.wrong_of_new(at, why)
+    return found
 
 
 def _rules(form: Form, value: Any, path: Path) -> list[Rule]:
