@@ -17,7 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from approvals import inbox, versions
+from approvals import inbox, named_lists, versions
 from connectors import channels, connections
 from recovery.models import Case, Residue
 from recovery.triage import triage
@@ -35,7 +35,8 @@ FEW, MANY = 3, 30
 LISTS = (
     "queue/", "queue/?q=is:open,closed", "causes/", "bulk/", "views/", "residue/", "corrections/",
     "runs/", "ledger/", "audit/", "approvals/", "approvals/?view=all", "approvals/history/",
-    "approvals/grants/", "approvals/health/", "policies/", "policies/reported/", "tools/",
+    "approvals/grants/", "approvals/health/", "policies/", "policies/lists/", "policies/reported/",
+    "tools/",
     "connectors/", "channels/", "insights/", "settings/members/", "settings/keys/",
 )  # fmt: skip
 NO_LISTS = {
@@ -87,6 +88,7 @@ def _is_set_up(number, acme, ada):
     where = {"host": f"db{number}.example.com", "database": "x", "tables": {"t": {"key": ["id"]}}}
     connections.create(acme, f"base-{number}", "sql", where, by=ada)
     versions.save(acme, POLICY + f"\n# {number}\n", by=ada)
+    named_lists.create(acme, f"list_{number}", "mail")
     save_view(acme, by=ada, name=f"view {number}", query=f"tool:tool_{number}*", shared=True)
     group = team(acme, f"team-{number}", "view")
     person(f"member{number}", group)
