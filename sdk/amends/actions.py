@@ -24,7 +24,7 @@ from amends.errors import (
     TooLarge,
 )
 from amends.events import cut, new_id
-from amends.gate import BeginRequest, Begun
+from amends.gate import BeginRequest, Begun, Waits
 from amends.policy import is_gated, keeps_order
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
@@ -63,8 +63,11 @@ class Action:
 
     `replayed` is true if this call was made before: then `result` is what it answered, and the body
     should do nothing. `perform` keeps that rule by itself. `args` are the arguments to make the
-    call with: those that were given, or what an approver has made of them.
+    call with: those that were given, or what an approver has made of them. `on_wait`, if it is set
+    before the call begins, hears of its approvals in the place of the desk's.
     """
+
+    on_wait: Waits | None = None
 
     def __init__(
         self,
@@ -390,7 +393,7 @@ class Action:
         )
         return (
             yield from self.run.desk.gate.begin(
-                ask, started=started, wait_seconds=self._wait_seconds
+                ask, started=started, wait_seconds=self._wait_seconds, on_wait=self.on_wait
             )
         )
 

@@ -106,12 +106,19 @@ class Gate:
         self._spool, self._sender = spool, sender
         self._on_wait, self._on_question = on_wait, on_question
 
-    def begin(self, ask: BeginRequest, *, started: Statement, wait_seconds: float) -> Steps[Begun]:
+    def begin(
+        self,
+        ask: BeginRequest,
+        *,
+        started: Statement,
+        wait_seconds: float,
+        on_wait: Waits | None = None,
+    ) -> Steps[Begun]:
         """The row of the key: `running` if the call is to be made now, `succeeded` if it was.
 
-        `started` is the statement of this try, kept in the spool if the desk is away. Raises
-        Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated,
-        Throttled or DeskUnreachable.
+        `started` is the statement of this try, kept in the spool if the desk is away; `on_wait`
+        hears of this call's approvals in the place of the gate's own. Raises Denied, Stopped,
+        ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated, Throttled or DeskUnreachable.
         """
         try:
             answer = yield from self._ask_in_turn(ask)
@@ -120,7 +127,7 @@ class Gate:
         except DeskUnreachable as away:
             return Begun((yield from blocking(self._alone, ask, started, away)))
         if answer["answer"] == "wait":
-            answer = yield from self._wait(ask, answer, wait_seconds)
+            answer = yield from self._wait(ask, answer, wait_seconds, on_wait or self._on_wait)
         return (yield from blocking(self._heed, ask, answer))
 
     def _ask_in_turn(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
@@ -168,7 +175,7 @@ class Gate:
         raise AssertionError("the last try returns or raises")
 
     def _wait(
-        self, ask: BeginRequest, answer: dict[str, Any], seconds: float
+        self, ask: BeginRequest, answer: dict[str, Any], seconds: float, on_wait: Waits | None
     ) -> Steps[dict[str, Any]]:
         """Wait until people have decided; where they have changed the arguments meanwhile, also for
         the approval that took the place of the first.
@@ -177,8 +184,8 @@ class Gate:
         while answer["answer"] == "wait":
             if answer["approval"] != told:
                 told = str(answer["approval"])
-                if self._on_wait is not None:
-                    yield from called(self._on_wait, answer)
+                if on_wait is not None:
+                    yield from called(on_wait, answer)
                 log.info("waiting for an approval: %s", answer.get("url") or told)
             answer = yield from self._decided(ask, answer, end)
         return answer

@@ -51,6 +51,55 @@ def test_a_client_is_sent_to_the_card_and_told_that_it_still_waits(through, aski
     assert journal.lines == ['note {"text": "one"}']
 
 
+def test_a_card_that_was_withdrawn_is_followed_to_the_one_in_its_place(through, asking, journal):
+    """An approver corrects an argument: the first question is taken back, and another is asked."""
+    client = through(capabilities=BY_URL)
+    call = client.send_call("note", meta={"progressToken": 7}, text="one")
+    first = client.next(lambda one: one.get("method") == "elicitation/create")
+    client.say(id=first["id"], result={"action": "accept"})
+
+    asking.control(card=2)
+    second = client.next(lambda one: one.get("method") == "elicitation/create")
+    assert second["params"]["url"] == "http://desk/approvals/2"
+    client.next(lambda one: "approvals/2" in one.get("params", {}).get("message", ""))
+    asking.control(card=3)
+    third = client.next(lambda one: one.get("method") == "elicitation/create")
+    client.say(id=second["id"], result={"action": "decline"})
+    client.say(id=third["id"], result={"action": "accept"})
+    assert client.ask("ping") == {}
+    decide(asking)
+
+    assert words(client.answer(call)["result"]) == "note is done", "the old card may be declined"
+    told = [one["params"] for one in client.heard if one["method"] == "notifications/progress"]
+    grown = [one["progress"] for one in told]
+    assert grown == sorted(set(grown))
+
+
+def test_input_is_required_anew_for_the_card_in_the_place_of_a_withdrawn_one(
+    through, asking, journal
+):
+    client = through()
+    meta = {"io.modelcontextprotocol/clientCapabilities": BY_URL}
+    asked = client.call("note", meta=meta, text="one")
+    assert asked["inputRequests"]["approval"]["params"]["url"] == "http://desk/approvals/1"
+
+    def again(told):
+        accepted = {"approval": {"action": "accept"}}
+        more = {"inputResponses": accepted, "requestState": told["requestState"], "_meta": meta}
+        return client.send("tools/call", name="note", arguments={"text": "one"}, **more)
+
+    waits = again(asked)
+    asking.control(card=2)
+    asked = client.answer(waits)["result"]
+    assert asked["inputRequests"]["approval"]["params"]["url"] == "http://desk/approvals/2"
+    waits = again(asked)
+    assert client.ask("ping") == {}
+    decide(asking)
+
+    assert words(client.answer(waits)["result"]) == "note is done"
+    assert journal.lines == ['note {"text": "one"}']
+
+
 def test_a_client_that_declines_to_ask_makes_no_call(through, asking, journal):
     client = through(capabilities=BY_URL)
 

@@ -10,7 +10,8 @@ one decides is tested against the real one.
 seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
 `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status of another
 server's page), `minds` (a text that a proxy does not let through; it says `says`) and
-`minds_blobs`, `slow`: seconds that `begin` takes, and `safety`: more of the policy.
+`minds_blobs`, `slow`: seconds that `begin` takes, `card`: the number of the approval that is waited
+for (all others are withdrawn), and `safety`: more of the policy.
 """
 
 import json
@@ -106,8 +107,10 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
     if mode in ODD:
         return ODD[mode]
     if mode == "wait" and key not in control["decided"]:
-        return 200, {"answer": "wait", "action": row["action"], "approval": "ap_1",
-                     "url": "http://desk/approvals/1", "expires_at": "2027-01-01"}  # fmt: skip
+        card = control.get("card", 1)
+        return 200, {"answer": "wait", "action": row["action"], "approval": f"ap_{card}",
+                     "url": f"http://desk/approvals/{card}",
+                     "expires_at": "2027-01-01"}  # fmt: skip
     row.update(state="running", attempt=body["attempt"], until=time.time() + control["lease"])
     row["fence"] += 1
     yes = {"answer": "proceed", "action": row["action"], "fence": row["fence"]}
@@ -160,12 +163,15 @@ class Desk(BaseHTTPRequestHandler):
             })  # fmt: skip
         if path.endswith("/directive"):
             return self.answer(200, {"directive": control["directive"]})
-        end = time.time() + min(2, int(query.partition("=")[2] or 0))
-        while not control["decided"] and time.time() < end:
+        end, asked = time.time() + min(2, int(query.partition("=")[2] or 0)), path.split("/")[-1]
+        while (state := self.state_of(asked)) == "waiting" and time.time() < end:
             time.sleep(0.02)
-        return self.answer(
-            200, {"id": "ap_1", "state": "granted" if control["decided"] else "waiting"}
-        )
+        return self.answer(200, {"id": asked, "state": state})
+
+    def state_of(self, approval):
+        if approval != f"ap_{control.get('card', 1)}":
+            return "withdrawn"
+        return "granted" if control["decided"] else "waiting"
 
     def do_POST(self):
         body = json.loads(self.body() or b"null")

@@ -18,7 +18,9 @@ from amends.actions import Action
 from amends.adapters import NOT_MADE, args_digest, not_made
 from amends.drivers import blocking
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
+from amends.gate import Waits
 from amends.mcp.mapping import CALL_TOOL, Hints, Kind, Mapped, Safe, Seen
+from amends.mcp.results import recorded, refusal, replayed
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EffectClass
@@ -30,12 +32,7 @@ log = logging.getLogger("amends.mcp")
 
 # What a client may say in `_meta` of a call: the run, and the operation where one call of the same
 # arguments is meant to be made twice. A server names an inverse in `_meta` of its answer.
-META_RUN, META_OP, META_UNDO, META_REPLAYED = (
-    "amends/run",
-    "amends/op",
-    "amends/undo",
-    "amends/replayed",
-)
+META_RUN, META_OP, META_UNDO = "amends/run", "amends/op", "amends/undo"
 OURS = frozenset({META_RUN, META_OP})
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -97,7 +94,7 @@ class Session(Protocol):
 class Call:
     """A request `tools/call`. `is_forwarded` from the moment at which the server may know of it.
 
-    `changed` are the arguments that an approver has made of its own.
+    `changed` are the arguments that an approver has made of its own; `progress` only ever grows.
     """
 
     session: Session
@@ -105,6 +102,7 @@ class Call:
     params: dict[str, Any]
     is_forwarded: bool = False
     changed: Mapping[str, Any] | None = None
+    progress: float = 0.0
     task: asyncio.Task[None] | None = None
 
     @property
@@ -161,11 +159,11 @@ class Call:
         if going_on is not None:
             return await self._go_on(going_on)
         try:
-            begun = await planned.begin(0)
+            begun = await self._begun(planned)
         except ApprovalTimeout as waiting:
-            if self._may_require_input:
+            if self._may_require_input(waiting.approval):
                 return self._input_required(waiting)
-            begun = await self._wait(planned, waiting)
+            raise
         if begun.action.replayed:
             return replayed(self.name, begun.action.result)
         return await self._go_on(begun)
@@ -208,17 +206,33 @@ class Call:
 
     # Waiting for people. Nothing that a client answers is an approval: the desk is asked anew.
 
-    async def _wait(self, planned: Planned, waiting: ApprovalTimeout) -> Open:
-        words = f"A person has to approve {self.name} first: {waiting.url or waiting.approval}"
-        begin = asyncio.create_task(planned.begin(self.session.wait_seconds))
-        told = {asyncio.create_task(self._tell_waiting(words))}
-        if waiting.url and self.session.elicits_by_url:
-            told.add(asyncio.create_task(self.session.elicit(self, waiting.url, words)))
+    async def _begun(self, planned: Planned) -> Open:
+        try:
+            return await planned.begin(0)
+        except ApprovalTimeout as waiting:
+            if self._may_require_input(waiting.approval):
+                raise
+        return await self._wait(planned)
+
+    async def _wait(self, planned: Planned) -> Open:
+        """The client is sent to the card that is waited for, and to each that takes its place."""
+        cards = asyncio.Queue[Mapping[str, Any]]()
+        begin = asyncio.create_task(planned.begin(self.session.wait_seconds, cards.put))
+        next_card = asyncio.create_task(cards.get())
+        telling, words = set[asyncio.Task[Any]](), ""
         try:
             while not begin.done():
-                done, _ = await asyncio.wait({begin, *told}, return_when=asyncio.FIRST_COMPLETED)
-                _heed_decline(done - {begin}, words)
-                told -= done
+                done, _ = await asyncio.wait(
+                    {begin, next_card, *telling}, return_when=asyncio.FIRST_COMPLETED
+                )
+                if next_card in done:
+                    card, next_card = next_card.result(), asyncio.create_task(cards.get())
+                    words = self._words(card)
+                    _cancel(telling)
+                    telling = self._tell(card, words)
+                else:
+                    _heed_decline(done - {begin}, words)
+                    telling -= done
             return begin.result()
         except BaseException:
             begin.cancel()
@@ -227,15 +241,26 @@ class Call:
                 await begin.result().leave(NoEffect("cancelled before the call was made"))
             raise
         finally:
-            for one in told:
-                one.cancel()
+            _cancel({next_card, *telling})
+
+    def _words(self, card: Mapping[str, Any]) -> str:
+        return f"A person has to approve {self.name} first: {card.get('url') or card['approval']}"
+
+    def _tell(self, card: Mapping[str, Any], words: str) -> set[asyncio.Task[Any]]:
+        """Tell the client of a card by what it can; ApprovalTimeout where that is an answer."""
+        approval, url = str(card["approval"]), str(card.get("url") or "")
+        if self._may_require_input(approval):
+            raise ApprovalTimeout(approval, url)
+        told = {asyncio.create_task(self._tell_waiting(words))}
+        if url and self.session.elicits_by_url:
+            told.add(asyncio.create_task(self.session.elicit(self, url, words)))
+        return told
 
     async def _tell_waiting(self, words: str) -> str:
         """Progress, so that a client with a time limit knows that somebody is at it."""
-        step = 0
         while True:
-            step += 1
-            await self.session.tell_progress(self, step * PROGRESS_STEP, words)
+            self.progress += PROGRESS_STEP
+            await self.session.tell_progress(self, self.progress, words)
             await asyncio.sleep(PROGRESS_SECONDS)
 
     @property
@@ -260,12 +285,14 @@ class Call:
         answers = (self.params.get("inputResponses") or {}).values()
         return any(one.get("action") != "accept" for one in answers if isinstance(one, dict))
 
-    @property
-    def _may_require_input(self) -> bool:
-        """Whether the client of this request takes `input_required` with an address."""
+    def _may_require_input(self, approval: str) -> bool:
+        """Whether the client of this request takes `input_required` with an address, and has not
+        been sent to that of this approval.
+        """
         said = self.meta.get(CAPABILITIES)
         elicits = said.get("elicitation") if isinstance(said, dict) else None
-        return isinstance(elicits, dict) and "url" in elicits and not self._is_ours_again
+        is_sent = self.params.get("requestState") == f"{STATE_PREFIX}{approval}"
+        return isinstance(elicits, dict) and "url" in elicits and not is_sent
 
     def _input_required(self, waiting: ApprovalTimeout) -> dict[str, Any]:
         asked = {
@@ -296,7 +323,7 @@ class Planned:
     def kind(self) -> Kind | None:
         return self.call.session.mapped.kinds.get(self.target[0]) if self.target else None
 
-    async def begin(self, wait_seconds: float) -> Open:
+    async def begin(self, wait_seconds: float, on_wait: Waits | None = None) -> Open:
         """Ask the desk. Raises what `amends.adapters.NOT_MADE` names."""
         was = await self.look()
         how: dict[str, Any] = {}
@@ -312,6 +339,7 @@ class Planned:
             effect_class=self.effect_class, wait_seconds=wait_seconds,
             accepts_changed_arguments=True, schema=self.hints.schema, **how,
         )  # fmt: skip
+        action.on_wait = on_wait
         await action.__aenter__()
         return Open(self, action, was, how.get("undo"))
 
@@ -431,54 +459,13 @@ class Open:
         await self.action.afailed(failed, outcome="no_effect" if is_nothing else "unknown")
 
 
-def refusal(words: str) -> dict[str, Any]:
-    """A result that tells the model, in words, that something is not as it wanted."""
-    return {"content": [{"type": "text", "text": words}], "isError": True}
-
-
-def recorded(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a result: words and data, of pictures and sounds what they are."""
-    content = [_recorded_block(block) for block in result.get("content") or ()]
-    found: dict[str, Any] = {"content": content}
-    if "structuredContent" in result and content == list(result.get("content") or ()):
-        found["structuredContent"] = result["structuredContent"]
-    return found
-
-
-def _recorded_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    resource = block.get("resource")
-    inner: Mapping[str, Any] = resource if isinstance(resource, dict) else block
-    data = inner.get("data", inner.get("blob"))
-    if not isinstance(data, str):
-        return block
-    kind = inner.get("mimeType") or block.get("type")
-    said = f"[{kind}, {len(data)} characters of base64, not kept]"
-    return {"type": "text", "text": said}
-
-
-AGAIN = (
-    "This call was made before in this run and was NOT made again: this is its first answer, in"
-    " which the ledger may have masked something."
-)
-NOT_KEPT = (
-    "This call of {} was made before in this run, succeeded, and was NOT made again. Its answer is"
-    " not kept"
-)
-
-
-def replayed(tool: str, result: Any) -> dict[str, Any]:
-    """The first answer, as far as the ledger has it, and that it is the first one's."""
-    content = result.get("content") if isinstance(result, dict) else None
-    if not isinstance(content, list):
-        return refusal(NOT_KEPT.format(tool))
-    said = {"content": [*content, {"type": "text", "text": AGAIN}], "_meta": {META_REPLAYED: True}}
-    if "structuredContent" in result:
-        said["structuredContent"] = result["structuredContent"]
-    return said
-
-
 def _state(seen: Any) -> Any:
     return seen.state if isinstance(seen, Seen) else seen
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for one in tasks:
+        one.cancel()
 
 
 def _heed_decline(done: Iterable[asyncio.Task[Any]], words: str) -> None:
