@@ -89,18 +89,30 @@ class Agents:
         self.name, self._spool = framework, spool
         self._command = command_of(framework)
 
-    def plays(self, url, key, calls, *, run="run_1", **more):
-        """Play these calls; what ran, what the model was told, and the error that ended it."""
+    def start(self, url, key, calls, *, run="run_1", **more):
+        """A process that plays these calls, to be ended with `end`."""
         asked = {"url": url, "key": key, "spool": str(self._spool), "run": run, "calls": calls}
-        done = subprocess.run(
+        self._spool.parent.mkdir(exist_ok=True)
+        return subprocess.Popen(
             [*self._command, json.dumps(asked | more)],
-            env=bare_environment(self._spool.parent / "home"),
-            capture_output=True, text=True, timeout=180, check=False,
+            cwd=self._spool.parent, env=bare_environment(self._spool.parent / "home"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout.splitlines()[-1])
+
+    def end(self, process):
+        """What ran, what the model was told, and the error that ended it."""
+        try:
+            out, err = process.communicate(timeout=180)
+        finally:
+            process.kill()
+        assert process.returncode == 0, err
+        said = json.loads(out.splitlines()[-1])
         said["ran"] = [tuple(one) for one in said["ran"]]
         return said
+
+    def plays(self, url, key, calls, **more):
+        """Play these calls to their end."""
+        return self.end(self.start(url, key, calls, **more))
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
  * of them afterwards as one line of JSON.
  */
 
+import { appendFileSync } from "node:fs";
+
 import { connect, type Declaration, type Desk, NoEffect } from "@amends/client";
 
 type Calls = [tool: string, args: Record<string, string>, id?: string][];
@@ -17,6 +19,8 @@ export const ASKED = JSON.parse(process.argv[2]!) as {
   interrupts?: boolean;
   resumes?: unknown[];
   is_away?: boolean;
+  fault?: string;
+  journal?: string;
 };
 export const CALLS = ASKED.calls.map(([tool, args, id], at) => ({
   tool,
@@ -29,6 +33,10 @@ export const TOOLS = {
   /** Give a licence to somebody. */
   async assign_licence({ licence, holder }: Record<string, string>): Promise<object> {
     ran.push(["assign_licence", licence!]);
+    if (ASKED.journal) {
+      appendFileSync(ASKED.journal, `${JSON.stringify(["assign_licence", licence])}\n`);
+    }
+    if (ASKED.fault === "dies in the tool") process.kill(process.pid, "SIGKILL");
     if (ASKED.service) {
       const body = JSON.stringify({ id: licence, holder, seat: 1 });
       await fetch(`${ASKED.service}/hold`, { method: "POST", body });
