@@ -107,6 +107,28 @@ from smolagents import ToolCallingAgent
 agent = ToolCallingAgent(tools=gated(desk, [update_flight], {{"update_flight": move}}), model=model)
 {_RUN}agent.run("Move my return flight to HAT019")
 """
+AG2 = f"""\
+import asyncio
+
+import amends
+from ag2 import Agent
+from amends.adapters.ag2 import gated
+
+{_DECLARED}\
+agent = Agent("trips", config=model, tools=gated(desk, [update_flight], {{"update_flight": move}}))
+{_RUN}asyncio.run(agent.ask("Move my return flight to HAT019"))
+"""
+AGENT_FRAMEWORK = f"""\
+import asyncio
+
+import amends
+from agent_framework import Agent
+from amends.adapters.agent_framework import gated
+
+{_DECLARED}\
+agent = Agent(client=model, tools=gated(desk, [update_flight], {{"update_flight": move}}))
+{_RUN}asyncio.run(agent.run("Move my return flight to HAT019"))
+"""
 CLAUDE_AGENT_SDK = f"""\
 import amends, asyncio
 from amends.adapters.claude_agent_sdk import gated, gated_tool
@@ -198,6 +220,9 @@ QUICK_STARTS = (
                CLAUDE_AGENT_SDK, YOURS),
     QuickStart("strands", "Strands Agents", 'pip install "./sdk[strands]"', STRANDS, YOURS),
     QuickStart("smolagents", "smolagents", 'pip install "./sdk[smolagents]"', SMOLAGENTS, YOURS),
+    QuickStart("ag2", "AG2", 'pip install "./sdk[ag2]"', AG2, YOURS),
+    QuickStart("agent-framework", "Microsoft Agent Framework",
+               'pip install "./sdk[agent-framework]"', AGENT_FRAMEWORK, YOURS),
     QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT, "Put your own calls in place of airline.",
                "TypeScript"),
     QuickStart("ai-sdk", "AI SDK (Vercel)", f"{NPM} ai zod", AI_SDK,

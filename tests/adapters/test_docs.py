@@ -11,10 +11,12 @@ from tests.sdk.test_docs import AIRLINE
 
 PAGE = ROOT / "docs" / "frameworks.md"
 TITLES = {
+    "AG2": "ag2",
     "Claude Agent SDK": "claude_agent_sdk",
     "CrewAI": "crewai",
     "Google ADK": "google_adk",
     "LangChain and LangGraph": "langchain",
+    "Microsoft Agent Framework": "agent_framework",
     "OpenAI Agents SDK": "openai_agents",
     "Pydantic AI": "pydantic_ai",
     "Strands Agents": "strands",

@@ -90,6 +90,40 @@ gated(None, Options(), ungated=["setting_sources"])
     assert done.stdout.split() == ["setting_sources", "settings", "PermissionRequest", "plugins"]
 
 
+PAST = {
+    "ag2": """
+from ag2.tools import Toolkit, WebSearchTool
+from amends.adapters.ag2 import gated
+kinds = [Toolkit(), WebSearchTool(), "web_search"]
+""",
+    "agent_framework": """
+from agent_framework import FunctionTool
+from amends.adapters.agent_framework import gated
+kinds = [{"type": "web_search"}, FunctionTool(name="elsewhere"), "web_search"]
+""",
+}
+
+
+@pytest.mark.parametrize("framework", each(sorted(PAST)))
+def test_tools_that_would_run_past_the_desk_are_refused(framework, tmp_path):
+    script = (
+        PAST[framework]
+        + """
+for kind in kinds:
+    try:
+        gated(None, [kind])
+    except TypeError as error:
+        print(str(error).rpartition(": ")[2])
+"""
+    )
+    done = subprocess.run(
+        [environment_of(framework), "-c", script], env=bare_environment(tmp_path),
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines() == ["it would go past the desk"] * 3
+
+
 @pytest.mark.parametrize("agents", each(["claude_agent_sdk"]), indirect=True)
 def test_a_gated_tool_does_not_run_on_another_hooks_yes(agents, small_desk):
     small_desk.control(modes={"assign_licence": "wait"})

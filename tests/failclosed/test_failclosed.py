@@ -17,11 +17,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(3000)
 PAGE = ROOT / "docs" / "failclosed.md"
 WRITES = "AMENDS_FAILCLOSED_WRITES"
 PACKAGES = {
+    "ag2": "ag2", "agent_framework": "agent-framework-core",
     "claude_agent_sdk": "claude-agent-sdk", "crewai": "crewai", "google_adk": "google-adk",
     "langchain": "langchain", "openai_agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim",
     "smolagents": "smolagents", "strands": "strands-agents",
 }  # fmt: skip
 OWN = {
+    "ag2": {},  # not measured
+    "agent_framework": {},  # not measured
     "claude_agent_sdk": {"hook": "`PreToolUse` hook", "can_use_tool": "`can_use_tool`"},
     "crewai": {"hook": "`PRE_TOOL_CALL` hook"},
     "google_adk": {"pause": "`require_confirmation`"},

@@ -125,6 +125,33 @@ elif os.environ["FRAMEWORK"] == "claude_agent_sdk":
     async def update_flight(args: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": str(plain(**args))}]}
 
+elif os.environ["FRAMEWORK"] == "ag2":
+    from ag2.events import ToolCallEvent
+    from ag2.testing import TestConfig
+
+    asks = ToolCallEvent("update_flight", arguments=json.dumps(ASKED), id="call_1")
+    model = TestConfig(asks, "Done.")
+
+elif os.environ["FRAMEWORK"] == "agent_framework":
+    from agent_framework import (
+        BaseChatClient,
+        ChatResponse,
+        Content,
+        FunctionInvocationLayer,
+        Message,
+    )
+
+    class Chat(FunctionInvocationLayer, BaseChatClient):
+        left: list[Any] = [
+            "Done.",
+            Content.from_function_call("call_1", "update_flight", arguments=ASKED),
+        ]
+
+        async def _inner_get_response(self, **_: Any) -> Any:
+            return ChatResponse(messages=Message("assistant", [self.left.pop()]))
+
+    model = Chat()
+
 else:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
