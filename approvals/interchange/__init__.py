@@ -15,6 +15,7 @@ from edge.asgi import Operation, Route, route
 __all__ = ["routes"]
 
 REQUESTS = r"/aap/v1/requests"
+INSTANCE = r"/aap/v1/instances/(?P<id>[0-9a-f-]{36})"
 ONE = REQUESTS + r"/(?P<id>[0-9a-f-]{36})"
 DOCUMENTS = r"/aais/v1/documents"
 ASKED = r"/aais/v1/requests/(?P<id>[A-Za-z0-9][A-Za-z0-9._:-]{0,199})"
@@ -73,6 +74,13 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     delivery: Delivery | msgspec.UnsetType = msgspec.UNSET
 
 
+class InstanceChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What changes of a receiver, for the page of the API."""
+
+    instance_name: str | msgspec.UnsetType = msgspec.UNSET
+    delivery: Delivery | msgspec.UnsetType | None = msgspec.UNSET
+
+
 NEW: Any = {"answers": {201: "Asked", 200: "The same request again"}, "media": JSON}
 REPORT: Any = {"body": Outcome, "media": JSON}
 
@@ -84,6 +92,22 @@ routes = [
         "Register a receiver of webhooks",
         body=Instance,
         **NEW,
+    ),
+    _aap("GET", INSTANCE, aap.read_instance, "A receiver, without its secret"),
+    _aap(
+        "PATCH",
+        INSTANCE,
+        aap.change_instance,
+        "Another name or another receiver, which is verified; null takes it away",
+        body=InstanceChange,
+        media=JSON,
+    ),
+    _aap(
+        "DELETE",
+        INSTANCE,
+        aap.remove_instance,
+        "Tell it nothing more",
+        answers={204: "It is gone"},
     ),
     _aap("POST", REQUESTS, aap.create, "Ask; needs an Idempotency-Key", body=Submission, **NEW),
     _aap("GET", ONE, aap.read, "The request as it stands, or is decided", query=WAIT),

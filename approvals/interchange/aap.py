@@ -6,6 +6,7 @@ changed since is asked anew, whatever the document says.
 """
 
 import asyncio
+import functools
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -98,6 +99,41 @@ async def provision(scope: Scope, receive: Receive, send: Send) -> None:
     expires = await slow_path.call(instances.expiry, actor)
     told = instances.document(actor, key, submission, bearer(scope), expires)
     await answer(send, 201 if is_new else 200, told)
+
+
+async def read_instance(scope: Scope, receive: Receive, send: Send) -> None:
+    """`GET /aap/v1/instances/{id}`."""
+    actor = await actor_of(scope, "begin")
+    await answer(
+        send, 200, await slow_path.call(instances.shown, actor, scope["path_params"]["id"])
+    )
+
+
+async def change_instance(scope: Scope, receive: Receive, send: Send) -> None:
+    """`PATCH /aap/v1/instances/{id}`: another receiver is verified before it takes the place."""
+    actor, id_ = await actor_of(scope, "begin"), scope["path_params"]["id"]
+    key, body = idempotency_key(scope), await strict_body(scope, receive)
+    removes = isinstance(body, dict) and "delivery" in body and body["delivery"] is None
+    given = {name: body[name] for name in body if body[name] is not None} if removes else body
+    submission = instances.checked(given)._replace(body=body)
+    if not body:
+        raise refuse("invalid_submission", "Nothing is to be changed.", 400)
+    await slow_path.call(instances.shown, actor, id_)
+    told = await slow_path.call(instances.known_change, actor, id_, key, submission)
+    if told is None:
+        if submission.receiver is not None:
+            await _receivers.call(instances.verify, id_, submission.receiver)
+        changing = functools.partial(instances.change, removes=removes)
+        told = await slow_path.call(changing, actor, id_, key, submission)
+    await answer(send, 200, told)
+
+
+async def remove_instance(scope: Scope, receive: Receive, send: Send) -> None:
+    """`DELETE /aap/v1/instances/{id}`: it is told nothing more; again is as once."""
+    actor = await actor_of(scope, "begin")
+    await slow_path.call(instances.remove, actor, scope["path_params"]["id"])
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def create(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,5 @@
-"""Receivers of the Agent Approval Protocol: who registered to be woken, and what they are told.
+"""Receivers of the Agent Approval Protocol: who registered to be woken, what they are told, and how
+they change or go.
 
 A receiver registers with an agent's key and is believed once it has given back a challenge that is
 signed with the secret it named. From then on it hears of each request of that agent that was
@@ -21,7 +22,7 @@ from django.db import transaction
 
 from connectors import channels
 from connectors.channels import BadChannel, Message
-from connectors.models import Channel, ChannelKind
+from connectors.models import Channel, ChannelKind, DeliveryState
 from connectors.outbound import (
     AddressRefused,
     AnswerTooLarge,
@@ -47,6 +48,8 @@ RECORDS_MAX = 100  # of one agent, in the eight days that a submission is known
 NAME_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 2_000
 SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=")
+REMOVED = "removed"  # in a channel's settings: which part its agent took away
+INSTANCE, DELIVERY = "instance", "delivery"
 MEMBERS = {"type", "url", "registration_id", "signing_secret"}
 
 
@@ -157,27 +160,36 @@ def register(actor: Actor, key: str, submission: Submission) -> bool:
     agent = locks.locked(Agent.objects.filter(pk__in=[actor.agent_id])).get()
     if is_known(actor, key, submission):
         return False
+    if submission.receiver:
+        id_ = id_of(actor, key, submission)
+        _channel(agent, id_, submission.receiver, submission.name)
+    _note(actor, key, {"submission": submission.digest})
+    return True
+
+
+def _note(actor: Actor, key: str, what: dict[str, Any]) -> None:
+    """Keep what was submitted under a key; Refused where an agent does so too often."""
     records = Secret.objects.filter(
         workspace=actor.workspace_id, name__startswith=f"{RECORD}{actor.agent_id} "
     )
     if records.count() >= RECORDS_MAX:
         raise refuse("too_many_instances", "Too many were registered in the last days.", 429)
-    if submission.receiver:
-        _channel(agent, id_of(actor, key, submission), submission.receiver)
     Secret.objects.create(
         workspace_id=actor.workspace_id, name=_record(actor, key),
-        sealed=encryption.seal(json.dumps({"submission": submission.digest})),
+        sealed=encryption.seal(json.dumps(what)),
     )  # fmt: skip
-    return True
 
 
-def _channel(agent: Agent, id_: str, receiver: Receiver) -> None:
+def _channel(agent: Agent, id_: str, receiver: Receiver, name: str) -> None:
+    """The instance's channel with this receiver. Refused where people have turned it off."""
     mine = Channel.objects.filter(workspace=agent.workspace_id, settings__agent=agent.pk)
-    secret = {"url": receiver.url, "secret": receiver.secret}
+    secret = {"url": receiver.url, "secret": receiver.secret,
+              "registration": receiver.registration, "name": name}  # fmt: skip
     channel = mine.filter(settings__instance=id_).select_related("secret").first()
+    is_back = channel is not None and REMOVED in channel.settings
+    if (channel is None or is_back) and mine.filter(disabled_at=None).count() >= RECEIVERS_MAX:
+        raise refuse("too_many_instances", f"An agent has at most {RECEIVERS_MAX}.", 429)
     if channel is None:
-        if mine.filter(disabled_at=None).count() >= RECEIVERS_MAX:
-            raise refuse("too_many_instances", f"An agent has at most {RECEIVERS_MAX}.", 429)
         try:
             channels.create(
                 agent.workspace, f"aap-{agent.name[:60]}-{id_[:8]}", ChannelKind.WEBHOOK, by=None,
@@ -187,14 +199,98 @@ def _channel(agent: Agent, id_: str, receiver: Receiver) -> None:
         except BadChannel as wrong:
             raise refuse("too_many_instances", str(wrong), 429) from wrong
         return
-    if channel.disabled_at is not None:
+    if is_back:
+        channel.settings.pop(REMOVED)
+        channel.save(update_fields=["settings"])
+        channels.enable(channel, by=None)
+    elif channel.disabled_at is not None:
         words = "People have turned this receiver off, at Settings → Channels."
         raise refuse("receiver_turned_off", words, 403)
+    _seal(channel, secret)
+
+
+def _seal(channel: Channel, secret: dict[str, str]) -> None:
     former, name = channel.secret, f"channel {channel.name}"
-    channel.secret = Secret.objects.seal(agent.workspace, name, secret)
+    channel.secret = Secret.objects.seal(channel.workspace, name, secret)
     channel.save(update_fields=["secret"])
     if former is not None:
         former.delete()
+
+
+def _of(actor: Actor, id_: str) -> Channel:
+    """The agent's instance of this id, unless it took it away; Refused else."""
+    mine = Channel.objects.filter(workspace=actor.workspace_id, settings__agent=actor.agent_id)
+    channel = mine.filter(settings__instance=id_).select_related("secret", "workspace").first()
+    if channel is None or channel.settings.get(REMOVED) == INSTANCE:
+        raise refuse("not_found", "There is no such instance, or no longer.", 404)
+    return channel
+
+
+def shown(actor: Actor, id_: str) -> dict[str, Any]:
+    """The instance as the protocol shows it: without its secret."""
+    channel = _of(actor, id_)
+    kept: dict[str, str] = channel.secret.open() if channel.secret else {}
+    instance: dict[str, Any] = {"id": id_, "name": kept.get("name") or actor.name}
+    if REMOVED not in channel.settings:
+        told = {"type": "webhook", "url": kept["url"]}
+        instance["delivery"] = told | {"registration_id": kept.get("registration", "")}
+    return instance
+
+
+@transaction.atomic
+def change(
+    actor: Actor, id_: str, key: str, submission: Submission, *, removes: bool
+) -> dict[str, Any]:
+    """Another name, or another receiver, which has been verified; `removes` takes the receiver
+    away. The same submission again is answered as it was, and changes nothing.
+    """
+    agent = locks.locked(Agent.objects.filter(pk__in=[actor.agent_id])).get()
+    channel = _of(actor, id_)
+    if former := known_change(actor, id_, key, submission):
+        return former
+    kept: dict[str, str] = channel.secret.open() if channel.secret else {}
+    name = submission.name or kept.get("name", "")
+    if submission.receiver:
+        _channel(agent, id_, submission.receiver, name)
+    else:
+        _seal(channel, kept | {"name": name})
+    if removes:
+        _take_away(channel, DELIVERY)
+    answer = shown(actor, id_)
+    _note(actor, f"{id_} {key}", {"submission": submission.digest, "answer": answer})
+    return answer
+
+
+def known_change(actor: Actor, id_: str, key: str, submission: Submission) -> dict[str, Any] | None:
+    """What this change was answered with, if it was made; Refused where another was."""
+    if not is_known(actor, f"{id_} {key}", submission):
+        return None
+    kept = Secret.objects.get(workspace=actor.workspace_id, name=_record(actor, f"{id_} {key}"))
+    answer: dict[str, Any] = kept.open()["answer"]
+    return answer
+
+
+@transaction.atomic
+def remove(actor: Actor, id_: str) -> None:
+    """Nothing more is told to it. What people turned off stays turned off, and is not taken away:
+    its agent could else bring it back.
+    """
+    locks.locked(Agent.objects.filter(pk__in=[actor.agent_id])).get()
+    mine = Channel.objects.filter(workspace=actor.workspace_id, settings__agent=actor.agent_id)
+    channel = mine.filter(settings__instance=id_).select_related("workspace").first()
+    if channel is None:
+        raise refuse("not_found", "There is no such instance.", 404)
+    _take_away(channel, INSTANCE)
+
+
+def _take_away(channel: Channel, part: str) -> None:
+    if channel.disabled_at is not None and REMOVED not in channel.settings:
+        return
+    channel.settings[REMOVED] = part
+    channel.save(update_fields=["settings"])
+    channels.disable(channel, by=None)
+    waiting = channel.deliveries.filter(state=DeliveryState.WAITING)
+    waiting.update(state=DeliveryState.FAILED, last_error="Its receiver was taken away.")
 
 
 def document(
