@@ -47,6 +47,7 @@ from connectors.models import CallOutcome, Connection
 from connectors.normalization import Redaction
 from connectors.outbound import Deadline, Outbound
 from ledger.canonical import digest
+from ledger.desk_events import masking_key
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret
 
@@ -193,7 +194,7 @@ def drifted(
     connector, call = _drafted(connection, operation, args, target, facts)
     question = partial(connector.drifted, call, observation)
     differences = asked(_asker(connection), connector, "drift", question, "drifted")
-    return normalization.still_differ(differences, connection.workspace)
+    return normalization.still_differ(differences, partial(masking_key, connection.workspace))
 
 
 def satisfied(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -29,19 +29,21 @@ from amends.protocol.masking import (
 )
 from connectors.contract import FieldDiff
 from ledger.canonical import same
-from ledger.desk_events import masking_key
-from workspaces.models import Workspace
 
 # What was recorded masked, held against what is found in clear, by its mark (protocol/masking.py).
 #
 # A placeholder without a mark says nothing of the value, so nothing found differs from it.
 
 
-def still_differ(differences: Sequence[FieldDiff], workspace: Workspace) -> list[FieldDiff]:
-    """The differences that are not only there because the recorded side was masked."""
+def still_differ(
+    differences: Sequence[FieldDiff], masking_key: Callable[[], MaskingKey]
+) -> list[FieldDiff]:
+    """The differences that are not only there because the recorded side was masked. The key is
+    opened where one was.
+    """
     if not any(map(_is_of_masked, differences)):
         return list(differences)
-    key = masking_key(workspace)
+    key = masking_key()
     return [
         one
         for one in differences

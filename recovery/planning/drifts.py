@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 from django.db import connection, connections
@@ -23,6 +24,7 @@ from connectors.contract import (
     Target,
     drift,
 )
+from ledger.desk_events import masking_key
 from recovery.engine import outbound_calls
 from recovery.planning.drafting import DraftStep, DriftState, Place
 
@@ -190,7 +192,8 @@ def _between(one: DraftStep) -> None:
         return
     left = outbound_calls.after_of(one.effect)
     differences = drift(left, Observation(found=later is not None, state=later))
-    _mark(one, normalization.still_differ(differences, one.step.connection.workspace))
+    key = partial(masking_key, one.step.connection.workspace)
+    _mark(one, normalization.still_differ(differences, key))
     if one.drift_state == DriftState.UNCHANGED:
         one.drift_state = DriftState.LATER
 
