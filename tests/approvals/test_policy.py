@@ -315,6 +315,15 @@ def test_the_example_of_the_guide_is_a_policy_and_means_what_it_says():
     assert judged(source, "mail.send", trusted=True).approval == "MANUAL"
 
 
+def test_the_rules_that_hold_always_of_the_guide_are_a_policy():
+    guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+    source = guide.split("```yaml\n")[2].split("```")[0]
+
+    nobody_asked = judged(source, "payments.refund", args={"amount": 1, "account": "DE1"})
+    assert nobody_asked.approval == "MANUAL"
+    assert "Nobody asked for this account" in nobody_asked.why
+
+
 def test_each_recipe_of_the_cookbook_is_a_policy_whose_lines_the_demo_plays():
     """tests/examples runs them."""
     root = Path(__file__).parents[2]

@@ -1,10 +1,14 @@
 """Versions of the policy: saved by a person, put in force at once."""
 
+import re
+import shlex
+
 import pytest
 from django.core.management import CommandError, call_command
 
 from approvals import pauses, versions
 from approvals.policy import Invalid, ToolCall, active, judge
+from config.local.places import ROOT
 from tests.approvals.cast import told
 from workspaces.moves import CannotMove
 
@@ -63,6 +67,21 @@ def test_a_policy_is_loaded_from_a_file_by_command(acme, ada, ben, tmp_path, cap
     file.write_text("policies:\n  a: {aproval: MANUAL}\n")
     with pytest.raises(CommandError, match=r"line 2, column 7.*did you mean approval"):
         call_command("load_policy", "acme", str(file))
+
+
+def test_the_command_of_the_guide_loads_a_policy(acme, ada, monkeypatch, tmp_path):
+    guide = (ROOT / "docs" / "policy.md").read_text()
+    [line] = re.findall(r"```sh\n(.*?)\n```", guide)
+    command = shlex.split(line.replace(" airline ", f" {acme.slug} "))
+    assert command[:2] == ["python", "manage.py"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.yaml").write_text("policies:\n  a: {approval: DENY}\n")
+
+    call_command(*command[2:])
+
+    assert judge(active(acme), ToolCall(tool="a")).approval == "DENY"
+    [saved] = told(acme, "policy.activated")
+    assert saved["number"] == 1
 
 
 def test_a_pause_stands_until_somebody_lifts_it_once(acme, ada):

@@ -1,11 +1,13 @@
 """CloudEvents are our events in another envelope, in each of the three modes of HTTP."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
+from config.local.places import ROOT
 from ledger.foreign.cloud_events import BATCH, STRUCTURED
 from ledger.models import Action, Event, Run
 from tests.ledger.conftest import bearer
@@ -34,6 +36,19 @@ def raw(body, token, media=STRUCTURED, **headers):
         "/api/v1/cloudevents",
         {"content": body, "headers": bearer(token, media) | headers},
     )
+
+
+def test_the_request_of_the_guide_is_taken(call, token):
+    guide = (ROOT / "docs" / "imports.md").read_text()
+    [printed] = re.findall(r"```\n(POST .*?)```", guide, re.DOTALL)
+    head, _, body = printed.partition("\n\n")
+    method, path = head.split("\n")[0].split()
+    headers = dict(line.split(": ") for line in head.split("\n")[1:]) | bearer(token)
+
+    [answer] = call((method, path, {"content": body.encode(), "headers": headers}))
+
+    assert answer.status_code == 200, answer.text
+    assert (Run.objects.get().run, Run.objects.get().request) == ("run_91x", "Move my flight")
 
 
 def test_each_mode_says_the_same_event_and_the_same_one_once(call, token):

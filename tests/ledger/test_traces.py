@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from contextlib import contextmanager
 
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.trace import StatusCode
 
+from config.local.places import ROOT as REPOSITORY
 from ledger.foreign.traces import SPANS_MAX
 from ledger.models import Action, Blob, Event, Run
 from tests.ledger.conftest import bearer
@@ -95,6 +97,27 @@ def test_what_the_sdk_exports_is_a_run_with_its_calls(processes, importing, nort
     assert "t0p" not in json.dumps(paid.result)
     assert (mailed.tool, mailed.state, mailed.flags) == ("mail.send", "unknown", ["args_missing"])
     assert mailed.error == {"type": "TimeoutError", "message": "no answer"}
+
+
+def test_the_two_lines_of_the_guide_are_all_that_an_exporter_needs(
+    processes, importing, monkeypatch
+):
+    guide = (REPOSITORY / "docs" / "imports.md").read_text()
+    lines = re.findall(r"^    (OTEL_\w+)=(.*)$", guide, re.MULTILINE)
+    assert len(lines) == 2
+    url = processes.web().url
+    for name, value in lines:
+        said = value.replace("https://amends.example.org", url).replace("amends_…", importing)
+        monkeypatch.setenv(name, said.strip('"'))
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
+
+    with provider.get_tracer("an agent").start_as_current_span("execute_tool pay") as paid:
+        paid.set_attribute("gen_ai.operation.name", "execute_tool")
+        paid.set_attribute("gen_ai.tool.name", "pay")
+    provider.shutdown()
+
+    assert Action.objects.get().tool == "pay"
 
 
 def test_spans_that_come_one_by_one_and_again_are_the_same_run(processes, importing):

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+import types
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,7 @@ from ledger.erasure import erase
 from ledger.models import Action, Blob, Event, Run
 from tests.processes import Processes
 from tests.sdk import test_real_gate
+from tests.sdk.test_docs import blocks
 from workspaces.models import Secret, Workspace
 
 ben, when_asked = test_real_gate.ben, test_real_gate.when_asked
@@ -222,6 +224,21 @@ def test_what_was_approved_runs_once_whoever_comes(client, ben, token, web):
         worker.join()
 
     assert sorted(ran) == ["already_consumed"] * 9 + ["ran"]
+
+
+def test_the_lines_of_the_guide_put_a_call_and_a_document_to_the_gate(web, token, policy, ben):
+    gated, _, documented = blocks("interchange.md")
+    read = types.SimpleNamespace(id="c-1", name="files.read", args={"path": "a"})
+    names = {"key": token, "run_id": "run-1", "call": read, "run_tool": lambda call: call.args}
+    exec(gated.replace("https://amends.example.org", web.url), names)  # noqa: S102
+    names["gate"].client.close()
+    assert names["result"] == {"path": "a"}
+    assert Action.objects.get(tool="files.read").state == "succeeded"
+
+    asked = document()["request"]
+    names |= {name: asked[name] for name in ("action", "origin", "risk", "choices")}
+    exec(documented, names | {"aais": aais, "requests": httpx, "desk": web.url})  # noqa: S102
+    assert Approval.objects.get().calls[0]["operation"] == "charge"
 
 
 def test_a_retry_under_its_key_is_the_same_and_another_body_is_a_conflict(client, ben):

@@ -4,6 +4,7 @@ HTTP on loopback, before our web process.
 
 import asyncio
 import json
+import textwrap
 import threading
 import uuid
 from contextlib import contextmanager
@@ -28,7 +29,9 @@ from connectors import channels
 from connectors.models import Channel, Delivery
 from ledger.models import Event
 from tests.sdk import test_approval_protocol, test_real_gate
-from workspaces.models import Secret
+from tests.sdk.test_docs import blocks
+from workspaces import keys
+from workspaces.models import Agent, Secret
 
 ben, when_asked = test_real_gate.ben, test_real_gate.when_asked
 desk_of_all, policy, web = (
@@ -152,6 +155,20 @@ def test_a_paused_run_is_woken_by_a_signed_word_that_says_nothing_of_the_call(
     assert Channel.objects.get().subjects == ["request.resolved"]
 
 
+def test_the_lines_of_the_guide_register_a_receiver(web, token, policy, service):
+    [lines] = [one for one in blocks("interchange.md") if "Receiver(" in one]
+    story = textwrap.indent(lines.replace("https://amends.example.org", web.url), "    ")
+    names = {"Receiver": lambda **_: service.receiver, "resumer": lambda _: service._resumed,
+             "agent": None, "key": token, "url": service.url}  # fmt: skip
+    exec(f"async def story():\n{story}    return saved", names)  # noqa: S102
+
+    saved = service.wait(names["story"]())
+    service.clients.append(service.receiver.client)
+
+    assert saved.token == token
+    assert Channel.objects.get().settings["instance"] == saved.instance_id
+
+
 def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(web, token, policy, service):
     """Also where nobody comes to ask any more."""
     service.provision(web, token)
@@ -219,6 +236,59 @@ def test_registering_anew_takes_the_place_and_people_may_turn_it_off(
     with pytest.raises(ProvisionError) as refused:
         service.provision(web, token)
     assert (refused.value.status, refused.value.code) == (403, "receiver_turned_off")
+
+
+def test_a_receiver_is_shown_moved_and_taken_away_by_its_agent_alone(
+    web, token, policy, northwind, ben, service
+):
+    found = service.provision(web, token, instance_name="trip-desk-1")
+    at = f"{web.url}/aap/v1/instances/{found.instance_id}"
+
+    def ask(method, body=None, key="c-1", token=token, at=at):
+        headers = {"authorization": f"Bearer {token}", "idempotency-key": key}
+        return httpx.request(method, at, json=body, headers=headers, timeout=60)
+
+    delivery = {"type": "webhook", "url": service.url, "registration_id": found.registration_id}
+    shown = {"id": found.instance_id, "name": "trip-desk-1", "delivery": delivery}
+    assert ask("GET").json() == shown
+    other = Agent.objects.create(workspace=northwind, name="other", owner=ben)
+    theirs = keys.create_key(other, by=ben, name="theirs")[1]
+    assert {ask(one, {"instance_name": "x"}, token=theirs).status_code
+            for one in ("GET", "PATCH", "DELETE")} == {404}  # fmt: skip
+    assert ask("PATCH", {"sauce": 1}).status_code == ask("PATCH", {}).status_code == 400
+
+    with served(secret=new_secret(), registration_id=str(uuid.uuid4())) as moved:
+        new = {"type": "webhook", "url": moved.url, "signing_secret": moved.receiver.secret,
+               "registration_id": moved.receiver.registration_id}  # fmt: skip
+        wrong = new | {"registration_id": str(uuid.uuid4())}
+        assert ask("PATCH", {"delivery": wrong}).status_code == 422
+        assert ask("GET").json() == shown, "it stays as it was"
+        body = {"instance_name": "trip-desk-2", "delivery": new}
+        changed = ask("PATCH", body, key="c-2").json()
+        assert (changed["name"], changed["delivery"]["url"]) == ("trip-desk-2", moved.url)
+        assert ask("PATCH", {"instance_name": "trip-desk-3"}, key="c-3").json()["name"][-1] == "3"
+        assert ask("PATCH", body, key="c-2").json() == changed, "a replay changes nothing"
+        assert ask("GET").json()["name"] == "trip-desk-3"
+        assert ask("PATCH", {"instance_name": "x"}, key="c-2").status_code == 409
+        client = service.client(web, token)
+        service.wait(client.create({"tool": "charge", "arguments": {}, "timeout": "10m"}, "k-1"))
+        when_asked(grant(ben)).join()
+        assert ask("PATCH", {"delivery": None}, key="c-4").json().keys() == {"id", "name"}
+        channels.send_due()
+        assert len(moved.told) == 2, "challenges, and of what was to be told nothing"
+
+    assert Delivery.objects.get(subject="request.resolved").state == "failed"
+    assert [ask("DELETE").status_code for _ in range(2)] == [204, 204]
+    assert ask("GET").status_code == ask("PATCH", body).status_code == 404
+    service.receiver = Receiver(resumers={})
+    again = service.provision(web, token)
+    assert again.instance_id == found.instance_id, "it may come back by itself"
+    channels.disable(Channel.objects.get(), by=ben)
+    assert ask("DELETE").status_code == 204
+    service.receiver = Receiver(resumers={})
+    with pytest.raises(ProvisionError) as refused:
+        service.provision(web, token)
+    assert refused.value.code == "receiver_turned_off", "but not past people"
 
 
 def test_what_is_no_submission_is_refused_in_the_words_of_the_protocol(web, token, policy):

@@ -1,6 +1,7 @@
 """The guide's own lines are run, as a newcomer would."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import amends
@@ -236,22 +238,31 @@ def test_the_lines_for_any_other_framework_are_a_gate(desk, small_desk):
 
 @pytest.mark.django_db(transaction=True)
 def test_plain_http_is_three_calls_as_printed(web, token, northwind):
-    """The page's first block, in a shell with nothing but curl."""
+    """The page's blocks, in a shell with nothing but curl."""
+    from approvals import clarifications, versions
+    from approvals.models import Approval
     from ledger.models import Run
+    from workspaces import independence, teams
+    from workspaces.models import User
 
-    (script, *_) = re.findall(r"```sh\n(.*?)```", (DOCS / "http.md").read_text("utf-8"), re.DOTALL)
+    ben = User.objects.create_user("ben@northwind.example", name="Ben")
+    team = teams.create(northwind, "finance", by=None, may=["view", "approve"])
+    teams.add(team, ben, by=None)
+    independence.prove(ben)
+    page = (DOCS / "http.md").read_text("utf-8")
+    script, waits = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     here = {"AMENDS_URL": web.url, "AMENDS_KEY": token, "PATH": os.environ["PATH"]}
 
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script],
-        env=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    def shell(script):
+        command = ["sh", "-eu", "-c", script]
+        done = subprocess.run(
+            command, env=here, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = shell(script)
+
     assert done.stdout.count('"accepted"') == 3
     assert '"proceed"' in done.stdout
     run = Run.objects.get()
@@ -259,6 +270,27 @@ def test_plain_http_is_three_calls_as_printed(web, token, northwind):
     [wrote] = run.actions.all()
     [effect] = wrote.effects.all()
     assert (wrote.state, effect.before, effect.after) == ("succeeded", None, {"text": "hello"})
+
+    asks = {"policies": {"*": {"approval": "MANUAL"}}}
+    versions.activate(versions.save(northwind, json.dumps(asks), by=None), by=None)
+    assert '"wait"' in shell(script.replace("run_$(date +%s)", "run_2")).stdout
+    asked = Approval.objects.get()
+    answered = shell(waits.replace("/17?wait=30", f"/{asked.pk}?wait=0")).stdout
+    assert json.loads(answered)["state"] == "waiting"
+
+    enquiry = clarifications.ask_back(asked, "For whom?", by=ben)
+    talk = (DOCS / "approvals.md").read_text("utf-8").split("```\nGET  ")[1].split("```")[0]
+    get, post = talk.replace("/17", f"/{asked.pk}").splitlines()
+    path, _, answer = get.partition(" ")
+    bearer = {"Authorization": f"Bearer {token}"}
+    heard = httpx.get(web.url + path, headers=bearer, timeout=60).json()
+    wanted = json.loads(answer.strip(" →").replace(", …", "").replace('"4"', f'"{enquiry.pk}"'))
+    assert heard | wanted == heard, heard
+    path, _, said = post.removeprefix("POST ").partition(" ")
+    given = json.loads(said) | {"question": enquiry.pk}
+    httpx.post(web.url + path, json=given, headers=bearer, timeout=60).raise_for_status()
+    enquiry.refresh_from_db()
+    assert enquiry.answer == "For Eve, who called at 10:02."
 
 
 def test_what_a_new_key_comes_with_stands_in_the_docs():

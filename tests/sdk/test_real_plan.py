@@ -5,6 +5,7 @@ import pytest
 import amends
 from amends import testing
 from tests.connectors import conftest as outside
+from tests.sdk.test_docs import blocks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 outsides = outside.outsides
@@ -15,9 +16,11 @@ agentSafety:
     "greet":          {risk: LOW, approval: AUTO}
     "assign_licence": {risk: LOW, approval: AUTO, compensation: DELETE}
     "licences.*":     {risk: LOW, approval: AUTO}
+    "hire":           {risk: LOW, approval: AUTO, compensation: DELETE}
     "order_licence":  {risk: LOW, approval: AUTO}
   twins:
     "assign_licence": {connection: licences, operation: release_licence, args: {}}
+    "hire":           {connection: hr, operation: delete_row, args: {}}
 """
 
 
@@ -38,9 +41,11 @@ def person_token(northwind, token, licences):
         "url": licences.at["url"],
         "operations": {"release_licence": declared, "cancel_order": ordered},
     }
-    connection = connections.create(northwind, "licences", "webhook", settings, by=ada)
-    for purpose in ("observe", "compensate"):
-        connections.set_secret(connection, purpose, {"secret": licences.at["secret"]}, by=ada)
+    hr = settings | {"operations": {"delete_row": declared}}
+    for name, has in (("licences", settings), ("hr", hr)):
+        connection = connections.create(northwind, name, "webhook", has, by=ada)
+        for purpose in ("observe", "compensate"):
+            connections.set_secret(connection, purpose, {"secret": licences.at["secret"]}, by=ada)
     return keys.create_token(northwind, by=ada, name="tests")[1]
 
 
@@ -79,6 +84,21 @@ def test_the_plan_of_a_run_that_failed_after_a_step(real_desk, operator):
     operator.assert_plan("run_on", [("licences.release_licence", "L-7")])
     with pytest.raises(AssertionError, match="L-7"):
         operator.assert_plan("run_on", [])
+
+
+def test_the_test_of_the_guide_passes_against_a_real_desk(real_desk, operator):
+    from recovery.triage import triage
+
+    def onboard(run):
+        with run.action("hire", target=("person", "4711"), before=None) as act:
+            act.succeeded(after={"name": "Mia Li"})
+        assign(run, "L-7")
+
+    [lines] = [one for one in blocks("agents.md") if "operator.assert_plan" in one]
+    names = {"pytest": pytest, "onboard": onboard, "look": triage.look}
+    exec(lines.replace("desk.flush()", "desk.flush(60); look()"), names)  # noqa: S102
+
+    names["test_a_half_done_onboarding_is_undone"](real_desk, operator)
 
 
 def test_an_undo_that_knows_what_its_call_answered(real_desk, operator):

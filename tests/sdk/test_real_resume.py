@@ -11,6 +11,7 @@ import pytest
 import amends
 from tests.crash.oracle import until
 from tests.sdk.conftest import ENVIRONMENT, NEW, move
+from tests.sdk.test_docs import blocks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,11 +75,16 @@ def test_a_restarted_agent_goes_on_from_its_checkpoint(real_desk, web, token, ad
     # Another machine: it has never seen the run.
     elsewhere = amends.connect(web.url, token, spool=tmp_path / "elsewhere.sqlite")
     sent = []
-    with elsewhere.resume("order-4711") as run:
-        assert run.state == {"next": "mail"}
+
+    def same_calls(run):
         with move(run) as act:
             assert (act.replayed, act.result) == (True, "moved")
         mail(run, lambda: sent.append("mail"))
+
+    [lines] = [one for one in blocks("agents.md") if "desk.resume(" in one]
+    names = {"desk": elsewhere, "same_calls": same_calls}
+    exec(lines.replace("    ...  ", "    same_calls(run)  "), names)  # noqa: S102 - our own guide
+    assert names["plan"] == {"next": "mail"}
     assert elsewhere.flush(60)
     assert elsewhere.parked() == []
     elsewhere.close()

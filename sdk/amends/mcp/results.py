@@ -1,5 +1,5 @@
-"""Results of `tools/call`: what the model reads of a call that was not made, or was made before, and
-what the ledger keeps of one that was.
+"""Results of `tools/call`: what the model reads of a call that was not made, or was made before,
+and what the ledger keeps of one that was.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 import ast
 import inspect
 import json
+import re
+import shlex
 
 import pytest
 
@@ -66,6 +68,43 @@ def test_from_the_preview_to_the_published_correction(raised, shop, api):
     assert status == 200, published
     assert published["state"] == "published"
     assert published["link"].startswith("http://localhost/c/")
+
+
+def printed():
+    """The requests that the guide prints, in order: path and query, and the body of a POST."""
+    guide = (ROOT / "docs" / "recovery-api.md").read_text()
+    [script, *_] = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    for line in script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[0] == "curl":
+            [path] = [word for word in words if word.startswith("$desk/")]
+            body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+            yield path.removeprefix("$desk"), body
+
+
+def test_the_lines_of_the_guide_lead_from_the_queue_to_a_published_correction(raised, shop, api):
+    case = raised.case()
+    found, previewed, compensated, read, published = printed()
+
+    def get(asked):
+        path, _, query = asked[0].replace("/17", f"/{case.pk}").partition("?")
+        status, answer = api.get(path, **dict(one.split("=") for one in query.split("&") if one))
+        assert status == 200, answer
+        return answer
+
+    get((found[0].replace("+", " "), None))
+    preview = get(previewed)
+    seen = {name: preview[name] for name in ("digest", "revision")}
+    status, plan = api.post(compensated[0].replace("/17", f"/{case.pk}"), **(compensated[1] | seen))
+    assert status == 200, plan
+    by_hand.advance(plan["id"])
+    publishing.draft_due()
+    [drafted] = get(read)["corrections"]
+    status, said = api.post(
+        published[0].replace("/5", f"/{drafted['id']}"),
+        **(published[1] | {"revision": drafted["revision"]}),
+    )
+    assert status == 200, said
 
 
 def test_a_stale_digest_or_revision_is_a_conflict(raised, api):

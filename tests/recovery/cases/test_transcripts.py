@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -9,6 +12,7 @@ from django.test import Client
 
 from approvals import dry_run
 from approvals.policy import active
+from config.local.places import ROOT
 from ledger.models import Action, Blob, Event, Run
 from recovery.models import Case
 from recovery.triage import triage
@@ -89,6 +93,25 @@ def import_(*paths):
 
 def call(tool, **more):
     return Action.objects.get(tool=tool, **more)
+
+
+def test_the_command_of_the_guide_imports_a_folder(agent, policy, acme, tmp_path, monkeypatch):
+    """In a shell `*` is a file each."""
+    guide = (ROOT / "docs" / "imports.md").read_text()
+    [line] = re.findall(r"^    manage\.py (import_transcripts .*)$", guide, re.MULTILINE)
+    (tmp_path / "chats").mkdir()
+    for name, content in (("chats/one.jsonl", CHAT), ("runs.json", ANTHROPIC)):
+        (tmp_path / name).write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
+    words = [
+        one
+        for word in shlex.split(line)
+        for one in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+    ]
+
+    call_command(*words)
+
+    assert Run.objects.count() == 2
 
 
 def test_each_format_becomes_runs_whose_calls_are_in_order_and_masked(agent, policy, files, acme):
