@@ -8,6 +8,7 @@ framework's own gate does in tests/failclosed.
 
 import json
 import resource
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_desk_whose_certificate_nobody_vouches_for_is_none(agents, strict, cer
 @of_each
 def test_a_yes_for_which_the_disk_has_no_room_is_not_used(agents, strict):
     """What was allowed and not kept could not be told from what was never asked for."""
-    started = []
+    started = list[subprocess.Popen[str]]()
 
     def fill_the_disk():
         limits = 0, resource.RLIM_INFINITY

@@ -9,6 +9,7 @@ import threading
 import tomllib
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_what_makes_a_connector_known_names_it(pager_class):
 def test_the_lines_for_another_protocol_ask_and_take_no_half_answer(outbound):
     outbound.append("127.0.0.1")
     [source] = printed("python", r"def _ask")
-    names = {"Call": Call}
+    names: dict[str, Any] = {"Call": Call}
     exec(source, names)  # noqa: S102 - our own guide
     answers = [b"+OK\n", b"+O"]
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,5 +1,7 @@
 """An engineer tests her own twin: a run is made to fail after a step, its plan is asked for."""
 
+from typing import Any
+
 import pytest
 
 import amends
@@ -95,7 +97,7 @@ def test_the_test_of_the_guide_passes_against_a_real_desk(real_desk, operator):
         assign(run, "L-7")
 
     [lines] = [one for one in blocks("agents.md") if "operator.assert_plan" in one]
-    names = {"pytest": pytest, "onboard": onboard, "look": triage.look}
+    names: dict[str, Any] = {"pytest": pytest, "onboard": onboard, "look": triage.look}
     exec(lines.replace("desk.flush()", "desk.flush(60); look()"), names)  # noqa: S102
 
     names["test_a_half_done_onboarding_is_undone"](real_desk, operator)

@@ -60,7 +60,7 @@ def _function_tool(given: Any) -> FunctionTool:
 
 
 class _Gate(GatedTools):
-    def __deepcopy__(self, memo: object) -> _Gate:
+    def __deepcopy__(self, _memo: object) -> _Gate:
         """AG2 copies each tool that an agent is given, and the gate is one for all."""
         return self
 
