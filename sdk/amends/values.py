@@ -67,8 +67,14 @@ def plain(value: Any) -> Any:
             raise Unfit("two of its names are written alike, and only one would be told")
         return named
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        told = [plain(item) for item in value]
+        return _in_order(told) if isinstance(value, set | frozenset) else told
     return value if value is None or isinstance(value, bool) else _scalar(value)
+
+
+def _in_order(items: list[Any]) -> list[Any]:
+    """What a set holds: each process has an order of its own, and the call is the same."""
+    return sorted(items, key=canonical)
 
 
 def _hidden(secret: Any) -> Hidden:
@@ -84,7 +90,8 @@ def _with_hidden(told: Any, held: Any) -> Any:
         by_name = {_text(str(name)): item for name, item in held.items()}
         return {name: _with_hidden(item, by_name.get(name)) for name, item in told.items()}
     if isinstance(told, list) and isinstance(held, list | tuple | set | frozenset):
-        return list(map(_with_hidden, told, held))
+        found = list(map(_with_hidden, told, held))
+        return _in_order(found) if isinstance(held, set | frozenset) else found
     return told
 
 

@@ -1,5 +1,7 @@
 """What agents hold in their hands comes to the desk as JSON that can be stored and hashed."""
 
+import os
+import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
@@ -162,6 +164,28 @@ def test_what_hides_its_value_is_told_apart_and_never_told():
     assert bare.event["data"] == {"to": "⟦masked:secret⟧"}
     with pytest.raises(ValueError, match="cannot be hidden"):
         as_targets(("account", SecretStr("DE89")))
+
+
+TOLD_OF_A_SET = """
+from pydantic import BaseModel
+from amends.values import plain
+class Order(BaseModel):
+    seats: set[str]
+seats = {"1A", "2B", "3C", "4D"}
+print(plain({"seats": seats, "order": Order(seats=seats)}))
+"""
+
+
+def test_a_set_is_the_same_in_each_process():
+    """A process that comes back asks for the same call; each has an order of its own for texts."""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", TOLD_OF_A_SET], env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in range(3)
+    }  # fmt: skip
+    assert len(told) == 1
 
 
 def test_two_names_that_are_written_alike_are_not_told_as_one():
