@@ -82,6 +82,30 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["amends_folder"] = str(started["folder"])
 
 
+# Modules of which one runner has all: what they start is started once, or fills both cores.
+# xdist's own groups are silently lost with pytest 9.2 (pytest-xdist#1386).
+TOGETHER = (
+    "tests/browser/",
+    "tests/config/test_processes.py",
+    "tests/config/test_single_sign_on.py",
+    "tests/config/test_slow_clients.py",
+    "tests/config/test_web_processes.py",
+    "tests/test_plans.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return module if module.startswith(TOGETHER) else nodeid
+
+    return Together(config, log)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if seed := os.environ.get("SHUFFLE"):

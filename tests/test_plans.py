@@ -65,9 +65,6 @@ BLOCKING = ("Sort", "Incremental Sort", "Aggregate", "Hash", "WindowAgg", "Mater
 """These read all of what is below them, even if only the first rows are wanted above."""
 
 
-pytestmark = pytest.mark.xdist_group("plans")  # the rows are made once, and take a while
-
-
 @pytest.fixture(scope="module")
 def desk(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Made]:
     with django_db_blocker.unblock(), transaction.atomic():

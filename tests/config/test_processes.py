@@ -17,8 +17,6 @@ from config.local.places import ROOT
 from tests.ports import free_port
 from tests.processes import answers
 
-pytestmark = pytest.mark.xdist_group("make-up")  # each fills both cores for a while
-
 UP_SECONDS_MAX = 180.0
 GONE_SECONDS_MAX = 40.0
 # What a local desk reads nothing of: here it has servers of its own, as a newcomer would.
