@@ -56,8 +56,6 @@ def test_the_figures_count_what_happened(ask, acme, ben, cleo):
     assert len(found.decide_seconds) == 2  # the others ended otherwise, or wait
     rates = {one.name: (one.yes, one.no, one.rate, one.fast) for one in found.people}
     assert rates == {"Ben": (2, 0, 100, 1), "Cleo": (1, 1, 50, 0)}
-    [rule] = found.rules
-    assert (rule.asked, rule.granted, rule.false_alarms) == (5, 3, 1), "made, and never overturned"
 
 
 def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cleo):

@@ -317,11 +317,18 @@ def test_the_example_of_the_guide_is_a_policy_and_means_what_it_says():
 
 def test_the_rules_that_hold_always_of_the_guide_are_a_policy():
     guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
-    source = guide.split("```yaml\n")[2].split("```")[0]
+    source = guide.split("```yaml\n")[4].split("```")[0]
 
     nobody_asked = judged(source, "payments.refund", args={"amount": 1, "account": "DE1"})
     assert nobody_asked.approval == "MANUAL"
     assert "Nobody asked for this account" in nobody_asked.why
+
+
+@pytest.mark.parametrize("block", [2, 3, 5])
+def test_lists_hours_and_reviews_of_the_guide_are_taken(block):
+    guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+
+    policy.load(guide.split("```yaml\n")[block].split("```")[0])
 
 
 def test_each_recipe_of_the_cookbook_is_a_policy_whose_lines_the_demo_plays():

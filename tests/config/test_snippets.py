@@ -67,6 +67,9 @@ RUN_BY = {
         "tests/approvals/test_versions.py::test_the_command_of_the_guide_loads_a_policy",
         "tests/approvals/test_policy.py::test_the_example_of_the_guide_is_a_policy",
         "tests/approvals/test_policy.py::test_the_rules_that_hold_always_of_the_guide",
+        "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
+        "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
+        "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
     ],
     "recovery-api.md": [
         "tests/recovery/cases/test_api.py::test_the_lines_of_the_guide_lead_from_the_queue_to_a_published"

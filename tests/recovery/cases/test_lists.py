@@ -48,7 +48,8 @@ NO_LISTS = {
     "channels/new/": "is posted to", "settings/members/invite/": "is posted to",
     "settings/teams/": "is posted to", "settings/keys/new/": "is posted to",
     "settings/agents/": "is posted to", "settings/tokens/": "is posted to",
-    "corrections/settings/": "a form",
+    "corrections/settings/": "a form", "approvals/health/proposal/": "one proposal",
+    "settings/signing-keys/": "of one person at a time",
 }  # fmt: skip
 WEIGHT_BYTES_MAX = 60_000
 """Compressed, with the sheet and the scripts, without the letters."""

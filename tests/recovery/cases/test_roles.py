@@ -90,6 +90,9 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     ((None, "view_sensitive"), (
         "runs/<path:run>/reveal/", "ledger/<path:event>/download/", "ledger/<path:event>/reveal/",
     )),
+    (("", None), ("settings/signing-keys/", "approvals/<int:pk>/signed/<int:decision>/")),
+    (("administer", "administer"), ("approvals/health/proposal/",)),
+    ((None, "approve"), ("settings/signing-keys/<int:pk>/",)),
     (("", "edit_lists"), ("policies/lists/",)),
     (("", None), ("policies/lists/<slug:name>/",)),
     ((None, "edit_lists"), ("policies/lists/<slug:name>/change/",)),

@@ -49,4 +49,4 @@ def test_a_step_that_fails_alerts_the_channels_of_its_workspace(case, world, out
     assert states(plan) == ["verified", "drifted", "verified"]
     assert f"Step 2 of case {case.pk} needs a person" in told.message["title"]
     assert f"/w/acme/cases/{case.pk}/" in told.message["url"]
-    assert "99" not in str(told.message)
+    assert "'99'" not in str(told.message)
