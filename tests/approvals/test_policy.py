@@ -328,7 +328,7 @@ def test_the_rules_that_hold_always_of_the_guide_are_a_policy():
 def test_lists_hours_and_reviews_of_the_guide_are_taken(block):
     guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
 
-    policy.load(guide.split("```yaml\n")[block].split("```")[0])
+    load(guide.split("```yaml\n")[block].split("```")[0])
 
 
 def test_each_recipe_of_the_cookbook_is_a_policy_whose_lines_the_demo_plays():
