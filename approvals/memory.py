@@ -21,7 +21,7 @@ import msgspec
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from approvals.models import ApprovalState, Reservation, Sighting, Tally
+from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import plain, skeleton
 from ledger.append.statements import Statement
@@ -316,13 +316,16 @@ def sight(
 
 
 def forget_old() -> int:
-    """Drop what no window reaches any more, and values that nobody used for so long."""
+    """Drop what no window reaches any more, values that nobody used for so long, and what was
+    worth a look so long ago.
+    """
     kept = Now() - timedelta(days=KEPT_DAYS)
     seen = Now() - timedelta(days=SIGHTINGS_KEPT_DAYS)
     return (
         _drop(Reservation.objects.filter(at__lt=kept))
         + _drop(Tally.objects.filter(touched_at__lt=kept))
         + _drop(Sighting.objects.filter(at__lt=seen))
+        + _drop(Review.objects.filter(at__lt=seen))
     )
 
 

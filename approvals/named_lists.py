@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from amends.protocol.masking import MaskingKey, holds_mask, masked
 from amends.protocol.vocabulary import EventType
@@ -236,10 +237,21 @@ def history(kept: NamedList) -> QuerySet[ListChange]:
     return ListChange.objects.filter(list=kept).select_related("by").order_by("-version")
 
 
-def of_version(kept: NamedList, version: int) -> tuple[QuerySet[ListEntry], QuerySet[ListEntry]]:
-    """What came and what went with a version."""
-    rows: QuerySet[ListEntry] = kept.entries.order_by("pk")
-    return rows.filter(since=version), rows.filter(until=version)
+Entries = dict[int, list[ListEntry]]
+
+
+def of_versions(kept: NamedList, versions: Sequence[int], most: int) -> tuple[Entries, Entries]:
+    """What came and what went with each of these versions, at most so many of each."""
+    return _of(kept, "since", versions, most), _of(kept, "until", versions, most)
+
+
+def _of(kept: NamedList, field: str, versions: Sequence[int], most: int) -> Entries:
+    place = Window(RowNumber(), partition_by=F(field), order_by="pk")
+    rows = kept.entries.filter(**{f"{field}__in": versions}).annotate(place=place)
+    found: Entries = {}
+    for one in rows.filter(place__lte=most).order_by("pk"):
+        found.setdefault(getattr(one, field), []).append(one)
+    return found
 
 
 def as_json(kept: NamedList) -> dict[str, Any]:

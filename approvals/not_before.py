@@ -11,16 +11,25 @@ from django.db import transaction
 from amends.protocol.vocabulary import EventType
 from approvals.deciders import locked
 from approvals.digests import record
-from approvals.models import Approval, SubjectKind
+from approvals.models import Approval, ApprovalState, SubjectKind
 from workspaces.models import User
 from workspaces.written import InvalidInput
 
 ONLY_CALLS = "A moment is named for a call of an agent alone."
+SIGNED = "Each yes is signed by its person, and what they sign names no moment."
 
 
 def why_not(approval: Approval) -> str:
     """Why no moment can be named for it, in words; empty where one can."""
-    return "" if approval.subject_kind == SubjectKind.ACTION else ONLY_CALLS
+    if approval.subject_kind != SubjectKind.ACTION:
+        return ONLY_CALLS
+    return SIGNED if approval.signed else ""
+
+
+def is_early(approval: Approval, now: datetime) -> bool:
+    """Whether it was approved, and for later than now."""
+    later = approval.not_before
+    return approval.state == ApprovalState.GRANTED and later is not None and later > now
 
 
 @transaction.atomic

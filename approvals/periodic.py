@@ -78,23 +78,37 @@ def escalate_due() -> int:
 
 @transaction.atomic
 def _escalate(approval: Approval) -> bool:
-    """Whoever stands in the second team may answer, too, wherever somebody is missing still."""
+    """Whoever stands in the second team may answer, too, wherever somebody is missing still; but
+    for a team that a rule asks which does not escalate.
+    """
     row = locked(approval)
     waiting = Approval.objects.open().filter(pk=row.pk, escalated_at=None)
-    if not waiting.update(escalated_at=Now()):
-        return False
     told = [one["escalate"] for one in row.rules if one.get("escalate")]
     later = min(told, key=lambda one: int(one["seconds"]), default=None)
     team = later and Team.objects.filter(workspace=row.workspace_id, name=later["team"]).first()
-    if not team:
+    asked = [one for one, _ in deciders.standing(row).missing() if _may_escalate(row, one)]
+    if not team or not asked:
+        waiting.update(escalate_at=None)
         return False
-    for requirement, _ in deciders.standing(row).missing():
-        Requirement.objects.filter(pk=requirement.pk).update(escalated_to=team)
+    if not waiting.update(escalated_at=Now()):
+        return False
+    Requirement.objects.filter(pk__in=[one.pk for one in asked]).update(escalated_to=team)
     members = set(User.objects.filter(groups__team=team).values_list("pk", flat=True))
     people = [one for one in deciders.can_still_decide(row) if one.pk in members]
     record(row, EventType.APPROVAL_ESCALATED, team=team.name, people=[one.pk for one in people])
     notifications.escalated(row, people)
     return True
+
+
+def _may_escalate(row: Approval, requirement: Requirement) -> bool:
+    """Whether all the rules that ask this team let another one answer in its place."""
+    name = requirement.team.name if requirement.team else None
+    asking = [
+        rule
+        for rule in row.rules
+        if name and any(need["group"] == name for need in rule.get("requires") or ())
+    ]
+    return all(rule.get("escalate") for rule in asking)
 
 
 def forget_old_keys() -> int:

@@ -8,6 +8,7 @@ what was seen. One failure of a call that nobody was asked about is enough to pr
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 from django.db.models.functions import Now
 
+from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import Risk, glob_matches
 from approvals import dry_run, health
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
@@ -30,7 +32,9 @@ EARNED_MIN = 10
 APPROVALS_MAX = health.APPROVALS_MAX
 FAILURES_MAX = 500
 SHOWN_MAX = 20
-NUMBERS_MAX = 4
+BOUNDS_MAX = 12
+FIXED_CHARACTERS_MAX = 100
+NAMES = re.compile(r"args(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 LOOSER, TIGHTER = "looser", "tighter"
 
@@ -189,26 +193,46 @@ def _but(entry: Mapping[str, Any], within: str) -> dict[str, Any]:
 
 
 def _within(calls: Sequence[Mapping[str, Any]]) -> str:
-    """The condition that holds for what was seen and for nothing beyond: a target that is known,
-    and no number above the highest. Empty where that binds nothing.
+    """The condition that holds for what was seen: a target that is known, each number between those
+    that were seen, and what was always the same. Empty where that cannot be said.
     """
-    targeted = all(call.get("targets") for call in calls)
-    numbers = [_numbers(call.get("args")) for call in calls]
-    names = sorted(set.intersection(*(set(one) for one in numbers)))[:NUMBERS_MAX]
-    limits = [f"args.{name} <= {_highest(numbers, name)}" for name in names]
-    if not targeted:
+    seen = [dict(_leaves(call.get("args"), "args")) for call in calls]
+    everywhere = set.intersection(*(set(one) for one in seen))
+    bounds = []
+    for path in sorted({name for one in seen for name in one}):
+        values = [one[path] for one in seen if path in one]
+        if any(map(_is_number, values)):
+            is_bound = path in everywhere and all(map(_is_number, values)) and NAMES.fullmatch(path)
+            if not is_bound:
+                return ""
+            low, high = min(values), max(values)
+            bounds += [f"{path} >= {low}", f"{path} <= {high}"]
+        elif path in everywhere and _is_fixed(path, values):
+            bounds.append(f"{path} == {json.dumps(values[0], ensure_ascii=False)}")
+    if len(bounds) > BOUNDS_MAX or not all(call.get("targets") for call in calls):
         return ""
-    return " && ".join([*limits, "known(target)"])
+    return " && ".join([*bounds, "known(target)"])
 
 
-def _highest(numbers: Iterable[Mapping[str, float]], name: str) -> str:
-    return f"{max(one[name] for one in numbers)}"
+def _leaves(value: Any, path: str) -> Iterable[tuple[str, Any]]:
+    """The values in arguments, each by its names; what a list holds has no name of its own."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _leaves(one, f"{path}.{name}")
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _leaves(one, f"{path}[{place}]")
+    else:
+        yield path, value
 
 
-def _numbers(args: Any) -> dict[str, float]:
-    given = args if isinstance(args, dict) else {}
-    return {
-        name: value
-        for name, value in given.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name.isidentifier()
-    }
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_fixed(path: str, values: Sequence[Any]) -> bool:
+    """Whether it was the same each time, and can be written into a condition."""
+    first = values[0]
+    is_short = not isinstance(first, str) or len(first) <= FIXED_CHARACTERS_MAX
+    is_plain = is_short and not (isinstance(first, str) and holds_mask(first))
+    return is_plain and NAMES.fullmatch(path) is not None and all(one == first for one in values)

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import logging
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,6 +56,10 @@ NO_KEY = (
 )
 NOT_SEALED = "the question is not yet under a head that is kept outside; try again in a moment"
 CURVE_OF_ES256 = 1
+UNREADABLE = (
+    ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error,
+)  # fmt: skip
+"""What is raised for an answer that is none: a browser may send any bytes."""
 
 Facts = dict[str, Any]
 
@@ -162,7 +167,7 @@ def _taken(
             "client": str(given["clientDataJSON"]),
             "signature": str(given["signature"]),
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except UNREADABLE as wrong:
         logger.info("a signature was refused: %s", wrong)
         raise NotSigned("the key did not sign this") from wrong
 

@@ -47,11 +47,13 @@ def would_cover(request: BeginRequest, judgement: PolicyDecision) -> list[tuple[
 
 
 def _why_people(approval: Approval) -> str:
-    """What keeps people on a question whatever was granted: they made another call of it, or the
-    law of order asks.
+    """What keeps people on a question whatever was granted: they made another call of it, or named
+    the moment before which it is not made, or the law of order asks.
     """
     if approval.replaces_id is not None:
         return "people have changed its arguments"
+    if approval.not_before is not None:
+        return "somebody approved it for later"
     pivots = Action.objects.filter(
         run__workspace=approval.workspace_id, run__run=approval.run_ref, saga="pivot",
         compensated__in=["none", "repaired"], state__in=["running", "unknown", "succeeded"],

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from approvals import not_before
 from approvals.gate import covered_questions
 from approvals.gate.begin_context import as_approved
 from approvals.gate.begin_request import BeginRequest
@@ -31,6 +32,7 @@ from approvals.gate.decision_table import (
     Use,
     order_breach,
 )
+from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Rule, fitting_rules
 from approvals.policy.conditions import FINDINGS, of_call
 
@@ -47,9 +49,7 @@ def explained(request: BeginRequest, found: Decided) -> Reply:
         case Proceed() as proceed:
             would = {"answer": "proceed", "action": proceed.action}
         case Use(approval=approval):
-            would = {"answer": "proceed", "approval": str(approval)}
-            if found.context.change is not None:
-                would["arguments"] = found.context.change["args"]
+            would = _with_yes(found, approval)
         case Question():
             would = {"answer": "wait"}
         case Denied() as denied:
@@ -70,6 +70,15 @@ def explained(request: BeginRequest, found: Decided) -> Reply:
     if isinstance(found.decision, Question):
         would, why["grants"] = _granted(request, found, would)
     return Reply(would | {"explain": why})
+
+
+def _with_yes(found: Decided, pk: int) -> dict[str, Any]:
+    """The answer where people said yes: perhaps for later."""
+    early = not_before.is_early(Approval.objects.get(pk=pk), found.context.now)
+    would: dict[str, Any] = {"answer": "wait" if early else "proceed", "approval": str(pk)}
+    if found.context.change is not None and not early:
+        would["arguments"] = found.context.change["args"]
+    return would
 
 
 def _granted(

@@ -168,7 +168,7 @@ TIMES_THE_MOST = 2
 MOST = f"""
 SELECT json_build_array(count(n.amount), max(n.amount)::float8) FROM (
     SELECT a.agent_id, CASE WHEN jsonb_typeof(a.args #> %b::text[]) = 'number'
-        THEN (a.args #>> %b::text[])::numeric END AS amount
+        THEN least((a.args #>> %b::text[])::numeric, {AMOUNT_MAX}) END AS amount
     FROM ledger_action a WHERE a.workspace_id = %b AND a.tool = %b AND a.state = 'succeeded'
         AND a.compensated = 'none' ORDER BY a.id DESC LIMIT {CALLS_TO_COMPARE_MAX}) n
 WHERE n.agent_id = %b"""  # noqa: S608 - our own words

@@ -17,7 +17,14 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_context, digests, grants, tool_shapes
+from approvals import (
+    approval_requests,
+    call_context,
+    digests,
+    grants,
+    not_before,
+    tool_shapes,
+)
 from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
@@ -199,7 +206,9 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         approval_requests.void(approval, why=why)
         if found.judgement.approval != "AUTO":
             return _question(request, found, Question(decision.proceed, why))
-    elif approval.state == ApprovalState.WAITING or _is_early(found, approval):
+    elif approval.state == ApprovalState.WAITING or not_before.is_early(
+        approval, found.context.now
+    ):
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
@@ -208,11 +217,6 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
         return carried_out(proceeding(request, found.context, proceed, found.gathered))
     return carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
-
-
-def _is_early(found: Decided, approval: Approval) -> bool:
-    """Whether it was approved for later."""
-    return approval.not_before is not None and approval.not_before > found.context.now
 
 
 def _again(request: BeginRequest, found: Decided, decision: Again) -> Reply:

@@ -23,7 +23,7 @@ from django.db.models.functions import Concat, Now, Substr
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, notifications
+from approvals import approval_requests, not_before, notifications
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BeginRequest, parse
@@ -242,7 +242,8 @@ def cancel(actor: Actor, id_: str) -> Seen:
 @transaction.atomic
 def _take_back(approval: Approval, why: str) -> None:
     row = locked(approval)
-    if Approval.objects.filter(pk=row.pk, state=ApprovalState.WAITING).exists():
+    is_waiting = row.state == ApprovalState.WAITING
+    if is_waiting or not_before.is_early(row, database_time()):
         approval_requests.void(row, why=why)
 
 
@@ -392,7 +393,7 @@ def _decision(
         status = EXPIRED
     if state in LIVING and until <= database_time():
         return EXPIRED, {"status": EXPIRED, "decided_at": stamp(until)}
-    if status == PENDING:
+    if status == PENDING or not_before.is_early(approval, database_time()):
         return PENDING, None
     decided = {"status": status, "decided_at": stamp(approval.decided_at or until)}
     if approval.closing_reason:

@@ -26,12 +26,20 @@ ENTRY_CHARACTERS_MAX = 300
 LEAVES_MAX = 20
 LABELS_MAX = 10
 """Of a host so many parents are looked for as `*.parent`."""
+LINE_CHARACTERS_MAX = 2_000
+"""A longer line is no address, and not one of several."""
 
 _MAIL = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
-_HOST = re.compile(r"(?:\*\.)?[^\s/@:*]+")
+_HOST = re.compile(r"(?:\*\.)?[^\s/@:*?#,;%\[\]()<>\"'&=+!$|^`{}\\]+")
+_LINKED = re.compile(r"[/?#:\[\]]")
+"""Behind the host of a link, which an address has nothing of before its @."""
 _IBAN = re.compile(r"[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}")
 _CARD = re.compile(r"[0-9]{12,19}")
 _MARK = re.compile(r"⟦masked:[a-z0-9]+:v1:([0-9a-f]{32})")
+_APART = frozenset("ßẞς\u200c\u200d")
+"""What older rules for names of hosts drop or write otherwise, and newer ones tell apart."""
+_SIGNS = "/\\?#@:%,<>"
+"""By which an address is taken apart; one that only looks so is none to every program."""
 _TAGS = {"iban": {"iban"}, "card": {"card", "cardnumber", "creditcardnumber"}}
 
 
@@ -58,18 +66,31 @@ class Sought:
 
 def normal(kind: str, text: str) -> str:
     """The normal form of an entry or a value; empty where it is none of this kind."""
-    text = unicodedata.normalize("NFKC", text).strip()
+    written, text = text, unicodedata.normalize("NFKC", text).strip()
     if kind == "iban":
         found = re.sub(r"[\s-]", "", text).upper()
         return found if _IBAN.fullmatch(found) and _checks(found) else ""
     if kind == "card":
         found = re.sub(r"[\s-]", "", text)
         return found if _CARD.fullmatch(found) and holds_mask(masked(found)) else ""
-    text = plain(" ".join(text.split()))
-    if kind == "mail":
-        address = getaddresses([text])[0][1] if "<" in text else text
-        return _with_host(address) if _MAIL.fullmatch(address) else ""
-    return _host(text) if kind == "domain" else text
+    text = " ".join(text.split())
+    if kind == "text":
+        return plain(text)
+    if len(text) > LINE_CHARACTERS_MAX or _is_read_otherwise(written, text):
+        return ""
+    if kind == "domain":
+        return _host(text)
+    address = plain(text)
+    if "<" in address:
+        several = _read(address)
+        address = several[0] if len(several) == 1 else ""
+    return _with_host(address) if _MAIL.fullmatch(address) else ""
+
+
+def _is_read_otherwise(written: str, text: str) -> bool:
+    """Whether other programs may take an address apart in another way, or its host for another."""
+    looks_so = any(text.count(one) != written.count(one) for one in _SIGNS)
+    return looks_so or not _APART.isdisjoint(written)
 
 
 def _checks(iban: str) -> bool:
@@ -84,16 +105,27 @@ def _with_host(address: str) -> str:
 
 
 def _host(text: str) -> str:
-    """The host that a mail address, a link or a name of a host stands for."""
-    if "@" in text and "://" not in text:
-        text = _MAIL.findall(text)[0].rpartition("@")[2] if _MAIL.search(text) else ""
-    elif "://" in text:
-        try:
-            text = urlsplit(text).hostname or ""
-        except ValueError:
-            return ""
-    host = _ascii(text.split("/", 1)[0].rstrip("."))
-    return host if _HOST.fullmatch(host) else ""
+    """The host that a mail address, a link or a name of a host stands for; empty of what programs
+    read in several ways, such as `evil.test\\@example.org`.
+    """
+    if "\\" in text or " " in text:
+        return ""
+    if "://" in text:
+        return _host_of_link(text)
+    name, at, host = plain(text).rpartition("@")
+    is_mail = not at or (_MAIL.fullmatch(f"{name}@{host}") and not _LINKED.search(name))
+    host = _ascii(host.split("/", 1)[0] if not at else host).rstrip(".")
+    return host if is_mail and _HOST.fullmatch(host) else ""
+
+
+def _host_of_link(text: str) -> str:
+    try:
+        link = urlsplit(text)
+        host = plain(link.hostname or "")
+    except ValueError:
+        return ""
+    host = _ascii(host).rstrip(".")
+    return host if link.scheme.isalnum() and _HOST.fullmatch(host) else ""
 
 
 def _ascii(host: str) -> str:
@@ -133,7 +165,16 @@ def _addresses(text: Any) -> Iterable[Any]:
     """Of a line of several addresses each."""
     if not isinstance(text, str) or "@" not in text or "://" in text or holds_mask(text):
         return [text]
-    return [address for _, address in getaddresses([text])] or [text]
+    return _read(text) or [text]
+
+
+def _read(text: str) -> list[str]:
+    """The addresses in a line; none of what is nested too deeply to be one."""
+    try:
+        found = getaddresses([text]) if len(text) <= LINE_CHARACTERS_MAX else []
+    except RecursionError:
+        return []
+    return [address for _, address in found]
 
 
 def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> Sought | None:

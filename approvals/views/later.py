@@ -14,7 +14,6 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, zone_of
 from workspaces import clock
 from workspaces.access import require
-from workspaces.moves import CannotMove
 from workspaces.pages import Request, workspace_or_404
 from workspaces.written import InvalidInput
 
@@ -41,7 +40,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
                 shown_seconds=card.shown_seconds(posted.get("shown", "")),
                 login_at=card.login_at(request),
             )
-    except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
+    except card.REFUSALS as refusal:
         return card.refused(request, here, pk, refusal)
     return card.done_with(request, here, approval.pk)
 

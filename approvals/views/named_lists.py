@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.decorators import login_required
+from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -78,10 +79,9 @@ def index(request: Request, workspace: str) -> HttpResponse:
     kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
     last = {
         one.list_id: one
-        for one in ListChange.objects.filter(list__in=kept.values())
-        .select_related("by")
-        .order_by("list", "-version")
-        .distinct("list")
+        for one in ListChange.objects.filter(
+            list__in=kept.values(), version=F("list__version")
+        ).select_related("by")
     }
     rows = []
     for name in sorted({*kept, *policy.named_lists}):
@@ -214,28 +214,28 @@ def _row(entry: ListEntry, *, sees: bool) -> dict[str, Any]:
 
 def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str, Any]]:
     """The history, newest first; the values of a version for whoever sees them."""
-    zone, told = zone_of(request.user), []
-    for one in named_lists.history(kept)[:CHANGES_SHOWN_MAX]:
-        came, went = named_lists.of_version(kept, one.version)
-        told.append(
-            {
-                "version": one.version,
-                "digest": formatting.digest(one.digest),
-                "by": str(one.by or "the desk"),
-                "at": formatting.moment(one.at, "ago", zone),
-                "note": one.note,
-                "added": one.added,
-                "removed": one.removed,
-                "came": [_row(entry, sees=sees) for entry in came[:VALUES_SHOWN_MAX]]
-                if sees
-                else [],
-                "went": [_row(entry, sees=sees) for entry in went[:VALUES_SHOWN_MAX]]
-                if sees
-                else [],
-                "has_more": max(one.added, one.removed) > VALUES_SHOWN_MAX,
-            }
-        )
-    return told
+    zone = zone_of(request.user)
+    changes = list(named_lists.history(kept)[:CHANGES_SHOWN_MAX])
+    came, went = (
+        named_lists.of_versions(kept, [one.version for one in changes], VALUES_SHOWN_MAX)
+        if sees
+        else ({}, {})
+    )
+    return [
+        {
+            "version": one.version,
+            "digest": formatting.digest(one.digest),
+            "by": str(one.by or "the desk"),
+            "at": formatting.moment(one.at, "ago", zone),
+            "note": one.note,
+            "added": one.added,
+            "removed": one.removed,
+            "came": [_row(entry, sees=sees) for entry in came.get(one.version, ())],
+            "went": [_row(entry, sees=sees) for entry in went.get(one.version, ())],
+            "has_more": max(one.added, one.removed) > VALUES_SHOWN_MAX,
+        }
+        for one in changes
+    ]
 
 
 def _policy(here: Workspace) -> Policy:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from approvals import named_lists
 from approvals.models import Approval, ListChange, ListEntry, NamedList
@@ -95,9 +96,19 @@ def test_addresses_stand_for_their_domains_and_each_of_several_has_to_be_there(t
     assert pay(trip, "k3", to="https://example.org/x?y=@evil.test")["answer"] == "proceed"
     for number, to in enumerate(
         ["eve@example.org.evil.test", "a@example.net", "a@example.org, b@evil.test",
-         "https://example.org@evil.test/", "example.оrg", ["a@example.org", 7], ""]
+         "https://example.org@evil.test/", "example.оrg", ["a@example.org", 7], "",
+         "evil.test/@example.org", "evil.test?x=a@example.org", "evil.test#@example.org",
+         "https://evil.test\\@example.org/", "https://example.org/ https://evil.test/",
+         "https://example.org／.evil.test/", "example.org/ evil.test",
+         "(" * 5_000 + "a@example.org"]
     ):  # fmt: skip
         assert pay(trip, f"no-{number}", to=to)["answer"] == "wait", to
+
+
+def test_names_that_newer_rules_for_hosts_tell_apart_are_not_taken_for_one_another():
+    assert normal("domain", "fass.example") == "fass.example"
+    assert normal("domain", "faß.example") == normal("mail", "eve@faß.example") == ""
+    assert normal("domain", "BÜCHER.example.") == "xn--bcher-kva.example"
 
 
 def test_what_the_policy_masks_in_its_own_way_is_found_by_its_mark_and_never_said_to_be_missing(
@@ -211,6 +222,29 @@ def test_it_has_its_own_permission_and_its_own_history(
     assert "partners" in index
 
 
+def test_a_long_history_is_shown_with_as_many_looks_as_a_short_one(acme, keeper, payees, client):
+    words = named_lists.create(acme, "words", "text")
+    client.force_login(keeper)
+
+    def looks(url):
+        client.get(url)
+        with CaptureQueriesContext(connection) as asked:
+            client.get(url)
+        return len(asked)
+
+    put(words, keeper, "one", "two")
+    short = looks("/w/acme/policies/lists/words/"), looks("/w/acme/policies/lists/")
+    for number in range(20):
+        put(words, keeper, *[f"{number} {one}" for one in range(60)])
+        gone = ListEntry.objects.filter(list=words, until=None).latest("pk")
+        named_lists.change(words, by=keeper, remove=[gone.key])
+    assert short == (looks("/w/acme/policies/lists/words/"), looks("/w/acme/policies/lists/"))
+    page = client.get("/w/acme/policies/lists/words/").content.decode()
+    assert "+ <code>19 49</code>" in page
+    assert "− <code>19 59</code>" in page
+    assert "And more." in page
+
+
 def test_a_token_of_a_person_reads_and_changes_it_as_the_page_does(
     acme, keeper, ben, payees, client
 ):
@@ -253,6 +287,8 @@ def test_a_grant_may_be_for_what_stands_on_a_list_and_is_never_wider_than_when_i
     [gone] = ListEntry.objects.filter(since=2)
     named_lists.change(payees, by=keeper, remove=[gone.key])
     assert pay(trip, "k4", iban=OTHER)["answer"] == "wait", "it was taken off since"
+    put(payees, keeper, OTHER)
+    assert pay(trip, "k5", iban=OTHER)["answer"] == "wait", "and put back by somebody else's word"
     assert Event.objects.filter(type="approval.drawn").count() == 1
 
 

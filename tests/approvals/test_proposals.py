@@ -85,6 +85,30 @@ def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk,
     assert judge(active(desk), unknown).approval == "MANUAL"  # nobody has looked it up
 
 
+def called(*each):
+    return [{"args": args, "targets": [{"type": "order", "id": "o1"}]} for args in each]
+
+
+@pytest.mark.parametrize(
+    ("calls", "within"),
+    [
+        (called({"a": 3}, {"a": 5}), "args.a >= 3 && args.a <= 5 && known(target)"),
+        (
+            called({"pay": {"sum": 3, "in": "EUR"}}, {"pay": {"sum": 5, "in": "EUR"}}),
+            'args.pay.in == "EUR" && args.pay.sum >= 3 && args.pay.sum <= 5 && known(target)',
+        ),
+        (called({"to": "a", "live": True}, {"to": "b", "live": True}),
+         "args.live == true && known(target)"),
+        (called({"a": 3}, {"a": 5, "tip": 90}), ""),
+        (called({"a": [3]}, {"a": [5]}), ""),
+        (called({"a-b": 3}, {"a-b": 5}), ""),
+        (called({"a": 3}, {"a": "5"}), ""),
+    ],
+)  # fmt: skip
+def test_less_is_asked_only_where_each_number_is_bound_that_was_seen(calls, within):
+    assert proposals._within(calls) == within
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "spoilt",

@@ -94,3 +94,10 @@ def test_a_new_tool_after_untrusted_content_is_looked_at_and_a_question_was_look
 def test_what_is_looked_at_is_said_by_conditions_and_words_alone(rule, says):
     with pytest.raises(Invalid, match=says):
         load_new({"policies": {}, "review": {"*": rule}})
+
+
+def test_one_amount_that_no_money_has_keeps_no_later_call_from_being_judged(trip):
+    for number in range(5):
+        done(trip, number, to="Eve", amount=10)
+    done(trip, 5, to="Eve", amount=10**400)
+    assert done(trip, 6, to="Eve", amount=10) not in cases()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from django.db import connection
+from fido2.utils import websafe_encode
 
 from amends.protocol import signatures as offline
 from amends.protocol.proofs import NotProven
@@ -256,6 +257,23 @@ def test_a_signature_from_elsewhere_or_without_its_person_is_refused(asked, ben,
     with pytest.raises(signatures.NotSigned):
         signed_yes(asked, ben, blue, **how)
     assert not Decision.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("answer", [[], "x", 7, {"response": []}, {"id": 1, "rawId": None}])
+def test_what_is_no_answer_of_a_key_is_refused_in_words(asked, ben, answer):
+    with pytest.raises(signatures.NotSigned, match="did not sign"):
+        inbox.grant(asked, by=ben, seen=asked.digest, signed=answer)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("tail", [b"", b"\x1b", b"\x81" * 5_000, b"\x9f", b"\xff"])
+def test_extensions_that_cannot_be_read_are_refused_in_words(asked, ben, blue, tail):
+    answer = blue.sign(signatures.options(asked, ben))
+    extended = blue.rp_id + bytes([0x85]) + bytes(4) + tail
+    answer["response"]["authenticatorData"] = websafe_encode(extended)
+    with pytest.raises(signatures.NotSigned, match="did not sign"):
+        inbox.grant(asked, by=ben, seen=asked.digest, signed=answer)
 
 
 @pytest.mark.django_db

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models.functions import Now
 
-from approvals import grants, inbox, periodic
+from approvals import grants, inbox, not_before, periodic
+from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval
 from approvals.policy import Invalid, load_new
 from tests.approvals.cast import now, put_in_force, told
@@ -165,3 +166,90 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
     Approval.objects.update(not_before=Now())
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "granted"
     assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
+
+
+def test_a_team_that_only_another_rule_asks_is_not_stood_in_for(
+    trip, acme, ada, finance, ben, leads
+):
+    nora = person("nora", team(acme, "night", "view", "approve"))
+    put_in_force(acme, ada, {
+        "policies": {"pay.*": {"approval": "MANUAL", "requires": [{"group": "finance"}],
+                               "escalate": {"after": "10m", "group": "night"}}},
+        "always": {"pay.*": {"approval": "MANUAL", "requires": [{"group": "leads"}]}},
+    })  # fmt: skip
+    person("lea", leads)
+    trip.begin(tool="pay.card")
+    Approval.objects.update(escalate_at=Now())
+    assert periodic.escalate_due() == 1
+
+    approval = Approval.objects.get()
+    teams = approval.requirements.values_list("team__name", "escalated_to__name")
+    assert dict(teams) == {"finance": "night", "leads": None}
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    with pytest.raises(inbox.NotYours):
+        inbox.grant(approval, by=nora, seen=approval.digest)
+
+
+def test_where_nobody_may_be_asked_instead_nobody_is_told_that_somebody_was(
+    trip, acme, ada, finance, leads, ben, cleo
+):
+    person("nora", team(acme, "night", "view", "approve"))
+    finance_too = [{"group": "finance"}]
+    put_in_force(acme, ada, {
+        "policies": {"pay.*": {"approval": "MANUAL", "requires": finance_too,
+                               "escalate": {"after": "10m", "group": "night"}}},
+        "always": {"pay.*": {"approval": "MANUAL", "requires": finance_too}},
+    })  # fmt: skip
+    trip.begin(tool="pay.card")
+    Approval.objects.update(escalate_at=Now())
+    assert periodic.escalate_due() == 0
+    assert (Approval.objects.get().escalated_at, told(acme, "approval.escalated")) == (None, [])
+
+
+def test_who_only_asks_what_would_be_hears_of_a_yes_for_later(trip, acme, ada, ben):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    not_before.put_off(approval, now() + timedelta(minutes=5), by=ben, now=now())
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    assert trip.begin(tool="pay.card", explain=True).json()["answer"] == "wait"
+    Approval.objects.update(not_before=Now())
+    assert trip.begin(tool="pay.card", explain=True).json()["answer"] == "proceed"
+
+
+def test_a_yes_that_has_to_be_signed_is_not_given_for_later(trip, acme, ada, ben, client):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip.begin(tool="pay.card")
+    Approval.objects.update(signed=True)
+    approval = Approval.objects.get()
+    client.force_login(ben)
+    card = f"/w/acme/approvals/{approval.pk}/"
+    assert "Approve for later" not in client.get(card).content.decode()
+    soon = (now() + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M")
+    answer = client.post(f"{card}later/", {"digest": approval.digest, "not-before": soon})
+    assert (answer.status_code, "names no moment" in answer.content.decode()) == (422, True)
+    assert Approval.objects.get().not_before is None
+
+
+def test_a_call_that_somebody_approved_for_later_is_let_pass_by_no_grant_before(
+    trip, acme, ada, ben
+):
+    rule = {"approval": "MANUAL", "bounded": {"uses": 5, "for": "1h"}}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    trip.begin(tool="pay.card", key="k0", action="a0")
+    trip.begin(tool="pay.card", key="k1", action="a1", attempt="t1")
+    first, later = Approval.objects.order_by("pk")
+    not_before.put_off(later, now() + timedelta(minutes=30), by=ben, now=now())
+    bounded_grants.approve_with_more(
+        first, by=ben, seen=first.digest, reason="a batch",
+        typed={"uses": "3", "hours": "1", "target": "any"},
+    )  # fmt: skip
+
+    assert covered_questions.release_due() == 0
+    asked = trip.begin(tool="pay.card", key="k1", action="a1", attempt="t1")
+    assert asked.json()["answer"] == "wait"
+    later.refresh_from_db()
+    [(_, why)] = covered_questions.standing_for(later)
+    assert why == "somebody approved it for later"
+    Approval.objects.update(not_before=None)
+    assert covered_questions.release_due() == 1, "else it would"

@@ -30,7 +30,7 @@ from agentapprovalprotocol._client import ConflictError, CredentialRefused, NotF
 from django.db.models import F
 from django.utils import timezone
 
-from approvals import inbox
+from approvals import inbox, not_before
 from approvals.interchange import aap_requests
 from approvals.models import Approval
 from ledger.erasure import erase
@@ -158,6 +158,26 @@ def test_what_lies_sealed_of_a_request_is_erased_with_its_run(client, ben, north
     with pytest.raises(NotFound):
         client.get(mine.id)
     assert client.get(other.id).arguments == ARGS
+
+
+def test_a_yes_for_later_is_none_before_its_moment_and_can_be_taken_back(client, ben):
+    body = {"tool": "charge", "arguments": ARGS, "timeout": "10m"}
+    request, other = client.create(body, "k-1"), client.create(body, "k-2")
+    for approval in Approval.objects.order_by("pk"):
+        soon = timezone.now() + timedelta(minutes=5)
+        not_before.put_off(approval, soon, by=ben, now=timezone.now())
+        inbox.grant(approval, by=ben, seen=approval.digest)
+
+    assert client.get(request.id).status == "pending"
+    with pytest.raises(ConflictError):
+        client.consume(request.id, "c-1")
+    client.cancel(other.id)
+    assert client.get(other.id).status == "cancelled"
+    assert not Action.objects.exclude(started_at=None).exists()
+
+    Approval.objects.update(not_before=timezone.now())
+    assert client.get(request.id).status == "approved"
+    assert client.consume(request.id, "c-1").consumption
 
 
 def test_a_person_says_no_and_the_model_reads_why(client, ben):
