@@ -11,6 +11,7 @@ told apart. A new column of bytes is left out until somebody says that it may go
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ from workspaces.models import User, Workspace
 FORM = 1
 NOTE, LOG, HEAD, KEYS, HEADS = "export.json", "log.ndjson", "head.txt", "log.pub", "heads.ndjson"
 PEOPLE, BLOBS, PARTIAL = "people.ndjson", "blobs", ".partial"
+MOMENT, MOMENT_GLOB = "%Y%m%dT%H%M%SZ", "[0-9]" * 8 + "T" + "[0-9]" * 6 + "Z"
+"""In a folder's name; as a glob it fits no other workspace's, whose short name may go on as ours
+does."""
 ROWS_AT_A_TIME = 2_000
 
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
@@ -54,7 +58,14 @@ PLAIN_BYTES = {
 }
 """Columns of bytes that open nothing; written in hex. All others are left out."""
 
-OPENS_SOMETHING = {"workspaces.Invitation": {"digest"}}
+OPENS_SOMETHING = {
+    "workspaces.Invitation": {"digest"},
+    "approvals.ConsentRequest": {"token_digest"},
+    "recovery.Correction": {"token_digest"},
+}
+
+LINK = re.compile(r"https?://[^/]+/(?:c|ask|join|setup)/")
+"""Pages of ours that open to whoever has their address."""
 
 Progress = Callable[[str, float], None]
 
@@ -105,12 +116,14 @@ def file_of(model: type[models.Model]) -> str:
 
 def export(workspace: Workspace, destination: Path, progress: Progress) -> Path:
     """Write a new folder below `destination`; raises CannotExport, OSError."""
-    moment = f"{clock.now():%Y%m%dT%H%M%SZ}"
+    moment = clock.now().strftime(MOMENT)
     folder = destination / f"{workspace.slug}-{moment}"
     partial = destination / f"{folder.name}{PARTIAL}"
-    for left in destination.glob(f"{workspace.slug}-*{PARTIAL}"):
-        shutil.rmtree(left)  # of an export that broke off
-    (partial / BLOBS).mkdir(parents=True)
+    for left in destination.glob(f"{workspace.slug}-{MOMENT_GLOB}{PARTIAL}"):
+        shutil.rmtree(left)  # of an export of this workspace that broke off
+    destination.mkdir(parents=True, exist_ok=True)
+    partial.mkdir(mode=0o700)
+    (partial / BLOBS).mkdir()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _write_all(workspace, partial, moment, progress)
@@ -186,6 +199,8 @@ def _rows(table: Table, workspace: Workspace, people: set[int]) -> Iterator[byte
     names = [field.attname for field in columns]
     for row in found.order_by("pk").values(*names).iterator(chunk_size=ROWS_AT_A_TIME):
         people.update(row[name] for name in persons if row[name] is not None)
+        if meta.label == "connectors.Delivery" and LINK.match(str(row["message"].get("url"))):
+            row["message"]["url"] = ""
         yield _line({name: _plain(value) for name, value in row.items()})
 
 

@@ -18,13 +18,14 @@ ENTRIES_AT_A_TIME = 1_000
 
 
 class LogEntry(NamedTuple):
-    """One entry. `leaf` is None where retention let the event go, `event` also where it was erased.
-    `salt` goes with `event`."""
+    """One entry. `leaf` and `event` are None where retention let the event go, and where the row
+    that is there is not what was sealed: then it `is_altered`, and nothing that it says is told."""
 
     number: int
     hash: bytes
     leaf: bytes | None
     event: Event | None
+    is_altered: bool = False
 
 
 def read(workspace: Workspace, since: int, until: int) -> list[LogEntry]:
@@ -39,7 +40,8 @@ def read(workspace: Workspace, since: int, until: int) -> list[LogEntry]:
 def _entry(workspace: Workspace, leaf: Leaf, event: Event | None) -> LogEntry:
     hash_ = bytes(leaf.hash)
     sealed = sealed_as(entry_of(workspace, event), hash_) if event else None
-    return LogEntry(leaf.index, hash_, sealed, event if sealed else None)
+    is_altered = event is not None and sealed is None
+    return LogEntry(leaf.index, hash_, sealed, event if sealed else None, is_altered)
 
 
 def all_up_to(workspace: Workspace, size: int) -> Iterator[LogEntry]:
@@ -54,11 +56,15 @@ def exported(entry: LogEntry) -> dict[str, Any]:
     """As it stands in an export: enough to make the tree anew, and to prove what was said."""
     told: dict[str, Any] = {"index": entry.number}
     if entry.leaf is None:
-        return told | {"hash": entry.hash.hex()}
+        return told | _unread(entry)
     told["leaf"] = msgspec.json.decode(entry.leaf)
     if entry.event is not None and entry.event.salt is not None:
         told |= {"event": kept_event(entry.event), "salt": bytes(entry.event.salt).hex()}
     return told
+
+
+def _unread(entry: LogEntry) -> dict[str, Any]:
+    return {"hash": entry.hash.hex()} | ({"altered": True} if entry.is_altered else {})
 
 
 def streamed(entry: LogEntry) -> dict[str, Any]:
@@ -67,7 +73,7 @@ def streamed(entry: LogEntry) -> dict[str, Any]:
     """
     told: dict[str, Any] = {"index": entry.number}
     if entry.leaf is None or entry.event is None:
-        return told | {"hash": entry.hash.hex()}
+        return told | _unread(entry)
     told["leaf"] = msgspec.json.decode(entry.leaf)
     event = entry.event
     if event.run:

@@ -80,14 +80,16 @@ def verify_export(folder: Path, keys: list[LogKey]) -> VerifiedExport:
 def _entry(entry: dict[str, Any], workspace: str) -> tuple[bytes, bool]:
     """Its hash, and whether its event is there, and is the one of the leaf."""
     leaf, index = entry.get("leaf"), entry["index"]
+    if entry.get("altered"):
+        raise NotProven(f"entry {index} had been altered in the desk when it was exported")
     try:
         if leaf is None:
             return bytes.fromhex(entry["hash"]), False
         salt = bytes.fromhex(entry.get("salt", ""))
-        hash_ = leaf_hash(canonical(leaf))
-    except (KeyError, TypeError, ValueError) as error:
+        hash_, of = leaf_hash(canonical(leaf)), leaf.get("workspace")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotProven(f"entry {index} cannot be read") from error
-    if leaf.get("workspace") != workspace:
+    if of != workspace:
         raise NotProven(f"entry {index} is another workspace’s")
     if "event" not in entry:
         return hash_, False
