@@ -19,11 +19,12 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from config.leaving import Progress, Table, tables
+from connectors.models import Connection
 from ledger import desk_events, erasure, logkeys, proofs, sealer
 from ledger.models import Erasure, ErasureState, LogKey
 from ledger.partitions import owner_alias
-from recovery.models import Plan
-from recovery.models.plans import STARTED
+from recovery.models import Plan, PlanState, Step
+from recovery.models.steps import HOLDS_TARGET
 from workspaces.models import (
     Agent,
     APIKey,
@@ -41,6 +42,8 @@ KEPT = frozenset({
 })  # fmt: skip
 """What stays, and what `_end` sees to. A key at the gate goes by age alone: it guards against a
 second effect, and its agent, of which only the name is left, stays as long."""
+
+GOES_ON = (PlanState.STARTING, PlanState.RUNNING)
 
 NAME = "Deleted workspace"
 SEAL_TURNS_MAX = 10_000
@@ -61,9 +64,9 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
     """
     if typed != workspace.slug:
         raise CannotDelete(f"Type “{workspace.slug}”, the short name of the workspace.")
-    if Plan.objects.filter(workspace=workspace, state__in=STARTED).exists():
-        raise CannotDelete("A plan is running: stop it, or see it through.")
+    _check_nothing_goes_on(workspace)
     _shut(workspace)
+    _check_nothing_goes_on(workspace)  # what began meanwhile is seen through; nothing begins now
     rows: dict[str, int] = {}
     gone = list(_children_first())
     for done, table in enumerate(gone):
@@ -74,9 +77,18 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
     return _end(workspace, rows, reason)
 
 
+def _check_nothing_goes_on(workspace: Workspace) -> None:
+    """A stopped plan is in nobody's way, once nothing of it is on the wire."""
+    running = Plan.objects.filter(workspace=workspace, state__in=GOES_ON)
+    under_way = Step.objects.filter(workspace=workspace, state__in=HOLDS_TARGET)
+    if running.exists() or under_way.exists():
+        raise CannotDelete("A plan is running: stop it, or see it through.")
+
+
 def _shut(workspace: Workspace) -> None:
-    """Nobody comes in any more, neither person nor program."""
+    """Nobody comes in any more, neither person nor program, and nothing is sent."""
     with transaction.atomic():
+        Connection.objects.filter(workspace=workspace, disabled_at=None).update(disabled_at=Now())
         for kind in (APIKey, PersonToken):
             kind.objects.filter(workspace=workspace, revoked_at=None).update(revoked_at=Now())
         groups = list(Team.objects.filter(workspace=workspace).values_list("group_id", flat=True))

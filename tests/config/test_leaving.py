@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import stat
 
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connections
 
 from amends.__main__ import main
 from config import deletion, leaving
-from ledger import audit
+from ledger import audit, entries
 from ledger.models import Event
+from ledger.partitions import owner_alias
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
@@ -107,8 +110,9 @@ def test_what_was_changed_afterwards_is_not_proven(acted, tmp_path, capsys, file
         (lambda lines: [lines[0], *lines[2:]], "entry 1 is missing"),
         (lambda lines: [lines[0].replace(b'"actor":"', b'"actor":"x'), *lines[1:]], "do not lead"),
         (lambda lines: [one.replace(b"crm.up", b"crm.de") for one in lines], "the event of"),
+        (lambda lines: [b'{"index":0,"leaf":["x"]}\n', *lines[1:]], "entry 0 cannot be read"),
     ],
-    ids=["cut off", "left out", "another actor", "another event"],
+    ids=["cut off", "left out", "another actor", "another event", "no entry"],
 )
 def test_a_log_that_was_written_anew_does_not_lead_to_the_head(
     acted, tmp_path, capsys, change, says
@@ -133,6 +137,37 @@ def test_an_export_that_broke_off_is_begun_anew(acted, tmp_path, capsys):
     folder = exported(tmp_path, capsys)
 
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_an_export_leaves_the_one_of_a_neighbour_alone_and_is_read_by_nobody_else(
+    acted, tmp_path, capsys
+):
+    """Somebody else's short name goes on as ours does, and theirs is just being written."""
+    theirs = tmp_path / "acme-eu-20261125T100000Z.partial"
+    theirs.mkdir()
+
+    folder = exported(tmp_path, capsys)
+
+    assert theirs.is_dir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_an_event_that_was_altered_in_the_desk_is_told_and_never_passes_for_let_go(
+    acted, acme, tmp_path, capsys
+):
+    with connections[owner_alias()].cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute("UPDATE ledger_event SET actor = 'mallory' WHERE run = 'run_2'")
+        cursor.execute("SET session_replication_role = origin")
+
+    folder = exported(tmp_path, capsys)
+    told = [entries.streamed(one) for one in entries.read(acme, 0, 1_000)]
+
+    altered = [one["index"] for one in told if one.get("altered")]
+    assert altered
+    said = f"NOT PROVEN: entry {altered[0]} had been altered in the desk when it was exported\n"
+    assert verified(folder, capsys) == (1, said)
+    assert "mallory" not in json.dumps([told[number] for number in altered])
 
 
 def test_every_table_of_ours_is_exported_or_said_why_not():
@@ -187,6 +222,21 @@ def test_nothing_of_it_is_left_but_what_is_kept_for_a_reason(acted, acme, tmp_pa
     text = b"".join(path.read_bytes() for path in everything.glob("*.*"))
     assert b"crm.update" not in text
     assert b"Ada" not in text
+
+
+def test_a_deletion_that_broke_off_leaves_no_receipt_and_the_same_command_goes_on(acted, tmp_path):
+    """A table of the operator's own holds a run fast."""
+    with connections[owner_alias()].cursor() as cursor:
+        cursor.execute("CREATE TABLE kept_by_us AS SELECT id FROM ledger_run LIMIT 1")
+        cursor.execute("ALTER TABLE kept_by_us ADD FOREIGN KEY (id) REFERENCES ledger_run")
+        try:
+            with pytest.raises(IntegrityError):
+                deleted(tmp_path)
+            assert not (tmp_path / "receipt.json").exists()
+        finally:
+            cursor.execute("DROP TABLE kept_by_us")
+
+    assert deleted(tmp_path).exists()
 
 
 def test_who_types_another_name_deletes_nothing(acted, acme, tmp_path):

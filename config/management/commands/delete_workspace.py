@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -27,12 +27,18 @@ class Command(BaseCommand):
         if here is None:
             raise CommandError(f"There is no workspace “{workspace}”.")
         try:
-            with receipt.open("x") as file, bar(self.stderr) as progress:
-                told = deletion.delete(here, typed=typed, reason=reason, progress=progress)
-                json.dump(told, file, indent=1)
-        except deletion.CannotDelete as wrong:
-            receipt.unlink()
-            raise CommandError(str(wrong)) from wrong
-        except OSError as wrong:
+            with receipt.open("x") as file:
+                self._delete(here, file, typed=typed, reason=reason)
+        except (deletion.CannotDelete, OSError) as wrong:
             raise CommandError(str(wrong)) from wrong
         self.stdout.write(f"{receipt}")
+
+    def _delete(self, here: Workspace, file: TextIO, *, typed: str, reason: str) -> None:
+        """Where it breaks off no receipt is left behind, for the same command is to go on."""
+        try:
+            with bar(self.stderr) as progress:
+                told = deletion.delete(here, typed=typed, reason=reason, progress=progress)
+            json.dump(told, file, indent=1)
+        except BaseException:
+            Path(file.name).unlink()
+            raise
