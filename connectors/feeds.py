@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from connectors.channels import OK, SEND_SECONDS_MAX, NotTaken
@@ -32,6 +33,8 @@ SUBJECT = "ledger.entries"
 """Only a channel that names it so, and no pattern, is a feed: nobody wants it by mistake."""
 
 FEEDS_MAX = 200
+"""In one turn; the others come first in the next."""
+
 BATCH = 200
 TURN_SECONDS_MAX = 5.0
 """For one feed, so that a long one does not keep the others waiting."""
@@ -44,11 +47,13 @@ ERROR_CHARACTERS_MAX = 400
 
 
 def send_all() -> int:
-    """Send every feed what is new; returns how many entries were taken."""
+    """Send what is new to the feeds that waited longest; returns how many entries were taken."""
     found = Channel.objects.filter(
         kind=ChannelKind.WEBHOOK, disabled_at=None, subjects__contains=[SUBJECT]
     )
-    channels = found.select_related("workspace", "secret").order_by("pk")[:FEEDS_MAX]
+    channels = found.select_related("workspace", "secret").order_by(
+        F("feed__due_at").asc(nulls_first=True), "pk"
+    )[:FEEDS_MAX]
     return sum(_send(channel) for channel in channels)
 
 

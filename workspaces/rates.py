@@ -41,7 +41,10 @@ FORGET_SECONDS = 120
 """An empty bucket is not kept longer, here or in Valkey."""
 
 BODY_BYTES_OF_ONE = 64 * 1024
-"""A request counts once, and once more for each so many bytes of its body."""
+"""A request counts once, and once more for each so many bytes that it says its body has."""
+
+BODY_BYTES_MAX = 8 * 1024 * 1024
+"""More than any address takes: who says more is refused, and fills no bucket for hours by it."""
 
 HOUR_SECONDS = 3600
 NAMES = ("key", "agent", "workspace")
@@ -53,17 +56,22 @@ is_alone = Gauge(
     multiprocess_mode="livesum",
 )
 
-# Each bucket is a hash: its level, and when it had it (seconds, by Valkey's clock).
+# Each bucket is a hash: its level, when it had it (seconds, by Valkey's clock, which may be set
+# back), and at which rate. Under another rate it stays as full as it was: who is told to be slower
+# than before is not held for hours by what was let in.
 TELL = """
 local now = redis.call('TIME'); now = tonumber(now[1]) + tonumber(now[2]) / 1e6
 local levels = {}
 for i, key in ipairs(KEYS) do
     local spent, rate = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
-    local seen = redis.call('HMGET', key, 'level', 'at')
+    local seen = redis.call('HMGET', key, 'level', 'at', 'rate')
     local level = 0
-    if seen[1] then level = math.max(0, tonumber(seen[1]) - (now - tonumber(seen[2])) * rate) end
+    if seen[1] then
+        level = tonumber(seen[1]) * rate / (tonumber(seen[3]) or rate)
+        level = math.max(0, level - math.max(0, now - tonumber(seen[2])) * rate)
+    end
     level = level + spent
-    redis.call('HSET', key, 'level', tostring(level), 'at', string.format('%.6f', now))
+    redis.call('HSET', key, 'level', tostring(level), 'at', string.format('%.6f', now), 'rate', tostring(rate))
     redis.call('EXPIRE', key, {forget})
     levels[i] = tostring(level)
 end
@@ -136,6 +144,8 @@ class Meter:
 
     def drain(self, rate: float) -> None:
         now = time.monotonic()
+        if self.rate and rate != self.rate:
+            self.level, self.untold = (one * rate / self.rate for one in (self.level, self.untold))
         self.level = max(0.0, self.level - (now - self.at) * rate)
         self.rate, self.at = rate, now
 
@@ -155,7 +165,7 @@ class Rates:
         """Let a request in, or raise TooFast; what is refused fills no bucket."""
         if not asked:
             return
-        cost = 1.0 + body_bytes // BODY_BYTES_OF_ONE
+        cost = 1.0 + min(body_bytes, BODY_BYTES_MAX) // BODY_BYTES_OF_ONE
         with self._lock:
             for one in asked:
                 meter = self._meters.setdefault(one.whose, Meter())

@@ -92,6 +92,22 @@ def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receive
     assert numbers(got_at(receiver, "/siem-later")) == list(range(proofs.newest_head(acme).size))
 
 
+def test_feeds_beyond_those_of_one_turn_have_the_next(
+    acme, make_feed, receiver, ada, monkeypatch
+):
+    monkeypatch.setattr(feeds, "FEEDS_MAX", 1)
+    make_feed("/siem-first")
+    secret = {"url": receiver.at["url"] + "/siem-second", "secret": SECRET}
+    channels.create(acme, "second", "webhook", by=ada, secret=secret, subjects=[feeds.SUBJECT])
+    happens(acme, 1)
+
+    feeds.send_all()
+    feeds.send_all()
+
+    assert got_at(receiver, "/siem-first")
+    assert got_at(receiver, "/siem-second")
+
+
 def test_a_batch_whose_sender_died_comes_again_and_each_number_once_after_comparing(
     acme, make_feed, receiver, processes
 ):

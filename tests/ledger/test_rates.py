@@ -1,6 +1,7 @@
 """How fast agents may ask: one that asks without end is told when to come back, nobody else is."""
 
 import threading
+import time
 
 import pytest
 import redis
@@ -144,3 +145,34 @@ def test_a_large_body_counts_for_more():
         one.take(1, [BUCKET])
 
     assert 180 < fast.value.seconds <= 240
+
+
+def test_a_clock_that_is_set_back_holds_nobody(valkey):
+    """Valkey counts by its own clock: what it wrote an hour ahead of now is over all the same."""
+    key = f"amends:rate:{BUCKET.whose}"
+    valkey.hset(key, mapping={"level": 0.5, "at": time.time() + 3_600, "rate": 1 / 60})
+    one = process()
+    let_in(one)
+    one._tell(valkey)
+
+    assert one._meters[BUCKET.whose].level == pytest.approx(1.5, abs=0.1)
+
+
+def test_a_body_that_is_only_said_to_be_large_fills_no_bucket_for_hours():
+    one, fast = process(), BUCKET._replace(per_minute=6_000)
+    one.take(1, [fast], body_bytes=10**18)
+
+    assert one._meters[BUCKET.whose].level == 129
+
+
+def test_who_is_told_to_be_slower_waits_no_longer_than_a_full_bucket_takes(valkey):
+    one, fast = process(), BUCKET._replace(per_minute=60_000)
+    one.take(1, [fast], body_bytes=rates.BODY_BYTES_MAX)
+    one._tell(valkey)
+    other = process()
+    other.take(1, [BUCKET._replace(per_minute=60)])
+    other._tell(valkey)
+
+    assert other._meters[BUCKET.whose].level < 1.5
+    one.take(1, [BUCKET._replace(per_minute=60)])
+    assert one._meters[BUCKET.whose].level < 1.5
