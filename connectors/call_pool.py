@@ -41,7 +41,8 @@ QUICK_SECONDS = 0.002
 """Calls that take no longer may wait for each other; handing one over takes a tenth of that."""
 
 STALE_SECONDS = 0.5
-"""A call that could not begin for so long does not begin: its caller's time may be over."""
+"""A call that could not begin for so long does not begin: its caller's time may be over. Whoever
+waits for this one alone knows that it is not."""
 
 HANDS_IDLE_MAX = 64
 """Threads kept for the next calls; more are made when they are needed, and end afterwards."""
@@ -63,6 +64,7 @@ class OutboundCall(Generic[T]):
     came: T | None = None
     failure: BaseException | None = None
     is_late: bool = False
+    is_waited_for: bool = False
     began: float = 0.0
 
     @property
@@ -82,7 +84,7 @@ class OutboundCall(Generic[T]):
         """Do it here, and put it into `answers`."""
         assert self.work is not None  # noqa: S101 - whoever starts it has looked
         now = time.monotonic()
-        if now - self.began > STALE_SECONDS:
+        if now - self.began > (self.limit_seconds if self.is_waited_for else STALE_SECONDS):
             self.withhold("Not sent: it waited for too long.")
             answers.put(self)  # type: ignore[arg-type]
             return
@@ -121,6 +123,7 @@ class OutboundCall(Generic[T]):
     def here(self) -> T:
         """Carry it out, wait for it, and log it."""
         answers: Answers = queue.SimpleQueue()
+        self.is_waited_for = True
         self.start(answers)
         try:
             answers.get(timeout=self.limit_seconds + GRACE_SECONDS)

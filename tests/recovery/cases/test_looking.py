@@ -61,3 +61,18 @@ def test_a_look_that_finds_the_system_back_closes_the_circuit(case, down, shop_c
     plans.draft(case)
 
     assert down.get().failures_in_a_row == 0
+
+
+def test_one_target_is_tried_however_late_its_thread_begins(
+    client, ada, policy, ticket, shop_connection, monkeypatch
+):
+    """On a busy machine every thread begins late; who tries one target waits for it, and no other
+    call waits behind it."""
+    monkeypatch.setattr("connectors.call_pool.STALE_SECONDS", 0.0)
+    client.force_login(ada)
+    said = {"operation": "restore_row", "target_type": "ticket", "target_id": "main/T-182"}
+
+    answer = client.post("/w/acme/connectors/shop/try/", said)
+
+    assert answer.status_code == 200
+    assert CallLog.objects.get().outcome == "ok"
