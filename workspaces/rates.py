@@ -71,7 +71,8 @@ for i, key in ipairs(KEYS) do
         level = math.max(0, level - math.max(0, now - tonumber(seen[2])) * rate)
     end
     level = level + spent
-    redis.call('HSET', key, 'level', tostring(level), 'at', string.format('%.6f', now), 'rate', tostring(rate))
+    redis.call('HSET', key, 'level', tostring(level), 'at', string.format('%.6f', now))
+    redis.call('HSET', key, 'rate', tostring(rate))
     redis.call('EXPIRE', key, {forget})
     levels[i] = tostring(level)
 end

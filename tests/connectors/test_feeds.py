@@ -92,9 +92,7 @@ def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receive
     assert numbers(got_at(receiver, "/siem-later")) == list(range(proofs.newest_head(acme).size))
 
 
-def test_feeds_beyond_those_of_one_turn_have_the_next(
-    acme, make_feed, receiver, ada, monkeypatch
-):
+def test_feeds_beyond_those_of_one_turn_have_the_next(acme, make_feed, receiver, ada, monkeypatch):
     monkeypatch.setattr(feeds, "FEEDS_MAX", 1)
     make_feed("/siem-first")
     secret = {"url": receiver.at["url"] + "/siem-second", "secret": SECRET}

@@ -1,4 +1,4 @@
-"""A workspace that leaves while there is work in it: what waits, and what opens nothing elsewhere."""
+"""A workspace leaves while there is work in it: what waits, and what opens nothing elsewhere."""
 
 import json
 
