@@ -47,10 +47,10 @@ def kind_of(approval: Approval) -> tuple[Any, ...] | None:
     if approval.subject_kind != SubjectKind.ACTION or approval.signed or not approval.calls:
         return None
     call = approval.calls[0]
-    paths = sorted(name for name, _ in _values(call))
-    types = sorted({str(one.get("type")) for one in call.get("targets") or []})
+    paths = tuple(sorted(name for name, _ in _values(call)))
+    types = tuple(sorted({str(one.get("type")) for one in call.get("targets") or []}))
     is_changed = approval.replaces_id is not None
-    return (approval.agent_id, call["operation"], rules_digest(approval.rules), *paths, *types,
+    return (approval.agent_id, call["operation"], rules_digest(approval.rules), paths, types,
             is_changed)  # fmt: skip
 
 

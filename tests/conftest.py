@@ -46,13 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     config.pluginmanager.register(Whole(config))
     worker = getattr(config, "workerinput", None)
-    if worker is None:
+    if worker is not None:
+        folder = Path(worker["amends_folder"])
+    elif lent := os.environ.get(servers.LENT):
+        folder = Path(lent)
+    else:
         folder = servers.home() / f"run-{os.getpid()}"
         started["postgres"] = servers.start(folder)
         if is_whole(config):
             started["npm"] = npm.install_ahead()
-    else:
-        folder = Path(worker["amends_folder"])
     started["folder"] = folder
     name = os.environ.get("PYTEST_XDIST_WORKER", "main")
     started["valkey"] = valkey = Valkey(folder, f"valkey-{name}")

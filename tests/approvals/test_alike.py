@@ -29,10 +29,13 @@ def six(key, acme, ada, ben, cleo, client):
         args = {"amount": amount, "currency": "EUR"}
         trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args,
                    targets=[{"type": "order", "id": f"o{n}"}])  # fmt: skip
-    trip.begin(tool="pay.refund", key="x", action="x", args={"amount": 10, "to": "Eve"})
+    order = [{"type": "order", "id": "o9"}]
+    other = {"amount": 10, "to": "Eve"}
+    trip.begin(tool="pay.refund", key="x", action="x", args=other, targets=order)
     same = {"amount": 10, "currency": "EUR"}
     trip.begin(tool="pay.refund", key="y", action="y", args=same)  # to a contact
-    order = [{"type": "order", "id": "o9"}]
+    named = same | {"order": "o9"}  # an argument of that name, and no target
+    trip.begin(tool="pay.refund", key="n", action="n", args=named, targets=[])
     trip.begin(tool="pay.charge", key="z", action="z", args=same, targets=order)
     put_in_force(acme, ada, {"policies": rules | {"pay.*": {"approval": "MANUAL", "risk": "LOW"}}})
     trip.begin(tool="pay.refund", key="r", action="r", args=same, targets=order)
@@ -45,7 +48,8 @@ def here(approval, act=""):
 
 
 def posted(chosen, decision="grant", reason="all returned", **more):
-    digests = {f"digest-{one.pk}": one.digest for one in chosen}
+    """What the page sends: the digest of each that was shown, and which of them were chosen."""
+    digests = {f"digest-{one.pk}": one.digest for one in Approval.objects.all()}
     return {"chosen": [one.pk for one in chosen], "decision": decision, "reason": reason,
             **digests, **more}  # fmt: skip
 

@@ -133,7 +133,11 @@ def test_a_change_is_no_way_around_a_rule(trip, obey, ben, cleo):
     obey(
         {"when": "args.amount > 500", "approval": "DENY"},
         {"when": "args.amount < 50", "approval": "AUTO"},
-        {"approval": "MANUAL", "requires": [{"group": "leads", "count": 1}]},
+        {
+            "when": "args.amount >= 50",
+            "approval": "MANUAL",
+            "requires": [{"group": "leads", "count": 1}],
+        },
     )
     ask(trip)
     with pytest.raises(InvalidInput, match="never allowed"):

@@ -10,6 +10,7 @@ from approvals import inbox, pauses
 from approvals.models import Approval, Pause
 from ledger.models import Action, Run
 from recovery import restoration
+from recovery.triage import triage
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
@@ -74,7 +75,10 @@ def test_in_a_run_that_lived_a_call_that_is_not_known_is_in_doubt_and_a_case(
     trip.send("run.completed", run="run_2")
     trip.begin(key="k4", action="act_4", run="run_3", attempt="a4")
     Run.objects.filter(run="run_3").update(held_by="case 9")
+    triage.look()
     come_back()
+    lived = Run.objects.get(run="run_1")
+    assert lived.revision > lived.seen_revision, "it is looked at anew"
     lift(acme)
 
     granted.refresh_from_db()
@@ -89,4 +93,3 @@ def test_in_a_run_that_lived_a_call_that_is_not_known_is_in_doubt_and_a_case(
     held = trip.begin(key="k7", action="act_7", run="run_3").json()
     assert held["code"] == "recovery", "nothing begins where a recovery is at work"
     assert trip.begin(key="k6", action="act_6", run="run_9").json()["answer"] == "proceed"
-    assert Run.objects.get(run="run_1").revision > Run.objects.get(run="run_1").seen_revision

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants import written
-from tests.mutants.running import BROKEN, SURVIVED, Verdict, copy, run
+from tests.mutants.running import BROKEN, SURVIVED, Kept, Verdict, copy, run
 from tests.mutants.written import Mutant
 
 SHARE_MIN = 0.9
@@ -37,16 +37,17 @@ def main(arguments: list[str]) -> int:
 
 def side_by_side(mutants: list[Mutant], folder: Path, jobs: int) -> list[Verdict]:
     """Each mutant in one of the copies; told as soon as it is known."""
-    copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
-    for number in range(min(jobs, len(mutants))):
-        copies.put(copy(folder / str(number)))
+    copies: queue.SimpleQueue[tuple[Path, Kept]] = queue.SimpleQueue()
+    everyone = [Kept(folder / f"servers-{number}") for number in range(min(jobs, len(mutants)))]
+    for number, kept in enumerate(everyone):
+        copies.put((copy(folder / str(number)), kept))
 
     def one(mutant: Mutant) -> Verdict:
-        here = copies.get()
+        here, kept = copies.get()
         try:
-            verdict = run(mutant, here)
+            verdict = run(mutant, here, kept)
         finally:
-            copies.put(here)
+            copies.put((here, kept))
         print(
             f"{verdict.outcome:9} {verdict.seconds:5.0f} s  {mutant.room}: {mutant.name}"
             f"{'  ← ' if verdict.by else ''}{verdict.by}",
@@ -56,8 +57,12 @@ def side_by_side(mutants: list[Mutant], folder: Path, jobs: int) -> list[Verdict
             print(verdict.said)
         return verdict
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, mutants))
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(one, mutants))
+    finally:
+        for kept in everyone:
+            kept.stop()
 
 
 def summary(found: list[Verdict]) -> int:

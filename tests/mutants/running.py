@@ -7,10 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from config.local.places import ROOT
+from config.local.postgres import Postgres
 from tests import servers
 from tests.mutants.written import Mutant
 
@@ -67,25 +71,76 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def run(mutant: Mutant, folder: Path) -> Verdict:
+LOOK_SQL = """
+SELECT md5(string_agg(one, ',' ORDER BY one)) FROM (
+    SELECT datname::text FROM pg_database
+    UNION ALL SELECT row_to_json(r)::text FROM pg_roles r
+    UNION ALL SELECT row_to_json(s)::text FROM pg_db_role_setting s
+    UNION ALL SELECT row_to_json(s)::text FROM pg_file_settings s) found (one)"""
+RUN = "test_main"
+"""The database of a run, which it clones anew before it begins."""
+
+
+class Kept:
+    """A PostgreSQL for one mutant after the other, since starting one takes a third of a run.
+
+    It is thrown away for a new one where a mutant left it otherwise than it was, or ended it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server: Postgres | None = None
+        self._number = 0
+        self._fresh = ""
+
+    def lend(self) -> Path:
+        """The folder of a server that looks as a new one does."""
+        if self._server is None or self._look() != self._fresh:
+            self.stop()
+            self._number += 1
+            self._server = servers.start(self._folder / str(self._number))
+            self._fresh = self._look()
+        return self._folder / str(self._number)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            shutil.rmtree(self._server.home, ignore_errors=True)
+            self._server = None
+
+    def _look(self) -> str:
+        try:
+            with psycopg.connect(self._server.url("postgres"), autocommit=True) as connection:
+                connection.execute(f"DROP DATABASE IF EXISTS {RUN} WITH (FORCE)")
+                return str(connection.execute(LOOK_SQL).fetchone())
+        except psycopg.OperationalError:
+            return "no answer"
+
+
+def run(mutant: Mutant, folder: Path, kept: Kept | None = None) -> Verdict:
     """The mutant's tests under its change, in a copy; the copy is afterwards as it was."""
     file = folder / mutant.file
     before = file.read_text()
     begun = time.monotonic()
+    settings = {}
+    if kept is not None and not servers.shapes(folder / mutant.file):
+        settings[servers.LENT] = str(kept.lend())
     file.write_text(mutant.applied(before))
     try:
-        code, said = _pytest(mutant.tests, folder)
+        code, said = _pytest(mutant.tests, folder, settings)
     finally:
         file.write_text(before)
     outcome = VERDICTS.get(code, BROKEN)
     return Verdict(mutant, outcome, time.monotonic() - begun, said)
 
 
-def _pytest(tests: tuple[str, ...], folder: Path) -> tuple[int, str]:
+def _pytest(
+    tests: tuple[str, ...], folder: Path, settings: Mapping[str, str]
+) -> tuple[int, str]:
     """pytest's exit code and the end of what it said; 1, too, where it came to no end."""
-    settings = {"HOME", "PATH", "LANG", "TMPDIR"}
-    environment = {name: value for name, value in os.environ.items() if name in settings}
-    environment |= {"PYTHONPATH": str(folder / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
+    passed = {"HOME", "PATH", "LANG", "TMPDIR"}
+    environment = {name: value for name, value in os.environ.items() if name in passed}
+    environment |= {"PYTHONPATH": str(folder / "sdk"), **settings}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     with subprocess.Popen(
         [*command, *tests],
