@@ -134,9 +134,7 @@ def run(mutant: Mutant, folder: Path, kept: Kept | None = None) -> Verdict:
     return Verdict(mutant, outcome, time.monotonic() - begun, said)
 
 
-def _pytest(
-    tests: tuple[str, ...], folder: Path, settings: Mapping[str, str]
-) -> tuple[int, str]:
+def _pytest(tests: tuple[str, ...], folder: Path, settings: Mapping[str, str]) -> tuple[int, str]:
     """pytest's exit code and the end of what it said; 1, too, where it came to no end."""
     passed = {"HOME", "PATH", "LANG", "TMPDIR"}
     environment = {name: value for name, value in os.environ.items() if name in passed}

@@ -2,11 +2,13 @@
 
 import subprocess
 
+import psycopg
 import pytest
 
+from config.local.postgres import Postgres
 from tests import npm
 from tests.mutants import written
-from tests.mutants.running import KILLED, copy, run
+from tests.mutants.running import KILLED, Kept, copy, run
 
 SAMPLE = {
     "approvals": "what was not shown is approved",
@@ -38,13 +40,30 @@ def test_each_room_says_each_danger_once(room):
     assert len(names) == len(set(names)) >= 10
 
 
-def test_a_sample_of_them_is_noticed(tmp_path):
-    sampled = [one for one in written.everyone() if SAMPLE.get(one.room) == one.name]
-    here = copy(tmp_path)
+@pytest.fixture
+def kept(tmp_path):
+    servers = Kept(tmp_path / "servers")
+    yield servers
+    servers.stop()
 
-    found = {one.room: run(one, here).outcome for one in sampled}
+
+def test_a_sample_of_them_is_noticed(tmp_path, kept):
+    sampled = [one for one in written.everyone() if SAMPLE.get(one.room) == one.name]
+    here = copy(tmp_path / "copy")
+
+    found = {one.room: run(one, here, kept).outcome for one in sampled}
 
     assert found == dict.fromkeys(SAMPLE, KILLED)
+
+
+@pytest.mark.parametrize("change", ["CREATE ROLE a_relic", "CREATE DATABASE a_relic"])
+def test_a_server_that_a_mutant_left_otherwise_than_it_was_is_lent_to_no_other(kept, change):
+    first = kept.lend()
+    assert kept.lend() == first
+    with psycopg.connect(Postgres(first).url("postgres"), autocommit=True) as connection:
+        connection.execute(change)
+
+    assert kept.lend() != first
 
 
 def test_a_change_that_does_not_fit_is_told():

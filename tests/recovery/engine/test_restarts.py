@@ -97,6 +97,7 @@ def test_a_desk_that_was_restored_sends_nothing_more_of_what_ran_and_voids_what_
         held = restoration.hold_everything(
             timezone.now(), {"acme": ["7 signed entries are missing"]}
         )
+    assert "unknown" in states(plan), "nobody waits for an answer that was due before the backup"
     advance(plan)
 
     assert held["plans stopped"] == held["calls now unknown"] == held["grants void"] == 1
