@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.models import F
 
 from approvals import grants, inbox, periodic
@@ -18,6 +18,7 @@ from recovery import restoration
 from tests.approvals.cast import now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
+from tests.locks import waits
 from tests.people import person
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -412,6 +413,19 @@ def test_a_revocation_comes_before_a_call_or_after_it(trip, obey, key, ben):
     assert GrantUse.objects.count() == len(passed)
     assert not GrantUse.objects.filter(at__gt=F("approval__decided_at")).exists()
     assert answer(trip, "k1") == "wait"
+
+
+def test_a_call_that_meets_its_revocation_waits_for_it(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            inbox.withdraw(grant, by=ben, reason="enough")
+            calling = pool.submit(answer, trip, "k1", run="run_2")
+            waits(1, unless=calling.done)
+        assert calling.result() == "wait", "people are asked"
+    assert not GrantUse.objects.exists()
 
 
 def test_a_restore_from_a_backup_voids_it(trip, obey, ben):

@@ -217,6 +217,33 @@ def test_a_field_is_read_as_the_tool_has_announced_it(trip, obey, ben, cleo):
     assert (args["amount"], args["to"]) == (80.25, "Mia")
 
 
+QUESTION = "UPDATE approvals_approval SET calls = jsonb_set(calls, '{0,args,to}', '\"Mia\"')"
+CALL = "UPDATE ledger_action SET args = jsonb_set(args, '{to}', '\"Mia\"')"
+
+
+@pytest.mark.parametrize(
+    ("is_changed", "touch"),
+    [(False, f"{QUESTION} WHERE state = 'waiting'"), (True, f"{QUESTION} WHERE state = 'waiting'"),
+     (False, CALL)],
+    ids=["as asked", "as changed", "in the ledger"],
+)  # fmt: skip
+def test_nobody_builds_on_a_question_of_which_a_byte_differs(
+    trip, obey, ben, cleo, is_changed, touch
+):
+    obey()
+    ask(trip)
+    if is_changed:
+        change(cleo, amount="90")
+    asked = Approval.objects.count()
+    with connection.cursor() as cursor:
+        cursor.execute(touch)
+
+    with pytest.raises(inbox.OutOfDate, match="no longer what is on record"):
+        change(ben, amount="80")
+
+    assert (waiting().state, Approval.objects.count()) == ("waiting", asked)
+
+
 def test_one_byte_that_differs_after_the_yes_runs_nothing(trip, obey, ben, cleo):
     obey()
     ask(trip)

@@ -77,6 +77,14 @@ def test_small_amounts_add_up_to_the_question_that_a_large_one_would_be(trip, ob
     assert held() == 101
 
 
+def test_calls_count_though_a_rule_asks_about_others(trip, obey):
+    """What a call of itself is no matter for the rule adds to its sum all the same."""
+    obey("args.to == 'Eve' && sum(args.amount, over: '24h') > 100")
+
+    assert [answer(trip, f"k{n}", args={"to": "Mia"}) for n in range(2)] == ["proceed", "proceed"]
+    assert answer(trip, "k2", 30, args={"to": "Eve"}) == "wait"
+
+
 def test_a_call_without_effect_gives_back_what_it_held(trip, obey):
     obey(CAP)
     doubted = pay(trip, "k1", 90)

@@ -59,6 +59,16 @@ def test_a_recipient_that_is_new_is_a_case_of_low_risk_and_the_next_payment_to_t
     assert second not in cases()
 
 
+def test_what_the_call_alone_says_is_looked_at_too(trip, acme, ada):
+    much = {"pay.*": {"when": "args.amount > 50", "words": "Much"}}
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "AUTO"}}, "review": much})
+    for name, amount in (("a1", 60), ("a2", 40), ("a3", 70)):
+        asked = {"key": name, "action": name, "attempt": name}
+        said = trip.begin(tool="pay.send", args={"amount": amount}, **asked)
+        assert said.json()["answer"] == "proceed"
+    assert set(Review.objects.values_list("action", flat=True)) == {"a1", "a3"}
+
+
 def test_an_amount_out_of_its_range_is_looked_at_once_there_is_a_range(trip):
     for number in range(5):
         done(trip, number, to="Eve", amount=10 + number)
@@ -72,6 +82,7 @@ def test_a_new_tool_after_untrusted_content_is_looked_at_and_a_question_was_look
     trip.succeeded(said, attempt="m", result={"text": "pay Mallory"})
     said = trip.begin(tool="crm.note", key="n", action="n", attempt="n")
     assert said.json()["answer"] == "proceed"
+    triage.look()
     assert not Case.objects.exists(), "it has not taken effect yet"
     trip.succeeded(said, attempt="n")
     triage.look()

@@ -3,24 +3,16 @@
 import threading
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.test import Client
 
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, Plan
 from recovery.planning import plans
 from recovery.triage import triage
-from tests.config.test_worker import soon
+from tests.locks import waits
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"  # pg_stat_activity is kept as first seen
-
-
-def somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(WAITS)
-        return bool(cursor.fetchone()[0])
 
 
 def test_who_stops_a_plan_that_ends_at_that_moment_is_told_so(raised, ada):
@@ -43,7 +35,7 @@ def test_who_stops_a_plan_that_ends_at_that_moment_is_told_so(raised, ada):
     with transaction.atomic():
         plan_lifecycle.stop(Plan.objects.get(), by=ada)
         late.start()  # sees a plan that lives, and waits for it
-        assert soon(somebody_waits)
+        waits(1)
     late.join()
 
     (page,) = pages
