@@ -7,7 +7,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         # Each registers itself: for a signal, a check of the system, a log that went back, an end.
-        from approvals import pauses, signatures, team_coverage, versions  # noqa: F401
-        from approvals.gate import covered_questions  # noqa: F401
-        from approvals.interchange import aap_requests  # noqa: F401
-        from approvals.policy import active_policies  # noqa: F401
+        from approvals import pauses, signatures, team_coverage, versions
+        from approvals.gate import covered_questions
+        from approvals.interchange import aap_requests
+        from approvals.policy import active_policies

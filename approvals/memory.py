@@ -331,5 +331,5 @@ def forget_old() -> int:
 
 def _drop(old: QuerySet[Any]) -> int:
     some = list(old.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
-    old.model._default_manager.filter(pk__in=some).delete()  # noqa: SLF001
+    old.model._default_manager.filter(pk__in=some).delete()
     return len(some)

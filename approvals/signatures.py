@@ -55,7 +55,8 @@ NO_KEY = (
     " keys”, and have it asked anew"
 )
 NOT_SEALED = "the question is not yet under a head that is kept outside; try again in a moment"
-CURVE_OF_ES256 = 1
+CURVE_OF_ES256, ED25519 = 1, 6
+"""Which curve a key is of (RFC 9053, 7.1)."""
 UNREADABLE = (
     ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error,
 )  # fmt: skip
@@ -119,13 +120,16 @@ def _public_key(data: AttestedCredentialData) -> tuple[str, int]:
     if algorithm == ES256 and cose[-1] == CURVE_OF_ES256:
         point = b"\x04" + bytes(cose[-2]) + bytes(cose[-3])
         public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
-    elif algorithm == EDDSA:
+    elif algorithm == EDDSA and cose[-1] == ED25519:
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes(cose[-2]))
     elif algorithm == RS256:
         exponent, modulus = (int.from_bytes(bytes(cose[one]), "big") for one in (-2, -1))
         public = rsa.RSAPublicNumbers(exponent, modulus).public_key()
     else:
-        raise InvalidInput(f"Keys of the algorithms {ALGORITHMS} can sign; this is {algorithm}.")
+        curve = f", curve {cose[-1]}" if algorithm in (ES256, EDDSA) else ""
+        raise InvalidInput(
+            f"Keys of the algorithms {ALGORITHMS} can sign; this is {algorithm}{curve}."
+        )
     written = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(written).decode(), algorithm
 

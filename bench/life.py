@@ -25,7 +25,7 @@ class Table:
     """One table: `row(…)` fills in what is not said; JSON is given as text, an array as `{a,b}`."""
 
     def __init__(self, model: type[Model], *, without: Iterable[str] = ()) -> None:
-        meta = model._meta  # noqa: SLF001 - documented, in spite of its name
+        meta = model._meta
         fields = [one for one in meta.concrete_fields if one.column and not one.generated]
         self.name = meta.db_table
         left_out = set(without)

@@ -7,7 +7,7 @@ class ProjectConfig(AppConfig):
     verbose_name = "Amends"
 
     def ready(self) -> None:
-        from config import checks  # noqa: F401  # registers them
+        from config import checks  # registers them
 
 
 class CollectedFilesConfig(StaticFilesConfig):

@@ -70,7 +70,7 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
     rows: dict[str, int] = {}
     gone = list(_children_first())
     for done, table in enumerate(gone):
-        label = table.model._meta.label  # noqa: SLF001 - documented
+        label = table.model._meta.label
         progress(label, done / len(gone))
         if deleted := _delete_rows(workspace, table):
             rows[label] = deleted
@@ -102,21 +102,21 @@ def _children_first() -> Iterator[Table]:
     points_to = {
         model: {
             field.related_model
-            for field in model._meta.concrete_fields  # noqa: SLF001
+            for field in model._meta.concrete_fields
             if isinstance(field, models.ForeignKey) and field.related_model is not model
         }
         & known.keys()
         for model in known
     }
     order = list(TopologicalSorter(points_to).static_order())
-    return (known[model] for model in reversed(order) if model._meta.label not in KEPT)  # noqa: SLF001
+    return (known[model] for model in reversed(order) if model._meta.label not in KEPT)
 
 
 def _delete_rows(workspace: Workspace, table: Table) -> int:
     alias = owner_alias()
-    found = table.model._default_manager.using(alias).filter(**{table.path: workspace})  # noqa: SLF001
+    found = table.model._default_manager.using(alias).filter(**{table.path: workspace})
     with transaction.atomic(using=alias):
-        meta = table.model._meta  # noqa: SLF001
+        meta = table.model._meta
         many: list[Any] = [field.remote_field.through for field in meta.local_many_to_many]
         named = {f"{meta.model_name}__in": found}
         for through in many:

@@ -96,7 +96,7 @@ def _path(model: type[models.Model], depth: int = 4) -> str:
     """By the rows on which its own depend, `agent__workspace`; empty if to no workspace."""
     ours = [
         field
-        for field in model._meta.concrete_fields  # noqa: SLF001 - documented
+        for field in model._meta.concrete_fields
         if isinstance(field, models.ForeignKey)
         and field.remote_field.on_delete in (models.CASCADE, models.PROTECT)
     ]
@@ -111,7 +111,7 @@ def _path(model: type[models.Model], depth: int = 4) -> str:
 
 
 def file_of(model: type[models.Model]) -> str:
-    return f"{model._meta.label_lower}.ndjson"  # noqa: SLF001
+    return f"{model._meta.label_lower}.ndjson"
 
 
 def export(workspace: Workspace, destination: Path, progress: Progress) -> Path:
@@ -139,7 +139,7 @@ def _write_all(workspace: Workspace, folder: Path, moment: str, progress: Progre
     files.write(HEAD, [head.note.encode()])
     files.write(KEYS, (f"{key}\n".encode() for key in logkeys.published(workspace)))
     files.write(LOG, _log(workspace, head.size, progress))
-    known = [one for one in tables() if one.model._meta.label not in NOT_EXPORTED]  # noqa: SLF001
+    known = [one for one in tables() if one.model._meta.label not in NOT_EXPORTED]
     people: set[int] = set()
     for done, table in enumerate(known):
         progress(file_of(table.model), 0.5 + 0.4 * done / len(known))
@@ -184,7 +184,7 @@ def _log(workspace: Workspace, size: int, progress: Progress) -> Iterator[bytes]
 
 
 def _rows(table: Table, workspace: Workspace, people: set[int]) -> Iterator[bytes]:
-    meta = table.model._meta  # noqa: SLF001
+    meta = table.model._meta
     plain = PLAIN_BYTES.get(meta.label, set())
     left_out = OPENS_SOMETHING.get(meta.label, set())
     columns = [
@@ -195,7 +195,7 @@ def _rows(table: Table, workspace: Workspace, people: set[int]) -> Iterator[byte
         and not isinstance(field, models.CompositePrimaryKey)
     ]
     persons = [one.attname for one in columns if one.related_model is User]
-    found = table.model._default_manager.filter(**{table.path: workspace})  # noqa: SLF001
+    found = table.model._default_manager.filter(**{table.path: workspace})
     names = [field.attname for field in columns]
     for row in found.order_by("pk").values(*names).iterator(chunk_size=ROWS_AT_A_TIME):
         people.update(row[name] for name in persons if row[name] is not None)

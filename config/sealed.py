@@ -25,12 +25,12 @@ class SealedColumn(NamedTuple):
     def rows(self) -> QuerySet[Any]:
         """Those in which something is sealed."""
         nothing = b"" if self.is_binary else ""
-        every: QuerySet[Any] = self.model._default_manager.all()  # noqa: SLF001 - documented
+        every: QuerySet[Any] = self.model._default_manager.all()
         return every.exclude(**{self.column: None}).exclude(**{self.column: nothing})
 
     @property
     def is_binary(self) -> bool:
-        return isinstance(self.model._meta.get_field(self.column), BinaryField)  # noqa: SLF001
+        return isinstance(self.model._meta.get_field(self.column), BinaryField)
 
     def _noted(self) -> dict[str, Any]:
         return {"rotated_at": Now()} if self.model is Secret else {}
@@ -55,7 +55,7 @@ class SealedColumn(NamedTuple):
                 old: Any = found
                 if not self.is_binary:
                     old, new = old.decode(), new.decode()
-                same = self.model._default_manager.filter(pk=pk, **{self.column: old})  # noqa: SLF001
+                same = self.model._default_manager.filter(pk=pk, **{self.column: old})
                 rotated += same.update(**{self.column: new}, **self._noted())
             after = some[-1][0]
         return rotated, lost

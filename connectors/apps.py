@@ -6,4 +6,4 @@ class ConnectorsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from connectors import registry  # noqa: F401 - registers a system check
+        from connectors import registry  # it registers a system check

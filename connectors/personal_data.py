@@ -7,7 +7,7 @@ from connectors.models import CallLog
 from ledger.models import Effect
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps
 
-TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)  # noqa: SLF001 - documented
+TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)
 SETTINGS = "settings of outside systems and words of ours"
 
 

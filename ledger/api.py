@@ -183,7 +183,8 @@ def read_entries(
     where there is nothing yet. Numbers have no gaps. With `origin`, that of the last answer, 409 if
     the log went back and goes on under another one: `next` says from where.
     """
-    workspace = _reader(request).workspace
+    caller = _reader(request)
+    workspace = caller.workspace
     head = proofs.newest_head(workspace)
     if head is None:
         return {"origin": "", "size": 0, "next": 0, "entries": []}
@@ -195,7 +196,8 @@ def read_entries(
     at_most = min(max(limit, 1), entries.ENTRIES_AT_A_TIME)
     begin = min(max(since, 0), head.size)
     found = entries.read(workspace, begin, min(begin + at_most, head.size))
-    told = [entries.streamed(one) for one in found]
+    sensitive = caller.person is None or disclosure.sees(caller.person, workspace)
+    told = [entries.streamed(one, sensitive=sensitive) for one in found]
     return {
         "origin": head.origin, "size": head.size, "next": begin + len(told), "entries": told,
     }  # fmt: skip

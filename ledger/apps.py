@@ -12,7 +12,7 @@ class LedgerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ledger import checks  # noqa: F401 - it registers itself
+        from ledger import checks  # it registers itself
 
         post_save.connect(
             take_in_soon, sender="workspaces.Act", dispatch_uid="ledger takes in acts"

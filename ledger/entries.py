@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ledger import disclosure
 from ledger.models import Event, Leaf
 from ledger.proofs import entry_of, kept_event, sealed_as
 from workspaces.models import Workspace
@@ -67,9 +68,10 @@ def _unread(entry: LogEntry) -> dict[str, Any]:
     return {"hash": entry.hash.hex()} | ({"altered": True} if entry.is_altered else {})
 
 
-def streamed(entry: LogEntry) -> dict[str, Any]:
+def streamed(entry: LogEntry, *, sensitive: bool = True) -> dict[str, Any]:
     """As it is told to whoever watches: who did what when, and what concerns the workspace itself.
-    What agents handle stays here: `data` is told of no run.
+    What agents handle stays here: `data` is told of no run. Whoever reads payloads nowhere
+    (`sensitive`) is told the names in it.
     """
     told: dict[str, Any] = {"index": entry.number}
     if entry.leaf is None or entry.event is None:
@@ -79,5 +81,8 @@ def streamed(entry: LogEntry) -> dict[str, Any]:
     if event.run:
         told |= {"run": event.run} | ({"action": event.action} if event.action else {})
     elif event.data is not None:
-        told["data"] = event.data
+        told["data"] = {
+            name: value if sensitive else disclosure.value(value, sensitive=False)
+            for name, value in event.data.items()
+        }
     return told

@@ -59,8 +59,8 @@ class PersonalColumns:
         there are `at_most`, and what is replaced already does not count the next time.
         """
         model = apps.get_model(self.model)
-        changes = {name: blank(model._meta.get_field(name)) for name in self.columns}  # noqa: SLF001
-        every = model._default_manager.using(using)  # noqa: SLF001 - both are documented
+        changes = {name: blank(model._meta.get_field(name)) for name in self.columns}
+        every = model._default_manager.using(using)
         found = every.filter(self.rows(scope))
         if self.can_stop:
             found = found.filter(self._left(model))[:at_most]
@@ -81,7 +81,7 @@ class PersonalColumns:
         """Rows in which something stands yet."""
         left = Q()
         for name in self.columns:
-            left |= ~is_blank(model._meta.get_field(name))  # noqa: SLF001
+            left |= ~is_blank(model._meta.get_field(name))
         for name, value in self.values.items():
             left |= ~Q(**{name: value})
         return left
@@ -99,7 +99,7 @@ class PersonalRows:
 
     def forget(self, scope: Scope, using: str, at_most: int | None = None) -> int:
         """Remove them; returns how many went, `at_most` so many."""
-        every = apps.get_model(self.model)._default_manager.using(using)  # noqa: SLF001
+        every = apps.get_model(self.model)._default_manager.using(using)
         some = list(every.filter(self.rows(scope)).values_list("pk", flat=True)[:at_most])
         return int(every.filter(pk__in=some).delete()[0])
 

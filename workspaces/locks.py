@@ -43,7 +43,7 @@ M = TypeVar("M", bound=Model)
 
 def locked(rows: QuerySet[M]) -> QuerySet[M]:
     """The same rows, locked when they are read; of a table that has its place in `ORDER`."""
-    table = rows.model._meta.db_table  # noqa: SLF001 - Django's own name for it
+    table = rows.model._meta.db_table
     if table not in ORDER:
         raise LookupError(f"{table} has no place in the order of locks")
     return rows.select_for_update(of=("self",), no_key=True)

@@ -186,7 +186,7 @@ class Rates:
         self._tell_soon()
 
     def _tell_soon(self) -> None:
-        if self._teller is None:
+        if self._teller is None or not self._teller.is_alive():
             self._teller = threading.Thread(target=self._work, name="rates", daemon=True)
             self._teller.start()
         self._spent.set()

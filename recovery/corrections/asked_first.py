@@ -2,12 +2,14 @@
 that an affected person is told of.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
+
+from django.db.models import Prefetch, prefetch_related_objects
 
 from amends.protocol.masking import holds_mask
 from approvals.gate import changed_arguments
-from approvals.models import Approval, ApprovalState, GrantUse
+from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.models import Action
 from recovery.corrections import sentences
 
@@ -17,32 +19,44 @@ def of(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
     (`changes`, path by path), or had allowed it `ahead` by a bounded grant.
     """
     ids = [action.pk for action in actions]
-    used = Approval.objects.filter(action__in=ids, state=ApprovalState.USED)
-    found = {
-        one.action_id or 0: _approved(one) | _changed(one)
-        for one in used.select_related("action").order_by("pk")
+    used = Approval.objects.filter(action__in=ids, state=ApprovalState.USED).order_by("pk")
+    asked = {one.action_id or 0: one for one in used.select_related("action")}
+    ahead = _allowed_ahead([action for action in actions if action.pk not in asked])
+    approved = _approved(asked.values()) | _approved(ahead.values())
+    return {pk: approved[one.pk] | _changed(one) for pk, one in asked.items()} | {
+        pk: approved[one.pk] | {"ahead": True} for pk, one in ahead.items()
     }
-    for action in actions:
-        if action.pk not in found and (ahead := _allowed_ahead(action)):
-            found[action.pk] = _approved(ahead) | {"ahead": True}
-    return found
 
 
-def _allowed_ahead(action: Action) -> Approval | None:
+def _allowed_ahead(actions: Collection[Action]) -> dict[int, Approval]:
+    """Per action that a bounded grant let pass: the grant's approval."""
     uses = GrantUse.objects.filter(
-        run_ref=action.run.run, action=action.action, approval__workspace=action.workspace_id
+        run_ref__in={action.run.run for action in actions},
+        action__in=[action.action for action in actions],
+        approval__workspace__in={action.workspace_id for action in actions},
     )
-    use = uses.select_related("approval").order_by("pk").last()
-    return use.approval if use else None
-
-
-def _approved(approval: Approval) -> dict[str, Any]:
-    decisions = approval.decisions.filter(granted=True).select_related("requirement__team")
-    teams = {one.requirement.team for one in decisions if one.requirement}
-    return {
-        "people": len({one.person_id for one in decisions}),
-        "roles": sorted(team.name for team in teams if team is not None),
+    used = {
+        (use.approval.workspace_id, use.run_ref, use.action): use.approval
+        for use in uses.select_related("approval").order_by("pk")
     }
+    wanted = {one.pk: (one.workspace_id, one.run.run, one.action) for one in actions}
+    return {pk: used[place] for pk, place in wanted.items() if place in used}
+
+
+def _approved(approvals: Iterable[Approval]) -> dict[int, dict[str, Any]]:
+    """Per approval: how many people said yes to it, and in which roles."""
+    granted = Decision.objects.filter(granted=True).select_related("requirement__team")
+    known = {one.pk: one for one in approvals}
+    prefetch_related_objects(list(known.values()), Prefetch("decisions", granted, "granted"))
+    found = {}
+    for pk, one in known.items():
+        decisions: list[Decision] = vars(one)["granted"]
+        teams = {each.requirement.team for each in decisions if each.requirement}
+        found[pk] = {
+            "people": len({each.person_id for each in decisions}),
+            "roles": sorted(team.name for team in teams if team is not None),
+        }
+    return found
 
 
 def _changed(approval: Approval) -> dict[str, Any]:

@@ -204,7 +204,7 @@ WHERE recovery_stepattempt.id = u.id
 
 
 def _fields(model: type[Model]) -> dict[str, Any]:
-    return {field.attname: field for field in model._meta.concrete_fields}  # noqa: SLF001
+    return {field.attname: field for field in model._meta.concrete_fields}
 
 
 STEP: Final = list(_fields(Step))

@@ -9,7 +9,7 @@ from typing import Any
 from allauth.mfa.models import Authenticator
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from fido2.cose import ES256
+from fido2.cose import ES256, CoseKey
 from fido2.utils import websafe_encode
 from fido2.webauthn import Aaguid, AttestationObject, AttestedCredentialData, AuthenticatorData
 
@@ -20,12 +20,19 @@ FLAG = AuthenticatorData.FLAG
 class SecurityKey:
     """One key of one person. `counter` rises with each signature."""
 
-    def __init__(self, person: Any, name: str = "blue key", *, rp_id: str = "localhost") -> None:
+    def __init__(
+        self,
+        person: Any,
+        name: str = "blue key",
+        *,
+        rp_id: str = "localhost",
+        cose: CoseKey | None = None,
+    ) -> None:
         self.private = ec.generate_private_key(ec.SECP256R1())
         self.id = hashlib.sha256(f"{person.pk} {name}".encode()).digest()
         self.rp_id = hashlib.sha256(rp_id.encode()).digest()
         self.counter = 0
-        cose = ES256.from_cryptography_key(self.private.public_key())
+        cose = cose or ES256.from_cryptography_key(self.private.public_key())
         held = AttestedCredentialData.create(Aaguid.NONE, self.id, cose)
         flags = FLAG.UP | FLAG.UV | FLAG.AT
         made = AuthenticatorData.create(self.rp_id, flags, 0, bytes(held))

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed448
 from django.db import connection
+from fido2.cose import CoseKey
 from fido2.utils import websafe_encode
 
 from amends.protocol import signatures as offline
@@ -18,6 +20,7 @@ from tests.approvals.cast import ask as ask_for
 from tests.approvals.cast import put_in_force, told, waiting
 from tests.approvals.door import Agent as Trip
 from tests.approvals.security_key import DESK, FLAG, SecurityKey
+from workspaces.written import InvalidInput
 
 SIGNED = {"policies": {"pay.*": {"approval": "MANUAL", "risk": "HIGH"}}, "signedFrom": "HIGH"}
 
@@ -86,6 +89,16 @@ def forge(table, assignments, *values):
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(f"UPDATE {table} SET {assignments}", values)
         cursor.execute("SET session_replication_role = origin")
+
+
+@pytest.mark.django_db
+def test_a_key_of_a_curve_by_which_nobody_can_check_is_not_put_on_record(acme, ben):
+    """An authenticator may offer Ed448 where it was asked for EdDSA."""
+    public = ed448.Ed448PrivateKey.generate().public_key().public_bytes_raw()
+    key = SecurityKey(ben, cose=CoseKey({1: 1, 3: offline.EDDSA, -1: 7, -2: public}))
+
+    with pytest.raises(InvalidInput, match="this is -8, curve 7"):
+        signatures.enrolment_options(acme, ben, key.row)
 
 
 @pytest.mark.django_db

@@ -7,7 +7,7 @@ from django.test import Client
 
 from amends.protocol.proofs import LogKey, verify
 from amends.protocol.vocabulary import EventType
-from ledger import desk_events, sealer
+from ledger import desk_events, disclosure, sealer
 from ledger.models import Leaf
 from tests.ledger.conftest import event, record_events
 from workspaces import keys, teams
@@ -154,6 +154,21 @@ def test_a_siem_reads_every_entry_once_by_its_number(trip, northwind, trip_desk,
     assert "LIS" not in json.dumps(told)
     (added,) = [one for one in told if one["leaf"]["type"] == "member.added"]
     assert added["data"] == {"person": "5", "team": "leads"}
+
+
+def test_a_person_who_reads_no_payloads_reads_the_names_of_what_concerns_the_workspace(
+    trip, northwind, person
+):
+    viewer, auditor = person("vic", "view"), person("grace", "view", "view_sensitive")
+    desk_events.record(northwind, EventType.MEMBER_ADDED, data={"person": "5", "mail": "e@x.org"})
+    sealer.seal(northwind)
+
+    def added(token):
+        entries = get("ledger/entries", token).json()["entries"]
+        return [one["data"] for one in entries if one["leaf"]["type"] == "member.added"][-1]
+
+    assert added(viewer) == {"person": disclosure.HIDDEN, "mail": disclosure.HIDDEN}
+    assert added(auditor) == {"person": "5", "mail": "e@x.org"}
 
 
 def test_a_log_that_went_back_is_told_to_whoever_reads_on(trip, northwind, trip_desk, ada):

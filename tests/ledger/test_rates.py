@@ -108,6 +108,21 @@ def test_processes_add_up_what_they_let_in(valkey):
     assert another._meters[BUCKET.whose].level > 1
 
 
+def test_a_process_whose_teller_has_died_tells_again(valkey):
+    """Of an error that nobody foresaw, or because the process was forked from one that told."""
+    found, ended = rates.Rates(), threading.Thread(target=int)
+    ended.start()
+    ended.join()
+    found._teller = ended
+
+    found.take(1, [BUCKET])
+
+    until = time.monotonic() + 10
+    while not valkey.exists(f"amends:rate:{BUCKET.whose}") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert float(valkey.hget(f"amends:rate:{BUCKET.whose}", "level")) > 0
+
+
 def test_while_valkey_is_away_each_counts_by_itself(valkey, settings):
     one, another = process(), process()
     let_in(one)
