@@ -17,7 +17,6 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, views_of, zone_of
 from ledger import disclosure
 from workspaces import clock, formatting
-from workspaces.access import require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
@@ -30,19 +29,13 @@ USES_SHOWN_MAX = 50
 @require_POST
 def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Yes to this call, and to the next ones like it within what was typed."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
-    approval = get_object_or_404(approvals_of(here), pk=pk)
+    here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
     try:
         made = bounded_grants.approve_with_more(
             approval,
-            by=request.user,
-            seen=posted.get("digest", ""),
             typed={name: posted.get(f"more-{name}", "") for name in card.MORE},
-            reason=posted.get("reason", ""),
-            shown=card.shown_of(request, approval),
-            shown_seconds=card.shown_seconds(posted.get("shown", "")),
+            **card.answer_of(request, approval),
             login_at=card.login_at(request),
         )
     except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:

@@ -271,20 +271,31 @@ def _sign(approval: Approval, person: User) -> dict[str, str] | None:
     return {"why_not": found} if isinstance(found, str) else {"options": json.dumps(found)}
 
 
-@login_required
-@require_POST
-def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
+def to_decide(request: Request, workspace: str, pk: int) -> tuple[Workspace, Approval]:
+    """The approval that whoever may approve here decides on. Raises Http404, PermissionDenied."""
     here = workspace_or_404(request, workspace)
     require(request.user, "approve", here)
-    approval = get_object_or_404(approvals_of(here), pk=pk)
+    return here, get_object_or_404(approvals_of(here), pk=pk)
+
+
+def answer_of(request: Request, approval: Approval) -> dict[str, Any]:
+    """What a person answers from the card, as `inbox.grant` and `inbox.reject` take it."""
     posted = request.POST
-    answer: dict[str, Any] = {
+    return {
         "by": request.user,
         "seen": posted.get("digest", ""),
         "reason": posted.get("reason", ""),
         "shown": shown_of(request, approval),
         "shown_seconds": shown_seconds(posted.get("shown", "")),
     }
+
+
+@login_required
+@require_POST
+def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here, approval = to_decide(request, workspace, pk)
+    posted = request.POST
+    answer = answer_of(request, approval)
     grants = posted.get("decision") == "grant"
     if grants and changed_arguments.touched(approval, _typed(request)):
         return refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
@@ -311,9 +322,7 @@ def shown_of(request: Request, approval: Approval) -> dict[str, Any]:
 @require_POST
 def change(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Put the call to people with other arguments, in place of what the agent asked for."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
-    approval = get_object_or_404(approvals_of(here), pk=pk)
+    here, approval = to_decide(request, workspace, pk)
     posted = request.POST
     typed = _typed(request)
     try:
@@ -361,9 +370,7 @@ def withdraw(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def ask(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Ask back before deciding; the question goes to whoever asked."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
-    approval = get_object_or_404(approvals_of(here), pk=pk)
+    here, approval = to_decide(request, workspace, pk)
     try:
         clarifications.ask_back(approval, request.POST.get("question", ""), by=request.user)
     except (CannotMove, InvalidInput) as refusal:

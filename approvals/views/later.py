@@ -6,15 +6,13 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST
 
 from approvals import inbox, not_before
 from approvals.views import card
-from approvals.views.lists import approvals_of, zone_of
+from approvals.views.lists import zone_of
 from workspaces import clock
-from workspaces.access import require
-from workspaces.pages import Request, workspace_or_404
+from workspaces.pages import Request
 from workspaces.written import InvalidInput
 
 
@@ -22,9 +20,7 @@ from workspaces.written import InvalidInput
 @require_POST
 def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Yes, and not before the moment that was typed, in the person's own time."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
-    approval = get_object_or_404(approvals_of(here), pk=pk)
+    here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
     try:
         until = _moment(posted.get("not-before", ""), zone_of(request.user))
@@ -33,11 +29,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
             not_before.put_off(approval, until, by=request.user, now=clock.now())
             inbox.grant(
                 approval,
-                by=request.user,
-                seen=posted.get("digest", ""),
-                reason=posted.get("reason", ""),
-                shown=card.shown_of(request, approval),
-                shown_seconds=card.shown_seconds(posted.get("shown", "")),
+                **card.answer_of(request, approval),
                 login_at=card.login_at(request),
             )
     except card.REFUSALS as refusal:
