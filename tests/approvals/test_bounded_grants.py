@@ -12,9 +12,8 @@ from approvals import grants, inbox, periodic
 from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, ApprovalState, GrantUse
 from ledger.erasure import erase
-from ledger.models import Action, Event
+from ledger.models import Event
 from recovery import restoration
-from recovery.corrections import asked_first
 from tests.approvals.cast import now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
@@ -92,24 +91,6 @@ def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_
     assert drawn[2].data["digest"] == grant.digest
     assert (drawn[2].data["uses"], drawn[2].data["sum"]) == (3, "120")
     assert told(acme, "approval.granted")[-1]["digest"] == grant.digest
-
-
-def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
-    trip, obey, ben, django_assert_num_queries
-):
-    """In three questions to the database, however many the calls were."""
-    obey()
-    answer(trip, "k0")
-    approve(ben)
-    for key in ("k1", "k2", "k3"):
-        pay(trip, key, 30)
-    calls = list(Action.objects.exclude(action="act-k0").select_related("run"))
-    assert len(calls) == 3
-
-    with django_assert_num_queries(3):
-        found = asked_first.of(calls)
-
-    assert found == {one.pk: {"people": 1, "roles": [], "ahead": True} for one in calls}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""Bounded grants under attack: amounts that are none, and terms that were erased."""
+"""Bounded grants: amounts that are none, terms that were erased, and who is told of them."""
 
 import pytest
 
 from approvals import inbox
 from approvals.models import Approval
 from ledger.erasure import erase
+from ledger.models import Action
+from recovery.corrections import asked_first
 from tests.approvals import test_bounded_grants
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
 from workspaces.moves import CannotMove
@@ -43,3 +45,21 @@ def test_nobody_agrees_to_a_grant_whose_terms_are_erased(trip, obey, client, acm
     card = f"/w/acme/approvals/{grant.pk}/"
     assert "what it was about is erased" in client.get(card).content.decode()
     assert client.get(f"{card}requested.json").status_code == 404
+
+
+def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
+    trip, obey, ben, django_assert_num_queries
+):
+    """In three questions to the database, however many the calls were."""
+    obey()
+    answer(trip, "k0")
+    approve(ben)
+    for key in ("k1", "k2", "k3"):
+        pay(trip, key, 30)
+    calls = list(Action.objects.exclude(action="act-k0").select_related("run"))
+    assert len(calls) == 3
+
+    with django_assert_num_queries(3):
+        found = asked_first.of(calls)
+
+    assert found == {one.pk: {"people": 1, "roles": [], "ahead": True} for one in calls}
