@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.template import loader
-from django.views.defaults import bad_request, server_error
+from django.views.defaults import server_error
 
 from approvals.policy import Unreadable
 from ledger import disclosure
@@ -111,11 +111,18 @@ def failed(request: HttpRequest) -> HttpResponse:
     if isinstance(error, Unreadable):
         return unreadable(request, error)
     if isinstance(error, DataError) and "NUL" in str(error):
-        return bad_request(request, error)
+        return not_understood(request, error)
     if not isinstance(error, DATABASE_AWAY):
         return server_error(request)
     page = loader.get_template("503.html").render()
     return come_back(HttpResponse(page, status=503))
+
+
+def not_understood(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's `handler400`. The one that comes with it looks for a token in the form first, so a
+    form that cannot be read fails there once more, and nobody is left to answer.
+    """
+    return HttpResponse(loader.get_template("400.html").render(), status=400)
 
 
 def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:

@@ -6,6 +6,7 @@ from django.views.generic import RedirectView
 
 from config.api import api
 
+handler400 = "config.middleware.not_understood"
 handler500 = "config.middleware.failed"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 

@@ -11,21 +11,24 @@ from typing import Any
 
 from psycopg import sql
 
-# Entries and the log over them, the ids by which an event is known to have come before, and who
-# must answer an approval. Everything else is working state.
+# Entries and the log over them, and the ids by which an event is known to have come before.
+# Everything else is working state.
 GROWING = (
     "ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead",
-    "ledger_eventkey", "ledger_eventconflict", "approvals_requirement",
+    "ledger_eventkey", "ledger_eventconflict",
 )  # fmt: skip
 # The registries of what was erased and let go, and of migrations: written by the owner alone.
 READ = ("ledger_erasure", "ledger_thinning", "django_migrations")
-# What was asked, what people answered, what a policy says, what was paused and with what the log is
-# signed is written once; only how it goes on may change.
+# What was asked, who must answer, what people answered, what a policy says, what was paused and
+# with what the log is signed is written once; only how it goes on may change. By triggers a moment
+# only moves away, and a second team is the one of the rule.
 MOVING = {
     "approvals_approval": (
         "was", "state", "decided_at", "used_at", "closing_reason", "closed_by_id", "remind_at",
-        "reminded_at", "accepts_changed_arguments", "used_by",
+        "reminded_at", "accepts_changed_arguments", "used_by", "not_before", "escalate_at",
+        "escalated_at",
     ),
+    "approvals_requirement": ("escalated_to_id",),
     "approvals_decision": ("requirement_id",),
     "ledger_logkey": ("retired_at",),
     "approvals_pause": ("lifted_at", "lifted_by_id"),

@@ -1,10 +1,13 @@
 """What the stories about approvals are told with."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
+
+from django.db import connection
 
 from approvals import inbox, versions
 from approvals.approval_requests import ask_for_plan
@@ -12,6 +15,7 @@ from approvals.digests import CallFacts
 from approvals.gate import changed_arguments
 from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision, RequiredApprovers
+from config.local.postgres import RUNTIME
 from ledger.models import Event
 from workspaces.models import User, Workspace
 
@@ -65,6 +69,15 @@ def told(workspace: Workspace, event_type: str) -> list[Any]:
 def put_in_force(workspace: Workspace, by: User, document: dict[str, Any]) -> None:
     """The document, saved and activated as the policy page does."""
     versions.activate(versions.save(workspace, json.dumps(document), by=by), by=by)
+
+
+@contextmanager
+def as_the_desk() -> Iterator[None]:
+    """What is done within is done by the role as which a desk runs, not by the tables' owner."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET ROLE {RUNTIME}")
+        yield
+        cursor.execute("RESET ROLE")
 
 
 # A call whose arguments an approver corrects.

@@ -48,3 +48,14 @@ def test_a_text_that_cannot_be_kept_is_its_senders_mistake(acme, ada):
     answer = rina.get("/w/acme/approvals/", {"q": "refund\x00"})
 
     assert answer.status_code == 400
+
+
+def test_a_form_in_another_alphabet_than_ours_is_its_senders_mistake():
+    stranger = Client(raise_request_exception=False, enforce_csrf_checks=True)
+    stranger.get("/accounts/login/")  # whoever has a cookie of ours has their form looked at
+    told = "application/x-www-form-urlencoded; charset=utf-16"
+
+    answer = stranger.generic("POST", "/accounts/login/", b"login=ada", content_type=told)
+
+    assert answer.status_code == 400
+    assert "did not understand the request" in answer.content.decode()

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.RestrictViolation)
 
+FOR_TOMORROW = "UPDATE approvals_approval SET not_before = now() + interval '1 day'"
+
 
 @pytest.fixture
 def asked(ask, ben, agent):  # noqa: F811
@@ -64,6 +66,11 @@ def asked(ask, ben, agent):  # noqa: F811
         "DELETE FROM approvals_decision",
         "DELETE FROM approvals_requirement",
         "UPDATE approvals_requirement SET count = 0",
+        # Another team than the rule names, or before its time.
+        "UPDATE approvals_requirement SET escalated_to_id = (SELECT min(id) FROM workspaces_team)",
+        "UPDATE approvals_approval SET escalate_at = now()",
+        f"{FOR_TOMORROW}; UPDATE approvals_approval SET not_before = now()",
+        f"{FOR_TOMORROW}; UPDATE approvals_approval SET not_before = NULL",
         "DELETE FROM approvals_pause",
         "UPDATE approvals_pause SET kind = 'tool', name = 'nothing'",
         "UPDATE approvals_pause SET lifted_at = now(), lifted_by_id = paused_by_id",
