@@ -24,7 +24,7 @@ FROM unnest(%b::text[], %b::text[]) AS u (glob, words)
 ON CONFLICT (workspace_id, run_ref, action, words) DO NOTHING"""
 
 
-class Found(NamedTuple):
+class ReviewReason(NamedTuple):
     """What is worth a look: by which rule, and in words that name no value of the call."""
 
     glob: str
@@ -36,7 +36,7 @@ def applies(policy: Policy, tool: str) -> bool:
     return any(glob_matches(rule.glob, tool) for rule in policy.review)
 
 
-def of_call(policy: Policy, deed: ToolCall) -> list[Found]:
+def of_call(policy: Policy, deed: ToolCall) -> list[ReviewReason]:
     """What the policy finds worth a look about a call, with what was gathered for it."""
     if not applies(policy, deed.tool):
         return []
@@ -47,12 +47,12 @@ def of_call(policy: Policy, deed: ToolCall) -> list[Found]:
         if glob_matches(rule.glob, deed.tool) and rule.met(facts, "AUTO")
     ]
     return [
-        Found(rule.glob, (rule.words or rule.in_words())[:WORDS_CHARACTERS_MAX])
+        ReviewReason(rule.glob, (rule.words or rule.in_words())[:WORDS_CHARACTERS_MAX])
         for rule in met[:OF_A_CALL_MAX]
     ]
 
 
-def kept(workspace_id: int, run: str, action: str, found: Sequence[Found]) -> Statement:
+def kept(workspace_id: int, run: str, action: str, found: Sequence[ReviewReason]) -> Statement:
     """What remembers it, in the transaction in which the call proceeds."""
     globs, words = [one.glob for one in found], [one.words for one in found]
     return KEEP, [workspace_id, run, action, globs, words]

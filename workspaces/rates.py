@@ -287,7 +287,7 @@ def take(workspace: Workspace, agent: str, key: str, body_bytes: int = 0) -> Non
     rates.take(workspace.pk, asked, body_bytes)
 
 
-class Told(NamedTuple):
+class LimitStanding(NamedTuple):
     """One limit of a workspace, for its page: requests a minute (0: no limit), and who was refused
     by it lately, how often."""
 
@@ -300,7 +300,7 @@ class Told(NamedTuple):
 class Standing(NamedTuple):
     """The limits of a workspace, and whether Valkey adds up what its processes let in."""
 
-    limits: list[Told]
+    limits: list[LimitStanding]
     is_shared: bool
 
 
@@ -310,7 +310,8 @@ def standing(workspace: Workspace) -> Standing:
     found = refused_lately(workspace.pk) if any(limits.in_force()) else {}
     named = zip(NAMES, limits, limits.in_force(), strict=True)
     told = [
-        Told(name, rate, own is not None, _refused_by(name, found)) for name, own, rate in named
+        LimitStanding(name, rate, own is not None, _refused_by(name, found))
+        for name, own, rate in named
     ]
     return Standing(told, found is not None)
 

@@ -13,9 +13,9 @@ from django.utils import timezone
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import shortened, without_addresses
+from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
-from recovery.triage.reasons import Reason
 from workspaces.models import Workspace
 
 MESSAGE_CHARACTERS_MAX = 400

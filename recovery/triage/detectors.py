@@ -20,7 +20,7 @@ from ledger.models import Action, ActionState, Compensated, Effect, RunState, Ve
 from recovery.models import Case, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
 from recovery.run_facts.sentences import target_words
-from recovery.triage.reasons import Reason, ReasonKind
+from recovery.triage.case_reasons import Reason, ReasonKind
 from workspaces import formatting
 
 REASONS_MAX = 100

@@ -25,8 +25,8 @@ from recovery.run_facts.sentences import (
     target_words,
     without_addresses,
 )
+from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
-from recovery.triage.reasons import Reason
 from workspaces import formatting
 
 HEADLINE_CHARACTERS_MAX = 400

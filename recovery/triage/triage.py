@@ -32,8 +32,8 @@ from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
+from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import reasons
-from recovery.triage.reasons import Reason
 from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User

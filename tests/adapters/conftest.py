@@ -7,9 +7,11 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,15 +98,25 @@ class Agents:
         return subprocess.Popen(
             [*self._command, json.dumps(asked | more)],
             cwd=self._spool.parent, env=bare_environment(self._spool.parent / "home"),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
+
+    def dies(self, process):
+        """Until it has died by itself; a program that it started may ask its model on and on."""
+        try:
+            process.wait(timeout=180)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
     def end(self, process):
         """What ran, what the model was told, and the error that ended it."""
         try:
             out, err = process.communicate(timeout=180)
         finally:
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, err
         said = json.loads(out.splitlines()[-1])
         said["ran"] = [tuple(one) for one in said["ran"]]

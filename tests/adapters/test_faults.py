@@ -122,7 +122,7 @@ def test_an_agent_that_is_killed_in_its_tool_does_not_call_it_again(agents, smal
     how = {"journal": str(journal)}
 
     killed = agents.start(small_desk.url, KEY, [FIRST], fault="dies in the tool", **how)
-    killed.communicate(timeout=180)
+    agents.dies(killed)
     said = agents.plays(small_desk.url, KEY, [FIRST], **how)
 
     assert said["ran"] == []

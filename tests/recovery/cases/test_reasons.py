@@ -10,9 +10,9 @@ from recovery.corrections.facts import WITHOUT_REASON, why
 from recovery.models import Case
 from recovery.run_facts.runs import facts_of
 from recovery.triage import detectors
+from recovery.triage.case_reasons import Reason, ReasonKind
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import brief, headline
-from recovery.triage.reasons import Reason, ReasonKind
 
 
 def test_every_code_that_triage_finds_has_a_row():

@@ -167,7 +167,7 @@ def _step(
     step.save()
 
 
-def asked(plan: Plan, by: User, **more: Any) -> Approval:
+def asked(plan: Plan, by: User, rules: tuple[dict[str, str], ...] = (), **more: Any) -> Approval:
     """Put the plan in front of one person who may approve."""
     steps = list(plan.steps.order_by("position").select_related("connection"))
     approval = approval_requests.ask_for_plan(
@@ -180,6 +180,7 @@ def asked(plan: Plan, by: User, **more: Any) -> Approval:
             risk=Risk.HIGH,
             action_class=ActionClass.EXTERNAL_REVERSIBLE,
             requires=(RequiredApprovers(None, 1),),
+            rules=rules,
         ),
         headline=plan.headline,
         previews=[step.preview for step in steps],

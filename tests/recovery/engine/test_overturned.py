@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def granted(case, world, ada, ben):
     """A plan of three steps that Ben approved."""
     plan = plan_for(case, world)
-    approval = asked(plan, ada)
+    approval = asked(plan, ada, rules=({"glob": "crm.*", "words": "CRM changes"},))
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked", shown_seconds=40)
     return plan
 
@@ -29,10 +29,16 @@ def listed(ben):
     return shown.count('class="row-link"')
 
 
+def false_alarms(acme):
+    """Of each rule: how often asking has changed nothing."""
+    return [rule.false_alarms for rule in health.of(acme).rules]
+
+
 def test_a_plan_that_did_what_was_approved_is_not_overturned(granted, acme, ben):
     advance(granted)
 
     assert (health.of(acme).overturned, listed(ben)) == (0, 0)
+    assert false_alarms(acme) == [1]
 
 
 def test_a_plan_that_somebody_stopped_is(granted, acme, ada, ben):
@@ -40,6 +46,7 @@ def test_a_plan_that_somebody_stopped_is(granted, acme, ada, ben):
     plan_lifecycle.stop(granted, by=ada, reason="It was right after all")
 
     assert (health.of(acme).undone_later, listed(ben)) == (1, 1)
+    assert false_alarms(acme) == [0], "it was well that somebody was asked"
 
 
 def test_a_plan_whose_work_was_undone_is(granted, acme, ben):
@@ -48,3 +55,4 @@ def test_a_plan_whose_work_was_undone_is(granted, acme, ben):
     own.filter(pk=own.first().pk).update(compensated="compensated")
 
     assert (health.of(acme).undone_later, listed(ben)) == (1, 1)
+    assert false_alarms(acme) == [0], "it was well that somebody was asked"
