@@ -23,9 +23,12 @@ def _ring() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in settings.AMENDS_SECRET_KEYS])
 
 
-def seal(clear: str) -> bytes:
-    if len(clear.encode()) > VALUE_BYTES_MAX:
-        raise TooLong(f"a secret may have {VALUE_BYTES_MAX} bytes")
+def seal(clear: str, *, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
+    """Sealed under the first key; TooLong above `bytes_max`, which is larger for what is sealed and
+    is no credential.
+    """
+    if len(clear.encode()) > bytes_max:
+        raise TooLong(f"a secret may have {bytes_max} bytes")
     return _ring().encrypt(clear.encode())
 
 

@@ -210,7 +210,7 @@ async def reported_outcome(scope: Scope, receive: Receive) -> tuple[bool, str]:
     if (
         not isinstance(body, dict)
         or body.keys() - {"status", "note"}
-        or body.get("status") not in {"succeeded", "failed"}
+        or body.get("status") not in ("succeeded", "failed")  # any JSON, so not a set's to ask
         or not isinstance(note, str)
     ):
         raise refuse("invalid_outcome", "An outcome is succeeded or failed, with a note.", 400)

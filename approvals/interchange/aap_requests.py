@@ -26,7 +26,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, not_before, notifications
 from approvals.deciders import locked
 from approvals.gate import slow_path
-from approvals.gate.begin_request import BeginRequest, parse
+from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
@@ -59,6 +59,9 @@ NOTE_CHARACTERS_MAX = 2_000
 FORGOTTEN_AT_A_TIME = 500
 OVERDUE_AT_A_TIME = 200
 TIME_OVER = "the time that the agent gave it is over"
+
+# JSON in ASCII has at most three bytes for one of a body, and ours says a little more.
+SEALED_BYTES_MAX = 4 * BODY_BYTES_MAX
 
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
 EXPIRED, CANCELLED = "expired", "cancelled"
@@ -161,7 +164,7 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
                  "agent": actor.agent_id}  # fmt: skip
         Secret.objects.create(
             workspace_id=actor.workspace_id, name=f"{SEALED}{id_}",
-            sealed=encryption.seal(json.dumps(value)),
+            sealed=encryption.seal(json.dumps(value), bytes_max=SEALED_BYTES_MAX),
         )  # fmt: skip
         if sealed.settled is not None and actor.agent_id is not None:
             instances.tell(actor.agent_id, id_, sealed.created)

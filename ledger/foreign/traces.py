@@ -64,6 +64,11 @@ SPANS_MAX = 10_000
 TEXT_CHARACTERS_MAX = 120
 TOLD_CHARACTERS_MAX = 1_000
 DEPTH_MAX = 16
+# What the library for protobuf raises of a body; of half a surrogate where a message was meant it
+# is a SystemError.
+NO_OTLP = (
+    DecodeError, json_format.ParseError, ValueError, AttributeError, TypeError, SystemError,
+)  # fmt: skip
 TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
 
 OF_AGENTS = frozenset({"invoke_agent", "invoke_workflow"})
@@ -181,7 +186,7 @@ def _request(body: bytes, media: str) -> ExportTraceServiceRequest:
             json_format.ParseDict(_with_bytes(json.loads(body)), found, ignore_unknown_fields=True)
     except RecursionError as deep:
         raise refuse("malformed", "Nested too deep", 400) from deep
-    except (DecodeError, json_format.ParseError, ValueError, AttributeError, TypeError) as wrong:
+    except NO_OTLP as wrong:
         kind = "protobuf" if media == PROTOBUF else "JSON"
         raise refuse(
             "malformed", f"The body is no OTLP in {kind}", 400, str(wrong)[:200]

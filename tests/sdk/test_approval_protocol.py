@@ -117,11 +117,12 @@ def test_a_call_waits_for_a_person_and_runs_once(client, ben, northwind):
 
 
 def test_what_it_wants_back_unmasked_is_echoed_and_never_kept_so(client, ben):
+    args = ARGS | {"letter": "Dear Eve, " * 4_000}
     request = client.create(
-        {"tool": "charge", "arguments": ARGS, "timeout": "10m", "context": {"pin": "c4nary"}}, "k-1"
+        {"tool": "charge", "arguments": args, "timeout": "10m", "context": {"pin": "c4nary"}}, "k-1"
     )
 
-    assert client.get(request.id).arguments["password"] == "hunter2"
+    assert client.get(request.id).arguments == args
     kept = [
         *Event.objects.values_list("data", flat=True),
         *Action.objects.values_list("args", flat=True),
@@ -318,6 +319,8 @@ def test_what_is_no_request_is_refused_in_the_words_of_the_protocol(web, token, 
         # What reads as another value somewhere: people would decide on what does not run.
         *[post(json.dumps(body).replace("{}", f'{{"n": {one}}}').encode())
           for one in ("NaN", "-Infinity", "1e999", '"\\ud83d"', "1" * 5_000)],
+        *[post({"status": one}, path=f"/aap/v1/requests/{uuid.uuid4()}/outcome")
+          for one in ("done", ["succeeded"], {"succeeded": 1})],
         post(body, {"authorization": key["authorization"]}),
     ]  # fmt: skip
     assert {one.status_code for one in wrong} == {400}
