@@ -177,7 +177,7 @@ class _Files:
 
 
 def _log(workspace: Workspace, size: int, progress: Progress) -> Iterator[bytes]:
-    for entry in entries.all_up_to(workspace, size):
+    for entry in entries.between(workspace, 0, size):
         if entry.number % entries.ENTRIES_AT_A_TIME == 0:
             progress(LOG, 0.5 * entry.number / size)
         yield canonical(entries.exported(entry)) + b"\n"

@@ -84,7 +84,7 @@ def _batch(channel: Channel, feed: Feed) -> int:
     if head is None:
         return 0
     since = feed.number if feed.origin in {"", head.origin} else _went_on(head, feed.number)
-    found = entries.read(channel.workspace, since, min(since + BATCH, head.size))
+    found = list(entries.between(channel.workspace, since, min(since + BATCH, head.size)))
     if not found:
         return 0
     told = {

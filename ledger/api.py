@@ -137,6 +137,8 @@ def _checkpoint(one: Checkpoint, *, sensitive: bool) -> dict[str, Any]:
 READERS = [ByAgent("read"), ByPerson()]
 WATCHERS = [ByAgent("audit"), ByPerson()]
 TEXT = "text/plain; charset=utf-8"
+ENTRIES_MAX = 1_000
+"""Of the log in one answer."""
 
 router = Router(tags=["ledger"])
 
@@ -177,7 +179,7 @@ def read_head(request: HttpRequest) -> HttpResponse:
 
 @router.get("/ledger/entries", auth=WATCHERS, summary="The log, entry by entry, for a SIEM")
 def read_entries(
-    request: HttpRequest, since: int = 0, origin: str = "", limit: int = entries.ENTRIES_AT_A_TIME
+    request: HttpRequest, since: int = 0, origin: str = "", limit: int = ENTRIES_MAX
 ) -> HttpResponse | dict[str, Any]:
     """Entries from the number `since` on, at most `limit`; `next` is what to ask for then, also
     where there is nothing yet. Numbers have no gaps. With `origin`, that of the last answer, 409 if
@@ -193,9 +195,9 @@ def read_entries(
         first = began.order_by("size").values_list("size", flat=True).first() or 0
         where = {"origin": head.origin, "size": head.size, "next": min(max(since, 0), first)}
         return JsonResponse(where, status=409)
-    at_most = min(max(limit, 1), entries.ENTRIES_AT_A_TIME)
+    at_most = min(max(limit, 1), ENTRIES_MAX)
     begin = min(max(since, 0), head.size)
-    found = entries.read(workspace, begin, min(begin + at_most, head.size))
+    found = entries.between(workspace, begin, min(begin + at_most, head.size))
     sensitive = caller.person is None or disclosure.sees(caller.person, workspace)
     told = [entries.streamed(one, sensitive=sensitive) for one in found]
     return {

@@ -15,7 +15,8 @@ from ledger.models import Event, Leaf
 from ledger.proofs import entry_of, kept_event, sealed_as
 from workspaces.models import Workspace
 
-ENTRIES_AT_A_TIME = 1_000
+ENTRIES_AT_A_TIME = 100
+"""So many are held at once: an event may have 64 KiB."""
 
 
 class LogEntry(NamedTuple):
@@ -45,10 +46,9 @@ def _entry(workspace: Workspace, leaf: Leaf, event: Event | None) -> LogEntry:
     return LogEntry(leaf.index, hash_, sealed, event if sealed else None, is_altered)
 
 
-def all_up_to(workspace: Workspace, size: int) -> Iterator[LogEntry]:
-    """Every entry of the first `size`, oldest first."""
-    since = 0
-    while found := read(workspace, since, size):
+def between(workspace: Workspace, since: int, until: int) -> Iterator[LogEntry]:
+    """Every entry from `since` to `until`, the latter not included, oldest first."""
+    while found := read(workspace, since, until):
         yield from found
         since = found[-1].number + 1
 

@@ -29,6 +29,9 @@ LABELS_MAX = 10
 LINE_CHARACTERS_MAX = 2_000
 """A longer line is no address, and not one of several."""
 
+LEAD_TO_A_HOST = frozenset({"http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh"})
+"""What a link may begin with: `javascript://example.org/` leads nowhere near example.org."""
+
 _MAIL = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
 _HOST = re.compile(r"(?:\*\.)?[^\s/@:*?#,;%\[\]()<>\"'&=+!$|^`{}\\]+")
 _LINKED = re.compile(r"[/?#:\[\]]")
@@ -125,7 +128,7 @@ def _host_of_link(text: str) -> str:
     except ValueError:
         return ""
     host = _ascii(host).rstrip(".")
-    return host if link.scheme.isalnum() and _HOST.fullmatch(host) else ""
+    return host if link.scheme in LEAD_TO_A_HOST and _HOST.fullmatch(host) else ""
 
 
 def _ascii(host: str) -> str:

@@ -100,6 +100,7 @@ def test_addresses_stand_for_their_domains_and_each_of_several_has_to_be_there(t
          "evil.test/@example.org", "evil.test?x=a@example.org", "evil.test#@example.org",
          "https://evil.test\\@example.org/", "https://example.org/ https://evil.test/",
          "https://example.org／.evil.test/", "example.org/ evil.test",
+         "javascript://example.org/%0aalert(1)", "data://example.org/x",
          "(" * 5_000 + "a@example.org"]
     ):  # fmt: skip
         assert pay(trip, f"no-{number}", to=to)["answer"] == "wait", to

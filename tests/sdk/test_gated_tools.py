@@ -71,6 +71,17 @@ def test_a_tool_that_may_be_called_twice_alike_is_named(desk):
     assert made == ["x", "x"]
 
 
+def test_of_calls_that_a_framework_does_not_name_only_what_reads_is_done_anew(desk, small_desk):
+    small_desk.control(safety={"tools": {"crm.*": {"class": "read_only"}}})
+    tools, made = GatedTools(desk, repeatable=frozenset({"note.add"})), list[str]()
+
+    with desk.run("Look twice, and note it twice"):
+        for tool in ("crm.find", "crm.find", "note.add", "note.add"):
+            tools.call(tool, {"of": tool}, None, lambda now: made.append(now["of"]))
+
+    assert made == ["crm.find", "crm.find", "note.add"]
+
+
 def test_outside_a_run_nothing_is_called(desk):
     with pytest.raises(amends.NoRun):
         GatedTools(desk).call("note.add", {}, "call_1", lambda _: pytest.fail("it was called"))

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from amends.client import Desk
 from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, waits
@@ -63,7 +64,7 @@ class GatedTools:
         self,
         name: str,
         args: Mapping[str, Any],
-        call_id: str,
+        call_id: str | None,
         call: Callable[[Mapping[str, Any]], Any],
         *,
         told: Callable[[Any], Any] | None = None,
@@ -72,21 +73,21 @@ class GatedTools:
     ) -> Steps[Performed]:
         """One call of a tool in the current run. Raises what `NOT_MADE` names, Stopped, NoRun, and
         whatever the tool raises. `call` is handed the arguments that the tool is to be called with:
-        an approver may have changed them. `call_id` is the framework's own name of the call, and
-        `schema` the JSON Schema of the tool's arguments, where it has one.
+        an approver may have changed them. `call_id` is the framework's own name of the call: where
+        it has none, only what reads is done anew. `schema` is the JSON Schema of the tool's
+        arguments, where it has one.
         """
         run = current_run()
         declaration = self.declared.get(name, Declaration())
         found = declaration.effect_class or catalogued_class(self.desk.policy, name) or EFFECT_CLASS
-        anew = found in WITHOUT_EFFECT or name in self.repeatable
+        anew = found in WITHOUT_EFFECT or (name in self.repeatable and call_id)
         limit = self.wait_seconds if wait_seconds is None else wait_seconds
         how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
         if schema and "schema" not in declaration.how:
             how["schema"] = schema
         if "op" not in declaration.how:
-            how["op"] = (
-                f"{name} {call_id if anew else (yield from blocking(args_digest, run, args))}"
-            )
+            digest = "" if anew else (yield from blocking(args_digest, run, args))
+            how["op"] = f"{name} {digest or call_id or uuid4().hex}"
         return (yield from declaration.calling(run, name, args, call, told=told, **how))
 
     call, acall = waits(calling), awaits(calling)

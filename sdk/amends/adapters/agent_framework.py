@@ -81,7 +81,7 @@ class _GatedTool(FunctionTool):
                 error.append(raised)
                 raise
 
-        asked = self.name, args, str(tool_call_id)
+        asked = self.name, args, tool_call_id
         try:
             done = await self._gate.acall(*asked, call, told=plain, schema=self.parameters())
         except NOT_MADE as refused:

@@ -55,7 +55,7 @@ class AmendsToolset(WrapperToolset[Any]):
 
         waits = 0.0 if self.defers else self.wait_seconds
         tools = GatedTools(self.desk, self.declared, frozenset(self.repeatable), waits)
-        asked = name, tool_args, str(ctx.tool_call_id)
+        asked = name, tool_args, ctx.tool_call_id
         try:
             schema = tool.tool_def.parameters_json_schema
             return (await tools.acall(*asked, call, told=plain, schema=schema)).answer

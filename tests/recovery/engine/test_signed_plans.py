@@ -8,7 +8,7 @@ import pytest
 from approvals.models import Approval, Decision
 from ledger import sealer
 from recovery.models import Plan, Step
-from tests.approvals.cast import put_in_force
+from tests.approvals.cast import put_in_force, told
 from tests.approvals.security_key import DESK, SecurityKey
 from tests.approvals.test_signed import enrol, signed_yes
 from tests.recovery.engine import by_hand
@@ -96,7 +96,8 @@ def test_a_step_is_not_made_under_a_forged_signature(running, ben, outside, forg
     assert "Its signatures do not stand" in Step.objects.get(position=2).note
 
 
-def test_a_plan_does_not_start_by_a_yes_that_is_only_a_row(question, ben, outside):
+def test_a_plan_does_not_start_by_a_yes_that_is_only_a_row(question, acme, ben, outside):
+    """And does not wait for its end either: the case is open again, and says why."""
     approval, _ = question
     Decision.objects.create(
         approval=approval, person=ben, granted=True, seen_digest=approval.digest
@@ -107,4 +108,8 @@ def test_a_plan_does_not_start_by_a_yes_that_is_only_a_row(question, ben, outsid
     advance(plan)
 
     plan.refresh_from_db()
-    assert (plan.state, outside.effects()) == ("waiting", [])
+    approval.refresh_from_db()
+    assert (plan.state, approval.state, plan.case.state) == ("superseded", "withdrawn", "open")
+    assert outside.effects() == []
+    why = told(acme, "plan.superseded")[-1]["reason"]
+    assert why == "Its signatures do not stand: Ben did not sign it."
