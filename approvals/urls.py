@@ -8,6 +8,7 @@ from approvals.views import (
     lists,
     named_lists,
     policies,
+    policy_editor,
     proposing,
     signing,
 )
@@ -41,7 +42,7 @@ urlpatterns = [
     path(HERE + "settings/signing-keys/", signing.keys, name="signing_keys"),
     path(HERE + "settings/signing-keys/<int:pk>/", signing.enrol, name="signing_key_enrol"),
     path(HERE + "policies/", policies.policies, name="policies"),
-    path(HERE + "policies/new/", policies.edit, name="policy_new"),
+    path(HERE + "policies/new/", policy_editor.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),
     path(HERE + "policies/pauses/<int:pk>/lift/", policies.lift, name="lift"),
     path(HERE + "policies/lists/", named_lists.index, name="named_lists"),

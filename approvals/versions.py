@@ -27,16 +27,29 @@ from workspaces.models import User, Workspace
 from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
 
 
+class SavedMeanwhile(Exception):
+    """We stopped because somebody saved `version` since the author began; look at it first."""
+
+    def __init__(self, version: PolicyVersion) -> None:
+        super().__init__(f"version {version.number} was saved meanwhile")
+        self.version = version
+
+
 @transaction.atomic
-def save(workspace: Workspace, source: str, *, by: User | None, note: str = "") -> PolicyVersion:
-    """Keep a document as the next version, not yet in force. Raises Invalid with every problem, or
-    InvalidInput for a note that is too long.
+def save(
+    workspace: Workspace, source: str, *, by: User | None, note: str = "", after: int | None = None
+) -> PolicyVersion:
+    """Keep a document as the next version, not yet in force. Raises Invalid with every problem,
+    InvalidInput for a note that is too long, and, where the author says `after` which number they
+    write, SavedMeanwhile if there is a newer one.
     """
     note = kept_text(note, NOTE_CHARACTERS_MAX)
     policy = check(workspace, source)
     locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
     versions = PolicyVersion.objects.filter(workspace=workspace)
     last = versions.aggregate(last=Max("number"))["last"] or 0
+    if after is not None and last > after:
+        raise SavedMeanwhile(versions.select_related("author").get(number=last))
     version = PolicyVersion.objects.create(
         workspace=workspace,
         number=last + 1,

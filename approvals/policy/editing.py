@@ -1,20 +1,25 @@
 """Changing one rule in the text of a policy, with everything else as its author wrote it.
 
 The table of rules and the document beside it are one: a change in the table is a change of its
-text. Comments, order and spelling stay, but for those inside the rule that is replaced.
+text. Comments, order and spelling stay, as far as they stand in what is not changed. Each change is
+made in several ways, from the gentlest to a text that is written anew, and the first counts that
+reads as it should.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from approvals.policy.reading import Invalid, Problem, read
+from approvals.policy import splicing
+from approvals.policy.reading import Invalid, Path, Problem, read, spelled
 
 WRAPPER = "agentSafety"
-RULES = "policies"
+RULES, ALWAYS, REVIEW, TWINS = "policies", "always", "review", "twins"
+SECTIONS = (RULES, ALWAYS, REVIEW)
+"""Where rules stand; each is one or several under a glob, and so are twins."""
 INDENT = 2
 
 Entry = Mapping[str, Any]
@@ -28,49 +33,251 @@ class Edited:
     lost: tuple[str, ...] = ()
 
 
-def entries(source: str) -> list[tuple[str, int, Entry]]:
-    """Every rule of a document in its order: glob, place under it, what stands there. Raises
-    Invalid where it cannot be read.
-    """
-    rules = _inside(read(source).value).get(RULES)
-    found: list[tuple[str, int, Entry]] = []
-    for glob, given in (rules if isinstance(rules, dict) else {}).items():
-        many = given if isinstance(given, list) else [given]
-        found += [(glob, place, one) for place, one in enumerate(many) if isinstance(one, dict)]
+class Row(NamedTuple):
+    """One rule, and where it stands: section, glob, place under it, and whether in a list."""
+
+    section: str
+    glob: str
+    place: int
+    entry: Entry
+    path: Path
+    """As problems name it."""
+
+    def holds(self, problem_path: str) -> bool:
+        """Whether a problem with this path is one of this rule."""
+        own = spelled(self.path)
+        return problem_path == own or problem_path.startswith((f"{own}.", f"{own}["))
+
+
+def rows(source: str, sections: Sequence[str] = SECTIONS) -> list[Row]:
+    """Every rule of a document in its order. Raises Invalid where it cannot be read."""
+    value = read(source).value
+    root = (WRAPPER,) if isinstance(value, dict) and WRAPPER in value else ()
+    found = []
+    for section in sections:
+        globs = _inside(value).get(section)
+        for glob, given in (globs if isinstance(globs, dict) else {}).items():
+            for place, one in enumerate(_many(given)):
+                at = (*root, section, glob, *([place] if isinstance(given, list) else []))
+                if isinstance(one, dict):
+                    found.append(Row(section, glob, place, one, at))
     return found
 
 
-def with_rules(source: str, glob: str, rules: Sequence[Entry]) -> Edited:
+def entries(source: str) -> list[tuple[str, int, Entry]]:
+    """The rules that decide: glob, place under it, what stands there. Raises Invalid."""
+    return [(one.glob, one.place, one.entry) for one in rows(source, (RULES,))]
+
+
+def with_rules(source: str, glob: str, rules: Sequence[Entry], section: str = RULES) -> Edited:
     """The document in which exactly these rules stand under `glob`; without any, it is taken out.
 
     Raises Invalid where the document cannot be read.
     """
-    value = read(source).value
-    wanted = _changed(value, glob, rules)
-    text = _edited(source, value, glob, rules)
-    try:
-        is_same = text is not None and read(text).value == wanted
-    except Invalid:
-        is_same = False
-    if text is None or not is_same:
-        text = _written(source, wanted)
-    kept = _comments(text)
-    return Edited(text, tuple(one for one in _comments(source) if one not in kept))
+
+    def change(globs: dict[str, Any]) -> None:
+        globs.pop(glob, None) if not rules else globs.update({glob: _given(rules)})
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        name, there = splicing.member(text.section(section), glob)
+        if name is None:
+            return [text.with_new(section, glob, _given(rules))] if rules else [source]
+        if not rules:
+            return [text.without_glob(section, glob)]
+        put = splicing.value_put(source, there, name, _given(rules), is_json=text.is_json)
+        return [splicing.spliced(source, [put])]
+
+    return _changed(source, section, change, ways)
 
 
-def added(source: str, glob: str, rule: Entry) -> Edited:
-    """The document with one more rule under `glob`."""
-    return with_rules(source, glob, [*_under(source, glob), rule])
+def added(source: str, glob: str, rule: Entry, section: str = RULES) -> Edited:
+    """The document with one more rule under `glob`: a new glob first, another rule of one last."""
+
+    def change(globs: dict[str, Any]) -> None:
+        globs[glob] = _given([*_many(globs.get(glob, [])), rule])
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        name, there = splicing.member(text.section(section), glob)
+        if name is None:
+            return [text.with_new(section, glob, dict(rule))]
+        many = _given([*_many(text.globs(section)[glob]), rule])
+        put = splicing.value_put(source, there, name, many, is_json=text.is_json)
+        return [
+            splicing.one_more(source, there, name, dict(rule), is_json=text.is_json),
+            splicing.spliced(source, [put]),
+        ]
+
+    return _changed(source, section, change, ways)
 
 
-def removed(source: str, glob: str, place: int) -> Edited:
+def removed(source: str, glob: str, place: int, section: str = RULES) -> Edited:
     """The document without the rule at `place` under `glob`; the same where there is none."""
-    rules = _under(source, glob)
-    return with_rules(source, glob, [one for n, one in enumerate(rules) if n != place])
+    many = _many((_inside(read(source).value).get(section) or {}).get(glob, []))
+    if not 0 <= place < len(many):
+        return Edited(source)
+    left = [one for n, one in enumerate(many) if n != place]
+    if not left:
+        return with_rules(source, glob, [], section)
+
+    def change(globs: dict[str, Any]) -> None:
+        globs[glob] = left
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        name, there = splicing.member(text.section(section), glob)
+        if not isinstance(there, yaml.SequenceNode):
+            return []
+        take = splicing.without_one if there.flow_style else splicing.lines_without
+        out = take(source, there, place)
+        put = splicing.value_put(source, there, name, left, is_json=text.is_json)
+        return [splicing.spliced(source, [one]) for one in (out, put) if one is not None]
+
+    return _changed(source, section, change, ways)
 
 
-def _under(source: str, glob: str) -> list[Entry]:
-    return [one for name, _, one in entries(source) if name == glob]
+def replaced(source: str, row: Row, rule: Entry) -> Edited:
+    """The document in which `rule` stands in the place of one, under the same glob."""
+    glob, place, section = row.glob, row.place, row.section
+
+    def change(globs: dict[str, Any]) -> None:
+        if isinstance(globs[glob], list):
+            globs[glob][place] = dict(rule)
+        else:
+            globs[glob] = dict(rule)
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        name, there = splicing.member(text.section(section), glob)
+        is_list = isinstance(there, yaml.SequenceNode)
+        node, name = (there.value[place], None) if is_list else (there, name)
+        is_json = text.is_json
+        fields = splicing.fields_changed(source, node, row.entry, rule, is_json=is_json)
+        put = splicing.value_put(source, node, name, dict(rule), is_json=is_json)
+        return [splicing.spliced(source, one) for one in (fields, [put]) if one is not None]
+
+    return _changed(source, section, change, ways)
+
+
+def relocated(source: str, row: Row, rule: Entry, glob: str, section: str) -> Edited:
+    """The same under another glob, or in another section."""
+    if (glob, section) == (row.glob, row.section):
+        return replaced(source, row, rule)
+    taken = removed(source, row.glob, row.place, row.section)
+    put = added(taken.source, glob, rule, section)
+    return Edited(put.source, _lost(source, put.source))
+
+
+def moved(source: str, row: Row, step: int) -> Edited:
+    """The document in which a rule stands one place further up (-1) or down (1): among the rules of
+    its glob, and at their end the glob with all of its rules; the same where it is the outermost.
+    """
+    globs = _inside(read(source).value)[row.section]
+    order, many = list(globs), _many(globs[row.glob])
+    if 0 <= row.place + step < len(many):
+        return _swapped(source, row.section, row.glob, min(row.place, row.place + step))
+    at = order.index(row.glob)
+    if not 0 <= at + step < len(order):
+        return Edited(source)
+    return _swapped(source, row.section, None, min(at, at + step))
+
+
+def _swapped(source: str, section: str, glob: str | None, place: int) -> Edited:
+    def change(globs: dict[str, Any]) -> None:
+        if glob is not None:
+            many = globs[glob]
+            many[place], many[place + 1] = many[place + 1], many[place]
+            return
+        pairs = list(globs.items())
+        pairs[place], pairs[place + 1] = pairs[place + 1], pairs[place]
+        globs.clear()
+        globs.update(pairs)
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        name, node = splicing.member(text.root, section)
+        if glob is not None:
+            name, node = splicing.member(node, glob)
+        return [splicing.swapped(source, node, name, place)]
+
+    return _changed(source, section, change, ways, is_ordered=True)
+
+
+class _Text:
+    """A document as composed nodes. Raises YAMLError where it is none."""
+
+    def __init__(self, source: str, value: Any) -> None:
+        self.source, self.value = source, value
+        self.is_json = source.lstrip()[:1] == "{"
+        self.root = yaml.compose(source, Loader=yaml.SafeLoader)
+        if isinstance(value, dict) and WRAPPER in value:
+            self.root = splicing.member(self.root, WRAPPER)[1]
+
+    def section(self, name: str) -> Any:
+        return splicing.member(self.root, name)[1]
+
+    def globs(self, section: str) -> dict[str, Any]:
+        found = _inside(self.value).get(section)
+        return found if isinstance(found, dict) else {}
+
+    def with_new(self, section: str, glob: str, given: Any) -> str | None:
+        """With a glob that was not there, and the section, where that is missing."""
+        is_json = self.is_json
+        pair = f"{splicing.flow(glob, is_json=is_json)}: {splicing.flow(given, is_json=is_json)}"
+        name, node = splicing.member(self.root, section)
+        if isinstance(node, yaml.MappingNode):
+            return splicing.first_pair(self.source, node, pair, name)
+        if node is not None or not isinstance(self.root, yaml.MappingNode):
+            return None
+        if self.root.flow_style or WRAPPER in self.value:
+            return splicing.first_pair(self.source, self.root, f'"{section}": {{{pair}}}')
+        end = "" if self.source.endswith("\n") else "\n"
+        return f"{self.source}{end}{section}:\n{' ' * INDENT}{pair}\n"
+
+    def without_glob(self, section: str, glob: str) -> str | None:
+        node = self.section(section)
+        place = [key.value for key, _ in node.value].index(glob)
+        take = splicing.without_one if node.flow_style else splicing.lines_without
+        out = take(self.source, node, place)
+        if out is None:  # the last one: an object without members is left
+            name = splicing.member(self.root, section)[0]
+            out = splicing.value_put(self.source, node, name, {}, is_json=self.is_json)
+        return splicing.spliced(self.source, [out])
+
+
+def _changed(
+    source: str,
+    section: str,
+    change: Callable[[dict[str, Any]], None],
+    ways: Callable[[_Text], Iterable[str | None]],
+    *,
+    is_ordered: bool = False,
+) -> Edited:
+    """The first of the `ways` to write it that reads as the values after `change` do; in their
+    order only where that is the change.
+    """
+    value = read(source).value
+    inside = _inside(value)
+    wanted = json.loads(json.dumps(value))
+    globs = inside.get(section)
+    if globs is not None and not isinstance(globs, dict):
+        raise Invalid([Problem(f"“{section}” is no object")])
+    into = _inside(wanted)
+    into[section] = into.get(section) or {}
+    change(into[section])
+    try:
+        found = list(ways(_Text(source, value)))
+    except yaml.YAMLError:
+        found = []
+    for text in found:
+        if text is not None and _reads_as(text, wanted, is_ordered=is_ordered):
+            return Edited(text, _lost(source, text))
+    text = _written(source, wanted)
+    return Edited(text, _lost(source, text))
+
+
+def _reads_as(text: str, wanted: Any, *, is_ordered: bool) -> bool:
+    try:
+        found = read(text).value
+    except Invalid:
+        return False
+    return bool(found == wanted) and (not is_ordered or json.dumps(found) == json.dumps(wanted))
 
 
 def _inside(value: Any) -> dict[str, Any]:
@@ -80,85 +287,24 @@ def _inside(value: Any) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
+def _many(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
 def _given(rules: Sequence[Entry]) -> Any:
     return dict(rules[0]) if len(rules) == 1 else [dict(one) for one in rules]
 
 
-def _changed(value: Any, glob: str, rules: Sequence[Entry]) -> Any:
-    whole = json.loads(json.dumps(value))
-    inner = whole.get(WRAPPER, whole)
-    under = inner.get(RULES) or {}
-    under.pop(glob, None) if not rules else under.update({glob: _given(rules)})
-    inner[RULES] = under
-    return whole
-
-
-def _edited(source: str, value: Any, glob: str, rules: Sequence[Entry]) -> str | None:
-    """By the places in the text; None where it has a form that this does not know."""
-    try:
-        node = yaml.compose(source, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
-        return None
-    if isinstance(value, dict) and WRAPPER in value:
-        node = _member(node, WRAPPER)[1]
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    is_json = source.lstrip()[0] == "{"
-    policies = _member(node, RULES)[1]
-    if not isinstance(policies, yaml.MappingNode):
-        return None
-    name, there = _member(policies, glob)
-    written = _flow(_given(rules), is_json=is_json)
-    if not rules:
-        return _without(source, policies, name, there) if name is not None else source
-    if name is None:
-        return _inserted(source, policies, f"{_flow(glob, is_json=is_json)}: {written}")
-    start, end = there.start_mark.index, there.end_mark.index
-    tail = source[start:end]
-    end -= len(tail) - len(tail.rstrip())
-    if there.start_mark.line != name.start_mark.line and not there.flow_style:
-        start = name.end_mark.index + 1
-        written = f" {written}"
-    return source[:start] + written + source[end:]
-
-
-def _member(node: Any, name: str) -> tuple[Any, Any]:
-    """The nodes of a name and of its value; None and None where it is not there."""
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next(((key, value) for key, value in pairs if key.value == name), (None, None))
-
-
-def _inserted(source: str, policies: Any, line: str) -> str:
-    if policies.flow_style:
-        place = policies.start_mark.index + 1
-        return f"{source[:place]}{line}{', ' if policies.value else ''}{source[place:]}"
-    first = policies.value[0][0].start_mark
-    start = first.index - first.column
-    return f"{source[:start]}{' ' * first.column}{line}\n{source[start:]}"
-
-
-def _without(source: str, policies: Any, name: Any, there: Any) -> str | None:
-    if policies.flow_style or len(policies.value) == 1:
-        return None
-    start = name.start_mark.index - name.start_mark.column
-    tail = source[start : there.end_mark.index].rstrip()
-    return source[:start] + source[start + len(tail) :].partition("\n")[2]
-
-
-def _flow(value: Any, *, is_json: bool) -> str:
-    if is_json:
-        return json.dumps(value, ensure_ascii=False)
-    text: str = yaml.safe_dump(
-        value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**6
-    )
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
 def _written(source: str, value: Any) -> str:
-    if source.lstrip()[0] == "{":
+    if source.lstrip()[:1] == "{":
         return json.dumps(value, indent=INDENT, ensure_ascii=False) + "\n"
     text: str = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=120)
     return text
+
+
+def _lost(source: str, text: str) -> tuple[str, ...]:
+    kept = _comments(text)
+    return tuple(one for one in _comments(source) if one not in kept)
 
 
 def _comments(source: str) -> list[str]:

@@ -159,6 +159,7 @@ def _card(
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
+            "rule_url": _rule_url(approval, person),
             "affected": card_context.affected(
                 approval, zone_of(person), link=may(person, "recover", here)
             ),
@@ -173,6 +174,13 @@ def _card(
         }
         | _your_part(request, approval, here_url)
     )
+
+
+def _rule_url(approval: Approval, person: User) -> str:
+    """Where a rule for the tool of this call begins, for who may write one."""
+    if not approval.action_id or not may(person, "administer", approval.workspace):
+        return ""
+    return f"/w/{approval.workspace.slug}/policies/new/?call={approval.action_id}"
 
 
 def _not_covering(approval: Approval) -> list[dict[str, str]]:

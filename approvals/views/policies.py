@@ -1,8 +1,6 @@
 """The policy pages: what is in force, its versions, a new one with a dry run, and pauses."""
 
-import json
 from collections.abc import Collection
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,39 +10,23 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
-from approvals import dry_run, finding, inventory, pauses, team_coverage, versions
-from approvals.dry_run import DryRun
+from approvals import finding, inventory, pauses, rule_table, team_coverage, versions
 from approvals.models import Pause, PauseKind, PolicyVersion
-from approvals.policy import Invalid, Policy, Problem, Unreadable, active, default, load
-from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
+from approvals.policy import Invalid, Problem, Unreadable, active, default, load
 from approvals.views.lists import zone_of
+from approvals.views.policy_editor import rehearsed, source_of
 from connectors.models import Connection
 from workspaces import formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import WrittenField
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 # Forms of the policy pages. They check words; the verbs check rules.
-
-
-class PolicyForm(forms.Form):
-    """A document as it is written; every problem with it is shown with its place."""
-
-    source = forms.CharField(
-        label="Document",
-        strip=False,
-        max_length=DOCUMENT_CHARACTERS_MAX,
-        widget=forms.Textarea(
-            attrs={"rows": 28, "spellcheck": "false", "wrap": "off", "class": "mono"}
-        ),
-        help_text="JSON or YAML; see docs/policy.md.",
-    )
-    note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
 
 
 class PauseForm(forms.Form):
@@ -76,12 +58,6 @@ def _versions(here: Workspace) -> list[PolicyVersion]:
     return list(rows.order_by("-number")[:VERSIONS_SHOWN_MAX])
 
 
-def _source(version: PolicyVersion | None) -> str:
-    if version is None:
-        return json.dumps(default().document, indent=2) + "\n"
-    return version.source or json.dumps(version.document, indent=2) + "\n"
-
-
 def _in_force(here: Workspace) -> PolicyVersion | None:
     return PolicyVersion.objects.filter(workspace=here, active=True).first()
 
@@ -99,7 +75,8 @@ def _page(
     context = {
         "workspace": here,
         "version": version,
-        "source": _source(version),
+        "source": source_of(version),
+        "table": rule_table.of(source_of(version)),
         "versions": [
             {
                 "number": one.number,
@@ -140,69 +117,10 @@ def _wrong(here: Workspace) -> dict[str, list[Problem]]:
         return {"unmet": [], "unreadable": wrong.problems}
 
 
-def _rehearsed(here: Workspace, policy: Policy, *, since: datetime | None = None) -> DryRun | None:
-    """The dry run against what is in force; None where that cannot be read."""
-    try:
-        return dry_run.rehearse(here, policy, active(here), since=since)
-    except Unreadable:
-        return None
-
-
 @login_required
 @require_GET
 def policies(request: Request, workspace: str) -> HttpResponse:
     return _page(request, workspace_or_404(request, workspace))
-
-
-@login_required
-@require_http_methods(["GET", "POST"])
-def edit(request: Request, workspace: str) -> HttpResponse:
-    """Write a version: check it with a dry run as often as you like, then save it."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
-    if request.method == "GET":
-        start = PolicyVersion.objects.filter(
-            workspace=here, number=_number(request.GET.get("from", ""))
-        ).first()
-        starter = versions.starter(request.GET.get("starter", ""))
-        source = starter or _source(start or _in_force(here))
-        return _edit(request, here, PolicyForm(initial={"source": source}))
-    form = PolicyForm(request.POST)
-    if not form.is_valid():
-        return _edit(request, here, form, status=422)
-    try:
-        policy = versions.check(here, form.cleaned_data["source"])
-    except Invalid as wrong:
-        return _edit(request, here, form, problems=wrong, status=422)
-    if request.POST.get("act") != "save":
-        return _edit(request, here, form, policy=policy)
-    said = form.cleaned_data
-    version = versions.save(here, said["source"], by=request.user, note=said["note"])
-    return redirect("approvals:version", workspace=here.slug, number=version.number)
-
-
-def _number(text: str) -> int:
-    return int(text) if is_number(text) else 0
-
-
-def _edit(
-    request: Request,
-    here: Workspace,
-    form: PolicyForm,
-    *,
-    problems: Invalid | None = None,
-    policy: Policy | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    context = {
-        "workspace": here,
-        "form": form,
-        "problems": problems.problems if problems else [],
-        "rehearsal": _rehearsed(here, policy) if policy else None,
-        "is_good": policy is not None,
-        "starters": versions.STARTERS,
-    }
-    return page(request, "approvals/policy_edit.html", context, part="check", status=status)
 
 
 @login_required
@@ -229,14 +147,14 @@ def _version(
     context = {
         "workspace": here,
         "version": one,
-        "source": _source(one),
+        "source": source_of(one),
         "current": current,
         "made": formatting.moment(one.created_at, "ago", zone_of(request.user)),
         "diff": versions.diff(before, one.document),
         "shadow_since": formatting.moment(one.shadow_since, "ago", zone_of(request.user))
         if one.shadow_since
         else "",
-        "rehearsal": _rehearsed(here, policy, since=one.shadow_since)
+        "rehearsal": rehearsed(here, policy, since=one.shadow_since)
         if policy and not one.active
         else None,
         "problem": {"tone": "bad", "title": "Nothing was changed.", "text": problem}
@@ -331,12 +249,15 @@ def tools(request: Request, workspace: str) -> HttpResponse:
     """The inventory: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
     zone, decided = zone_of(request.user), reverse("approvals:history", args=[here.slug])
+    edits = may(request.user, "administer", here)
+    editor = reverse("approvals:policy_new", args=[here.slug])
     known = set(Connection.objects.filter(workspace=here).values_list("name", flat=True))
     rows = [
         {
             "line": line,
             "url": f"/w/{here.slug}/insights/?{urlencode({'tool': line.tool})}",
             "calls_url": f"{decided}?{urlencode({'q': finding.word('tool', line.tool)})}",
+            "rule_url": f"{editor}?{urlencode({'tool': line.tool})}" if edits else "",
             "twin_url": _connection_of(here, line.twin, known),
             "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
             "seen": formatting.count(line.seen, inventory.COUNT_MAX),

@@ -194,6 +194,7 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
         "events_url": events_url,
         "sensitive": sensitive,
         "may_report": may(request.user, "recover", here),
+        "may_administer": may(request.user, "administer", here),
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "reveal_url": reverse("ledger:reveal", args=[here.slug, found.run]),
     }

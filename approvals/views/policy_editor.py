@@ -1,0 +1,393 @@
+"""The editor of the policy: its rules as a table, and the document beside it, which is the same.
+
+Nothing is kept between two requests: the document travels with each, an act in the table changes
+its text, and only *save* makes a version.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from approvals import dry_run, rule_table, versions
+from approvals.models import PolicyVersion
+from approvals.policy import (
+    Invalid,
+    Policy,
+    Problem,
+    Unreadable,
+    active,
+    default,
+    editing,
+    judge,
+)
+from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
+from approvals.views import rule_form
+from approvals.views.rule_form import RuleForm
+from ledger import disclosure
+from ledger.models import Action
+from workspaces.access import require
+from workspaces.forms import WrittenField
+from workspaces.models import Workspace
+from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.written import NOTE_CHARACTERS_MAX
+
+UP, DOWN = "up", "down"
+
+
+class PolicyForm(forms.Form):
+    """A document as it is written; every problem with it is shown with its place."""
+
+    source = forms.CharField(
+        label="Document",
+        strip=False,
+        max_length=DOCUMENT_CHARACTERS_MAX,
+        widget=forms.Textarea(
+            attrs={"rows": 28, "spellcheck": "false", "wrap": "off", "class": "mono"}
+        ),
+        help_text="JSON or YAML; see docs/policy.md.",
+    )
+    note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
+
+
+@dataclass
+class Draft:
+    """What is on the desk of who edits, of one request."""
+
+    here: Workspace
+    source: str
+    note: str = ""
+    seen: int | None = None
+    """The newest version when they began; another one by now is told. None: nobody says."""
+    call: Action | None = None
+    """The call on record from which a rule is made."""
+    sees: bool = False
+    rule: RuleForm | None = None
+    rule_problems: list[Problem] = field(default_factory=list)
+    focus: str = ""
+    """Which control has the focus then: `up:3`, `open:3`, `add`."""
+    notice: dict[str, Any] | None = None
+    lost: tuple[str, ...] = ()
+    form: PolicyForm | None = None
+    status: int = 200
+    is_same: bool = False
+    """Whether what the document means has not changed, so that the dry run stands."""
+
+    def offers(self) -> list[str]:
+        return rule_form.offers_of(self.call, sees=self.sees) if self.call else []
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def edit(request: Request, workspace: str) -> HttpResponse:
+    """Write a version, in the table or as a text: check it with a dry run as often as you like,
+    then save it.
+    """
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    if request.method == "GET":
+        return _page(request, _begun(request, here), part=None)
+    form = PolicyForm(request.POST)
+    posted = request.POST
+    draft = Draft(
+        here,
+        # A browser sends the ends of lines as CRLF; a document has them as it was written.
+        source=posted.get("source", "").replace("\r\n", "\n"),
+        note=posted.get("note", ""),
+        seen=_number(posted["seen"]) if "seen" in posted else None,
+        call=_call(here, posted.get("call", "")),
+        sees=disclosure.sees(request.user, here),
+    )
+    if not form.is_valid():
+        draft.form, draft.status = form, 422
+        return _page(request, draft, part="check", rehearses=False)
+    if "rule-glob" in posted:
+        draft.rule = RuleForm(here, posted, offers=draft.offers())
+    act, _, at = posted.get("act", "").partition(":")
+    if act == "save":
+        return _save(request, draft)
+    if act in ACTS:
+        ACTS[act](draft, _number(at))
+        return _page(request, draft, part="editor")
+    return _page(request, draft, part="check")
+
+
+def source_of(version: PolicyVersion | None) -> str:
+    """The text of a version as its author wrote it; of none the defaults."""
+    if version is None:
+        return json.dumps(default().document, indent=2) + "\n"
+    return version.source or json.dumps(version.document, indent=2) + "\n"
+
+
+def _begun(request: Request, here: Workspace) -> Draft:
+    """The document in force, or the version or starter that was asked for; and a rule that is begun
+    from a call on record.
+    """
+    rows = PolicyVersion.objects.filter(workspace=here)
+    start = rows.filter(number=_number(request.GET.get("from", ""))).first()
+    starter = versions.starter(request.GET.get("starter", ""))
+    source = starter or source_of(start or rows.filter(active=True).first())
+    tool = request.GET.get("tool", "")
+    call = _call(here, request.GET.get("call", "")) or _newest(here, tool) or _named(request, here)
+    draft = Draft(
+        here, source, seen=_newest_version(here), call=call,
+        sees=disclosure.sees(request.user, here), is_same=True,
+    )  # fmt: skip
+    if call is not None or tool:
+        draft.rule = RuleForm(
+            here,
+            initial=rule_form.beginning(call.tool if call else tool[:200]),
+            offers=draft.offers(),
+        )
+    return draft
+
+
+def _call(here: Workspace, text: str) -> Action | None:
+    calls = Action.objects.filter(workspace=here, pk=_number(text)).exclude(tool="")
+    return calls.select_related("agent", "run").first()
+
+
+def _newest(here: Workspace, tool: str) -> Action | None:
+    calls = Action.objects.filter(workspace=here, tool=tool).exclude(tool="")
+    return calls.select_related("agent", "run").order_by("-id").first() if tool else None
+
+
+def _named(request: Request, here: Workspace) -> Action | None:
+    """The call that a run's page names."""
+    names = {"run__run": request.GET.get("run", ""), "action": request.GET.get("action", "")}
+    calls = Action.objects.filter(workspace=here, **names).exclude(tool="")
+    return calls.select_related("agent", "run").first() if all(names.values()) else None
+
+
+def _number(text: str) -> int:
+    return int(text) if is_number(text) else 0
+
+
+def _newest_version(here: Workspace) -> int:
+    rows = PolicyVersion.objects.filter(workspace=here).order_by("-number")
+    return rows.values_list("number", flat=True).first() or 0
+
+
+# What is done in the table.
+
+
+def _add(draft: Draft, _at: int) -> None:
+    draft.rule = RuleForm(
+        draft.here,
+        initial=rule_form.beginning(draft.call.tool if draft.call else ""),
+        offers=draft.offers(),
+    )
+    draft.is_same = True
+
+
+def _open(draft: Draft, at: int) -> None:
+    rows = _rows(draft)
+    draft.is_same = True
+    if at < len(rows):
+        initial = rule_form.initial_of(rows[at], at)
+        draft.rule = RuleForm(draft.here, initial=initial, offers=draft.offers())
+
+
+def _close(draft: Draft, _at: int) -> None:
+    at = draft.rule.data.get("rule-at", "") if draft.rule else ""
+    draft.focus = f"open:{at}" if at else "add"
+    draft.rule, draft.is_same = None, True
+
+
+def _put(draft: Draft, _at: int) -> None:
+    """The rule of the form into the document, if it is one; else it stays in the form."""
+    form = draft.rule
+    if form is None or not form.is_valid():
+        draft.status = 422
+        return
+    try:
+        edited = rule_form.put(draft.source, form)
+    except Invalid as wrong:
+        draft.rule_problems, draft.status = wrong.problems, 422
+        return
+    if edited is None:
+        form.add_error(None, "This rule has changed in the document since you opened it.")
+        draft.status = 422
+        return
+    said = form.cleaned_data
+    entry = form.entry(
+        editing.rows(draft.source)[said["at"]].entry if said["at"] is not None else {}
+    )
+    rows = editing.rows(edited.source)
+    at = next(
+        n for n, row in enumerate(rows)
+        if (row.section, row.glob, row.entry) == (said["section"], said["glob"], entry)
+    )  # fmt: skip
+    problems = rule_table.problems_of(rows[at], _checked(draft.here, edited.source)[1])
+    if problems:
+        draft.rule_problems, draft.status = problems, 422
+        return
+    draft.source, draft.lost = edited.source, edited.lost
+    draft.rule, draft.focus = None, f"open:{at}"
+
+
+def _up(draft: Draft, at: int) -> None:
+    _move(draft, at, -1)
+
+
+def _down(draft: Draft, at: int) -> None:
+    _move(draft, at, 1)
+
+
+def _move(draft: Draft, at: int, step: int) -> None:
+    rows = _rows(draft)
+    draft.is_same = True
+    if at >= len(rows):
+        return
+    row = rows[at]
+    edited = editing.moved(draft.source, row, step)
+    draft.source, draft.lost = edited.source, edited.lost
+    own = (row.section, row.glob, row.entry)
+    found = [n for n, one in enumerate(_rows(draft)) if (one.section, one.glob, one.entry) == own]
+    draft.focus = f"{UP if step < 0 else DOWN}:{found[0] if found else at}"
+
+
+def _remove(draft: Draft, at: int) -> None:
+    rows = _rows(draft)
+    if at >= len(rows):
+        return
+    row = rows[at]
+    edited = editing.removed(draft.source, row.glob, row.place, row.section)
+    draft.source, draft.lost = edited.source, edited.lost
+    draft.focus = f"open:{max(0, at - 1)}" if len(rows) > 1 else "add"
+
+
+def _rows(draft: Draft) -> list[editing.Row]:
+    try:
+        return editing.rows(draft.source)
+    except Invalid:
+        return []
+
+
+ACTS = {
+    "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
+    "remove": _remove,
+}  # fmt: skip
+
+
+def _save(request: Request, draft: Draft) -> HttpResponse:
+    if draft.rule is not None:
+        draft.notice = {
+            "tone": "wait",
+            "title": "Nothing was saved.",
+            "text": "A rule is open and not in the table yet: put it in, or close it.",
+        }
+        draft.status = 422
+        return _page(request, draft, part="editor")
+    try:
+        version = versions.save(
+            draft.here, draft.source, by=request.user, note=draft.note, after=draft.seen
+        )
+    except versions.SavedMeanwhile as other:
+        draft.notice = _meanwhile(draft, other.version)
+        draft.seen, draft.status = other.version.number, 409
+        return _page(request, draft, part="editor")
+    except Invalid:
+        draft.status = 422
+        return _page(request, draft, part="check")
+    return redirect("approvals:version", workspace=draft.here.slug, number=version.number)
+
+
+def _meanwhile(draft: Draft, other: PolicyVersion) -> dict[str, Any]:
+    who = other.author or "A file"
+    return {
+        "tone": "wait",
+        "title": f"Nothing was saved: {who} saved version {other.number} since you began.",
+        "text": "What you wrote stands below. Look at theirs; saving once more keeps yours as the"
+        " next version, without their changes.",
+        "url": "approvals:version",
+        "number": other.number,
+    }
+
+
+def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Problem]]:
+    try:
+        return versions.check(here, source), []
+    except Invalid as wrong:
+        return None, wrong.problems
+
+
+def rehearsed(here: Workspace, policy: Policy, **over: Any) -> dry_run.DryRun | None:
+    """The dry run against what is in force; None where that cannot be read."""
+    try:
+        return dry_run.rehearse(here, policy, active(here), **over)
+    except Unreadable:
+        return None
+
+
+def _page(
+    request: Request, draft: Draft, *, part: str | None, rehearses: bool = True
+) -> HttpResponse:
+    here = draft.here
+    is_first = request.method == "GET"
+    policy, problems = (None, []) if is_first or not rehearses else _checked(here, draft.source)
+    keeps = draft.is_same and bool(request.htmx)
+    initial = {"source": draft.source, "note": draft.note}
+    said = draft.status if draft.status != 200 or is_first or not problems else 422  # noqa: PLR2004
+    context = {
+        "workspace": here,
+        "form": draft.form or PolicyForm(initial=initial),
+        "table": rule_table.of(draft.source, problems),
+        "rule": draft.rule,
+        "rule_problems": draft.rule_problems,
+        "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
+        "call": _call_shown(draft) if draft.rule else None,
+        "call_pk": draft.call.pk if draft.call else "",
+        "call_words": _told_of_call(draft, policy),
+        "focus": draft.focus,
+        "notice": draft.notice,
+        "lost": draft.lost,
+        "seen": draft.seen,
+        "problems": problems,
+        "rehearsal": rehearsed(here, policy) if policy and not keeps else None,
+        "is_good": policy is not None,
+        "keeps_check": keeps and not problems,
+        "is_alone": part == "check" and bool(request.htmx),
+        "starters": versions.STARTERS,
+        "refused": said in {409, 422},
+    }
+    return page(request, "approvals/policy_edit.html", context, part=part, status=said)
+
+
+def _is_of_row(form: RuleForm) -> bool:
+    return form["at"].value() not in {None, ""}
+
+
+def _call_shown(draft: Draft) -> dict[str, Any] | None:
+    """The call that a rule is made from: whose, of which run, with what."""
+    call = draft.call
+    if call is None:
+        return None
+    args = json.dumps(call.args, indent=2, ensure_ascii=False) if call.args else ""
+    return {
+        "tool": call.tool,
+        "run": call.run.run,
+        "agent": call.agent.name if call.agent else "the desk",
+        "args": args if draft.sees else "",
+    }
+
+
+def _told_of_call(draft: Draft, policy: Policy | None) -> str:
+    """What becomes of the call on record under the document, beside what is in force."""
+    if draft.call is None or policy is None:
+        return ""
+    try:
+        was = judge(active(draft.here), dry_run.deed_of(draft.call))
+    except Unreadable:
+        return ""
+    becomes = judge(policy, dry_run.deed_of(draft.call))
+    words = {name: said for name, (_, said) in rule_table.VERDICT_WORDS.items()}
+    return (
+        f"{words[was.approval]} as it stands, {words[becomes.approval].lower()} by this:"
+        f" {becomes.why}"
+    )

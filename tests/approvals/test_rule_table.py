@@ -1,0 +1,243 @@
+"""The rules of a policy as a table, without JavaScript: what is posted is what it says."""
+
+import html
+import json
+import re
+
+import pytest
+from django.test import Client
+
+from approvals import rule_table, versions
+from approvals.models import PolicyVersion
+from approvals.policy import Invalid, load_new
+from approvals.policy.condition_words import in_words
+from approvals.policy.reading import read
+from approvals.views.rule_form import split_agent
+from ledger import desk_events, intake
+from ledger.append.events import new_id
+from ledger.parsed_events import Actor, ParsedEvent
+from ledger.wire import read as parsed
+from tests.approvals.cast import put_in_force
+from tests.people import person
+from workspaces import teams
+
+NEW = "/w/acme/policies/new/"
+DOCUMENT = """\
+# ours
+policies:
+  pay.*:   # money
+    - when: agent == "returns" && (args.amount > 9 || args.rush)
+      approval: MANUAL
+      requires: [{group: finance}, {group: leads, count: 2}, {}]
+      bounded: {uses: 2, for: 1d}
+      words: A refund moves money
+    - {approval: AUTO}
+review:
+  "*": {when: unusual(args.amount), words: More than ever}
+"""
+
+
+@pytest.fixture
+def many(finance, leads):
+    """Enough people for what these rules ask."""
+    person("ben", finance)
+    for name in ("lena", "lou", "liz", "lars", "lee", "leo"):
+        person(name, leads)
+
+
+@pytest.fixture
+def browser(ada):
+    client = Client()
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def do(browser, many):
+    """Press a button of the page, with what stands in the fields."""
+
+    def press(act, source=DOCUMENT, **typed):
+        said = {f"rule-{name}": value for name, value in typed.items()}
+        page = browser.post(NEW, {"source": source, "act": act, "note": "", **said})
+        text = re.search(
+            r"<textarea[^>]*id=\"id_source\"[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL
+        )
+        return page, html.unescape(text[1]) if text else ""
+
+    return press
+
+
+def fields(page):
+    """What stands in the fields of the open rule."""
+    found = dict(re.findall(r'<input[^>]*?name="rule-(\w+)"[^>]*?value="([^"]*)"', page))
+    for name, inside in re.findall(r'<select name="rule-(\w+)".*?>(.*?)</select>', page, re.DOTALL):
+        chosen = re.search(r'<option value="([^"]*)" selected>', inside)
+        found[name] = chosen[1] if chosen else ""
+    found |= dict(
+        re.findall(r'<textarea name="rule-(\w+)"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    )
+    return {name: html.unescape(value) for name, value in found.items()}
+
+
+def test_a_rule_opened_and_put_back_unchanged_leaves_the_text_as_it_was(do):
+    for number in range(3):
+        page, _ = do(f"open:{number}")
+        typed = fields(page.text)
+        _, text = do("put", **typed)
+        assert text == DOCUMENT
+        assert typed["at"] == str(number)
+
+
+def test_a_change_keeps_what_the_form_has_no_field_for(do):
+    typed = fields(do("open:0")[0].text)
+    assert (typed["agent"], typed["when"]) == ("returns", "args.amount > 9 || args.rush")
+    assert (typed["who_1"], typed["count_1"]) == ("team:leads", "2")
+
+    _, text = do(
+        "put", **{**typed, "who_0": "*", "count_0": "3", "words": "Much money", "agent": ""}
+    )
+
+    rule = read(text).value["policies"]["pay.*"][0]
+    assert rule == {
+        "when": "args.amount > 9 || args.rush",
+        "approval": "MANUAL",
+        "requires": [{"count": 3}, {"group": "leads", "count": 2}, {}],
+        "bounded": {"uses": 2, "for": "1d"},
+        "words": "Much money",
+    }
+    assert "# money" in text
+
+
+def test_a_rule_goes_to_another_tool_moves_and_is_taken_out(do):
+    typed = fields(do("open:1")[0].text)
+    _, text = do("put", **{**typed, "glob": "mail.*", "section": "always", "approval": "DENY"})
+    assert read(text).value["always"] == {"mail.*": {"approval": "DENY"}}
+    assert len(read(text).value["policies"]["pay.*"]) == 1
+    page, moved = do("down:0")
+    assert [one.get("approval") for one in read(moved).value["policies"]["pay.*"]] == [
+        "AUTO",
+        "MANUAL",
+    ]
+    assert page.status_code == 200
+    _, text = do("remove:2")
+    assert read(text).value["review"] == {}
+    assert do("remove:9")[1] == DOCUMENT
+
+
+def test_a_rule_that_has_changed_meanwhile_is_told_and_nothing_typed_is_lost(do):
+    typed = fields(do("open:1")[0].text) | {"words": "typed by Ada"}
+    page, text = do("put", DOCUMENT.replace("{approval: AUTO}", "{approval: DENY}"), **typed)
+    assert page.status_code == 422
+    assert "has changed in the document since you opened it" in page.text
+    assert "typed by Ada" in page.text
+    assert "{approval: DENY}" in text
+    page, text = do("put", DOCUMENT, **(typed | {"expires": "soon"}))
+    assert (page.status_code, text) == (422, DOCUMENT)
+    assert "a duration such as" in html.unescape(page.text)
+    assert do("save", DOCUMENT, **typed)[0].status_code == 422
+    assert not PolicyVersion.objects.exists()
+
+
+def test_who_saves_past_somebody_else_is_told_once_and_keeps_what_they_wrote(browser, acme, ada):
+    source = "policies: {crm.*: {approval: DENY}}\n"
+    said = {"source": source, "act": "save", "note": "mine", "seen": "0"}
+    versions.save(acme, "policies: {}", by=ada, note="theirs")
+
+    told = browser.post(NEW, said)
+
+    assert told.status_code == 409
+    assert "ada saved version 1 since you began" in told.text.lower()
+    assert source.strip() in told.text
+    assert 'name="seen" value="1"' in told.text
+    assert browser.post(NEW, said | {"seen": "1"}).status_code == 302
+    assert PolicyVersion.objects.get(number=2).note == "mine"
+
+
+def test_a_mistake_stands_in_its_row_and_all_others_beside_the_table():
+    wrong = "policies:\n  a: [{approval: AUTO}, {approval: YES}]\nunwind: {strategy: NOW}\n"
+    page = rule_table.of(wrong, _problems(wrong))
+    (_, (good, bad)), = page.sections  # fmt: skip
+    assert [one.message for one in good.problems] == []
+    assert "one of AUTO, MANUAL, DENY" in bad.problems[0].message
+    assert [one.path for one in page.elsewhere] == ["unwind.strategy"]
+    assert rule_table.of("policies: [").unread
+
+
+def _problems(source):
+    with pytest.raises(Invalid) as found:
+        load_new(source)
+    return found.value.problems
+
+
+def test_who_may_not_write_a_policy_reads_the_table_and_is_offered_nothing(acme, ada, leads, many):
+    put_in_force(acme, ada, read(DOCUMENT).value)
+    vera = Client()
+    vera.force_login(person("vera", leads))
+    shown = vera.get("/w/acme/policies/").text
+    assert "A refund moves money" in shown
+    assert 'value="remove:0"' not in shown
+    assert vera.post(NEW, {"source": DOCUMENT, "act": "remove:0"}).status_code == 403
+
+
+def test_values_of_a_call_are_in_no_form_of_who_may_not_see_them(acme, ada, agent, history):
+    olgas = teams.create(acme, "olgas", by=None, may=["view", "administer"])
+    hidden = Client()
+    hidden.force_login(person("olga", olgas))
+    page = hidden.get(f"{NEW}?tool=crm.update").text
+    assert "crm.update" in fields(page)["glob"]
+    assert "target is new" in page
+    assert "7421" not in page
+    seeing = Client()
+    sams = teams.create(acme, "sams", by=None, may=["view", "administer", "view_sensitive"])
+    seeing.force_login(person("sam", sams))
+    page = html.unescape(seeing.get(f"{NEW}?run=run_1&action=act_0").text)
+    assert "“limit” is above 7421" in page
+    link = "/w/acme/policies/new/?run=run_1&action=act_0"
+    assert link in html.unescape(seeing.get("/w/acme/runs/run_1/").text)
+
+
+@pytest.fixture
+def history(acme, agent):
+    """An update that an agent made."""
+    actor = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
+    about = {"targets": [{"type": "contact", "id": "c7"}], "args": {"limit": 7421}}
+    data = {"tool": "crm.update", **about}
+    event = {"id": new_id(), "type": "action.planned", "run": "run_1", "n": 0, "action": "act_0"}
+    said = parsed(json.dumps({**event, "data": data}).encode(), actor)
+    assert isinstance(said, ParsedEvent)
+    intake.record(desk_events.plain_connection(), actor, [said])
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("args.amount > 100 && !known(target)", "“amount” is above 100 and target is new"),
+        ('a == "x" || b && c', 'a is "x" or (b and c)'),
+        ("!(args.iban in lists.payees)", "not (“iban” is on the list payees)"),
+        ('known(args.to, by: agent, for: "7d")', "“to” is known to this agent for 7d"),
+        ('sum(args.n, per: person, over: "1d") > 5', "the sum of “n” per person in 1d is above 5"),
+        ("!args.force", "not “force”"),
+        ('!args.to.contains("x")', '“to” does not contain "x"'),
+        *(
+            (one, one)
+            for one in ("a ? b : c", "args.x + 1 > 2", "!count(per: a) > 2", "(a", "f(1)")
+        ),
+        ('called("x") > 2', 'called("x") > 2'),
+    ],
+)
+def test_a_condition_is_said_in_words_or_as_it_is_written(condition, words):
+    assert in_words(condition) == words
+
+
+@pytest.mark.parametrize(
+    ("when", "parts"),
+    [
+        ('agent == "a" && x', ("a", "x")),
+        ('agent == "a"', ("a", "")),
+        ('agent == "a" && (x || y)', ("a", "x || y")),
+        ('agent == "a" && x || y', ("", 'agent == "a" && x || y')),
+        ('agent == "a" && (x) || (y)', ("", 'agent == "a" && (x) || (y)')),
+    ],
+)
+def test_the_agent_is_taken_out_of_a_condition_only_where_that_changes_nothing(when, parts):
+    assert split_agent(when) == parts

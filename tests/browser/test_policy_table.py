@@ -1,0 +1,126 @@
+"""The policy as a table of rules and as a document, which are one, as it is for who edits it."""
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from approvals import versions
+from approvals.models import PolicyVersion
+from ledger.models import Action
+from tests.approvals.door import planned
+from tests.browser.accessible import Look, assert_accessible, in_each_look
+from tests.browser.conftest import DESKTOP, PHONE, Visit, press
+from tests.people import person
+from workspaces import keys, teams
+from workspaces.models import Agent, User, Workspace
+
+POLICY = """\
+# Who may do what; Ada
+unknownTools: ASK
+policies:
+  # refunds move money
+  pay.*: {risk: HIGH, approval: MANUAL, requires: [{group: finance}], words: A refund moves money}
+  crm.*: {approval: AUTO, compensation: SNAPSHOT}   # put back by itself
+always:
+  "*": {when: 'class != "read_only" && rejected_before', approval: MANUAL, words: People said no}
+"""
+LOOKS: list[Look] = [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
+
+
+@pytest.fixture
+def acme(transactional_db: None) -> Workspace:
+    return Workspace.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def ada(acme: Workspace) -> User:
+    finance = teams.create(acme, "finance", by=None, may=["view", "approve"])
+    person("ben", finance)
+    operators = teams.create(
+        acme, "operators", by=None, may=["view", "view_sensitive", "administer"]
+    )
+    ada = person("ada", operators)
+    versions.activate(versions.save(acme, POLICY, by=ada), by=ada)
+    return ada
+
+
+@pytest.fixture
+def call(acme: Workspace, ada: User, site: str) -> Action:
+    """One credit note of a tool that no rule names, told at the real door."""
+    agent = Agent.objects.create(workspace=acme, name="returns-desk")
+    token = keys.create_key(agent, by=None, name="test")[1]
+    body = planned(
+        tool="shop.credit", key="k1", action="a1", args={"amount": 4900, "to": "eve@example.org"},
+        targets=[{"type": "order", "id": "o-1"}],
+    )  # fmt: skip
+    httpx.post(
+        f"{site}/api/v1/actions/begin", json=body, headers={"authorization": f"Bearer {token}"}
+    ).raise_for_status()
+    return Action.objects.get(tool="shop.credit")
+
+
+def test_ada_makes_a_rule_of_a_call_and_the_document_says_it(
+    visit: Visit, acme: Workspace, ada: User, call: Action
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/tools/")
+    page.get_by_role("link", name="Add a rule for shop.credit").click()
+    expect(page.get_by_text("From a call on record")).to_be_visible()
+    assert page.get_by_label("Tool", exact=True).input_value() == "shop.credit"
+    for _ in in_each_look(page, LOOKS):
+        assert_accessible(page)
+    page.get_by_label("“amount” is above 4900").check()
+    page.get_by_label("Decision").select_option("Needs approval")
+    page.get_by_label("Who approves").select_option("From finance")
+    page.get_by_label("Reason").fill("a large credit note")
+    page.keyboard.press("Enter")  # in a field: it puts the rule in the table
+
+    row = page.get_by_role("row").filter(has_text="shop.credit")
+    expect(row.get_by_text("where “amount” is above 4900")).to_be_visible()
+    expect(page.get_by_role("button", name="Edit the rule for shop.credit")).to_be_focused()
+    text = page.get_by_label("Document").input_value()
+    assert "# put back by itself" in text
+    assert "when: args.amount > 4900" in text
+    expect(page.get_by_text("The call on record:")).to_be_visible()
+
+    down = page.get_by_role("button", name="Move the rule for shop.credit down")
+    down.focus()
+    press(page, "Enter")
+    expect(page.get_by_role("row").nth(3)).to_contain_text("shop.credit")
+    expect(down).to_be_focused()
+    page.get_by_label("Document").fill(text.replace("a large credit note", "much money back"))
+    expect(row).to_contain_text("much money back")
+    for _, size in in_each_look(page, LOOKS):
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+    versions.save(acme, POLICY.replace("HIGH", "MEDIUM"), by=ada)  # by somebody, meanwhile
+    page.get_by_label("Why").fill("credit notes add up")
+    page.get_by_role("button", name="Save the version").click()
+    expect(page.get_by_text("ada saved version 2 since you began")).to_be_visible()
+    assert "much money back" in page.get_by_label("Document").input_value()
+    page.get_by_role("button", name="Save the version").click()
+    page.wait_for_url("**/policies/3/")
+    saved = PolicyVersion.objects.get(number=3)
+    assert (saved.note, "much money back" in saved.source) == ("credit notes add up", True)
+
+
+def test_a_rule_that_is_none_stays_in_its_form_and_a_mistake_stands_in_its_row(
+    visit: Visit, acme: Workspace, ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/policies/new/")
+    press(page, "a")
+    page.get_by_label("Tool", exact=True).fill("mail.send")
+    page.get_by_label("Condition", exact=False).fill("args.to ===")
+    page.get_by_role("button", name="Put it in the table").click()
+    expect(page.get_by_text("This is no rule yet.")).to_be_visible()
+    assert page.get_by_label("Tool", exact=True).input_value() == "mail.send"
+    page.get_by_role("button", name="Close without a change").click()
+    expect(page.get_by_role("button", name="Add a rule")).to_be_focused()
+
+    page.get_by_label("Document").fill(POLICY.replace("risk: HIGH", "risk: HUGE"))
+    wrong = page.get_by_role("row").filter(has_text="pay.*")
+    expect(wrong).to_contain_text("one of low, medium, high, critical is wanted here")
+    for _ in in_each_look(page, LOOKS):
+        assert_accessible(page)
