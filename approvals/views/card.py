@@ -27,6 +27,7 @@ from approvals import (
 from approvals.gate import bounded_grants, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
+from approvals.views import policy_editor
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
 from workspaces.access import may, require
@@ -159,7 +160,7 @@ def _card(
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
-            "rule_url": _rule_url(approval, person),
+            "rule_url": policy_editor.url_of(approval, person),
             "affected": card_context.affected(
                 approval, zone_of(person), link=may(person, "recover", here)
             ),
@@ -174,13 +175,6 @@ def _card(
         }
         | _your_part(request, approval, here_url)
     )
-
-
-def _rule_url(approval: Approval, person: User) -> str:
-    """Where a rule for the tool of this call begins, for who may write one."""
-    if not approval.action_id or not may(person, "administer", approval.workspace):
-        return ""
-    return f"/w/{approval.workspace.slug}/policies/new/?call={approval.action_id}"
 
 
 def _not_covering(approval: Approval) -> list[dict[str, str]]:

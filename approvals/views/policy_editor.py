@@ -7,15 +7,17 @@ its text, and only *save* makes a version.
 import json
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from approvals import dry_run, rule_table, versions
-from approvals.models import PolicyVersion
+from approvals.models import Approval, PolicyVersion
 from approvals.policy import (
     Invalid,
     Policy,
@@ -31,9 +33,9 @@ from approvals.views import rule_form
 from approvals.views.rule_form import RuleForm
 from ledger import disclosure
 from ledger.models import Action
-from workspaces.access import require
+from workspaces.access import may, require
 from workspaces.forms import WrittenField
-from workspaces.models import Workspace
+from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
@@ -122,6 +124,14 @@ def source_of(version: PolicyVersion | None) -> str:
     if version is None:
         return json.dumps(default().document, indent=2) + "\n"
     return version.source or json.dumps(version.document, indent=2) + "\n"
+
+
+def url_of(approval: Approval, person: User) -> str:
+    """Where a rule for the tool of a call begins, for who may write one."""
+    if not approval.action_id or not may(person, "administer", approval.workspace):
+        return ""
+    editor = reverse("approvals:policy_new", args=[approval.workspace.slug])
+    return f"{editor}?{urlencode({'call': approval.action_id})}"
 
 
 def _begun(request: Request, here: Workspace) -> Draft:
