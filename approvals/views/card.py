@@ -38,8 +38,7 @@ from workspaces.written import InvalidInput
 
 # When a person last proved who they are, by allauth's own record in the session.
 #
-# Our own check, and stricter than allauth's: a log-in through somebody else's door (single sign-
-# on) proves nothing here, and nobody passes without a method of their own.
+# Stricter than allauth's: single sign-on proves nothing here; it takes a method of one's own.
 
 PROVING = frozenset({"password", "mfa"})
 
