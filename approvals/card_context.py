@@ -61,12 +61,14 @@ def before(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     ended = Approval.objects.filter(
         workspace=approval.workspace_id, targets__overlap=approval.targets, pk__lt=approval.pk
     ).exclude(state=ApprovalState.WAITING)
-    rows = ended.select_related("workspace", "closed_by").prefetch_related("decisions__person")
+    rows = ended.select_related("workspace", "closed_by").prefetch_related(
+        "decisions__person", "decisions__principal"
+    )
     return [_precedent_told(one, zone) for one in rows.order_by("-pk")[:SHOWN_MAX]]
 
 
 def _precedent_told(one: Approval, zone: tzinfo) -> dict[str, Any]:
-    people = ", ".join(str(decision.person) for decision in one.decisions.all())
+    people = ", ".join(decision.who for decision in one.decisions.all())
     return {
         "url": f"/w/{one.workspace.slug}/approvals/{one.pk}/",
         "title": one.headline,
@@ -89,12 +91,13 @@ BECAME = {
 
 
 def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
-    rows = approval.decisions.select_related("person", "requirement__team").order_by("pk")
+    rows = approval.decisions.select_related("person", "principal", "requirement__team")
+    rows = rows.order_by("pk")
     brought_in = _brought_in(approval, [one.person_id for one in rows])
     slug = approval.workspace.slug
     return [
         {
-            "who": str(one.person),
+            "who": one.who,
             "group": str(one.requirement.team or "") if one.requirement else "",
             "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
             "time": formatting.moment(one.at, "ago", zone),
@@ -219,7 +222,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     slug = approval.workspace.slug
     standing = deciders.standing(approval)
     is_open = approval.state == ApprovalState.WAITING
-    able = list(map(str, deciders.can_still_decide(approval))) if is_open else []
+    mandates = deciders.mandates(approval) if is_open else []
     case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""
     earlier = call_history.of_tool(approval) if is_open and sees else None
     return {
@@ -255,12 +258,12 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "pointed_out": pointed_out(approval, earlier),
-        "notices": notices(approval, standing, len(able)),
+        "notices": notices(approval, standing, deciders.rights(mandates)),
         "asked_for": asked_for(approval, sees=sees),
         "way_back": call_history.way_back(approval),
         "earlier_steps": call_history.earlier_steps(approval, zone),
         "payees": call_history.payees(approval, earlier, zone),
-        "who_can": who_can(able),
+        "who_can": who_can(deciders.names(mandates)),
         "newcomers": newcomers(approval, zone) if is_open else [],
     }
 

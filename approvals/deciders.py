@@ -4,26 +4,30 @@ Entitled is who is active, may approve in the workspace, has proven their addres
 team that is asked, and is neither requester nor the agent's owner nor of their circle
 (workspaces/independence.py), unless the rule says selfApproval. Superuser status never counts.
 
+Whoever was handed a right (workspaces/delegations.py) answers with it as far as its owner could at
+that moment, and neither of the two may have asked or own the agent, whatever the rule says. The two
+are one person of an approval: whoever answers in a right and its owner have answered together.
+
 Address and circle are looked at when a person decides, as the database does with each decision;
 what was decided stands, whoever is put into a team later.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
 
-from approvals.models import Approval, Decision, Requirement
+from approvals.models import Approval, Decision, Requirement, SubjectKind
 from approvals.models.approvals import ApprovalQuerySet
 from ledger.models import Run
-from workspaces import independence, locks
+from workspaces import delegations, independence, locks
 from workspaces.access import GRANTED, people_with
 from workspaces.independence import Newcomer
-from workspaces.models import Team, User, Workspace
+from workspaces.models import Delegation, DelegationEnd, Team, User, Workspace
 
 Person = TypeVar("Person", bound=Hashable)
 
@@ -91,29 +95,68 @@ def asks(approval: str, person: str) -> str:
     Nobody is independent of themselves, so those who ask are left out with their circle.
     Every page counts by it for the badge; built anew by the ORM each time it took six milliseconds.
     """
-    granted = GRANTED % ("'approve'", person)
-    # OFFSET 0 lets the requirements of each approval be looked up, never all of them be read at
-    # once.
     return f"""
 {approval}.state = 'waiting' AND {approval}.expires_at > statement_timestamp()
-AND ({approval}.self_approval
-    OR workspaces_is_independent({person},
-        ARRAY[{approval}.requested_by_id, {approval}.agent_owner_id], {approval}.workspace_id))
 AND (SELECT workspaces_address_is_proven({person}))
-AND {approval}.workspace_id IN ({granted})
-AND EXISTS (
+AND {_unanswered(approval, person)}
+AND (({_asks_themselves(approval, person)})
+    OR ((SELECT EXISTS ({_held(person)})) AND {_asks_deputy(approval, person)}))"""
+
+
+def _asks_themselves(approval: str, person: str) -> str:
+    return f"""
+({approval}.self_approval OR {_independent(approval, person)})
+AND {approval}.workspace_id IN ({GRANTED % ("'approve'", person)})
+AND {_stands(approval, person)}"""
+
+
+def _asks_deputy(approval: str, person: str) -> str:
+    """Nobody lends what they could not answer with themselves."""
+    owner = "lent.delegator_id"
+    return f"""
+{approval}.subject_kind <> 'grant'
+AND EXISTS ({_held(person)} AND lent.workspace_id = {approval}.workspace_id
+    AND {approval}.workspace_id IN ({GRANTED % ("'view'", person)})
+    AND {approval}.workspace_id IN ({GRANTED % ("'approve'", owner)})
+    AND workspaces_address_is_proven({owner})
+    AND {_independent(approval, person)} AND {_independent(approval, owner)}
+    AND {_stands(approval, owner, "lent.team_id")} AND {_unanswered(approval, owner)})"""
+
+
+def _held(person: str) -> str:
+    is_living = delegations.IS_LIVING.format("lent")
+    return f"""
+SELECT FROM workspaces_delegation lent WHERE lent.delegate_id = {person} AND {is_living}"""
+
+
+def _independent(approval: str, person: str) -> str:
+    return f"""workspaces_is_independent({person},
+        ARRAY[{approval}.requested_by_id, {approval}.agent_owner_id], {approval}.workspace_id)"""
+
+
+def _unanswered(approval: str, person: str) -> str:
+    return f"""NOT EXISTS (
+    SELECT FROM approvals_decision answer WHERE answer.approval_id = {approval}.id
+        AND (answer.person_id = {person} OR answer.principal_id = {person}))"""
+
+
+def _stands(approval: str, person: str, only: str = "NULL::bigint") -> str:
+    """SQL: whether they stand where it is asked, `only` in that team unless it is NULL."""
+    # OFFSET 0 lets the requirements of each approval be looked up, never all of them be read at
+    # once.
+    return f"""EXISTS (
     SELECT FROM approvals_requirement asked
     LEFT JOIN workspaces_team team ON team.id = asked.team_id
     LEFT JOIN workspaces_team second ON second.id = asked.escalated_to_id
-    WHERE asked.approval_id = {approval}.id AND (asked.team_id IS NULL OR team.group_id IN
-        (SELECT stands.group_id FROM workspaces_user_groups stands
-            WHERE stands.user_id = {person})
-        OR second.group_id IN (SELECT also.group_id FROM workspaces_user_groups also
-            WHERE also.user_id = {person}))
-    OFFSET 0)
-AND NOT EXISTS (
-    SELECT FROM approvals_decision answer
-    WHERE answer.approval_id = {approval}.id AND answer.person_id = {person})"""  # noqa: S608
+    WHERE asked.approval_id = {approval}.id
+        AND (asked.team_id IS NULL AND {only} IS NULL
+            OR (team.id = {only} OR {only} IS NULL) AND team.group_id IN
+                (SELECT stands.group_id FROM workspaces_user_groups stands
+                    WHERE stands.user_id = {person})
+            OR (second.id = {only} OR {only} IS NULL) AND second.group_id IN
+                (SELECT also.group_id FROM workspaces_user_groups also
+                    WHERE also.user_id = {person}))
+    OFFSET 0)"""  # noqa: S608
 
 
 ASKS = asks("approvals_approval", "%s")
@@ -145,8 +188,32 @@ class Standing:
         return [(one, count) for one, count in lacking if count]
 
 
+class Mandate(NamedTuple):
+    """In whose right a person answers, and which requirements (by index) that right fills."""
+
+    person: int
+    places: list[int]
+    delegation: Delegation | None = None
+
+    @property
+    def both(self) -> set[int]:
+        """Who has answered once this is used: a delegate and their delegator are one."""
+        return {self.person} | ({self.delegation.delegator_id} if self.delegation else set())
+
+
 def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Person's id → the requirements (by index) they can fill, as the teams stand now."""
+    """Person's id → the requirements (by index) they can fill, as the teams stand now; in their own
+    right or in one that was handed to them.
+    """
+    people = None if people is None else list(people)
+    found = themselves(approval, people)
+    for one in _lent(approval, people):
+        found[one.person] = sorted({*found.get(one.person, ()), *one.places})
+    return found
+
+
+def themselves(approval: Approval, people: Iterable[int] | None = None) -> dict[int, list[int]]:
+    """The same in their own right alone; more people than these never count."""
     requirements = required(approval)
     able = people_with("approve", approval.workspace)
     if people is not None:
@@ -172,6 +239,50 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
     return {person: places for person, places in fits.items() if places}
 
 
+def _lent(approval: Approval, people: list[int] | None) -> list[Mandate]:
+    """The rights that others have handed to these people for now, as far as those could answer."""
+    if approval.subject_kind == SubjectKind.GRANT:  # it may live for longer than who lends a right
+        return []
+    rows = Delegation.objects.filter(delegations.living(), workspace=approval.workspace_id)
+    if people is not None:
+        rows = rows.filter(delegate__in=people)
+    rows = rows.filter(delegate__in=people_with("view", approval.workspace))
+    held = list(rows.select_related("delegator", "team").order_by("pk")) if rows.exists() else []
+    if not held:
+        return []
+    both = {pk for row in held for pk in (row.delegator_id, row.delegate_id)}
+    standings = independence.standings(both, _askers(approval), approval.workspace)
+    owners = themselves(approval, {row.delegator_id for row in held})
+    found = []
+    for row in held:
+        of_both = [standings[row.delegator_id], standings[row.delegate_id]]
+        places = _of_team(approval, row, owners.get(row.delegator_id, []))
+        if places and all(one.is_proven and one.is_independent for one in of_both):
+            found.append(Mandate(row.delegate_id, places, row))
+    return found
+
+
+def _of_team(approval: Approval, row: Delegation, places: list[int]) -> list[int]:
+    """Of what the delegator can fill, what they have handed over."""
+    if row.team_id is None:
+        return places
+    if not Team.objects.filter(pk=row.team_id, group__user=row.delegator_id).exists():
+        return []
+    requirements = required(approval)
+    asked = [(requirements[at].team_id, requirements[at].escalated_to_id) for at in places]
+    return [at for at, teams in zip(places, asked, strict=True) if row.team_id in teams]
+
+
+def mandates(approval: Approval, people: Iterable[int] | None = None) -> list[Mandate]:
+    """In which rights these people could still answer, each one's own before those of others."""
+    people = None if people is None else list(people)
+    answered = {
+        pk for one in approval.decisions.all() for pk in (one.person_id, one.principal_id) if pk
+    }
+    own = [Mandate(pk, places) for pk, places in themselves(approval, people).items()]
+    return [one for one in [*own, *_lent(approval, people)] if not one.both & answered]
+
+
 def _second(members: Mapping[int, set[int]], one: Requirement) -> set[int]:
     """Who stands in the team that was asked since nobody had decided in time."""
     return members[one.escalated_to_id] if one.escalated_to_id else set()
@@ -183,7 +294,7 @@ def _askers(approval: Approval) -> set[int | None]:
 
 def _kept_back(approval: Approval, people: Iterable[int]) -> set[int]:
     """Who has not decided yet and does not count as a second pair of eyes, or proved no address."""
-    decided = {one.person_id for one in approval.decisions.all()}
+    decided = {one.principal_id or one.person_id for one in approval.decisions.all()}
     asked = [pk for pk in people if pk not in decided]
     found = independence.standings(asked, _askers(approval), approval.workspace) if asked else {}
     return {
@@ -208,26 +319,59 @@ def standing(approval: Approval, *, with_person: int | None = None) -> Standing:
 
     `with_person` counts that person as if they had granted, too.
     """
-    granted = approval.decisions.filter(granted=True).order_by("pk")
-    people = list(granted.values_list("person_id", flat=True))
-    if with_person is not None and with_person not in people:
-        people.append(with_person)
-    fits = entitled(approval, people)
-    ordered = {person: fits[person] for person in people if person in fits}
+    fits = _granted(approval)
+    if with_person is not None and with_person not in fits:
+        mandate = chosen(approval, with_person, fits)
+        if mandate is not None:
+            fits[with_person] = mandate.places
     requirements = required(approval)
-    return Standing(requirements, ordered, assign(ordered, [one.count for one in requirements]))
+    return Standing(requirements, fits, assign(fits, [one.count for one in requirements]))
+
+
+def _granted(approval: Approval) -> dict[int, list[int]]:
+    """Who has said yes → what that fills, as the teams stand now, in the order of their answers.
+
+    An answer under a delegation stands as long as its owner is entitled and the delegate a member.
+    That its time is over takes nothing back; that it was revoked does.
+    """
+    granted = sorted(
+        (one for one in approval.decisions.all() if one.granted), key=lambda one: one.pk
+    )
+    lent = [one for one in granted if one.delegation_id]
+    own = themselves(approval, {one.principal_id or one.person_id for one in granted})
+    here: set[int] = set()
+    if lent:
+        members = people_with("view", approval.workspace)
+        asked = members.filter(pk__in=[one.person_id for one in lent])
+        here = set(asked.values_list("pk", flat=True))
+    fits = {}
+    for one in granted:
+        places = own.get(one.principal_id or one.person_id, [])
+        if one.delegation_id:
+            row = one.delegation
+            stands = one.person_id in here and row.end in {"", DelegationEnd.TIME}
+            places = _of_team(approval, row, places) if stands else []
+        if places:
+            fits[one.person_id] = places
+    return fits
+
+
+def chosen(
+    approval: Approval, person: int, before: Mapping[int, list[int]] | None = None
+) -> Mandate | None:
+    """In whose right this person's yes would bring the approval further; None where in nobody's."""
+    fits = dict(_granted(approval) if before is None else before)
+    places = [one.count for one in required(approval)]
+    far = len(assign(fits, places))
+    for one in mandates(approval, [person]):
+        if len(assign(fits | {person: one.places}, places)) > far:
+            return one
+    return None
 
 
 def counts(approval: Approval, person: User | AnonymousUser) -> bool:
     """Whether this person's yes would bring the approval further."""
-    if person.pk is None:
-        return False
-    granted = [one.person_id for one in approval.decisions.all() if one.granted]
-    fits = entitled(approval, [*granted, person.pk])
-    places = [one.count for one in required(approval)]
-    before = {decider: fits[decider] for decider in granted if decider in fits}
-    after = before | ({person.pk: fits[person.pk]} if person.pk in fits else {})
-    return len(assign(after, places)) > len(assign(before, places))
+    return person.pk is not None and chosen(approval, person.pk) is not None
 
 
 def awaiting(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
@@ -272,8 +416,30 @@ def required(approval: Approval) -> list[Requirement]:
     return sorted(approval.requirements.all(), key=lambda one: one.position)
 
 
+def rights(mandates: Iterable[Mandate]) -> int:
+    """How many people these are at most: whoever holds a right for somebody adds none."""
+    return sum(one.delegation is None for one in mandates)
+
+
+def names(mandates: Iterable[Mandate]) -> list[str]:
+    """Whose these are, each once, with for whom they decide."""
+    lent: dict[int, list[Delegation]] = {}
+    own = set()
+    for one in mandates:
+        if one.delegation is None:
+            own.add(one.person)
+        else:
+            lent.setdefault(one.person, []).append(one.delegation)
+    people = User.objects.filter(pk__in={*own, *lent}).order_by("name", "email")
+    return [
+        str(person)
+        if person.pk in own
+        else f"{person} (for {', '.join(str(row.delegator) for row in lent[person.pk])})"
+        for person in people
+    ]
+
+
 def can_still_decide(approval: Approval) -> list[User]:
     """The people who could decide now, for "who else can"."""
-    decided = approval.decisions.values_list("person_id", flat=True)
-    ids = set(entitled(approval)) - set(decided)
+    ids = {one.person for one in mandates(approval)}
     return list(User.objects.filter(pk__in=ids).order_by("name", "email"))

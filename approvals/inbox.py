@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 from prometheus_client import Counter, Histogram
@@ -21,8 +21,8 @@ from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.signals import publish_on_commit
 from edge import tracing
-from workspaces import access, independence
-from workspaces.models import Team, User
+from workspaces import access, delegations, independence
+from workspaces.models import Delegation, Team, User
 from workspaces.moves import CannotMove, move
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
@@ -91,6 +91,7 @@ def grant(
     began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = as_shown(approval, seen)
+    mandate = deciders.chosen(approval, by.pk)
     standing = _with_yes(approval, by)
     _check_fresh(approval, by, login_at)
     signature = signatures.sign(approval, by=by, answer=signed) if approval.signed else None
@@ -104,6 +105,7 @@ def grant(
         shown_seconds=shown_seconds,
         login_at=login_at,
         signature=signature,
+        delegation=mandate.delegation if mandate else None,
     )
     _assign(approval, standing)
     record(
@@ -113,6 +115,7 @@ def grant(
         reason=decision.reason,
         complete=standing.complete,
         fills=str(standing.requirements[standing.filled[by.pk]].team or ""),
+        **_in_right_of(decision),
         **({"signature": signature} if signature else {}),
     )
     if standing.complete:
@@ -169,8 +172,10 @@ def reject(
         reason=reason,
         shown=shown,
         shown_seconds=shown_seconds,
+        delegation=deciders.mandates(approval, [by.pk])[0].delegation,
     )
-    _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason)
+    said = _in_right_of(decision)
+    _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason, **said)
     _count(approval, "no", began)
     return approval
 
@@ -231,11 +236,16 @@ def may_answer(approval: Approval, by: User) -> None:
     """Raise NotYours, with the reason in words, where this person's answer does not count."""
     if approval.decisions.filter(person=by).exists():
         raise NotYours(approval, "answered", "you have already answered")
-    if by.pk in deciders.entitled(approval, [by.pk]):
+    if deciders.mandates(approval, [by.pk]):
         return
-    if by.pk in {approval.requested_by_id, approval.agent_owner_id}:
+    lent = approval.decisions.filter(principal=by).select_related("person").first()
+    if lent is not None:
+        why = f"{lent.person} has answered in your right"
+    elif by.pk in deciders.entitled(approval, [by.pk]):
+        why = "whoever handed you their right has answered"
+    elif by.pk in {approval.requested_by_id, approval.agent_owner_id}:
         why = "whoever asked, and the agent's owner, do not count: it takes a second person"
-    elif not access.may(by, "approve", approval.workspace):
+    elif not delegations.may_decide(by, approval.workspace):
         why = "it needs the permission “approve”"
     elif not independence.is_proven(by):
         why = UNPROVEN
@@ -275,21 +285,31 @@ def _decide(
     shown_seconds: float | None,
     login_at: datetime | None = None,
     signature: Mapping[str, str] | None = None,
+    delegation: Delegation | None = None,
 ) -> Decision:
-    teams = Team.objects.filter(workspace=approval.workspace, group__user=by)
+    whose = delegation.delegator if delegation else by
+    teams = Team.objects.filter(workspace=approval.workspace, group__user=whose)
     seconds = None if shown_seconds is None else min(max(shown_seconds, 0.0), SHOWN_SECONDS_MAX)
-    return Decision.objects.create(
-        approval=approval,
-        person=by,
-        granted=granted,
-        reason=reason,
-        seen_digest=seen,
-        shown=dict(shown) if shown else None,
-        shown_seconds=seconds,
-        fresh_login_at=login_at,
-        signature=dict(signature) if signature else None,
-        teams=sorted(teams.values_list("name", flat=True)),
-    )
+    try:
+        with transaction.atomic(savepoint=delegation is not None):
+            return Decision.objects.create(
+                approval=approval,
+                person=by,
+                granted=granted,
+                reason=reason,
+                seen_digest=seen,
+                shown=dict(shown) if shown else None,
+                shown_seconds=seconds,
+                fresh_login_at=login_at,
+                signature=dict(signature) if signature else None,
+                delegation=delegation,
+                principal=delegation.delegator if delegation else None,
+                teams=sorted(teams.values_list("name", flat=True)),
+            )
+    except IntegrityError:
+        if delegation is None:
+            raise
+        raise NotYours(approval, "answered", f"{by} decides for {whose} no more") from None
 
 
 def _assign(approval: Approval, standing: deciders.Standing) -> None:
@@ -300,7 +320,19 @@ def _assign(approval: Approval, standing: deciders.Standing) -> None:
         ).update(requirement=standing.requirements[place])
 
 
-def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, reason: str) -> None:
+def _in_right_of(decision: Decision) -> dict[str, Any]:
+    """For the ledger: whose right it is, where it is somebody else's."""
+    if decision.delegation is None:
+        return {}
+    return {
+        "delegation": decision.delegation.pk,
+        "in_right_of": str(decision.delegation.delegator.pk),
+    }
+
+
+def _end(
+    approval: Approval, state: ApprovalState, event: EventType, by: User, reason: str, **said: Any
+) -> None:
     move(
         approval,
         state,
@@ -309,7 +341,7 @@ def _end(approval: Approval, state: ApprovalState, event: EventType, by: User, r
         closing_reason=reason,
         closed_by=by,
     )
-    record(approval, event, by=by, reason=reason)
+    record(approval, event, by=by, reason=reason, **said)
     notifications.ended(approval)
     publish_on_commit(approval.pk)
 
@@ -335,5 +367,6 @@ def _count(approval: Approval, answer: str, began: float) -> None:
 def _say_action_approved(approval: Approval, by: User) -> None:
     if approval.action is None:
         return
-    people = [str(one.person) for one in approval.decisions.filter(granted=True).order_by("pk")]
+    granted = approval.decisions.filter(granted=True).select_related("person", "principal")
+    people = [one.who for one in granted.order_by("pk")]
     record(approval, EventType.ACTION_APPROVED, by=by, people=people)

@@ -167,7 +167,12 @@ def asked(approval: Approval) -> None:
 def reminded(approval: Approval, people: Sequence[User]) -> None:
     """Tell those who could still answer, and the channels, that half of the time is over."""
     lacking = sum(count for _, count in deciders.standing(approval).missing())
-    _tell(approval, NotificationKind.REMINDED, people, stuck=len(people) < lacking)
+    _tell(
+        approval,
+        NotificationKind.REMINDED,
+        people,
+        stuck=deciders.rights(deciders.mandates(approval)) < lacking,
+    )
 
 
 def escalated(approval: Approval, people: Sequence[User]) -> None:

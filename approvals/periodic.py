@@ -13,6 +13,7 @@ from approvals.gate import covered_questions
 from approvals.interchange import aap_requests
 from approvals.models import LIVING, Approval, ApprovalState, GateKey, Requirement
 from approvals.signals import publish_on_commit
+from workspaces import delegations
 from workspaces.models import Team, User
 from workspaces.periodic import SWEEPER, every
 
@@ -127,6 +128,7 @@ every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.escalate")(escalate_due)
 every(5, name="approvals.note_told")(notifications.note_due)
+every(5, name="approvals.delegations")(delegations.look)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)
 every(3600, name="approvals.forget_requests")(aap_requests.forget_old)

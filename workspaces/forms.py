@@ -1,14 +1,16 @@
 """Forms of the entrance and the settings. They check words; the verbs check rules."""
 
+from datetime import datetime
 from typing import Any, ClassVar
-from zoneinfo import available_timezones
+from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.utils.text import slugify
 
-from workspaces import entrance
-from workspaces.models import Agent, APIKey, Team, User, Workspace
+from workspaces import delegations, entrance
+from workspaces.access import people_with
+from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Workspace
 from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 CODENAMES = [
@@ -199,6 +201,49 @@ class KeyForm(forms.Form):
                 "A key that reads the whole workspace’s log does nothing else. Make two."
             )
         return scopes
+
+
+class DelegationForm(forms.Form):
+    """To whom a person hands their right to decide, and for how long, in their own time zone."""
+
+    to = forms.ModelChoiceField(label="To", queryset=User.objects.none())
+    team = forms.ModelChoiceField(
+        label="For",
+        queryset=Team.objects.none(),
+        required=False,
+        empty_label="everything that I may decide",
+        help_text="Or only what one team of yours is asked.",
+    )
+    starts_at = forms.DateTimeField(
+        label="From",
+        required=False,
+        widget=forms.DateTimeInput({"type": "datetime-local"}),
+        help_text="If left empty, from now on.",
+    )
+    until = forms.DateTimeField(
+        label="Until",
+        widget=forms.DateTimeInput({"type": "datetime-local"}),
+        help_text=f"{DELEGATION_DAYS_MAX} days at most.",
+    )
+    reason = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX)
+
+    def __init__(self, *args: Any, workspace: Workspace, person: User, **options: Any) -> None:
+        super().__init__(*args, **({"auto_id": "id_delegation_%s"} | options))
+        self.zone = ZoneInfo(person.timezone or "UTC")
+        others = people_with("view", workspace).exclude(pk=person.pk).order_by("name", "email")
+        self.fields["to"].queryset = others  # type: ignore[attr-defined]
+        self.fields["team"].queryset = delegations.teams_of(person, workspace)  # type: ignore[attr-defined]
+
+    def clean_starts_at(self) -> datetime | None:
+        return self._there(self.cleaned_data["starts_at"])
+
+    def clean_until(self) -> datetime:
+        until = self._there(self.cleaned_data["until"])
+        assert until is not None  # noqa: S101 - the field is required
+        return until
+
+    def _there(self, typed: datetime | None) -> datetime | None:
+        return typed and typed.replace(tzinfo=self.zone)
 
 
 class TokenForm(forms.Form):

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -199,6 +200,75 @@ class Membership(models.Model):
         return f"{self.person} in {self.team}"
 
 
+DELEGATION_DAYS_MAX = 90
+"""So long somebody decides for somebody else at most; longer, and they belong into the team."""
+
+
+class DelegationEnd(models.TextChoices):
+    TIME = "time", "its time was over"
+    REVOKED = "revoked", "it was revoked"
+    LOST = "lost", "one of the two no longer had what it takes"
+
+
+class Delegation(models.Model):
+    """That one person decides for another for a while: with the right which the other has at that
+    moment, and never with one that was handed to them (workspaces/delegations.py).
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)
+    delegator = models.ForeignKey(
+        User, on_delete=models.PROTECT, related_name="delegations_given", db_index=False
+    )
+    delegate = models.ForeignKey(
+        User, on_delete=models.PROTECT, related_name="delegations_held", db_index=False
+    )
+    team = models.ForeignKey(
+        Team,
+        on_delete=models.PROTECT,
+        null=True,
+        db_index=False,
+        help_text="Only what this team is asked",
+    )
+    reason = models.CharField(max_length=400)
+    created_at = models.DateTimeField(db_default=Now())
+    starts_at = models.DateTimeField()
+    until = models.DateTimeField()
+    begun_at = models.DateTimeField(null=True, help_text="When the ledger was told of its begin")
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.ForeignKey(
+        User, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    end = models.CharField(max_length=7, choices=DelegationEnd.choices, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=models.Q(until__gt=models.F("starts_at"))
+                & models.Q(until__lte=models.F("starts_at") + timedelta(days=DELEGATION_DAYS_MAX)),
+                name="delegation_has_an_end",
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(delegator=models.F("delegate")),
+                name="delegation_to_somebody_else",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(ended_at=None, end="")
+                | models.Q(ended_at__isnull=False, end__in=DelegationEnd.values),
+                name="delegation_ended_somehow",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["delegate"],
+                condition=models.Q(ended_at=None),
+                name="delegation_of_delegate",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.delegate} for {self.delegator}"
+
+
 class Invitation(models.Model):
     """A link by which one person joins teams of a workspace. Only the link's digest is kept."""
 
@@ -375,6 +445,8 @@ __all__ = [
     "APIKey",
     "Act",
     "Agent",
+    "Delegation",
+    "DelegationEnd",
     "Heartbeat",
     "Invitation",
     "Membership",

@@ -8,6 +8,7 @@ keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", "masking_key",
 keeps("workspaces.User", "password", "email", "name", "timezone", because=MEMBERS)
 keeps("workspaces.Team", "name", because=MEMBERS)
 keeps("workspaces.Membership", "sponsors", because="ids of members")
+keeps("workspaces.Delegation", "reason", "end", because=MEMBERS)
 keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
 keeps("workspaces.SetupLink", "digest", because=MEMBERS)
 keeps("workspaces.Act", "type", "data", because=f"{MEMBERS}; taken in, then let go by age")

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
 
 from amends.protocol.vocabulary import EventType
-from workspaces import independence, outbox
+from workspaces import delegations, independence, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
 
@@ -50,6 +50,7 @@ def withdraw(team: Team, codename: Codename, *, by: User | None) -> None:
     outbox.record(
         team.workspace, EventType.TEAM_WITHDRAWN, by=by, data={"team": team.name, "may": codename}
     )
+    delegations.look(team.workspace)
 
 
 def grants_of(team: Team) -> list[str]:
@@ -114,6 +115,7 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
         by=by,
         data={"team": team.name, "person": person.email},
     )
+    delegations.look(team.workspace)
 
 
 @transaction.atomic

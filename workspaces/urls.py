@@ -1,6 +1,6 @@
 from django.urls import path
 
-from workspaces.views import entrance, keys, members
+from workspaces.views import delegations, entrance, keys, members
 
 app_name = "workspaces"
 
@@ -19,6 +19,12 @@ urlpatterns = [
         HERE + "settings/members/invitations/<int:pk>/withdraw/",
         members.withdraw_invitation,
         name="withdraw_invitation",
+    ),
+    path(HERE + "settings/delegations/", delegations.give, name="delegate"),
+    path(
+        HERE + "settings/delegations/<int:pk>/revoke/",
+        delegations.revoke,
+        name="revoke_delegation",
     ),
     path(HERE + "settings/teams/", members.make_team, name="make_team"),
     path(HERE + "settings/teams/<int:pk>/", members.change_team, name="change_team"),

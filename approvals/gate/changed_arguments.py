@@ -238,7 +238,7 @@ def _check_somebody_else(new: Approval) -> None:
     """A change that nobody could approve would only end the question."""
     wanted = sum(one.count for one in deciders.required(new))
     places = [one.count for one in deciders.required(new)]
-    if len(deciders.assign(deciders.entitled(new), places)) < wanted:
+    if len(deciders.assign(deciders.themselves(new), places)) < wanted:
         raise InvalidInput(f"{NOBODY_ELSE}: reject it instead, and say what would be right.")
 
 

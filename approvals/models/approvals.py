@@ -15,7 +15,7 @@ from ledger.models import Action
 from ledger.models.actions import choices_of
 from workspaces import moves
 from workspaces.access import workspaces_of
-from workspaces.models import Agent, Team, User, Workspace
+from workspaces.models import Agent, Delegation, Team, User, Workspace
 from workspaces.moves import BORN
 
 
@@ -253,8 +253,9 @@ class Decision(models.Model):
     """One person's answer.
 
     Four eyes is in the database too: requester and owner are copied here by trigger, and whether
-    the person counts as somebody else (workspaces/independence.py); then checked, so that no code
-    path can forget it. NULL: decided before this was looked up.
+    the person counts as somebody else (workspaces/independence.py), both they and whoever lent them
+    their right; then checked, so that no code path can forget it. NULL: decided before this was
+    looked up.
     """
 
     approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="decisions")
@@ -272,6 +273,23 @@ class Decision(models.Model):
         null=True, help_text="The assertion by the person’s key: credential, authenticator, client"
     )
     at = models.DateTimeField(auto_now_add=True)
+    delegation = models.ForeignKey(
+        Delegation,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="decisions",
+        db_index=False,
+        help_text="By which it is an answer in somebody else's right",
+    )
+    principal = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_index=False,
+        editable=False,
+        help_text="In whose right, by that delegation; NULL: their own",
+    )
     requester_id = models.BigIntegerField(null=True, editable=False)
     owner_id = models.BigIntegerField(null=True, editable=False)
     self_approval = models.BooleanField(default=False, editable=False)
@@ -284,6 +302,7 @@ class Decision(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["approval", "person"], name="one_answer_each"),
+            models.UniqueConstraint(fields=["approval", "principal"], name="one_answer_in_a_right"),
             models.CheckConstraint(
                 condition=Q(self_approval=True)
                 | Q(granted=False)
@@ -303,6 +322,11 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} {'approved' if self.granted else 'rejected'}"
+
+    @property
+    def who(self) -> str:
+        """Who answered, and for whom."""
+        return f"{self.person}, for {self.principal}" if self.principal else str(self.person)
 
 
 class SigningKey(models.Model):

@@ -30,7 +30,8 @@ from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKin
 from approvals.views import policy_editor
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
-from workspaces.access import may, require
+from workspaces import delegations
+from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -166,7 +167,7 @@ def _card(
             "ask_url": _ask_url(approval, person),
             "change": _change(approval, person, sees=sees),
             "more": bounded_grants.offer(approval)
-            if sees and not inbox.why_not(approval, person)
+            if sees and may(person, "approve", here) and not inbox.why_not(approval, person)
             else None,
             "not_covering": _not_covering(approval) if sees else [],
             "may_reply": approval.state == ApprovalState.WAITING
@@ -256,8 +257,11 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
+    mandate = deciders.chosen(approval, person.pk) or deciders.mandates(approval, [person.pk])[0]
+    lent = mandate.delegation
     return {
         "may_decide": True,
+        "deputy_for": delegations.words(lent, zone_of(person)) if lent else "",
         "approve_label": label,
         "held": inbox.held(approval),
         "sign": _sign(approval, person),
@@ -275,7 +279,7 @@ def _sign(approval: Approval, person: User) -> dict[str, str] | None:
 def to_decide(request: Request, workspace: str, pk: int) -> tuple[Workspace, Approval]:
     """The approval that whoever may approve here decides on. Raises Http404, PermissionDenied."""
     here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
+    delegations.require_decider(request.user, here)
     return here, get_object_or_404(approvals_of(here), pk=pk)
 
 

@@ -14,8 +14,7 @@ from approvals.models import Approval
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of, zone_of
 from ledger import disclosure
-from workspaces import formatting
-from workspaces.access import require
+from workspaces import delegations, formatting
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -32,7 +31,7 @@ NONE_CHOSEN = {
 def group(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Those that are like this one and wait for this person, side by side."""
     here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
+    delegations.require_decider(request.user, here)
     return _shown(request, here, get_object_or_404(approvals_of(here), pk=pk))
 
 
@@ -43,7 +42,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     has changed meanwhile is not decided, and stands in the answer.
     """
     here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
+    delegations.require_decider(request.user, here)
     first = get_object_or_404(approvals_of(here), pk=pk)
     chosen = [int(one) for one in request.POST.getlist("chosen") if is_number(one)][:DECIDED_MAX]
     if not chosen:

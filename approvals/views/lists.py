@@ -23,8 +23,7 @@ from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
 from approvals.views import proposing
 from ledger import disclosure
-from workspaces import clock, exporting, formatting, independence, news
-from workspaces.access import may
+from workspaces import clock, delegations, exporting, formatting, independence, news
 from workspaces.models import User, Workspace
 from workspaces.pages import (
     COUNT_MAX,
@@ -144,7 +143,7 @@ def _find(rows: ApprovalQuerySet, root: str, keep: dict[str, str]) -> dict[str, 
 
 def _prove_url(here: Workspace, person: User) -> str:
     """Where to prove one's address, for who may approve and has not."""
-    if independence.is_proven(person) or not may(person, "approve", here):
+    if independence.is_proven(person) or not delegations.may_decide(person, here):
         return ""
     return reverse("workspaces:address")
 
@@ -195,7 +194,7 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
             "title": f"Nothing that waits fits “{q}”.",
             "links": [{"label": "Drop the search", "url": root, "main": True}],
         }
-    if not may(request.user, "approve", here):
+    if not delegations.may_decide(request.user, here):
         return {
             "icon": "lock",
             "title": "You do not decide here.",
@@ -262,7 +261,9 @@ def _export(request: Request, here: Workspace, found: ApprovalQuerySet) -> HttpR
     rows = approvals_of(here).select_related(None).select_related(*related).defer(*UNLISTED)
 
     def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        for one in exporting.in_order(rows.prefetch_related("decisions__person"), keys):
+        for one in exporting.in_order(
+            rows.prefetch_related("decisions__person", "decisions__principal"), keys
+        ):
             yield (
                 one.pk, card_context.shown_state(one), one.risk, one.headline,
                 str(one.requested_by or one.agent or "the policy"),
@@ -315,7 +316,11 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
         rows = rows.filter(pk__lt=int(before))
     unlisted = [one for one in UNLISTED if one != "calls"]  # a plan says how many it has
     shown = rows.select_related(None).select_related("agent", "requested_by", "closed_by")
-    found = list(shown.defer(*unlisted).prefetch_related("decisions__person")[: PAGE + 1])
+    found = list(
+        shown.defer(*unlisted).prefetch_related("decisions__person", "decisions__principal")[
+            : PAGE + 1
+        ]
+    )
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
     zone, root = zone_of(request.user), reverse("approvals:inbox", args=[here.slug])
@@ -336,8 +341,7 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
 
 def _decisions(one: Approval) -> str:
     return ", ".join(
-        f"{decision.person} {'yes' if decision.granted else 'no'}"
-        for decision in one.decisions.all()
+        f"{decision.who} {'yes' if decision.granted else 'no'}" for decision in one.decisions.all()
     )
 
 

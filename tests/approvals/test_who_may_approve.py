@@ -18,9 +18,9 @@ from approvals.models import Approval, Decision
 from approvals.policy import RequiredApprovers
 from tests.approvals.cast import asker
 from tests.people import person, team
-from workspaces.models import Membership, User, Workspace
+from workspaces.models import Delegation, Membership, User, Workspace
 
-WORLDS = 12
+WORLDS = 24
 RIGHTS = (("view",), ("view", "approve"), ("view", "recover", "approve"))
 
 
@@ -30,6 +30,7 @@ def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed
     people = _people(draw, acme, globex)
     ask = asker(acme, people[0])
     approvals = [_asked(draw, ask, people) for _ in range(3)]
+    _lent(draw, acme, people)
 
     answered = {approval.pk: _answered(draw, approval, people) for approval in approvals}
     for approval in approvals:
@@ -40,7 +41,13 @@ def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed
             assert listed == (brings_further and approval.expires_at > timezone.now()), one
             assert entitled or not listed, one
             may_write = one.pk in answered[approval.pk] or _may_write(approval, one)
-            assert may_write or not entitled, one
+            assert may_write or one.pk not in deciders.themselves(approval, [one.pk]), one
+            for mandate in deciders.mandates(approval, [one.pk]):
+                assert _may_write(approval, one, mandate.delegation), one
+            for row in one.delegations_held.all():
+                both = {row.delegator_id, row.delegate_id}
+                if not both & answered[approval.pk] and _may_write(approval, one, row):
+                    assert not both & {approval.requested_by_id, approval.agent_owner_id}
     for one in people:
         waiting = deciders.awaiting(Approval.objects.filter(workspace=acme), one).count()
         assert deciders.count_awaiting(acme, one, limit=10) == waiting
@@ -98,20 +105,38 @@ def _asked(draw: random.Random, ask, people: list[User]) -> Approval:
     return Approval.objects.get(pk=approval.pk)
 
 
+def _lent(draw: random.Random, acme: Workspace, people: list[User]) -> None:
+    """Some hand their right to others: now, later or long ago, for a team or for all, or took it
+    back; whether they have any is another question.
+    """
+    for _ in range(draw.randint(0, 8)):
+        delegator, delegate = draw.sample(people, 2)
+        begin = timezone.now() + timedelta(days=draw.choice([-9, -1, -1, -1, 1]))
+        ended = draw.random() < 0.15
+        Delegation.objects.create(
+            workspace=acme, delegator=delegator, delegate=delegate, reason="away",
+            team=draw.choice([None, None, *acme.teams.all()]),
+            starts_at=begin, until=begin + timedelta(days=3),
+            ended_at=timezone.now() if ended else None, end="revoked" if ended else "",
+        )  # fmt: skip
+
+
 def _answered(draw: random.Random, approval: Approval, people: list[User]) -> set[int]:
     """One who could has said yes already, in half of them; the others may bring it further."""
-    able = sorted(deciders.entitled(approval))
+    able = sorted(deciders.mandates(approval), key=lambda one: (one.person, sorted(one.both)))
     if not able or draw.random() < 0.5:
         return set()
-    person_id = draw.choice(able)
-    Decision.objects.create(approval=approval, person_id=person_id, granted=True)
-    return {person_id}
+    mandate = draw.choice(able)
+    Decision.objects.create(
+        approval=approval, person_id=mandate.person, granted=True, delegation=mandate.delegation
+    )
+    return mandate.both
 
 
-def _may_write(approval: Approval, one) -> bool:
+def _may_write(approval: Approval, one, delegation=None) -> bool:
     """Whether the database itself takes a yes of this person, whatever the code says."""
     with suppress(IntegrityError), transaction.atomic():
-        Decision.objects.create(approval=approval, person=one, granted=True)
+        Decision.objects.create(approval=approval, person=one, granted=True, delegation=delegation)
         transaction.set_rollback(True)
         return True
     return False

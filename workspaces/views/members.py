@@ -15,10 +15,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import entrance, formatting, outbox, teams
+from workspaces import delegations, entrance, formatting, outbox, teams
 from workspaces.access import may, require
 from workspaces.forms import (
     CODENAMES,
+    DelegationForm,
     InviteForm,
     PersonForm,
     TeamForm,
@@ -65,14 +66,16 @@ def settings(request: Request, workspace: str) -> HttpResponse:
 LIST_MAX = 500
 
 
-def _members(
+def shown(
     request: Request,
     here: Workspace,
     *,
     invite: InviteForm | None = None,
     team: TeamForm | None = None,
+    delegation: DelegationForm | None = None,
     link: str = "",
 ) -> HttpResponse:
+    """The page of the members, with a form that was not taken or a link that is shown once."""
     all_teams = list(
         here.teams.order_by("name")
         .select_related("group")
@@ -111,20 +114,27 @@ def _members(
         .order_by("-created_at"),
         "invite_form": invite or InviteForm(workspace=here),
         "team_form": team or TeamForm(workspace=here),
+        "delegations": [
+            {"row": row, "may_revoke": delegations.may_revoke(row, request.user)}
+            for row in delegations.of(here)[:LIST_MAX]
+        ],
+        "delegation_form": (delegation or DelegationForm(workspace=here, person=request.user))
+        if may(request.user, "approve", here)
+        else None,
         "codenames": CODENAMES,
         "link": link,
         "company": configuration.OIDC_URL,
         "company_teams": configuration.OIDC_TEAMS,
         "may_administer": may(request.user, "administer", here),
     }
-    wrong = (invite is not None and invite.errors) or (team is not None and team.errors)
+    wrong = any(form is not None and form.errors for form in (invite, team, delegation))
     return page(request, "workspaces/members.html", context, status=422 if wrong else 200)
 
 
 @login_required
 @require_GET
 def members(request: Request, workspace: str) -> HttpResponse:
-    return _members(request, workspace_or_404(request, workspace))
+    return shown(request, workspace_or_404(request, workspace))
 
 
 @never_cache
@@ -135,13 +145,13 @@ def invite(request: Request, workspace: str) -> HttpResponse:
     here = workspace_to("administer", request, workspace)
     form = InviteForm(request.POST, workspace=here)
     if not form.is_valid():
-        return _members(request, here, invite=form)
+        return shown(request, here, invite=form)
     email = form.cleaned_data["email"]
     try:
         token = entrance.invite(here, email, form.cleaned_data["teams"], by=request.user)
     except entrance.TooMany as limit:
         form.add_error(None, str(limit))
-        return _members(request, here, invite=form)
+        return shown(request, here, invite=form)
     link = f"{configuration.AMENDS_URL}/join/{token}/"
     try:
         send_mail(
@@ -152,7 +162,7 @@ def invite(request: Request, workspace: str) -> HttpResponse:
         )
     except OSError:
         messages.warning(request, "The mail could not be sent. Hand the link over yourself.")
-    return _members(request, here, link=link)
+    return shown(request, here, link=link)
 
 
 @login_required
@@ -169,7 +179,7 @@ def make_team(request: Request, workspace: str) -> HttpResponse:
     here = workspace_to("administer", request, workspace)
     form = TeamForm(request.POST, workspace=here)
     if not form.is_valid():
-        return _members(request, here, team=form)
+        return shown(request, here, team=form)
     teams.create(here, form.cleaned_data["name"], by=request.user, may=form.cleaned_data["may"])
     return redirect("workspaces:members", workspace=here.slug)
 

@@ -89,6 +89,10 @@ class EventType(StrEnum):
     CORRECTION_REVOKED = "correction.revoked"
     CORRECTION_UNDELIVERED = "correction.undelivered"
 
+    DELEGATION_BEGUN = "delegation.begun"
+    DELEGATION_ENDED = "delegation.ended"
+    DELEGATION_GIVEN = "delegation.given"
+
     INVITATION_WITHDRAWN = "invitation.withdrawn"
 
     KEY_CREATED = "key.created"

@@ -5,8 +5,11 @@ The walk goes over the URL configuration (`test_disclosure`), so a query that fo
 has a neighbour here before it has one of its own.
 """
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from approvals import pauses, versions
 from approvals.models import Approval
@@ -23,13 +26,14 @@ from tests.recovery.cases.test_disclosure import (
     known,
 )
 from workspaces import entrance, keys
-from workspaces.models import Invitation, PersonToken
+from workspaces.models import Delegation, Invitation, PersonToken
 
 __all__ = ["finance", "known"]
 
 # What else of ours the addresses may name, and by which fixture value.
 OURS = {
     f"{W}settings/members/invitations/<int:pk>/withdraw/": "invitation",
+    f"{W}settings/delegations/<int:pk>/revoke/": "delegation",
     f"{W}settings/teams/<int:pk>/": "team", f"{W}settings/teams/<int:pk>/people/": "team",
     f"{W}settings/keys/<int:pk>/revoke/": "key", f"{W}settings/keys/<int:pk>/first/": "key",
     f"{W}settings/tokens/<int:pk>/revoke/": "token",
@@ -75,12 +79,17 @@ def ours(known, acme, ada, agent):
     job = BulkJob.objects.create(workspace=acme, verb="close", query="Ocelot", started_by=ada)
     SavedView.objects.create(workspace=acme, owner=ada, name="Ocelot", slug="mine", shared=True,
                              query="customer:Ocelot")  # fmt: skip
+    now = timezone.now()
+    delegation = Delegation.objects.create(
+        workspace=acme, delegator=ada, delegate=person("ocelot", administrators),
+        reason="Ocelot", starts_at=now, until=now + timedelta(days=1),
+    )  # fmt: skip
     policy = POLICY.replace("users.*", "ocelot.*")
     version = versions.save(acme, policy, by=ada, note="Ocelot")
     return known | {
         "team": administrators.pk, "channel": channel.pk, "key": key.pk, "token": token.pk,
         "invitation": Invitation.objects.get().pk, "pause": pause.pk, "job": job.pk,
-        "version": version.number,
+        "version": version.number, "delegation": delegation.pk,
     }  # fmt: skip
 
 

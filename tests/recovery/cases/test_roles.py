@@ -59,7 +59,8 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "ledger/snapshots/<str:sha256>/",
     )),
     ((None, ""), (
-        "settings/tokens/", "settings/tokens/<int:pk>/revoke/", "bulk/<int:pk>/stop/",
+        "settings/tokens/", "settings/tokens/<int:pk>/revoke/",
+        "settings/delegations/<int:pk>/revoke/", "bulk/<int:pk>/stop/",
         "views/<slug:slug>/remove/", "approvals/<int:pk>/withdraw/", "approvals/<int:pk>/revoke/",
         "approvals/<int:pk>/answer/<int:enquiry>/",
     )),
@@ -92,7 +93,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     )),
     (("", None), ("settings/signing-keys/", "approvals/<int:pk>/signed/<int:decision>/")),
     (("administer", "administer"), ("approvals/health/proposal/",)),
-    ((None, "approve"), ("settings/signing-keys/<int:pk>/",)),
+    ((None, "approve"), ("settings/signing-keys/<int:pk>/", "settings/delegations/")),
     (("", "edit_lists"), ("policies/lists/",)),
     (("", None), ("policies/lists/<slug:name>/",)),
     ((None, "edit_lists"), ("policies/lists/<slug:name>/change/",)),
