@@ -334,9 +334,8 @@ def _granted(approval: Approval) -> dict[int, list[int]]:
     An answer under a delegation stands as long as its owner is entitled and the delegate a member.
     That its time is over takes nothing back; that it was revoked does.
     """
-    granted = sorted(
-        (one for one in approval.decisions.all() if one.granted), key=lambda one: one.pk
-    )
+    answers = (one for one in approval.decisions.all() if one.granted and not one.break_glass)
+    granted = sorted(answers, key=lambda one: one.pk)
     lent = [one for one in granted if one.delegation_id]
     own = themselves(approval, {one.principal_id or one.person_id for one in granted})
     here: set[int] = set()

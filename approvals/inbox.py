@@ -93,9 +93,9 @@ def grant(
     approval = as_shown(approval, seen)
     mandate = deciders.chosen(approval, by.pk)
     standing = _with_yes(approval, by)
-    _check_fresh(approval, by, login_at)
+    check_fresh(approval, by, login_at)
     signature = signatures.sign(approval, by=by, answer=signed) if approval.signed else None
-    decision = _decide(
+    decision = decide(
         approval,
         by,
         granted=True,
@@ -119,8 +119,8 @@ def grant(
         **({"signature": signature} if signature else {}),
     )
     if standing.complete:
-        _complete(approval, by)
-    _count(approval, "yes", began)
+        complete(approval, by)
+    count(approval, "yes", began)
     return approval
 
 
@@ -140,7 +140,7 @@ def held(approval: Approval) -> str:
     return pauses.of_the_desk(approval.workspace_id) or consent_requests.lacking(approval)
 
 
-def _complete(approval: Approval, by: User) -> None:
+def complete(approval: Approval, by: User) -> None:
     """The last yes that was needed, given in time: whoever waits may go on."""
     unexpired = Q(expires_at__gt=Now())
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
@@ -164,7 +164,7 @@ def reject(
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     approval = as_shown(approval, seen)
     may_answer(approval, by)
-    decision = _decide(
+    decision = decide(
         approval,
         by,
         granted=False,
@@ -176,7 +176,7 @@ def reject(
     )
     said = _in_right_of(decision)
     _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason, **said)
-    _count(approval, "no", began)
+    count(approval, "no", began)
     return approval
 
 
@@ -269,12 +269,12 @@ def is_fresh(login_at: datetime | None) -> bool:
     return login_at is not None and database_now() - login_at <= timedelta(seconds=FRESH_SECONDS)
 
 
-def _check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:
+def check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:
     if needs_fresh(approval, by) and not is_fresh(login_at):
         raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
 
 
-def _decide(
+def decide(
     approval: Approval,
     by: User,
     *,
@@ -286,7 +286,11 @@ def _decide(
     login_at: datetime | None = None,
     signature: Mapping[str, str] | None = None,
     delegation: Delegation | None = None,
+    break_glass: bool = False,
 ) -> Decision:
+    """Write down an answer that was found to count. Raises NotYours where whose right it is has
+    ended meanwhile.
+    """
     whose = delegation.delegator if delegation else by
     teams = Team.objects.filter(workspace=approval.workspace, group__user=whose)
     seconds = None if shown_seconds is None else min(max(shown_seconds, 0.0), SHOWN_SECONDS_MAX)
@@ -303,6 +307,7 @@ def _decide(
                 fresh_login_at=login_at,
                 signature=dict(signature) if signature else None,
                 delegation=delegation,
+                break_glass=break_glass,
                 principal=delegation.delegator if delegation else None,
                 teams=sorted(teams.values_list("name", flat=True)),
             )
@@ -346,11 +351,11 @@ def _end(
     publish_on_commit(approval.pk)
 
 
-def _count(approval: Approval, answer: str, began: float) -> None:
+def count(approval: Approval, answer: str, began: float) -> None:
     """For /metrics and traces, once the answer is through; it began then, by `time.time()`."""
     end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
 
-    def count() -> None:
+    def tell() -> None:
         answers.labels(answer, approval.risk).inc()
         if end != ApprovalState.WAITING:
             decide_seconds.labels(end).observe(took)
@@ -361,7 +366,7 @@ def _count(approval: Approval, answer: str, began: float) -> None:
             **call,
         )  # fmt: skip
 
-    transaction.on_commit(count, robust=True)
+    transaction.on_commit(tell, robust=True)
 
 
 def _say_action_approved(approval: Approval, by: User) -> None:

@@ -82,6 +82,8 @@ holds(
     rows=lambda scope: asked(scope, "approval__"),
 )
 
+holds("approvals.BrokenGlass", "review", rows=lambda scope: asked(scope, "approval__"))
+
 drops("workspaces.Secret", rows=sealed_requests)
 holds("approvals.Denial", "deed", rows=denied)
 holds("approvals.Sighting", "value", "shape", "person", rows=sighted)

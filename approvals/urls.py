@@ -1,9 +1,12 @@
 from django.urls import path
 
 from approvals.views import (
+    asked,
     bounded,
     card,
+    glass,
     group,
+    health_page,
     later,
     lists,
     named_lists,
@@ -18,11 +21,11 @@ app_name = "approvals"
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path("ask/<str:token>/", card.asked, name="asked"),
+    path("ask/<str:token>/", asked.asked, name="asked"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),
-    path(HERE + "approvals/health/", lists.approval_health, name="health"),
+    path(HERE + "approvals/health/", health_page.approval_health, name="health"),
     path(HERE + "approvals/health/proposal/", proposing.proposal, name="proposal"),
     path(HERE + "approvals/grants/", bounded.grants_list, name="grants"),
     path(HERE + "approvals/<int:pk>/outcome/", card.outcome, name="outcome"),
@@ -34,6 +37,8 @@ urlpatterns = [
     path(HERE + "approvals/<int:pk>/alike/decide/", group.decide, name="group_decide"),
     path(HERE + "approvals/<int:pk>/more/", bounded.approve_with_more, name="more"),
     path(HERE + "approvals/<int:pk>/later/", later.approve_later, name="later"),
+    path(HERE + "approvals/<int:pk>/break-glass/", glass.agree, name="break_glass"),
+    path(HERE + "approvals/<int:pk>/break-glass/review/", glass.review, name="review_glass"),
     path(HERE + "approvals/<int:pk>/revoke/", bounded.revoke, name="revoke"),
     path(HERE + "approvals/<int:pk>/withdraw/", card.withdraw, name="withdraw"),
     path(HERE + "approvals/<int:pk>/ask/", card.ask, name="ask"),

@@ -13,9 +13,9 @@ from approvals.models.approvals import (
     NotificationKind,
     NotificationRecord,
     Requirement,
-    SigningKey,
     SubjectKind,
 )
+from approvals.models.break_glass import BrokenGlass
 from approvals.models.named_lists import ListChange, ListEntry, NamedList
 from approvals.models.policy import (
     Denial,
@@ -29,12 +29,14 @@ from approvals.models.policy import (
     ToolShape,
 )
 from approvals.models.reviews import Review
+from approvals.models.signing_keys import SigningKey
 
 __all__ = [
     "APPROVAL_MOVES",
     "LIVING",
     "Approval",
     "ApprovalState",
+    "BrokenGlass",
     "Clarification",
     "ConsentAnswer",
     "ConsentRequest",

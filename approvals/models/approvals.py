@@ -290,6 +290,9 @@ class Decision(models.Model):
         editable=False,
         help_text="In whose right, by that delegation; NULL: their own",
     )
+    break_glass = models.BooleanField(
+        default=False, db_default=False, help_text="Of one of two who decide in place of others"
+    )
     requester_id = models.BigIntegerField(null=True, editable=False)
     owner_id = models.BigIntegerField(null=True, editable=False)
     self_approval = models.BooleanField(default=False, editable=False)
@@ -317,6 +320,14 @@ class Decision(models.Model):
                 condition=Q(is_proven__isnull=True) | Q(is_proven=True),
                 name="decided_from_a_proven_address",
             ),
+            models.CheckConstraint(
+                condition=Q(break_glass=False)
+                | (
+                    Q(granted=True, delegation=None, fresh_login_at__isnull=False)
+                    & Q(is_independent=True, is_proven=True)
+                ),
+                name="glass_is_broken_by_two_others",
+            ),
         ]
         indexes: ClassVar = [models.Index(fields=["person", "at"], name="decision_by_person")]
 
@@ -327,33 +338,6 @@ class Decision(models.Model):
     def who(self) -> str:
         """Who answered, and for whom."""
         return f"{self.person}, for {self.principal}" if self.principal else str(self.person)
-
-
-class SigningKey(models.Model):
-    """Where to find the enrolment of a person's key. What counts is the event, in the log."""
-
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
-    person = models.ForeignKey(
-        User, on_delete=models.CASCADE, related_name="signing_keys", db_index=False
-    )
-    credential = models.CharField(max_length=1400, help_text="Its id, base64url")
-    label = models.CharField(max_length=200)
-    event = models.CharField(max_length=64, help_text="Id of the enrolment in the ledger")
-    sign_count = models.BigIntegerField(default=0, help_text="The highest that it has said")
-    enrolled_at = models.DateTimeField(db_default=Now())
-    removed_at = models.DateTimeField(null=True)
-
-    class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["workspace", "person", "credential"],
-                condition=Q(removed_at__isnull=True),
-                name="signing_key_once",
-            )
-        ]
-
-    def __str__(self) -> str:
-        return self.label
 
 
 class GrantUse(models.Model):

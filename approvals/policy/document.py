@@ -128,6 +128,20 @@ class AutoCompensation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakGlass:
+    """Who may decide where nobody who should can be reached (approvals/break_glass.py)."""
+
+    group: str = ""
+    """The team; without one the administrators."""
+    after_seconds: int = 900
+    """So long the question has waited before."""
+    up_to: Risk = Risk.HIGH
+
+    def covers(self, risk: str) -> bool:
+        return RISKS.index(Risk(risk)) <= RISKS.index(self.up_to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     capture_intent: bool = True
     capture_snapshot: bool = True
@@ -163,6 +177,8 @@ class Policy:
     signed_from: Risk | None = None
     """From which risk up each yes is signed by the person; None: from none."""
     self_approval: bool = False
+    break_glass: BreakGlass | None = None
+    """None: nobody breaks the glass here."""
     due: Mapping[Risk, int] = field(default_factory=lambda: dict(DUE_SECONDS))
     named_lists: Mapping[str, DeclaredList] = field(default_factory=dict)
     """The named lists that conditions may ask about."""

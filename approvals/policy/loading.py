@@ -22,6 +22,7 @@ from approvals.policy.document import (
     SENSITIVITIES,
     Audit,
     AutoCompensation,
+    BreakGlass,
     Call,
     Policy,
     Tool,
@@ -102,7 +103,7 @@ AMOUNT_MAX = 10**15
 SECTIONS = (
     "policies", "always", "review", "tools", "twins", "unwind", "audit", "autoCompensation",
     "verify", "due", "stuckAfter", "selfApproval", "order", "expires", "probation", "unknownTools",
-    "lists", "hours", "signedFrom",
+    "lists", "hours", "signedFrom", "breakGlass",
 )  # fmt: skip
 RULE_FIELDS = (
     "when", "risk", "approval", "requires", "expires", "compensation", "selfApproval", "verify",
@@ -194,6 +195,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         asks_of_unknown=unknown == "ASK",
         verify=form.choice(value.get("verify"), (*root, "verify"), VERIFIES) or "NONE",
         signed_from=_signed_from(form, value.get("signedFrom"), (*root, "signedFrom")),
+        break_glass=_break_glass(form, value.get("breakGlass"), (*root, "breakGlass")),
         self_approval=form.claim(value.get("selfApproval"), (*root, "selfApproval")) or False,
         due=_due(form, value.get("due"), (*root, "due")),
         action_expires_seconds=form.seconds(
@@ -204,6 +206,20 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
             expires.get("plan"), (*root, "expires", "plan"), 60, 30 * DAY
         )
         or DAY,
+    )
+
+
+def _break_glass(form: Form, value: Any, at: Path) -> BreakGlass | None:
+    """The section `breakGlass`: `{group, after, upTo}`, each of which may be left out."""
+    if value is None:
+        return None
+    given = form.mapping(value, at, ("group", "after", "upTo"))
+    after = form.seconds(given.get("after"), (*at, "after"), 0, 30 * DAY)
+    up_to = form.choice(given.get("upTo"), (*at, "upTo"), RISKS)
+    return BreakGlass(
+        group=form.text(given.get("group"), (*at, "group"), 80),
+        after_seconds=BreakGlass().after_seconds if after is None else after,
+        up_to=up_to or BreakGlass().up_to,
     )
 
 

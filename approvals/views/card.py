@@ -7,26 +7,25 @@ from typing import Any
 from allauth.account.authentication import get_authentication_records
 from django.contrib.auth.decorators import login_required
 from django.core import signing
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
     alike,
     card_context,
     clarifications,
-    consent_requests,
     deciders,
+    glass_context,
     inbox,
     signatures,
 )
 from approvals.gate import bounded_grants, changed_arguments, covered_questions
 from approvals.interchange import aais
-from approvals.models import Approval, ApprovalState, ConsentRequest, SubjectKind
+from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
 from approvals.views.lists import approvals_of, context_of_list, zone_of
 from ledger import disclosure
@@ -157,6 +156,7 @@ def _card(
             "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": shown_stamp(approval),
+            "broken": glass_context.broken(approval, zone_of(person)),
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
@@ -174,7 +174,20 @@ def _card(
             and clarifications.may_reply(approval, person),
         }
         | _your_part(request, approval, here_url)
+        | _glass(request, approval, here_url)
     )
+
+
+def _glass(request: Request, approval: Approval, here_url: str) -> dict[str, Any]:
+    """What whoever may break the glass is offered, with what they had typed."""
+    person = request.user
+    fresh = inbox.is_fresh(login_at(request))
+    offer = glass_context.offer(
+        approval, person, fresh_login_url="" if fresh else address(person, here_url)
+    )
+    if offer and "url" in offer:
+        offer |= {"reason": request.POST.get("glass-reason", ""), "sign": _sign(approval, person)}
+    return {"break_glass": offer}
 
 
 def _not_covering(approval: Approval) -> list[dict[str, str]]:
@@ -452,53 +465,3 @@ def shown_seconds(token: str) -> float | None:
     except signing.BadSignature:
         return None
     return max(0.0, datetime.now(UTC).timestamp() - float(stamp["at"]))
-
-
-# The affected person, who is asked first, has no account and a page of their own.
-
-
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-def asked(request: HttpRequest, token: str) -> HttpResponse:
-    consent = consent_requests.find(token)
-    if consent is None:
-        return _private(render(request, "approvals/asked_gone.html", {}, status=404))
-    if request.method != "POST":
-        return _consent_page(request, consent, token)
-    try:
-        consent_requests.answer(
-            consent, request.POST.get("answer", ""), request.POST.get("note", "")
-        )
-    except InvalidInput as wrong:
-        return _consent_page(
-            request, consent, token, error=f"Nothing was sent. {wrong}", status=422
-        )
-    except CannotMove as over:
-        consent.refresh_from_db()
-        return _consent_page(
-            request, consent, token, error=f"Nothing was changed: {over}.", status=409
-        )
-    return redirect("approvals:asked", token=token)
-
-
-def _consent_page(
-    request: HttpRequest, consent: ConsentRequest, token: str, *, error: str = "", status: int = 200
-) -> HttpResponse:
-    context = {
-        "publisher": consent.approval.workspace,
-        "consent": consent,
-        "error": error,
-        "note": request.POST.get("note", ""),
-        "action": reverse("approvals:asked", args=[token]),
-    }
-    return _private(render(request, "approvals/asked.html", context, status=status))
-
-
-def _private(answer: HttpResponse) -> HttpResponse:
-    """Keep the address out of search engines and of other sites' logs.
-
-    To ourselves the browser says where it comes from: without an origin no form would be taken.
-    """
-    answer["X-Robots-Tag"] = "noindex, nofollow"
-    answer["Referrer-Policy"] = "same-origin"
-    return answer

@@ -1,8 +1,6 @@
 """The tabs of approvals: the inbox and what is new in it, what was decided, and their health."""
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
-from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -16,12 +14,11 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, digests, dry_run, finding, health
+from approvals import card_context, deciders, digests, dry_run, finding
 from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
-from approvals.views import proposing
 from ledger import disclosure
 from workspaces import clock, delegations, exporting, formatting, independence, news
 from workspaces.models import User, Workspace
@@ -387,114 +384,3 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponse:
     }
     context = {"workspace": here, "rows": rows, "found": found, "empty": empty}
     return page(request, "approvals/reported.html", context)
-
-
-CHOICES = (7, 30, 90)
-PLOT_HEIGHT = 60
-BAR_STEP = 12
-
-
-@login_required
-@require_GET
-def approval_health(request: Request, workspace: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    chosen = request.GET.get("days", "")
-    days = int(chosen) if chosen in {str(one) for one in CHOICES} else health.DAYS
-    found = health.of(here, days=days)
-    context = {
-        "workspace": here,
-        "views": views_of(here, request.user, "health"),
-        "oldest": "",
-        "days": days,
-        "choices": CHOICES,
-        "found": found,
-        "figures": _figures(here, found),
-        "plot": _plot(found, timezone.now().date()),
-        "plot_width": days * BAR_STEP,
-        "people": [_person(here, one, days) for one in found.people],
-        "rules": [_rule(one) for one in found.rules],
-        "stamped": [
-            {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
-            for one in found.rubber_stamped
-        ],
-        "proposals": proposing.of_workspace(here, request.user),
-        "empty": None
-        if found.asked
-        else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},
-    }
-    return page(request, "approvals/health.html", context)
-
-
-def seconds(value: float | None) -> str:
-    """A length of time; below a minute with one digit, where the digit matters."""
-    if value is None:
-        return "—"
-    return f"{value:.1f} s" if value < 10 else formatting.span(timedelta(seconds=value))  # noqa: PLR2004
-
-
-def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
-    """Each figure with what it means, and the query of the list that it counts."""
-    ends = found.ends
-    fast = f"under {health.FAST_SECONDS:.0f} s in front of the card"
-    overturned = f"{found.taken_back} taken back · {found.undone_later} undone later"
-    ended = f"{found.granted} granted · {ends['rejected']} rejected · {ends['waiting']} wait"
-    figures = [
-        ("Time to decide, median", seconds(found.median_seconds), "", ""),
-        ("Ended", found.asked - ends["waiting"], ended, ""),
-        ("Near-instant yes", found.fast, fast, "is:fast"),
-        ("Expired", ends["expired"], "nobody answered in time", "is:expired"),
-        ("Overturned", found.overturned, overturned, "is:overturned"),
-        ("Never used", found.never_used, "granted, and nobody came for it", "is:unused"),
-    ]
-    root = reverse("approvals:history", args=[here.slug])
-    slowest = f"p95 {seconds(found.p95_seconds)}"
-    return [
-        {
-            "name": name,
-            "value": value,
-            "note": note or slowest,
-            "url": f"{root}?q={q}+asked:{found.days}d".replace("=+", "="),
-        }
-        for name, value, note, q in figures
-    ]
-
-
-def _plot(found: health.Health, today: date) -> list[dict[str, Any]]:
-    """Median time to decide, day by day, as bars in the units of the drawing; days without, too."""
-    days = [f"{today - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(found.days))]
-    medians = {day: median(times) for day, times in found.by_day.items()}
-    most = max(medians.values(), default=0.0) or 1.0
-    bars = []
-    for place, day in enumerate(days):
-        value = medians.get(day)
-        if value is None:
-            continue
-        height = max(1, round(PLOT_HEIGHT * value / most))
-        bar = {"x": place * BAR_STEP, "y": PLOT_HEIGHT - height, "height": height}
-        bars.append(
-            bar | {"words": f"{day}: {seconds(value)}", "day": day, "value": seconds(value)}
-        )
-    return bars
-
-
-def _person(here: Workspace, one: health.OfPerson, days: int) -> dict[str, Any]:
-    root = reverse("approvals:history", args=[here.slug])
-    return {
-        "name": one.name,
-        "url": f"{root}?q=by:{one.pk}+asked:{days}d",
-        "answers": one.yes + one.no,
-        "rate": one.rate,
-        "fast": one.fast,
-        "median": seconds(one.median_seconds),
-    }
-
-
-def _rule(one: health.OfRule) -> dict[str, Any]:
-    return {
-        "words": one.words,
-        "glob": one.glob,
-        "asked": one.asked,
-        "granted": one.granted,
-        "false_alarms": one.false_alarms,
-        "fast": one.fast,
-    }

@@ -2,6 +2,7 @@
 
 from copy import copy
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings as configuration
 from django.contrib import messages
@@ -114,13 +115,7 @@ def shown(
         .order_by("-created_at"),
         "invite_form": invite or InviteForm(workspace=here),
         "team_form": team or TeamForm(workspace=here),
-        "delegations": [
-            {"row": row, "may_revoke": delegations.may_revoke(row, request.user)}
-            for row in delegations.of(here)[:LIST_MAX]
-        ],
-        "delegation_form": (delegation or DelegationForm(workspace=here, person=request.user))
-        if may(request.user, "approve", here)
-        else None,
+        **_deputies(here, request.user, delegation),
         "codenames": CODENAMES,
         "link": link,
         "company": configuration.OIDC_URL,
@@ -129,6 +124,20 @@ def shown(
     }
     wrong = any(form is not None and form.errors for form in (invite, team, delegation))
     return page(request, "workspaces/members.html", context, status=422 if wrong else 200)
+
+
+def _deputies(here: Workspace, person: User, form: DelegationForm | None) -> dict[str, Any]:
+    """Who decides for whom, and the form for who has something to hand over."""
+    gives = may(person, "approve", here)
+    return {
+        "delegations": [
+            {"row": row, "may_revoke": delegations.may_revoke(row, person)}
+            for row in delegations.of(here)[:LIST_MAX]
+        ],
+        "delegation_form": (form or DelegationForm(workspace=here, person=person))
+        if gives
+        else None,
+    }
 
 
 @login_required

@@ -53,6 +53,10 @@ class EventType(StrEnum):
     APPROVAL_USED = "approval.used"
     APPROVAL_WITHDRAWN = "approval.withdrawn"
 
+    BREAK_GLASS_BEGUN = "break_glass.begun"
+    BREAK_GLASS_OPENED = "break_glass.opened"
+    BREAK_GLASS_REVIEWED = "break_glass.reviewed"
+
     CASE_BULK_STARTED = "case.bulk_started"
     CASE_BULK_STOPPED = "case.bulk_stopped"
     CASE_CLAIMED = "case.claimed"

@@ -118,7 +118,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         tuple({"pk": "{approval}", "name": name} for name in ("requested", "decided", "resolved"))),
     **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}change/",
         f"{APPROVAL}alike/decide/", f"{APPROVAL}more/", f"{APPROVAL}later/", f"{APPROVAL}revoke/",
-        f"{APPROVAL}ask/"),
+        f"{APPROVAL}ask/", f"{APPROVAL}break-glass/", f"{APPROVAL}break-glass/review/"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),
     CASE: tuple({"pk": "{case}", "?": f"tab={tab}"}

@@ -1,0 +1,113 @@
+"""The act: a yes of one of two who decide in place of others, loudly, and its review.
+
+Who may is said in approvals/break_glass.py. Everything that a yes is bound to holds here, too: the
+digest that was shown, pauses, what the affected person has to say first, and signatures.
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from amends.protocol.vocabulary import EventType
+from approvals import break_glass, inbox, notifications, signatures
+from approvals.digests import record
+from approvals.inbox import NeedsFreshLogin, NotYours
+from approvals.models import Approval, ApprovalState, BrokenGlass
+from connectors import channels
+from connectors.channels import Message
+from workspaces.access import people_with
+from workspaces.models import User
+from workspaces.written import REASON_CHARACTERS_MAX, kept_text
+
+SUBJECT = "approval.break_glass"
+TOLD_MAX = 500
+"""People who are written to, also those who want no mail of approvals."""
+WITHOUT_REASON = "Say why nobody who should decide can be reached."
+WITHOUT_REVIEW = "Say what you found."
+
+
+@transaction.atomic
+def agree(
+    approval: Approval,
+    *,
+    by: User,
+    seen: str,
+    reason: str,
+    shown: Mapping[str, Any] | None = None,
+    shown_seconds: float | None = None,
+    login_at: datetime | None = None,
+    signed: Any = None,
+) -> Approval:
+    """Say yes as one of two; with the second the approval is granted. Raises as `inbox.grant`."""
+    began = time.time()
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
+    approval = inbox.as_shown(approval, seen)
+    said = break_glass.allowed(approval)
+    why = break_glass.why_not(approval, by) or inbox.held(approval)
+    if why or said is None:
+        raise NotYours(approval, ApprovalState.GRANTED, why)
+    if not inbox.is_fresh(login_at):
+        raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
+    team = break_glass.team_of(said, approval.workspace)
+    glass, begun = BrokenGlass.objects.get_or_create(
+        approval=approval, defaults={"workspace": approval.workspace, "team": team}
+    )
+    decision = inbox.decide(
+        approval, by, granted=True, seen=seen, reason=reason, shown=shown,
+        shown_seconds=shown_seconds, login_at=login_at, break_glass=True,
+        signature=signatures.sign(approval, by=by, answer=signed) if approval.signed else None,
+    )  # fmt: skip
+    opened = break_glass.stands(approval)
+    signature = {"signature": decision.signature} if decision.signature else {}
+    record(
+        approval, EventType.APPROVAL_GRANTED, by=by, reason=reason, complete=opened, fills="",
+        break_glass=True, **signature,
+    )  # fmt: skip
+    event = EventType.BREAK_GLASS_OPENED if opened else EventType.BREAK_GLASS_BEGUN
+    people = [one.who for one in break_glass.broken_by(approval)]
+    record(approval, event, by=by, reason=reason, people=people, first=begun)
+    _tell(approval, people, reason, opened=opened)
+    if opened:
+        BrokenGlass.objects.filter(pk=glass.pk).update(opened_at=Now())
+        inbox.complete(approval, by)
+    inbox.count(approval, "yes", began)
+    return approval
+
+
+def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool) -> None:
+    """Everybody who approves or administers, by mail, and every channel of the subject."""
+    who = " and ".join(people)
+    what = notifications.subject(approval)
+    title = f"The glass {'was broken' if opened else 'is being broken'}: {what}"
+    text = (
+        f"{who} approved {what} in place of those who are asked ({approval.risk} risk)."
+        if opened
+        else f"{who} wants to approve {what} in place of those who are asked, and takes a second"
+        " person. Whoever is asked can still decide."
+    )
+    note = "Somebody who took no part has to look at it afterwards, under Approvals › Health."
+    url = notifications.url(approval)
+    message = Message(title, f"{text}\n{note}", url, notifications.facts(approval))
+    fuller = Message(title, f"{text}\nBecause: {reason}\n{note}", url, message.facts)
+    key = f"{SUBJECT}/{approval.pk}/{len(people)}"
+    here = approval.workspace
+    channels.announce(here, SUBJECT, message, key=key, fuller=fuller)
+    told = (people_with("approve", here) | people_with("administer", here)).distinct()
+    mails = {f"{key}/person/{one.pk}": one.email for one in told.order_by("pk")[:TOLD_MAX]}
+    if mails:
+        channels.write_to_each(here, mails, SUBJECT, message)
+
+
+@transaction.atomic
+def review(glass: BrokenGlass, *, by: User, text: str) -> None:
+    """Close it. Raises NotYours, or InvalidInput where nothing was said."""
+    text = kept_text(text, REASON_CHARACTERS_MAX, asking=WITHOUT_REVIEW)
+    if why := break_glass.why_no_review(glass, by):
+        raise NotYours(glass.approval, "reviewed", why)
+    if not break_glass.close(glass, by=by, review=text):
+        raise NotYours(glass.approval, "reviewed", "somebody was faster")
+    record(glass.approval, EventType.BREAK_GLASS_REVIEWED, by=by, review=text)
