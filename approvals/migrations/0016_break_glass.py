@@ -73,7 +73,7 @@ END $$;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0014_delegations'),
+        ('approvals', '0015_delegations'),
         ('workspaces', '0005_delegations'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -64,7 +64,7 @@ END $$;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0013_signed_decisions'),
+        ('approvals', '0014_only_held_up'),
         ('workspaces', '0005_delegations'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
