@@ -346,8 +346,7 @@ def _granted(approval: Approval) -> dict[int, list[int]]:
     fits = {}
     for one in granted:
         places = own.get(one.principal_id or one.person_id, [])
-        if one.delegation_id:
-            row = one.delegation
+        if (row := one.delegation) is not None:
             stands = one.person_id in here and row.end in {"", DelegationEnd.TIME}
             places = _of_team(approval, row, places) if stands else []
         if places:
