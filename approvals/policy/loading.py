@@ -147,11 +147,8 @@ def _read(document: str | Mapping[str, Any]) -> tuple[Policy, Form]:
 
 
 def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy:
-    unwind = form.mapping(
-        value.get("unwind"),
-        (*root, "unwind"),
-        ("strategy", "onCompensationFailure", "timeout"),
-    )
+    known = ("strategy", "onCompensationFailure", "timeout")
+    unwind = form.mapping(value.get("unwind"), (*root, "unwind"), known)
     at = (*root, "unwind")
     form.choice(unwind.get("strategy"), (*at, "strategy"), ("LIFO",))
     failure = form.choice(
