@@ -166,7 +166,6 @@ def _is_odd(one: Choice) -> bool:
 
 SEQUENCE = {"activity": 0, "requested": 1, "decided": 2, "resolved": 3}
 OUTCOMES = {
-    ApprovalState.GRANTED: "approved",
     ApprovalState.USED: "approved",
     ApprovalState.REJECTED: "denied",
     ApprovalState.EXPIRED: "expired",
@@ -185,9 +184,9 @@ def names(approval: Approval) -> list[str]:
     """Which documents there are of it by now, the newest last; none once it is erased."""
     if not approval.calls:
         return []
-    ended = approval.state in OUTCOMES
-    return ["requested", *(["decided"] if ended and _decision(approval) else []),
-            *(["resolved"] if ended else [])]  # fmt: skip
+    ended = approval.state in OUTCOMES  # a yes that nobody has used may still be taken back
+    decided = (ended or approval.state == ApprovalState.GRANTED) and _decision(approval)
+    return ["requested", *(["decided"] if decided else []), *(["resolved"] if ended else [])]
 
 
 def of(approval: Approval, name: str, *, sees: bool) -> dict[str, Any]:

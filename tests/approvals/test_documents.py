@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from approvals import inbox
+from approvals import grants, inbox
 from approvals.approval_requests import void
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
@@ -37,6 +37,9 @@ def test_what_was_asked_and_decided_goes_out_and_its_own_command_finds_it_valid(
     page = f"/w/acme/approvals/{approval.pk}/"
     assert read(ben, approval, "decided").status_code == 404
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked", login_at=timezone.now())
+    assert read(ben, approval, "decided").status_code == 200
+    assert read(ben, approval, "resolved").status_code == 404, "it may still be taken back"
+    assert grants.use(approval.pk, approval.digest)
 
     browser = Client()
     browser.force_login(ben)
