@@ -210,9 +210,15 @@ PAUSED = "ledger"
 def hold(workspace: Workspace, last: Head, size: int) -> None:
     """Hold everything here and tell people; once, however often it is found again."""
     lost = f"{last.size - size} of {last.size} signed entries" if size < last.size else "history"
+    found = f"The ledger went back: {lost} of {last.origin} are gone or were rewritten."
+    if sealer.is_unreadable(last.origin) and size >= last.size:
+        found = (
+            f"The head of {last.origin} that is kept outside the database cannot be read, so nobody"
+            " knows whether entries of the ledger are gone."
+        )
     reason = (
-        f"The ledger went back: {lost} of {last.origin} are gone or were rewritten. Calls that "
-        "were made may be unknown here; an administrator looks, then lifts this."
+        f"{found} Calls that were made may be unknown here; an administrator looks, then lifts"
+        " this."
     )
     hold_for(workspace, reason, {"origin": last.origin, "size": last.size, "left": size}, "sealer")
 

@@ -14,6 +14,11 @@ def seal_what_waits() -> int:
     return sealer.seal_all()
 
 
+@every(5, name="ledger.heads")
+def notice_logs_that_went_back() -> int:
+    return sealer.look_back()
+
+
 @every(2, name="ledger.words")
 def make_runs_findable() -> int:
     return finding.catch_up()

@@ -76,6 +76,13 @@ INSERT INTO ledger_treenode (workspace_id, level, index, hash)
 SELECT %b, level, index, hash FROM unnest(%b::int[], %b::bigint[], %b::bytea[])
 AS u (level, index, hash)"""
 
+# The living key of each log, and how many leaves there are.
+LOGS = """
+SELECT k.workspace_id, k.public_key, k.origin, coalesce((
+    SELECT l.index + 1 FROM ledger_leaf l WHERE l.workspace_id = k.workspace_id
+    ORDER BY l.index DESC LIMIT 1), 0)
+FROM ledger_logkey k WHERE k.retired_at IS NULL"""
+
 SEALED = f"""
 DELETE FROM ledger_unsealed WHERE workspace_id = %b AND place = ANY({LIST}::bigint[])"""  # noqa: S608
 
@@ -108,13 +115,46 @@ def seal(workspace: Workspace) -> int:
         return 0
     size = tree_size(workspace)
     signer, extension = checked(workspace, logkeys.signer(workspace), size)
-    growth = _grow(workspace, size, rows)
+    _sign(workspace, signer, extension, _grow(workspace, size, rows))
+    return len(rows)
+
+
+def look_back() -> int:
+    """Notice each log that went back though nothing waits to be sealed in it, as at a start over an
+    older database: else its first act would be let through. Returns how many.
+    """
+    found = [
+        pk for pk, public, origin, size in _run(LOGS, []) if _is_behind(bytes(public), origin, size)
+    ]
+    return sum(map(_look_back, Workspace.objects.filter(pk__in=found))) if found else 0
+
+
+def _is_behind(public: bytes, origin: str, size: int) -> bool:
+    last = _last_of(public, origin)
+    return is_unreadable(origin, public) if last is None else size < last.size
+
+
+@transaction.atomic
+def _look_back(workspace: Workspace) -> bool:
+    if not take_lock(workspace):
+        return False  # whoever has it looks
+    size = tree_size(workspace)
+    signer, extension = checked(workspace, logkeys.signer(workspace), size)
+    if not extension:
+        return False
+    rows = _run(WAITING_EVENTS, [workspace.pk, EVENTS_AT_A_TIME])  # what tells of it among them
+    _sign(workspace, signer, extension, _grow(workspace, size, rows))
+    return True
+
+
+def _sign(
+    workspace: Workspace, signer: Signer, extension: list[str], growth: merkle.Growth
+) -> None:
     note = signer.sign(merkle.checkpoint(signer.origin, growth.size, growth.root, extension))
     TreeHead.objects.create(
         workspace=workspace, origin=signer.origin, size=growth.size, root=growth.root, note=note
     )
     transaction.on_commit(lambda: remember(note, signer), robust=True)
-    return len(rows)
 
 
 def take_lock(workspace: Workspace) -> bool:
@@ -180,7 +220,8 @@ def when_it_goes_back(tell: WentBack) -> WentBack:
 def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, list[str]]:
     """The key to sign with, and the lines to add, given the size of the tree as it now stands."""
     last = last_of(signer) or _kept(workspace, signer.origin)
-    if last is None or _still_there(workspace, last, size):
+    is_told = not is_unreadable(signer.origin, signer.public)
+    if last is None or (is_told and _still_there(workspace, last, size)):
         return signer, []
     logger.error("the log of %s went back behind %s of %s", workspace, last.size, last.origin)
     root = merkle.base64_text(last.root)
@@ -218,13 +259,28 @@ def remember(note: str, signer: Signer) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(note)
+        file.flush()
+        os.fsync(file.fileno())  # half a head after a power cut would hold everything
     Path(name).replace(path)
 
 
 def last_of(signer: Signer) -> Head | None:
     """The newest head known of a log, from memory or file."""
-    known = [h for h in (_last.get(signer.public), _read(signer.origin)) if h is not None]
+    return _last_of(signer.public, signer.origin)
+
+
+def _last_of(public: bytes, origin: str) -> Head | None:
+    known = [h for h in (_last.get(public), _read(origin)) if h is not None]
     return max(known, key=lambda head: head.size, default=None)
+
+
+def is_unreadable(origin: str, public: bytes = b"") -> bool:
+    """Whether a head was kept that nobody can read now, neither in the file nor in memory: then
+    nobody knows whether entries are gone.
+    """
+    path = _path(origin)
+    is_there = path is not None and path.exists()
+    return is_there and public not in _last and _read(origin) is None
 
 
 def remembered(origin: str) -> Head | None:
@@ -238,7 +294,7 @@ def _read(origin: str) -> Head | None:
         return None
     try:
         return Head.of(path.read_text())
-    except ValueError:
+    except (ValueError, OSError):
         logger.exception("%s is not a checkpoint", path)
         return None
 

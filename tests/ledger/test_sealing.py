@@ -3,15 +3,18 @@
 import itertools
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 
 from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
 from amends.protocol.vocabulary import EventType
+from approvals.models import Pause
 from bench.retention import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
 from ledger.desk_events import plain_connection
@@ -138,6 +141,46 @@ def test_a_log_that_went_back_starts_a_new_origin(
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)  # what says so
     assert proofs.newest_head(northwind).size == 6  # and that everything is held
     assert Head.of(proofs.newest_head(northwind).note).origin == head.origin
+
+
+def test_a_log_that_went_back_is_noticed_before_anything_is_sealed(
+    actor, northwind, remembering, django_capture_on_commit_callbacks
+):
+    """The first act over an older database is no longer the one by which that is noticed."""
+    record_events(actor, *(event("run.started", run=f"r{n}") for n in range(5)))
+    sealed_and_committed(northwind, django_capture_on_commit_callbacks)
+    last_good = TreeHead.objects.get()
+    assert sealer.look_back() == 0
+    forget_the_last(northwind, 2)
+    sealer._last.clear()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        assert sealer.look_back() == 1
+
+    head = TreeHead.objects.latest("pk")
+    assert (head.origin, head.size) == (f"{last_good.origin}/2", 5), "three, and two that say so"
+    assert f"after {last_good.origin} 5 " in head.note
+    assert "2 of 5 signed entries" in Pause.objects.get(workspace=northwind).reason
+    assert sealer.look_back() == 0, "once"
+
+
+@pytest.mark.parametrize("left", [0, 25])
+def test_a_head_outside_that_nobody_can_read_holds_everything(
+    actor, northwind, remembering, django_capture_on_commit_callbacks, left
+):
+    record_events(actor, event("run.started"))
+    sealed_and_committed(northwind, django_capture_on_commit_callbacks)
+    [kept] = Path(settings.AMENDS_HEADS_FOLDER).iterdir()
+    kept.write_text(kept.read_text()[:left])
+    assert sealer.look_back() == 0, "whoever signed it remembers it"
+    sealer._last.clear()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        assert sealer.look_back() == 1
+
+    assert "cannot be read" in Pause.objects.get(workspace=northwind).reason
+    assert TreeHead.objects.latest("pk").origin.endswith("/2")
+    assert sealer.look_back() == 0, "once"
 
 
 def forget_the_last(workspace, count):

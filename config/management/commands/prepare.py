@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from config import pooling
 from config.local.places import local_home
-from ledger import checks, rights
+from ledger import checks, rights, sealer
 from ledger.partitions import owner_alias
 from recovery.triage import advice
 from workspaces.locks import StillLocked, patiently
@@ -51,6 +51,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{locked}\nNothing is half done: end them, or come when it is quieter."
             ) from locked
+        sealer.look_back()  # before anybody is let through over an older database
         advice.advise_all_anew()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
