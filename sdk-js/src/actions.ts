@@ -147,8 +147,12 @@ export class Action<A extends object = Args> {
     return this.row.result;
   }
 
-  /** Ask whether the call may be made. See `Gate.begin` for what it throws. */
+  /** Ask whether the call may be made. See `Gate.begin` for what it throws; and SpoolFull. */
   async begin(): Promise<this> {
+    return this.run.desk.spool.needed(() => this.#asked());
+  }
+
+  async #asked(): Promise<this> {
     let key = this.#plan.key ?? (await this.#ownKey());
     this.run.lastAction = null;
     for (let tries = 0; tries < 2; tries += 1) {

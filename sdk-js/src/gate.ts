@@ -206,9 +206,10 @@ export class Gate {
     const approval = String(answer["approval"]);
     const path = `approvals/${encodeURIComponent(approval)}`;
     let heard = 0;
+    let away: DeskUnreachable | null = null; // where the last try was not answered
     for (;;) {
       const left = (end - performance.now()) / 1000;
-      if (left <= 0) throw new ApprovalTimeout(approval, String(answer["url"] ?? ""));
+      if (left <= 0) throw away ?? new ApprovalTimeout(approval, String(answer["url"] ?? ""));
       try {
         const seen = await this.#wire.get(path, {
           waitSeconds: Math.max(1, Math.min(POLL_SECONDS, left)),
@@ -218,8 +219,10 @@ export class Gate {
         if (seen["state"] !== "waiting") return await this.#ask(ask);
         await this.#reply(path, seen, met);
         heard = Number(seen["asked"] ?? 0);
+        away = null;
       } catch (error) {
         if (!(error instanceof DeskUnreachable) || performance.now() >= end) throw error;
+        away = error;
         await pause(Math.max(error.retryAfterSeconds, AWAY_PAUSE_SECONDS), ask.signal);
       }
     }

@@ -11,7 +11,7 @@ import { dirname } from "node:path";
 import { DatabaseSync, type SQLInputValue } from "node:sqlite";
 import { isDeepStrictEqual } from "node:util";
 
-import { SpoolFull } from "./errors.ts";
+import { AmendsError, SpoolFull } from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
 import { compact, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
 
@@ -68,10 +68,15 @@ export class Spool {
   constructor(path: string, { bytesMax = BYTES_MAX } = {}) {
     this.path = path;
     this.bytesMax = bytesMax;
-    mkdirSync(dirname(path), { recursive: true });
-    closeSync(openSync(path, "a", 0o600));
-    this.#database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
-    this.#database.exec(TABLES);
+    try {
+      mkdirSync(dirname(path), { recursive: true });
+      closeSync(openSync(path, "a", 0o600));
+      this.#database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
+      this.#database.exec(TABLES);
+    } catch (error) {
+      const why = (error as Error).message;
+      throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
+    }
     this.#run("DELETE FROM keys WHERE at < ?", Date.now() / 1000 - KEEP_SECONDS);
   }
 
@@ -228,6 +233,17 @@ export class Spool {
     );
     if (row!.used > this.bytesMax) {
       throw new SpoolFull(`${row!.used} bytes wait in ${this.path}`);
+    }
+  }
+
+  /** What `ask` gives; SpoolFull where the disk is to blame that it cannot be asked. */
+  async needed<T>(ask: () => Promise<T>): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      const words = `the spool ${this.path} cannot be written (${error.message})`;
+      throw new SpoolFull(`${words}, so the call was not made`, { cause: error });
     }
   }
 

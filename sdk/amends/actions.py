@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import secrets
+import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from amends.errors import (
     MissingOutcome,
     NoEffect,
     Refused,
+    SpoolFull,
     TooLarge,
 )
 from amends.events import cut, new_id
@@ -132,7 +134,18 @@ class Action:
         return self.row.result
 
     def beginning(self) -> Steps[Self]:
-        """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises."""
+        """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises; and
+        SpoolFull.
+        """
+        try:
+            return (yield from self._asking())
+        except sqlite3.OperationalError as disk:
+            where = self.run.desk.spool.path
+            raise SpoolFull(
+                f"the spool {where} cannot be written ({disk}), so the call was not made"
+            ) from disk
+
+    def _asking(self) -> Steps[Self]:
         key = self._key or (yield from blocking(self._own_key))
         self.run.last_action = None
         for _ in range(2):

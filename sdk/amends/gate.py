@@ -195,10 +195,13 @@ class Gate:
     ) -> Steps[dict[str, Any]]:
         """Poll until an approval has ended, then ask anew: the answer to that decides."""
         path, heard, met = f"approvals/{answer['approval']}", 0, set[str]()
+        unanswered: DeskUnreachable | None = None  # the last try, where it was
         while True:
             left = end - time.monotonic()
             if left <= 0:
-                raise ApprovalTimeout(str(answer["approval"]), str(answer.get("url") or ""))
+                raise unanswered or ApprovalTimeout(
+                    str(answer["approval"]), str(answer.get("url") or "")
+                )
             try:
                 asks = {"heard": str(heard)} if self._on_question else {}
                 wait = max(1, min(POLL_SECONDS, left))
@@ -206,10 +209,11 @@ class Gate:
                 if seen.get("state") != "waiting":
                     return (yield from self._ask(ask))
                 yield from self._reply(path, seen, met)
-                heard = int(seen.get("asked") or 0)
+                heard, unanswered = int(seen.get("asked") or 0), None
             except DeskUnreachable as away:
                 if time.monotonic() >= end:
                     raise
+                unanswered = away
                 yield Pause(max(away.retry_after, AWAY_PAUSE_SECONDS))
 
     def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> Steps[None]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from amends import forks
-from amends.errors import SpoolFull
+from amends.errors import AmendsError, SpoolFull
 
 # Above this no new call is begun; outcomes of calls already made are always written.
 BYTES_MAX = 512 * 1024 * 1024
@@ -258,13 +258,16 @@ class Spool:
             self._database = None
 
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-        os.close(descriptor)
-        database = sqlite3.connect(
-            self.path, isolation_level=None, check_same_thread=False, timeout=30
-        )
-        database.executescript(_TABLES)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+            os.close(descriptor)
+            database = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=30
+            )
+            database.executescript(_TABLES)
+        except (sqlite3.DatabaseError, OSError) as wrong:
+            raise AmendsError(f"the spool {self.path} cannot be opened: {wrong}") from wrong
         self._process = os.getpid()
         return database
 

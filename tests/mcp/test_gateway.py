@@ -149,6 +149,24 @@ def test_a_name_that_only_looks_like_another_is_not_called(through, desk_that_al
     assert (journal.lines, desk_that_allows.journal("begin")) == ([], [])
 
 
+def test_who_sends_what_is_no_call_hears_of_it_and_does_not_wait_for_good(
+    through, desk_that_allows, journal
+):
+    client = through()
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
+    call = b'{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": %s}'
+
+    for params in (b'{"name": "note", "arguments": {"text": "\\ud800"}}',
+                   b'{"name": "note", "arguments": %s}' % deep, b"[1]"):  # fmt: skip
+        client.process.stdin.write(call % params + b"\n")
+        client.process.stdin.flush()
+        assert client.next(lambda said: said.get("error"))["error"]["code"] == -32700
+    for meta in ({"amends/run": 5}, {"amends/run": {"a": 1}}, {"amends/op": ["twice"]}):
+        refused = client.call("note", meta=meta, text="one")
+        assert refused == {"code": -32602, "message": "amends/run and amends/op are texts"}
+    assert (journal.lines, desk_that_allows.journal("begin")) == ([], [])
+
+
 def test_of_a_server_that_does_not_list_its_tools_nothing_is_called(
     through, desk_that_allows, journal
 ):

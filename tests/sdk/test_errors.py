@@ -43,6 +43,16 @@ def test_a_page_that_is_no_desks_is_doubted_though_it_is_found(small_desk, spool
     assert "is AMENDS_URL right?" in said_by(small_desk.url, spool_file)
 
 
+def test_a_spool_that_cannot_be_opened_is_named(small_desk, tmp_path):
+    garbage = tmp_path / "garbage.sqlite"
+    garbage.write_bytes(b"no database" * 99)
+
+    for place in (tmp_path, garbage):
+        with pytest.raises(amends.AmendsError, match="cannot be opened") as stopped:
+            amends.connect(small_desk.url, KEY, spool=place)
+        assert str(place) in str(stopped.value)
+
+
 def test_the_log_says_once_that_the_desk_is_away_and_keeps_what_happens(
     desk, small_desk, spool_file, caplog
 ):

@@ -30,6 +30,7 @@ from mcp.types import (
     CONNECTION_CLOSED,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -41,7 +42,16 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from amends.client import Desk
 from amends.errors import NoEffect
-from amends.mcp.calls import PROTOCOL_VERSION, Abandoned, Call, Open, ServerGone, ServerRefused
+from amends.mcp.calls import (
+    META_OP,
+    META_RUN,
+    PROTOCOL_VERSION,
+    Abandoned,
+    Call,
+    Open,
+    ServerGone,
+    ServerRefused,
+)
 from amends.mcp.mapping import UNLISTED, Hints, Mapped, Safe
 from amends.runs import Run
 
@@ -57,6 +67,7 @@ RUNS_MAX = 100
 ENVELOPE = "io.modelcontextprotocol/"
 CLIENT_INFO, SERVER_INFO = f"{ENVELOPE}clientInfo", f"{ENVELOPE}serverInfo"
 NAME_CHARACTERS_MAX = 100
+NO_MESSAGE = "this is no message of the protocol, or too long or too deep for one: not passed on"
 GONE = "the MCP server has ended, or the connection to it"
 # What a transport raises whose other side is gone.
 CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
@@ -128,6 +139,9 @@ class Session:
         async for item in streams[0]:
             if isinstance(item, Exception):
                 log.warning("what is no message is not passed on: %s", item)
+                if streams is self.client:  # who waits for an answer to it would wait for good
+                    error = ErrorData(code=PARSE_ERROR, message=NO_MESSAGE)
+                    await self._to_client(JSONRPCError(jsonrpc="2.0", id=None, error=error))
                 continue
             await heed(item.message)
 
@@ -172,8 +186,13 @@ class Session:
             (params.get("arguments"), dict | None),
             (params.get("_meta"), dict | None),
         )
+        meta = params.get("_meta")
+        named = (meta.get(META_RUN), meta.get(META_OP)) if isinstance(meta, dict) else ()
         if not all(isinstance(value, kind) for value, kind in kinds):
             await self._refuse(message.id, INVALID_PARAMS, "a call has a name and arguments")
+            return
+        if not all(isinstance(one, str | None) for one in named):
+            await self._refuse(message.id, INVALID_PARAMS, f"{META_RUN} and {META_OP} are texts")
             return
         self._names.setdefault("client", _name(params.get("_meta"), CLIENT_INFO))
         call = Call(self, message.id, params)
