@@ -54,14 +54,14 @@ def environment_of(framework, locks=HERE / "environments"):
     return python
 
 
-def command_of(framework):
+def command_of(framework, agents=HERE / "agents"):
     """What runs an agent of it. On Node it lies beside the client, as it would with its users."""
     if framework not in ON_NODE:
-        return [environment_of(framework), HERE / "agents" / f"with_{framework}.py"]
-    folder = npm.client() / "agents"
+        return [environment_of(framework), agents / f"with_{framework}.py"]
+    folder = npm.client() / f"agents-{agents.parent.name}"
     folder.mkdir(exist_ok=True)
     (folder / "package.json").write_text('{"type": "module"}', "utf-8")
-    for source in (HERE / "agents").glob("*.ts"):
+    for source in agents.glob("*.ts"):
         copy = folder / f"{source.name}.{os.getpid()}"
         shutil.copy(source, copy)
         copy.rename(folder / source.name)  # another runner may be reading it

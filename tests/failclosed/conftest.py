@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.conftest import HERE as ADAPTERS
-from tests.adapters.conftest import bare_environment, environment_of
+from tests.adapters.conftest import bare_environment, command_of
 from tests.ports import free_port
 from tests.sdk.conftest import *  # noqa: F403 - the workspace and its agent's key
 
@@ -23,15 +23,15 @@ END_SECONDS_MAX = 180
 class Cell:
     """One fault and one gate: agents' processes, and the journal in which the tool writes."""
 
-    def __init__(self, folder, framework, script):
+    def __init__(self, folder, framework, agents):
         folder.mkdir()
-        self.folder, self.framework, self.script = folder, framework, script
-        self.journal = folder / "ran"
+        self.folder, self.journal = folder, folder / "ran"
+        self._command = command_of(framework, agents)
 
     def starts(self, **asked):
         """An agent's process; each has what is stored, and the journal, in common."""
         told = {"journal": str(self.journal), "state": str(self.folder / "state")} | asked
-        command = [environment_of(self.framework), self.script, json.dumps(told)]
+        command = [*self._command, json.dumps(told)]
         with (self.folder / "said").open("a") as said:
             return subprocess.Popen(
                 [str(word) for word in command], cwd=self.folder, stdout=said, stderr=said,
@@ -79,8 +79,8 @@ def approver(folder, mode):
 
 @pytest.fixture
 def cells(tmp_path):
-    def made(name, framework, script):
-        return Cell(tmp_path / name.replace(" ", "_"), framework, script)
+    def made(name, framework, agents):
+        return Cell(tmp_path / name.replace(" ", "_"), framework, agents)
 
     return made
 

@@ -56,7 +56,7 @@ class OwnGate:
     def measure(self, fault):
         mode = {"desk killed": "killed", "desk slow": "slow", "half an answer": "half",
                 "no": "no"}.get(fault, "yes")  # fmt: skip
-        cell = self.cells(f"own {self.gate} {fault}", self.framework, self._script())
+        cell = self.cells(f"own {self.gate} {fault}", self.framework, HERE / "agents")
         with approver(cell.folder, mode) as (url, yeses):
 
             def agent(what="", start=cell.plays):
@@ -78,9 +78,6 @@ class OwnGate:
                 agent(fault)
             return count(cell.ran(), lines_of(yeses)), cell
 
-    def _script(self):
-        return HERE / "agents" / f"with_{self.framework}.py"
-
 
 class OurGate:
     """The adapter, the real desk, and Ben, who agrees to whatever is asked of him."""
@@ -92,7 +89,7 @@ class OurGate:
 
     def measure(self, fault):
         run = f"run_{fault.replace(' ', '_')}"
-        cell = self.cells(f"ours {fault}", self.framework, ADAPTED / f"with_{self.framework}.py")
+        cell = self.cells(f"ours {fault}", self.framework, ADAPTED)
         with Proxy(("127.0.0.1", int(self._web.url.rsplit(":", 1)[1]))) as way:
 
             def agent(what="", spool="spool", wait=120.0, start=cell.starts):

@@ -5,19 +5,24 @@ framework and holds the page to it. Ours must be 0 and 0.
 """
 
 import fcntl
+import json
 import os
 import re
 
 import pytest
 
-from tests.adapters.conftest import FRAMEWORKS, LIGHT, ROOT, environment_of
+from tests import npm
+from tests.adapters.conftest import FRAMEWORKS, ON_NODE, ROOT, environment_of
 from tests.failclosed.faults import FAULTS, OurGate, OwnGate
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(3000)]
 PAGE = ROOT / "docs" / "failclosed.md"
 WRITES = "AMENDS_FAILCLOSED_WRITES"
+MEASURED = [*FRAMEWORKS, "ai"]
+QUICK = {"pydantic_ai"}
+"""In every run of the tests; `make failclosed` measures all."""
 PACKAGES = {
-    "ag2": "ag2", "agent_framework": "agent-framework-core",
+    "ag2": "ag2", "agent_framework": "agent-framework-core", "ai": "ai",
     "claude_agent_sdk": "claude-agent-sdk", "crewai": "crewai", "google_adk": "google-adk",
     "langchain": "langchain", "openai_agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim",
     "smolagents": "smolagents", "strands": "strands-agents",
@@ -25,6 +30,7 @@ PACKAGES = {
 OWN = {
     "ag2": {},  # not measured
     "agent_framework": {},  # not measured
+    "ai": {"pause": "`user-approval`", "hook": "a function as `toolApproval`"},
     "claude_agent_sdk": {"hook": "`PreToolUse` hook", "can_use_tool": "`can_use_tool`"},
     "crewai": {"hook": "`PRE_TOOL_CALL` hook"},
     "google_adk": {"pause": "`require_confirmation`"},
@@ -44,7 +50,7 @@ agentSafety:
 def each(gates):
     return [
         pytest.param(framework, *more, id=f"{framework}-{more[0]}" if more else framework,
-                     marks=[] if framework in LIGHT else [pytest.mark.failclosed])
+                     marks=[] if framework in QUICK else [pytest.mark.failclosed])
         for framework, *more in gates
     ]  # fmt: skip
 
@@ -64,7 +70,7 @@ def ben(northwind, token):
     return ben
 
 
-@pytest.mark.parametrize("framework", each([(one,) for one in FRAMEWORKS]))
+@pytest.mark.parametrize("framework", each([(one,) for one in MEASURED]))
 def test_our_gate_lets_nothing_run_unapproved_or_twice(framework, cells, processes, token, ben):
     gate = OurGate(cells, framework, processes, token, ben)
     assert_sound(gate)
@@ -76,7 +82,7 @@ def test_our_gate_lets_nothing_run_unapproved_or_twice(framework, cells, process
 
 
 @pytest.mark.parametrize(
-    ("framework", "own"), each([(one, own) for one in FRAMEWORKS for own in OWN[one]])
+    ("framework", "own"), each([(one, own) for one in MEASURED for own in OWN[one]])
 )
 def test_a_frameworks_own_gate_is_measured_beside_it(framework, own, cells):
     gate = OwnGate(cells, framework, own)
@@ -118,6 +124,9 @@ def on_the_page(framework, gate, counted):
 
 def framework_as_tried(framework):
     name = PACKAGES[framework]
+    if framework in ON_NODE:
+        package = npm.client() / "node_modules" / name / "package.json"
+        return f"{name} {json.loads(package.read_text('utf-8'))['version']}"
     [version] = (environment_of(framework).parent.parent / "lib").glob(
         f"python*/site-packages/{name.replace('-', '_')}-*.dist-info"
     )

@@ -1,6 +1,6 @@
 /**
- * What the agents on Node share, as common.py has it for the others: their tools, and what is told
- * of them afterwards as one line of JSON.
+ * What the agents on Node share, as common.py has it for the others: their tools, what goes wrong
+ * with them, and what is told of them afterwards as one line of JSON.
  */
 
 import { appendFileSync } from "node:fs";
@@ -27,7 +27,15 @@ export const CALLS = ASKED.calls.map(([tool, args, id], at) => ({
   args,
   id: id ?? `call_${at}`,
 }));
+const OTHER = "L-99";
 const ran: [string, string][] = [];
+
+/** While the gate waits for people. */
+function inTheHook(): void {
+  if (ASKED.fault === "exception") throw new Error("a mistake in the hook");
+  if (ASKED.fault === "killed hook") process.kill(process.pid, "SIGKILL");
+  if (ASKED.fault === "changed") CALLS[0]!.args["licence"] = OTHER;
+}
 
 export const TOOLS = {
   /** Give a licence to somebody. */
@@ -69,7 +77,7 @@ export const DECLARED: { [name in keyof typeof TOOLS]: Declaration } = {
 /** `agent` makes the calls and returns what the model was told of each. */
 export async function play(agent: (desk: Desk) => Promise<string[]>): Promise<void> {
   const { url, key, spool, run: id, wait_seconds: waitSeconds = 30 } = ASKED;
-  const desk = connect({ url, key, spool, waitSeconds });
+  const desk = connect({ url, key, spool, waitSeconds, onWait: inTheHook });
   const onBehalfOf = { id: "mia", name: "Mia Li" };
   let told: string[] = [];
   let error = "";
