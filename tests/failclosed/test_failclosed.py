@@ -28,8 +28,8 @@ PACKAGES = {
     "smolagents": "smolagents", "strands": "strands-agents",
 }  # fmt: skip
 OWN = {
-    "ag2": {},  # not measured
-    "agent_framework": {},  # not measured
+    "ag2": {"hook": "`approval_required`"},
+    "agent_framework": {"pause": "`approval_mode`"},
     "ai": {"pause": "`user-approval`", "hook": "a function as `toolApproval`"},
     "claude_agent_sdk": {"hook": "`PreToolUse` hook", "can_use_tool": "`can_use_tool`"},
     "crewai": {"hook": "`PRE_TOOL_CALL` hook"},
