@@ -335,14 +335,21 @@ def why(approval: Approval) -> list[dict[str, Any]]:
 
 def asked_for(approval: Approval, *, sees: bool) -> dict[str, str]:
     """What the run had been asked for, and the sum: what a person reads first."""
-    run, minor = _run_of(approval), approval.amount_minor
-    moved = formatting.money(minor, approval.currency) if sees and minor is not None else ""
+    run = _run_of(approval)
     return {
         "request": formatting.quoted(run.request, REQUEST_CHARACTERS_MAX)
         if run and run.request
         else "",
-        "amount": "" if moved and moved in approval.headline else moved,
+        "amount": amount_of(approval) if sees else "",
     }
+
+
+def amount_of(approval: Approval) -> str:
+    """What it moves, unless its headline says so already."""
+    if approval.amount_minor is None:
+        return ""
+    moves = formatting.money(approval.amount_minor, approval.currency)
+    return "" if moves in approval.headline else moves
 
 
 def _run_of(approval: Approval) -> Run | None:

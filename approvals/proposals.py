@@ -107,7 +107,7 @@ def _lost(workspace: Workspace, policy: Policy, days: int) -> dict[str, str]:
 
 def _failures(unproven: int, undone: int) -> str:
     told = [
-        f"{unproven} {'was' if unproven == 1 else 'were'} not found as said" if unproven else "",
+        f"{unproven} did not leave what the agent said" if unproven else "",
         f"{undone} had to be undone" if undone else "",
     ]
     return " and ".join(filter(None, told))
@@ -117,7 +117,10 @@ def _tighter(source: str, tool: str, why: str) -> Proposal:
     words = f"Of the calls of {tool} that nobody is asked about, {why}"
     rule = {"approval": "MANUAL", "words": words[:400]}
     edited = editing.added(source, tool, rule)
-    told = f"Ask a person before {formatting.quoted(tool)}: of the calls that went on, {why}."
+    told = (
+        f"Ask a person before {formatting.quoted(tool)}: of the calls that nobody was asked about,"
+        f" {why}."
+    )
     return Proposal(TIGHTER, tool, told, edited.source, edited.lost)
 
 

@@ -14,6 +14,7 @@ from approvals.views import (
     policy_editor,
     proposing,
     signing,
+    summary,
 )
 
 app_name = "approvals"
@@ -46,6 +47,7 @@ urlpatterns = [
     path(HERE + "approvals/<int:pk>/signed/<int:decision>/", signing.signed, name="signed"),
     path(HERE + "settings/signing-keys/", signing.keys, name="signing_keys"),
     path(HERE + "settings/signing-keys/<int:pk>/", signing.enrol, name="signing_key_enrol"),
+    path(HERE + "settings/summary/", summary.summary, name="summary"),
     path(HERE + "policies/", policies.policies, name="policies"),
     path(HERE + "policies/new/", policy_editor.edit, name="policy_new"),
     path(HERE + "policies/pauses/", policies.pause, name="pause"),

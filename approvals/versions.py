@@ -143,9 +143,12 @@ def check(workspace: Workspace, source: str) -> Policy:
 
 
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Two documents line by line, as a unified diff of their sorted JSON."""
+    """Two documents line by line, as a unified diff of their sorted JSON: each line after its sign,
+    and an ellipsis where what both say was left out.
+    """
     before, after = (json.dumps(one, indent=2, sort_keys=True).splitlines() for one in (old, new))
-    return list(unified_diff(before, after, "before", "after", lineterm="", n=3))
+    lines = list(unified_diff(before, after, lineterm="", n=3))[2:]  # not the names of two files
+    return ["…" if line.startswith("@@") else line for line in lines]
 
 
 # The policies that a new workspace starts with (workspaces/entrance.py names them).

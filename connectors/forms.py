@@ -17,7 +17,9 @@ SUBJECT = re.compile(r"[a-z_.*]{1,80}")
 
 class NewConnectionForm(forms.Form):
     name = forms.SlugField(
-        label="Name", max_length=80, help_text="As twins in the policy name it, such as payments."
+        label="Name",
+        max_length=80,
+        help_text="The policy calls it so where it says what undoes a tool, such as payments.",
     )
 
 
@@ -101,10 +103,11 @@ class ChannelForm(forms.Form):
         "For signed webhooks, whsec_…; left empty, one is made and shown once.",
     )
     subjects = forms.CharField(
-        label="Subjects",
+        label="What it carries",
         required=False,
         max_length=2_000,
-        help_text="What it carries, as approval.* or compensation.failed; empty: everything.",
+        help_text="Separated by commas, such as approval.* or compensation.failed; empty: all."
+        " For a SIEM: ledger.entries, over a signed webhook.",
     )
     tier = forms.ChoiceField(
         label="How much may leave by it",

@@ -155,7 +155,9 @@ class AgentForm(forms.Form):
 
 
 class KeyForm(forms.Form):
-    agent = forms.ModelChoiceField(label="Agent", queryset=Agent.objects.none())
+    agent = forms.ModelChoiceField(
+        label="Agent", queryset=Agent.objects.none(), empty_label="Choose an agent"
+    )
     name = OneLine(label="Name of the key", max_length=120, help_text="Where it will be used.")
     scopes = forms.MultipleChoiceField(
         label="Scopes",

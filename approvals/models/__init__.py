@@ -30,6 +30,7 @@ from approvals.models.policy import (
 )
 from approvals.models.reviews import Review
 from approvals.models.signing_keys import SigningKey
+from approvals.models.summaries import DailySummary
 
 __all__ = [
     "APPROVAL_MOVES",
@@ -40,6 +41,7 @@ __all__ = [
     "Clarification",
     "ConsentAnswer",
     "ConsentRequest",
+    "DailySummary",
     "Decision",
     "Denial",
     "GateKey",

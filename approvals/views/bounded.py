@@ -83,7 +83,7 @@ def _list(
         "views": views_of(here, request.user, "grants"),
         "problem": problem,
         "sections": [
-            {"name": "Living", "rows": living},
+            {"name": "In force", "rows": living},
             {"name": "Over", "rows": [_row(request, here, one, sees=sees) for one in over]},
         ],
         "pager": pager,
@@ -91,9 +91,10 @@ def _list(
         if living or over
         else {
             "icon": "approval",
-            "title": "No bounded grant was given here.",
-            "text": "A rule that says “bounded” lets people approve the next calls with one: on the"
-            " card, under “Approve this and more like it”.",
+            "title": "No bounded grants yet.",
+            "text": "With one yes an approver lets an agent make the next few calls like it without"
+            " asking: so many, up to so much, for so long. It is offered on the card, as “Approve"
+            " this and more like it”, where a rule of the policy says “bounded”.",
         },
     }
     return page(request, "approvals/grants.html", context, status=status)

@@ -1,5 +1,6 @@
 """Many alike questions on one screen: each is decided by itself, on what was shown of it."""
 
+from collections import Counter
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -102,6 +103,10 @@ def _shown(
     found = alike.of(approval, request.user)
     sees = disclosure.sees(request.user, here, deciding=True)
     members = found.members if found and sees else []
+    sections = [
+        _section(request, "Alike", found, members, apart=False),
+        _section(request, "These stand out", found, members, apart=True),
+    ]
     context = {
         "workspace": here,
         "views": views_of(here, request.user, ""),
@@ -112,11 +117,7 @@ def _shown(
         "why": card_context.why(approval),
         "same": list(found.same.items()) if found and sees else [],
         "differing": found.differing if found else [],
-        "sections": [
-            {"name": "Alike", "chosen": True, "rows": _rows(request, found, members, apart=False)},
-            {"name": "These stand out", "chosen": False,
-             "rows": _rows(request, found, members, apart=True)},
-        ],
+        "sections": sections,
         "count": len(members),
         "results": results or [],
         "problem": problem,
@@ -128,6 +129,23 @@ def _shown(
         "inbox_url": reverse("approvals:inbox", args=[here.slug]),
     }  # fmt: skip
     return page(request, "approvals/group.html", context, status=status)
+
+
+def _section(
+    request: Request, name: str, found: Group | None, members: list[Member], *, apart: bool
+) -> dict[str, Any]:
+    """`chosen`: whether they are chosen at first; `sum`: what they move together, per currency."""
+    sums: Counter[str] = Counter()
+    for one in members:
+        if bool(one.apart) == apart and one.approval.amount_minor is not None:
+            sums[one.approval.currency] += one.approval.amount_minor
+    told = [formatting.money(minor, currency) for currency, minor in sorted(sums.items())]
+    return {
+        "name": name,
+        "chosen": not apart,
+        "sum": " and ".join(told),
+        "rows": _rows(request, found, members, apart=apart),
+    }
 
 
 def _rows(
@@ -142,6 +160,7 @@ def _rows(
             "digest": one.approval.digest,
             "url": reverse("approvals:card", args=[one.approval.workspace.slug, one.approval.pk]),
             "title": one.approval.headline,
+            "amount": card_context.amount_of(one.approval),
             "risk": one.approval.risk,
             "targets": ", ".join(one.approval.targets),
             "person": card_context.customer(one.approval),

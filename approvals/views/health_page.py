@@ -76,7 +76,8 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
         ("Never used", found.never_used, "granted, and nobody came for it", "is:unused"),
     ]
     root = reverse("approvals:history", args=[here.slug])
-    slowest = f"p95 {seconds(found.p95_seconds)}"
+    slowest = f"95 of 100 within {seconds(found.p95_seconds)}"
+    slowest = slowest if found.p95_seconds is not None else "nobody has decided yet"
     return [
         {
             "name": name,

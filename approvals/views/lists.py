@@ -232,9 +232,8 @@ def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) 
 
 def _values(one: Any) -> dict[str, str]:
     """What it moves, unless its title says so already; what was asked for, where it was changed."""
-    moves = "" if one.amount_minor is None else formatting.money(one.amount_minor, one.currency)
     made = digests.diff(one.asked_args, one.args) if one.replaces_id is not None else []
-    return {"amount": "" if moves in one.headline else moves, "changed": changed_words(made)}
+    return {"amount": card_context.amount_of(one), "changed": changed_words(made)}
 
 
 @login_required
@@ -321,7 +320,6 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
     zone, root = zone_of(request.user), reverse("approvals:inbox", args=[here.slug])
-    nothing = "Nothing has been decided yet."
     context = {
         "workspace": here,
         "q": q,
@@ -331,7 +329,11 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
         "files": exporting.links(request),
         "oldest": "",
         "pager": {"label": f"{len(found[:PAGE])} shown", "next": more, "previous": ""},
-        "empty": {"icon": "clear", "title": f"Nothing fits “{q}”." if q else nothing},
+        "empty": {
+            "icon": "clear",
+            "title": f"Nothing fits “{q}”." if q else "Nothing has been decided yet.",
+            "text": "What was approved, rejected, or not answered in time stands here.",
+        },
     }
     return page(request, "approvals/history.html", context)
 

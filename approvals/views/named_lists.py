@@ -31,17 +31,24 @@ PASTED_CHARACTERS_MAX = 2_000_000
 HIDDEN = "hidden: needs edit_lists or view_sensitive"
 
 
+KIND_WORDS = {
+    "text": "texts, compared without regard to capitals",
+    "mail": "mail addresses",
+    "domain": "domains, of mail addresses and links, too",
+    "iban": "bank accounts (IBAN), kept by their marks",
+    "card": "card numbers, kept by their marks",
+}
+
+
 class NewListForm(forms.Form):
-    name = forms.CharField(label="Name", max_length=60, help_text="As conditions say it: payees")
+    name = forms.CharField(
+        label="Name",
+        max_length=60,
+        help_text="Conditions call it lists.NAME: small letters, digits and _, such as payees.",
+    )
     kind = forms.ChoiceField(
         label="What stands on it",
-        choices=[
-            ("text", "texts, compared without regard to capitals"),
-            ("mail", "mail addresses"),
-            ("domain", "domains, of mail addresses and links, too"),
-            ("iban", "bank accounts (IBAN), kept by their marks"),
-            ("card", "card numbers, kept by their marks"),
-        ],
+        choices=list(KIND_WORDS.items()),
     )
 
 
@@ -51,7 +58,7 @@ class AddForm(forms.Form):
         strip=False,
         max_length=PASTED_CHARACTERS_MAX,
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false", "class": "mono"}),
-        help_text="One a line, as many as you like; behind a semicolon or a tab, what it is.",
+        help_text="One a line; behind a semicolon or a tab, what it is, as in a pasted sheet.",
     )
     note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
 
@@ -108,8 +115,9 @@ def index(request: Request, workspace: str) -> HttpResponse:
         "may_edit": may(request.user, "edit_lists", here),
         "empty": {
             "icon": "policy",
-            "title": "No list is kept here.",
-            "text": "A condition asks whether a value stands on one: args.iban in lists.payees.",
+            "title": "No list yet.",
+            "text": "Keep whom agents may pay, write to or visit on a list, and let a rule ask only"
+            ' about the others: when: "!(args.iban in lists.payees)".',
         },
     }
     return page(request, "approvals/named_lists.html", context, status=status)
@@ -181,7 +189,7 @@ def _page(
     context = {
         "workspace": here,
         "name": name,
-        "kind": kind,
+        "kind_words": KIND_WORDS.get(kind, ""),
         "hides": kind in HIDDEN_KINDS,
         "words": declared.words if declared else "",
         "is_declared": declared is not None,

@@ -222,7 +222,7 @@ def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> C
     return _card(
         "Time to recover, median",
         span(whole.median),
-        f"p95 {span(whole.p95)}{goal}"
+        f"95 of 100 within {span(whole.p95)}{goal}"
         if whole.recovered
         else "no case of this time is recovered yet",
         line(
@@ -232,7 +232,7 @@ def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> C
             goal=whole.allowed,
             places=of.days("failed", RECOVERED, lambda at: span(days[at].median)),
         ),
-        [(span(one.median), f"p95 {span(one.p95)}") for one in days],
+        [(span(one.median), f"95 of 100 within {span(one.p95)}") for one in days],
         url=of.since("failed", RECOVERED),
         legend=[
             ("ok", "in time", whole.in_time, of.since("failed", f"{RECOVERED} -is:late")),
@@ -334,7 +334,7 @@ def _call_times(of: Of) -> Card:
     calls = metrics.unwinds(of.here, of=of.window)
     slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
     return _card(
-        "A compensating call, p95",
+        "Compensating calls: 95 of 100 within",
         span(calls.p95),
         f"of {plural(calls.calls, 'call')}" if calls.calls else "no call was made yet",
         line(

@@ -1,5 +1,6 @@
 // Palette: Ctrl/Cmd K. Goes to places and does what the page can do now, on what is selected now.
-// It only presses what stands in the page: nothing here can do what a click could not.
+// It only presses what stands in the page: nothing here can do what a click could not. What the desk
+// knows by that name (people, pauses, views, …) is asked while somebody types, and is links alone.
 import { entries, register } from "./keys.js";
 
 const dialog = document.getElementById("palette");
@@ -7,8 +8,12 @@ const input = dialog?.querySelector("input");
 const list = dialog?.querySelector("[role='listbox']");
 const none = dialog?.querySelector("[data-none]");
 const CHOICES_MAX = 40;
+const ASK_AFTER_MILLISECONDS = 150;
 
 let choices = [];
+let known = [];
+let asking = null;
+let timer = 0;
 let at = 0;
 
 // What acts on the selection or on this page comes first; then places, then moving about.
@@ -51,6 +56,7 @@ function mark() {
 function show() {
   const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
   choices = available().filter((entry) => matches(`${entry.label} ${entry.group}`, words)).slice(0, CHOICES_MAX);
+  choices.push(...known);
   const jump = dialog.dataset.jump;
   if (jump && /^\S{6,}$/.test(input.value.trim())) {
     const id = input.value.trim();
@@ -76,6 +82,31 @@ function show() {
   mark();
 }
 
+// The answer to what was typed before is thrown away; without one the page's own choices remain.
+function ask() {
+  clearTimeout(timer);
+  asking?.abort();
+  known = [];
+  const words = input.value.trim();
+  if (words.length < 2 || !dialog.dataset.find) return;
+  timer = setTimeout(async () => {
+    const mine = (asking = new AbortController());
+    try {
+      const answer = await fetch(`${dialog.dataset.find}?q=${encodeURIComponent(words)}`, { signal: mine.signal });
+      const { found } = answer.ok ? await answer.json() : { found: [] };
+      if (mine.signal.aborted) return;
+      const before = choices[at];
+      known = found.map(({ label, kind, url }) => ({ label, group: kind, run: () => location.assign(url) }));
+      show();
+      const same = choices.findIndex((one) => one.label === before?.label && one.group === before?.group);
+      at = Math.max(same, 0);
+      mark();
+    } catch (failure) {
+      if (failure.name !== "AbortError") known = [];
+    }
+  }, ASK_AFTER_MILLISECONDS);
+}
+
 function choose(index) {
   const entry = choices[index];
   if (!entry) return;
@@ -87,13 +118,17 @@ function open() {
   if (!dialog || dialog.open) return;
   const before = document.activeElement;
   input.value = "";
+  ask();
   dialog.showModal();
   show();
   dialog.addEventListener("close", () => before?.focus?.({ preventScroll: true }), { once: true });
 }
 
 if (dialog) {
-  input.addEventListener("input", show);
+  input.addEventListener("input", () => {
+    ask();
+    show();
+  });
   input.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && choices.length) {

@@ -67,7 +67,10 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     assert [bool(one.apart) for one in found.members] == [False] * 4 + [True, False]
     assert alike.count(six[0], ada) == 0, "she decides none of them"
 
+    for one, minor in zip(six, (1000, 1100, 1200, 1000, 10_000, 1100), strict=True):
+        Approval.objects.filter(pk=one.pk).update(amount_minor=minor, currency="EUR")
     page = client.get(here(six[0])).content.decode()
+    assert re.findall(r"<b>(€[\d.]+)</b> in all", page) == ["€54.00", "€100.00"]
     assert "These stand out" in page
     assert page.count('name="digest-') == 6
     assert "6 alike" in client.get(f"/w/acme/approvals/{six[3].pk}/").content.decode()

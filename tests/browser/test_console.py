@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from recovery.casework import bulk, closing
 from recovery.models import BulkJob, Case, SavedView
 from recovery.triage import triage
+from recovery.views.saved_views import save_view
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.recovery.cases import conftest as cast
@@ -208,3 +209,28 @@ def too_wide(page: Page) -> int:
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
     return width
+
+
+def test_ada_finds_a_person_and_a_view_in_the_palette(
+    visit: Visit, three: list[Case], acme: Any, ada: User, ben: User
+) -> None:
+    save_view(acme, by=ada, name="Ben’s small fry", query="risk:low", shared=False)
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    press(page, "Control+k")
+    page.keyboard.type("ben")
+    page.get_by_role("option", name=re.compile("^Ben, ben@.*Person$")).wait_for()
+    page.get_by_role("option", name=re.compile("^Ben’s small fry.*View$")).click()
+    page.wait_for_url(re.compile("q=risk%3Alow"))
+
+    press(page, "Control+k")
+    page.keyboard.type("ben@")
+    found = page.get_by_role("option", name=re.compile("^Ben, ben@"))
+    found.wait_for()
+    for _ in in_each_look(page, LOOKS):
+        assert_accessible(page)
+    expect(found).to_have_attribute("aria-selected", "true")
+    press(page, "Enter")
+
+    page.wait_for_url(re.compile(r"/settings/members/#person-\d+$"))
+    expect(page.locator("tr:target")).to_contain_text(ben.email)

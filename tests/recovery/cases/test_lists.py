@@ -44,13 +44,14 @@ NO_LISTS = {
     "settings/kept/progress/": "a part of the page above", "ledger/verify/": "a form",
     "connectors/new/": "a form", "policies/new/": "a form", "policies/pauses/": "is posted to",
     "queue/claim/": "is posted to", "queue/fresh/": "numbers", "queue/suggest/": "at most ten",
+    "find/": "at most six of a kind",
     "approvals/fresh/": "numbers", "views/new/": "a form", "bulk/new/": "a dry run",
     "channels/new/": "is posted to", "settings/members/invite/": "is posted to",
     "settings/delegations/": "is posted to", "settings/teams/": "is posted to",
     "settings/keys/new/": "is posted to",
     "settings/agents/": "is posted to", "settings/tokens/": "is posted to",
     "corrections/settings/": "a form", "approvals/health/proposal/": "one proposal",
-    "settings/signing-keys/": "of one person at a time",
+    "settings/summary/": "a form", "settings/signing-keys/": "of one person at a time",
 }  # fmt: skip
 WEIGHT_BYTES_MAX = 60_000
 """Compressed, with the sheet and the scripts, without the letters."""

@@ -1,0 +1,196 @@
+"""A mail a day of what waits for a person: once, at their hour, while somebody is at work."""
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from approvals import inbox, summaries, versions
+from approvals.models import Approval, DailySummary
+from approvals.policy import RequiredApprovers
+from connectors import channels
+from connectors.models import Delivery
+from tests.approvals.cast import refund
+from tests.people import person, team
+from workspaces import clock
+
+CANARY = "canary-7731"
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """`at(hours)`: the person's hour began so many hours ago, by the database's own clock."""
+
+    def set_hour(ben, acme, hours=1):
+        there = clock.database_time().astimezone(ZoneInfo(acme.timezone or "UTC"))
+        summaries.choose(acme, ben, (there - timedelta(hours=hours)).hour)
+
+    return set_hour
+
+
+def a_day_goes_by():
+    """The day that is dealt with is one day older than it was."""
+    for wish in DailySummary.objects.all():
+        wish.written_for -= timedelta(days=1)
+        wish.save()
+
+
+def mails():
+    return [
+        one.message for one in Delivery.objects.filter(subject=summaries.SUBJECT).order_by("pk")
+    ]
+
+
+def test_whoever_wants_it_reads_once_a_day_what_waits_for_them(ask, acme, ben, at, post_office):
+    at(ben, acme)
+    first = ask(RequiredApprovers("finance", 1))
+    ask(RequiredApprovers("leads", 1))  # not for Ben
+    Approval.objects.filter(pk=first.pk).update(
+        amount_minor=128_600, currency="USD", headline=f"Refund {CANARY}"
+    )
+
+    assert summaries.write_due() == 0, "from the next time on"
+    a_day_goes_by()
+    assert [summaries.write_due(), summaries.write_due()] == [1, 0]
+    while channels.send_due():
+        pass
+
+    [letter] = [one for one in post_office() if one["subject"].startswith("1 question for you")]
+    assert letter["to"] == [ben.email]
+    assert "$1 286.00" in letter["text"].replace("\u202f", " ")
+    assert f"/w/acme/approvals/{first.pk}/" in letter["text"]
+    assert "/w/acme/settings/summary/" in letter["text"]
+    assert CANARY not in json.dumps(letter)
+
+
+def test_where_nothing_waits_nothing_is_sent_and_the_day_is_over(ask, acme, ben, cleo, at):
+    at(ben, acme)
+    a_day_goes_by()
+    assert summaries.write_due() == 1
+
+    ask()
+
+    assert summaries.write_due() == 0
+    assert mails() == []
+
+
+def test_who_may_not_decide_any_more_or_has_decided_is_not_told_of_it(ask, acme, ben, cleo, at):
+    both = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
+    at(ben, acme)
+    at(cleo, acme)
+    inbox.grant(both, by=ben, seen=both.digest, reason="fine")
+    acme.teams.get(name="leads").group.user_set.remove(cleo)
+    a_day_goes_by()
+
+    assert summaries.write_due() == 2
+    assert mails() == []
+
+
+def test_it_waits_until_somebody_is_at_work(ask, acme, ben, ada, at):
+    now = clock.database_time()
+    closed = {"zone": "UTC", "days": [f"{now + timedelta(days=2):%a}".lower()], "from": "08:00"}
+    in_force = versions.save(acme, json.dumps({"hours": closed | {"to": "18:00"}}), by=ada)
+    versions.activate(in_force, by=ada)
+    at(ben, acme)
+    ask()
+    a_day_goes_by()
+    assert summaries.write_due() == 0
+
+    days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+    always = {"zone": "UTC", "days": days, "from": "00:00", "to": "23:59"}
+    opened = versions.save(acme, json.dumps({"hours": always}), by=ada)
+    versions.activate(opened, by=ada)
+
+    assert summaries.write_due() == 1
+    assert len(mails()) == 1
+
+
+def test_a_day_begins_at_the_hour_by_the_clock_of_the_person(acme, ben):
+    ben.timezone = "Pacific/Auckland"
+    ben.save()
+    now = datetime.now(UTC).astimezone(ZoneInfo(ben.timezone))
+
+    for hours in (0, 23):
+        summaries.choose(acme, ben, (now - timedelta(hours=hours)).hour)
+        begun = (now - timedelta(hours=(now - timedelta(hours=hours)).hour)).date()
+        assert DailySummary.objects.get().written_for == begun
+
+
+def test_a_break_in_the_middle_leaves_all_or_nothing_and_another_try_writes_one(
+    ask, acme, ben, at, monkeypatch
+):
+    ask()
+    at(ben, acme)
+    a_day_goes_by()
+
+    def breaks(*_, **__):
+        raise RuntimeError("the process ends here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(summaries, "told", breaks)
+        with pytest.raises(RuntimeError):
+            summaries.write_due()
+    assert mails() == []
+    assert summaries.write_due() == 1
+    DailySummary.objects.update(written_for="2000-01-01")  # even if the row were lost
+
+    summaries.write_due()
+
+    assert len(mails()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_schedulers_at_once_write_one(ask, acme, ben, at):
+    ask()
+    at(ben, acme)
+    a_day_goes_by()
+    wrote = []
+
+    def other():
+        wrote.append(summaries.write_due())
+        connection.close()
+
+    with transaction.atomic():
+        wrote.append(summaries.write_due())
+        beside = threading.Thread(target=other)
+        beside.start()
+        beside.join(timeout=0.3)
+    beside.join()
+
+    assert sorted(wrote) == [0, 1]
+    assert len(mails()) == 1
+
+
+def test_long_lists_are_cut_and_say_so(ask, acme, ben, at):
+    for amount in range(summaries.LINES_MAX + 3):
+        ask(calls=[refund(amount + 1)])
+    at(ben, acme)
+    a_day_goes_by()
+    summaries.write_due()
+
+    [mail] = mails()
+    assert mail["title"] == f"{summaries.LINES_MAX + 3} questions for you in Acme"
+    assert mail["text"].count("/approvals/") == summaries.LINES_MAX
+    assert "And 3 more in the inbox" in mail["text"]
+
+
+def test_the_page_is_for_whoever_approves(acme, ben):
+    browser = Client()
+    browser.force_login(ben)
+    assert 'value="" selected' in browser.get("/w/acme/settings/summary/").text
+
+    browser.post("/w/acme/settings/summary/", {"hour": "8"})
+    page = browser.get("/w/acme/settings/summary/").text
+    assert 'value="8" selected' in page
+    assert browser.post("/w/acme/settings/summary/", {"hour": "24"}).status_code == 422
+    assert DailySummary.objects.get().hour == 8
+
+    browser.post("/w/acme/settings/summary/", {"hour": ""})
+    assert not DailySummary.objects.exists()
+    browser.force_login(person("vic", team(acme, "guests", "view")))
+    assert "permission “approve”" in browser.get("/w/acme/settings/summary/").text
+    assert browser.post("/w/acme/settings/summary/", {"hour": "8"}).status_code == 403
