@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import CharField, Q, Value
+from django.db.models import CharField, Q, Subquery, Value
 from django.db.models.functions import Cast, Concat
 
 from approvals.interchange.aap_requests import RUN, SEALED
 from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
+from approvals.summaries import SUBJECT as SUMMARY
 from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, Scope, drops, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -48,14 +49,19 @@ def sighted(scope: Scope) -> Q:
 
 
 def messages(scope: Scope) -> Q:
-    """What was sent about an approval: its text need not name the run, but it tells of the call."""
+    """What was sent about an approval: its text need not name the run, but it tells of the call.
+    Summaries since it was asked may tell of it, too.
+    """
     messages = NotificationRecord.objects.filter(asked(scope, "approval__")).exclude(delivery=None)
     mine = ConsentRequest.objects.filter(consents(scope)).values("approval")
     answers = NotificationRecord.objects.filter(approval__in=mine, person=None).exclude(
         delivery=None
     )
+    since = Approval.objects.filter(asked(scope)).order_by("asked_at").values("asked_at")[:1]
     return Q(workspace=scope.workspace) & (
-        Q(pk__in=messages.values("delivery")) | Q(pk__in=answers.values("delivery"))
+        Q(pk__in=messages.values("delivery"))
+        | Q(pk__in=answers.values("delivery"))
+        | Q(subject=SUMMARY, created_at__gte=Subquery(since))
     )
 
 

@@ -14,7 +14,9 @@ from approvals.models import Approval, DailySummary
 from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
-from tests.approvals.cast import refund
+from ledger.erasure import erase
+from tests.approvals.cast import put_in_force, refund
+from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from workspaces import clock
 
@@ -176,6 +178,27 @@ def test_long_lists_are_cut_and_say_so(ask, acme, ben, at):
     assert mail["title"] == f"{summaries.LINES_MAX + 3} questions for you in Acme"
     assert mail["text"].count("/approvals/") == summaries.LINES_MAX
     assert "And 3 more in the inbox" in mail["text"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_a_call_that_is_erased_the_mails_that_told_of_it_are_empty(
+    key, acme, ada, ben, leads, at
+):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    trip.begin(tool="pay.refund", args={"amount": 100})
+    at(ben, acme)
+    a_day_goes_by()
+    summaries.write_due()
+    [mail] = mails()
+    assert "pay.refund" in mail["text"]
+    inbox.reject(Approval.objects.get(), by=ben, seen=Approval.objects.get().digest, reason="no")
+    trip.send("run.failed", error={"type": "Rejected", "message": "no"})
+
+    erase(acme, runs=["run_1"], by=ada)
+
+    [mail] = mails()
+    assert "pay.refund" not in json.dumps(mail)
 
 
 def test_the_page_is_for_whoever_approves(acme, ben):
