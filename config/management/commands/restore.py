@@ -4,7 +4,10 @@ No process of ours starts on that database before the last step is done.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
@@ -15,7 +18,7 @@ from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
-from config import backups
+from config import backups, object_storage
 from config.backups import CannotRestore, Head, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer
@@ -30,20 +33,22 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("source", metavar="SOURCE", type=Path, help="what `backup` has written")
+        parser.add_argument(
+            "source", metavar="SOURCE", help="what `backup` has written: a folder, or s3://…"
+        )
         parser.add_argument(
             "--identity", type=Path, required=True, help="the file with the private key"
         )
 
-    def handle(self, *, source: Path, identity: Path, **options: Any) -> None:
+    def handle(self, *, source: str, identity: Path, **options: Any) -> None:
         url = settings.DATABASE_OWNER_URL
         try:
             ids = backups.identities(identity)
-            with bar(self.stderr) as progress:
-                note, contents = backups.look(source, ids, progress)
+            with bar(self.stderr) as progress, here(source, progress) as folder:
+                note, contents = backups.look(folder, ids, progress)
                 refuse_what_is_newer(contents)
                 if not has_tables(url) or not backups.is_half_restored(url):
-                    backups.load(url, source, note.taken_at, ids, progress)
+                    backups.load(url, folder, note.taken_at, ids, progress)
                 progress("migrating and holding", 0.9)
                 held, lost = finish(note, contents)
         except (CannotRestore, backups.ProgramFailed, psycopg.Error) as wrong:
@@ -63,6 +68,18 @@ class Command(BaseCommand):
             " desk does not know their runs; take back keys, accesses and erasures that were"
             " ordered later once more (docs/running.md, “Backup and restore”)."
         )
+
+
+@contextmanager
+def here(source: str, progress: backups.Progress) -> Iterator[Path]:
+    """The backup's folder on this machine; one that lies elsewhere is fetched for as long."""
+    place = object_storage.place_of(source)
+    if place is None:
+        yield Path(source)
+        return
+    with TemporaryDirectory(prefix="amends-restore-") as folder:
+        object_storage.fetch(place, Path(folder), progress)
+        yield Path(folder)
 
 
 def has_tables(url: str) -> bool:
