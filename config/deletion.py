@@ -28,6 +28,7 @@ from recovery.models.steps import HOLDS_TARGET
 from workspaces.models import (
     Agent,
     APIKey,
+    DirectoryToken,
     PersonToken,
     Secret,
     Team,
@@ -89,7 +90,7 @@ def _shut(workspace: Workspace) -> None:
     """Nobody comes in any more, neither person nor program, and nothing is sent."""
     with transaction.atomic():
         Connection.objects.filter(workspace=workspace, disabled_at=None).update(disabled_at=Now())
-        for kind in (APIKey, PersonToken):
+        for kind in (APIKey, DirectoryToken, PersonToken):
             kind.objects.filter(workspace=workspace, revoked_at=None).update(revoked_at=Now())
         groups = list(Team.objects.filter(workspace=workspace).values_list("group_id", flat=True))
         for group in Group.objects.filter(pk__in=groups):

@@ -24,7 +24,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.shortcuts import render
 
-from workspaces import clock, encryption, teams
+from workspaces import clock, directory, encryption, teams
 from workspaces.models import Team, User
 
 logger = logging.getLogger(__name__)
@@ -86,11 +86,13 @@ def teams_of(groups: Collection[str]) -> tuple[list[Team], list[Team]]:
 
 @transaction.atomic
 def follow(person: User, groups: Collection[str]) -> None:
-    """Put the person into the teams of their groups, and out of the others that groups decide."""
+    """Put the person into the teams of their groups, and out of the others that groups decide.
+    Where a workspace's directory says that they left, no group puts them back.
+    """
     wanted, unwanted = teams_of(groups)
     stands = set(person.groups.values_list("pk", flat=True))
     for team in wanted:
-        if team.group_id not in stands:
+        if team.group_id not in stands and not directory.is_out(person, team.workspace):
             teams.add(team, person, by=None)
     for team in unwanted:
         if team.group_id in stands:

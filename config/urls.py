@@ -4,6 +4,7 @@ from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
+from config import scim
 from config.api import api
 
 handler400 = "config.middleware.not_understood"
@@ -14,6 +15,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.urls")),
     path("api/docs", RedirectView.as_view(url="/api/v1/docs"), name="api_docs"),
     path("api/v1/", api.urls),
+    path("scim/v2/<slug:workspace>/<path:rest>", scim.endpoint, name="scim"),
     *(path("", include(f"{app}.urls")) for app in FLOORS),
 ]
 if settings.DEMO:

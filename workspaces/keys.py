@@ -24,7 +24,15 @@ from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
 from workspaces import outbox, rates
-from workspaces.models import Agent, APIKey, BearerToken, PersonToken, User, Workspace
+from workspaces.models import (
+    Agent,
+    APIKey,
+    BearerToken,
+    DirectoryToken,
+    PersonToken,
+    User,
+    Workspace,
+)
 
 PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
@@ -153,7 +161,21 @@ def create_token(
 
 
 @transaction.atomic
-def revoke(key: APIKey | PersonToken, *, by: User | None) -> None:
+def create_directory_token(
+    workspace: Workspace, *, by: User, name: str
+) -> tuple[DirectoryToken, str]:
+    """Make a token for the company's directory (config/scim.py); shown once."""
+    prefix, token = _mint()
+    kept = DirectoryToken.objects.create(
+        workspace=workspace, name=name, prefix=prefix, digest=digest_of(token), created_by=by
+    )
+    data = {"key": prefix, "directory": name}
+    outbox.record(workspace, EventType.KEY_CREATED, by=by, data=data)
+    return kept, token
+
+
+@transaction.atomic
+def revoke(key: APIKey | PersonToken | DirectoryToken, *, by: User | None) -> None:
     """Refuse the key from now on; revoking twice changes nothing."""
     moved = type(key).objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
     if moved:
@@ -164,6 +186,11 @@ def person_of(token: str) -> PersonToken | None:
     """The living person's token that `token` proves, with workspace and person loaded, or None."""
     theirs = PersonToken.objects.select_related("workspace", "person")
     return _opened(theirs.filter(person__is_active=True), token)
+
+
+def directory_of(token: str) -> DirectoryToken | None:
+    """The living token of a directory that `token` proves, with its workspace, or None."""
+    return _opened(DirectoryToken.objects.select_related("workspace", "created_by"), token)
 
 
 def agent_of(token: str, scope: str = "") -> APIKey | None:

@@ -8,6 +8,10 @@ keeps("workspaces.Workspace", "slug", "name", "timezone", "mask", "masking_key",
 keeps("workspaces.User", "password", "email", "name", "timezone", because=MEMBERS)
 keeps("workspaces.Team", "name", because=MEMBERS)
 keeps("workspaces.Membership", "sponsors", because="ids of members")
+keeps("workspaces.DirectoryToken", "name", "prefix", "digest", because=MEMBERS)
+keeps("workspaces.DirectoryPerson", "scim_id", "user_name", "external_id", "document",
+      because=MEMBERS)  # fmt: skip
+keeps("workspaces.DirectoryGroup", "scim_id", "external_id", "members", because=MEMBERS)
 keeps("workspaces.Delegation", "reason", "end", because=MEMBERS)
 keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
 keeps("workspaces.SetupLink", "digest", because=MEMBERS)

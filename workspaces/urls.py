@@ -1,6 +1,6 @@
 from django.urls import path
 
-from workspaces.views import delegations, entrance, keys, members
+from workspaces.views import delegations, directory, entrance, keys, members
 
 app_name = "workspaces"
 
@@ -33,6 +33,14 @@ urlpatterns = [
         members.change_membership,
         name="change_membership",
     ),
+    path(HERE + "settings/directory/", directory.overview, name="directory"),
+    path(HERE + "settings/directory/tokens/", directory.make_token, name="directory_token"),
+    path(
+        HERE + "settings/directory/tokens/<int:pk>/revoke/",
+        directory.revoke_token,
+        name="revoke_directory_token",
+    ),
+    path(HERE + "settings/directory/teams/", directory.hand_over, name="hand_over_team"),
     path(HERE + "settings/keys/", keys.list_keys, name="keys"),
     path(HERE + "settings/keys/new/", keys.make_key, name="make_key"),
     path(HERE + "settings/keys/<int:pk>/revoke/", keys.revoke_key, name="revoke_key"),

@@ -97,6 +97,8 @@ class EventType(StrEnum):
     DELEGATION_ENDED = "delegation.ended"
     DELEGATION_GIVEN = "delegation.given"
 
+    DIRECTORY_TEAM_HANDED_OVER = "directory.team_handed_over"
+
     INVITATION_WITHDRAWN = "invitation.withdrawn"
 
     KEY_CREATED = "key.created"

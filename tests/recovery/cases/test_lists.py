@@ -47,6 +47,8 @@ NO_LISTS = {
     "find/": "at most six of a kind",
     "approvals/fresh/": "numbers", "views/new/": "a form", "bulk/new/": "a dry run",
     "channels/new/": "is posted to", "settings/members/invite/": "is posted to",
+    "settings/directory/": "of the directory", "settings/directory/tokens/": "is posted to",
+    "settings/directory/teams/": "is posted to",
     "settings/delegations/": "is posted to", "settings/teams/": "is posted to",
     "settings/keys/new/": "is posted to",
     "settings/agents/": "is posted to", "settings/tokens/": "is posted to",

@@ -1,4 +1,4 @@
-"""Who works here, in which workspace, with which keys and secrets."""
+"""Tenants, people, teams; secrets at rest; what a program shows at the door."""
 
 import json
 import secrets
@@ -439,22 +439,3 @@ class Heartbeat(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-__all__ = [
-    "APIKey",
-    "Act",
-    "Agent",
-    "Delegation",
-    "DelegationEnd",
-    "Heartbeat",
-    "Invitation",
-    "Membership",
-    "PersonToken",
-    "Secret",
-    "SetupLink",
-    "Team",
-    "User",
-    "Workspace",
-    "WorkspaceGroupPermission",
-]

@@ -1,0 +1,285 @@
+"""Acme's directory says who works there (SCIM 2.0): people and groups come by it, and who leaves is
+out at once."""
+
+import json
+import re
+import subprocess
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from allauth.usersessions.models import UserSession
+from django.test import Client
+from django.utils import timezone
+
+from approvals import deciders, grants, inbox
+from approvals.models import Approval
+from approvals.policy import RequiredApprovers
+from config import single_sign_on
+from config.local.places import ROOT
+from ledger import desk_events
+from tests.adapters.conftest import environment_of
+from tests.approvals.cast import asker, told
+from tests.people import acme, ada, dev, globex, operators, person, team
+from tests.processes import Processes
+from workspaces import delegations, independence, keys, teams
+from workspaces.delegations import Term
+from workspaces.models import (
+    DirectoryPerson,
+    DirectoryToken,
+    Membership,
+    PersonToken,
+    Team,
+    User,
+    Workspace,
+)
+
+__all__ = ["acme", "ada", "dev", "globex", "operators"]
+USER = "urn:ietf:params:scim:schemas:core:2.0:User"
+GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
+PATCH = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+
+
+class Directory:
+    """Speaks for a workspace by a token."""
+
+    def __init__(self, workspace: Workspace, by: User) -> None:
+        self.row, self.token = keys.create_directory_token(workspace, by=by, name="directory")
+        self.root = f"/scim/v2/{workspace.slug}"
+
+    def says(self, method: str, path: str, said: Any = None, **headers: str) -> Any:
+        body = b"" if said is None else json.dumps(said).encode()
+        return Client().generic(
+            method, f"{self.root}{path}", body, content_type="application/scim+json",
+            headers={"Authorization": f"Bearer {self.token}"} | headers,
+        )  # fmt: skip
+
+    def person(self, who: str, **more: Any) -> str:
+        said = {"schemas": [USER], "userName": f"{who}@example.com", "externalId": who} | more
+        answer = self.says("POST", "/Users", said)
+        assert answer.status_code == 201, answer.content
+        return str(answer.json()["id"])
+
+    def group(self, name: str, *members: str) -> str:
+        said = {"schemas": [GROUP], "displayName": name,
+                "members": [{"value": one} for one in members]}  # fmt: skip
+        answer = self.says("POST", "/Groups", said)
+        assert answer.status_code == 201, answer.content
+        return str(answer.json()["id"])
+
+    def patch(self, path: str, *operations: dict[str, Any]) -> Any:
+        answer = self.says("PATCH", path, {"schemas": [PATCH], "Operations": list(operations)})
+        assert answer.status_code in {200, 204}, answer.content
+        return answer
+
+
+@pytest.fixture
+def directory(acme: Workspace, ada: User) -> Directory:
+    return Directory(acme, ada)
+
+
+def teams_of(email: str) -> set[str]:
+    return set(User.objects.get(email=email).groups.values_list("team__name", flat=True))
+
+
+def letting_in(name: str, *may: Any) -> Team:
+    found = Team.objects.get(name=name)
+    for one in may:
+        teams.grant(found, one, by=None)
+    return found
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.timeout(1200)
+def test_the_checker_of_the_standard_finds_nothing_wrong(
+    acme: Workspace, ada: User, processes: Processes
+) -> None:
+    token = keys.create_directory_token(acme, by=ada, name="checker")[1]
+    url = processes.kept_web().url
+    command = [environment_of("scim2_tester"), ROOT / "tests/adapters/agents/scim_tester.py",
+               f"{url}/scim/v2/acme", token]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    results = json.loads(done.stdout)
+
+    assert len(results) > 50
+    fine = {"SUCCESS", "COMPLIANT", "ACCEPTABLE", "SKIPPED"}
+    assert not (wrong := [one for one in results if one[0] not in fine]), json.dumps(
+        wrong, indent=1
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_a_group_is_a_team_and_its_people_stand_in_it(
+    acme: Workspace, directory: Directory
+) -> None:
+    cleo = directory.person("cleo", displayName="Cleo", name={"givenName": "Cleo"})
+    finance = directory.group("finance", cleo)
+    assert (teams_of("cleo@example.com"), str(User.objects.get(email="cleo@example.com"))) == (
+        {"finance"}, "Cleo",
+    )  # fmt: skip
+    assert not User.objects.get(email="cleo@example.com").has_usable_password()
+    assert teams.grants_of(Team.objects.get(name="finance")) == [], "nothing, until somebody says"
+
+    eli = directory.person("eli")
+    directory.patch(f"/Groups/{finance}", {"op": "add", "path": "members",
+                                           "value": [{"value": eli}]})  # fmt: skip
+    directory.patch(f"/Groups/{finance}", {"op": "remove", "path": f'members[value eq "{cleo}"]'})
+    assert (teams_of("cleo@example.com"), teams_of("eli@example.com")) == (set(), {"finance"})
+
+    shown = directory.says("GET", f"/Users/{eli}").json()
+    assert [one["display"] for one in shown["groups"]] == ["finance"]
+    for asked, found in (('userName eq "CLEO@example.com"', [cleo]), ('externalId eq "eli"', [eli]),
+                         ('userName eq "nobody@example.com"', []),
+                         ('userName sw "cleo" or externalId eq "eli"', [cleo, eli])):  # fmt: skip
+        answer = directory.says("GET", f"/Users?filter={asked}").json()
+        assert [one["id"] for one in answer.get("Resources", [])] == found, asked
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_who_leaves_is_out_at_once(
+    acme: Workspace, ada: User, directory: Directory, settings: Any
+) -> None:
+    cleo_id, ben_id = directory.person("cleo"), directory.person("ben")
+    directory.group("finance", cleo_id, ben_id)
+    letting_in("finance", "view", "approve")
+    Membership.objects.update(sponsors=[], added_by=None)
+    cleo, ben = (User.objects.get(email=f"{one}@example.com") for one in ("cleo", "ben"))
+    for one in (cleo, ben):
+        independence.prove(one)
+    browser = Client()
+    browser.force_login(cleo)
+    browser.get("/w/acme/queue/")
+    token = keys.create_token(acme, by=cleo, name="script")[1]
+    dora = person("dora", team(acme, "viewers", "view"))
+    now = timezone.now()
+    tomorrow = Term(now, now + timedelta(days=1))
+    delegations.give(acme, by=cleo, to=dora, team=None, term=tomorrow, reason="away")
+    approval = asker(acme, ada)(RequiredApprovers("finance", 1))
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+    assert grants.still_entitled(Approval.objects.get(pk=approval.pk))
+
+    directory.patch(f"/Users/{cleo_id}", {"op": "replace", "path": "active", "value": False})
+
+    assert teams_of(cleo.email) == set()
+    assert not grants.still_entitled(Approval.objects.get(pk=approval.pk))
+    assert dora.pk not in deciders.entitled(Approval.objects.get(pk=approval.pk))
+    assert keys.person_of(token) is None
+    assert PersonToken.objects.get().revoked_at is not None
+    assert not UserSession.objects.filter(user=cleo).exists()
+    assert teams_of(ben.email) == {"finance"}
+    assert directory.says("GET", f"/Users/{cleo_id}").json()["active"] is False
+    settings.OIDC_TEAMS = ["deciders=acme/finance"]
+    single_sign_on.follow(cleo, {"deciders"})
+    assert teams_of(cleo.email) == set(), "no group of the log-in puts her back"
+
+    directory.patch(f"/Users/{cleo_id}", {"op": "replace", "value": {"active": True}})
+    assert teams_of(cleo.email) == {"finance"}
+    assert directory.says("DELETE", f"/Users/{cleo_id}").status_code == 204
+    assert teams_of(cleo.email) == set()
+    assert directory.says("GET", f"/Users/{cleo_id}").status_code == 404
+
+
+@pytest.mark.django_db
+def test_whoever_made_the_token_has_brought_in_whom_it_brings(
+    acme: Workspace, operators: Team, ada: User, directory: Directory
+) -> None:
+    """An administrator's second mailbox is no second person because a program brought it in."""
+    directory.group("finance", directory.person("second"))
+    letting_in("finance", "view", "approve")
+    second = User.objects.get(email="second@example.com")
+    assert not independence.is_proven(second)
+    independence.prove(second)
+    approval = asker(acme, ada)(RequiredApprovers("finance", 1))
+
+    assert second.pk not in deciders.entitled(approval)
+    assert [one.person for one in deciders.newcomers(approval)] == [second]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_teams_of_before_are_not_the_directorys_until_they_are_handed_over(
+    client: Client, acme: Workspace, ada: User, directory: Directory
+) -> None:
+    administrators = team(acme, "administrators", "view", "administer")
+    ann = person("ann", administrators)
+    said = {"schemas": [GROUP], "displayName": "administrators"}
+    refused = directory.says("POST", "/Groups", said)
+    assert (refused.status_code, refused.json()["scimType"]) == (409, "uniqueness")
+    assert "can hand it over" in refused.json()["detail"]
+
+    client.force_login(ann)
+    client.post("/w/acme/settings/directory/teams/", {"team": administrators.pk})
+    [group] = directory.says("GET", "/Groups").json()["Resources"]
+    assert group["displayName"] == "administrators"
+    ann_id = directory.person("ann")
+    directory.patch(f"/Users/{ann_id}", {"op": "replace", "path": "active", "value": False})
+    assert teams_of(ann.email) == {"administrators"}, "the last one stays"
+    desk_events.take_in()
+    assert [one["team"] for one in told(acme, "directory.team_handed_over")] == ["administrators"]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_a_token_opens_its_workspace_alone_and_is_shown_once(
+    client: Client, acme: Workspace, globex: Workspace, dev: User
+) -> None:
+    ann = person("ann", team(acme, "administrators", "view", "administer"))
+    client.force_login(ann)
+    page = client.post("/w/acme/settings/directory/tokens/", {"name": "Entra"}).content.decode()
+    token = re.search(r"amends_\w+_[\w-]+", page)[0]  # type: ignore[index]
+    assert token not in client.get("/w/acme/settings/directory/").content.decode()
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert Client().get("/scim/v2/acme/Users", headers=bearer).status_code == 200
+    refused = Client().get("/scim/v2/globex/Users", headers=bearer)
+    assert refused.status_code == 401
+    assert refused.json()["schemas"] == ["urn:ietf:params:scim:api:messages:2.0:Error"]
+    assert Client().get("/scim/v2/acme/Users").status_code == 401
+    theirs = keys.create_token(acme, by=ann, name="script")[1]
+    script = {"Authorization": f"Bearer {theirs}"}
+    assert Client().get("/scim/v2/acme/Users", headers=script).status_code == 401
+
+    row = DirectoryToken.objects.get()
+    client.post(f"/w/acme/settings/directory/tokens/{row.pk}/revoke/")
+    assert Client().get("/scim/v2/acme/Users", headers=bearer).status_code == 401
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_somebody_who_works_elsewhere_too_stays_there(
+    acme: Workspace, dev: User, directory: Directory
+) -> None:
+    browser = Client()
+    browser.force_login(dev)
+    browser.get("/w/globex/queue/")
+    dev_id = directory.person("dev")
+    directory.group("finance", dev_id)
+    assert "finance" in teams_of(dev.email)
+
+    directory.says("DELETE", f"/Users/{dev_id}")
+
+    assert teams_of(dev.email) == {"all"}
+    assert browser.get("/w/globex/queue/").status_code == 200
+    assert not DirectoryPerson.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_what_is_refused_is_refused_in_the_form_of_the_standard(directory: Directory) -> None:
+    directory.person("cleo")
+    twice = directory.says("POST", "/Users", {"schemas": [USER], "userName": "Cleo@example.com"})
+    assert (twice.status_code, twice.json()["scimType"]) == (409, "uniqueness")
+    strange = directory.says("GET", "/Users?filter=userName eq")
+    assert (strange.status_code, strange.json()["scimType"]) == (400, "invalidFilter")
+    nobody = directory.says("POST", "/Groups", {"schemas": [GROUP], "displayName": "x",
+                                                "members": [{"value": "nobody"}]})  # fmt: skip
+    assert (nobody.status_code, nobody.json()["scimType"]) == (400, "invalidValue")
+    assert not Team.objects.filter(name="x").exists(), "all of it or nothing"
+    more = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
+    entra = {"schemas": [USER, more], "userName": "eli@example.com", "title": "Accountant",
+             more: {"department": "F"}}  # fmt: skip
+    taken = directory.says("POST", "/Users", entra)
+    assert taken.status_code == 201, "what it does not keep it lets pass"
+    assert "title" not in taken.json()

@@ -1,0 +1,179 @@
+"""What a company's directory says of people and groups, done here: teams, and who is out.
+
+A group of the directory is a team. Only teams that it made, or that an administrator handed over,
+are its own; of the others nobody is put in or out by it, until somebody leaves: then they are out
+of every team of the workspace at once, and with that their delegations, and each yes of theirs that
+is not used yet. Whoever made its token vouches for whom it brings in (workspaces/independence.py).
+"""
+
+import logging
+
+from allauth.usersessions.models import UserSession
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from amends.protocol.vocabulary import EventType
+from workspaces import keys, outbox, teams
+from workspaces.access import workspaces_of
+from workspaces.models import (
+    DirectoryGroup,
+    DirectoryPerson,
+    DirectoryToken,
+    Invitation,
+    PersonToken,
+    Team,
+    User,
+    Workspace,
+)
+
+logger = logging.getLogger(__name__)
+
+PEOPLE_MAX = 20_000
+"""Of one workspace: a directory sends only whom it was told to."""
+GROUPS_MAX = 500
+
+
+class Taken(Exception):
+    """We stopped because this name or account is another's here; the message says whose."""
+
+
+class TooMany(Exception):
+    """We stopped because the workspace has as many people or groups as it can take."""
+
+
+@transaction.atomic
+def settle(row: DirectoryPerson, *, address: str, name: str, by: DirectoryToken) -> None:
+    """Bring account and teams to what the directory says of the person now. An account is found
+    or made by the first address; its own address stays its person's to change. Raises Taken.
+    """
+    if row.person is None and address and row.active:
+        _give_account(row, address, name)
+    if row.person is None:
+        return
+    if not row.active:
+        put_out(row.workspace, row.person)
+        return
+    person = row.person
+    stands = set(person.groups.values_list("pk", flat=True))
+    for group in groups_of(row.workspace):
+        is_member = row.pk in group.members
+        if is_member and group.team.group_id not in stands:
+            teams.add(group.team, person, by=by.created_by)
+        elif not is_member and group.team.group_id in stands:
+            take_out(group.team, person)
+
+
+def _give_account(row: DirectoryPerson, address: str, name: str) -> None:
+    """No password is set and no address taken as proven: the person does that by themselves."""
+    person = User.objects.filter(email__iexact=address).first()
+    if person is None:
+        person = User.objects.create_user(address.lower(), None, name=name[:120])
+    elif DirectoryPerson.objects.filter(workspace=row.workspace, person=person).exists():
+        raise Taken(f"{address} is another person of this directory")
+    DirectoryPerson.objects.filter(pk=row.pk).update(person=person)
+    row.person = person
+
+
+def take_out(team: Team, person: User) -> None:
+    """The last administrator stays, or nobody could put another one in: the log says so."""
+    try:
+        teams.remove(team, person, by=None)
+    except teams.NobodyLeft:
+        logger.exception("%s is the last who may administer %s.", person, team.workspace)
+
+
+@transaction.atomic
+def put_out(workspace: Workspace, person: User) -> None:
+    """Out of every team here; tokens and open invitations with them, and, where they stand nowhere
+    else, each browser in which they are logged in.
+    """
+    for team in Team.objects.filter(workspace=workspace, group__user=person):
+        take_out(team, person)
+    for token in PersonToken.objects.filter(workspace=workspace, person=person, revoked_at=None):
+        keys.revoke(token, by=None)
+    open_ones = Invitation.objects.filter(workspace=workspace, email__iexact=person.email)
+    open_ones.filter(accepted_at=None, withdrawn_at=None).update(withdrawn_at=Now())
+    if not workspaces_of(person).exists():
+        for session in UserSession.objects.filter(user=person):
+            session.end()
+
+
+def is_out(person: User, workspace: Workspace) -> bool:
+    """Whether the directory says that they have left."""
+    rows = DirectoryPerson.objects.filter(workspace=workspace, person=person)
+    return rows.filter(active=False).exists()
+
+
+@transaction.atomic
+def forget(row: DirectoryPerson) -> None:
+    """The directory no longer knows them: out, as who left; their account and its acts stay."""
+    if row.person is not None:
+        put_out(row.workspace, row.person)
+    for group in groups_of(row.workspace):
+        if row.pk in group.members:
+            group.members.remove(row.pk)
+            DirectoryGroup.objects.filter(pk=group.pk).update(
+                members=group.members, version=F("version") + 1, changed_at=Now()
+            )
+    row.delete()
+
+
+# Groups.
+
+
+def groups_of(workspace: Workspace) -> list[DirectoryGroup]:
+    rows = DirectoryGroup.objects.filter(workspace=workspace, gone_at=None)
+    return list(rows.select_related("team").order_by("pk"))
+
+
+@transaction.atomic
+def new_group(workspace: Workspace, name: str, *, by: DirectoryToken) -> DirectoryGroup:
+    """A team of this name, which may nothing until an administrator says so. Raises Taken for a
+    team that is not the directory's, and TooMany.
+    """
+    if len(groups_of(workspace)) >= GROUPS_MAX:
+        raise TooMany(f"more than {GROUPS_MAX} groups")
+    team = Team.objects.filter(workspace=workspace, name=name).first()
+    if team is None:
+        team = teams.create(workspace, name, by=by.created_by, may=())
+        return DirectoryGroup.objects.create(workspace=workspace, team=team)
+    row = DirectoryGroup.objects.filter(team=team).exclude(gone_at=None).first()
+    if row is None:
+        raise Taken(f"“{name}” is a team here: an administrator can hand it over")
+    row.delete()
+    return DirectoryGroup.objects.create(workspace=workspace, team=team)
+
+
+@transaction.atomic
+def hand_over(team: Team, *, by: User) -> None:
+    """Let the directory say from now on who stands in a team. Who stands in it stays, until the
+    directory says otherwise of them.
+    """
+    DirectoryGroup.objects.filter(team=team).exclude(gone_at=None).delete()
+    _, made = DirectoryGroup.objects.get_or_create(
+        team=team, defaults={"workspace": team.workspace}
+    )
+    if made:
+        data = {"team": team.name}
+        outbox.record(team.workspace, EventType.DIRECTORY_TEAM_HANDED_OVER, by=by, data=data)
+
+
+@transaction.atomic
+def rename(group: DirectoryGroup, name: str) -> None:
+    """Raises Taken where there is a team of that name. Rules that name it go on naming it so."""
+    same = Team.objects.filter(workspace=group.workspace, name=name).exclude(pk=group.team_id)
+    if same.exists():
+        raise Taken(f"there is a team “{name}” here")
+    Team.objects.filter(pk=group.team_id).update(name=name)
+    group.team.name = name
+
+
+@transaction.atomic
+def drop_group(group: DirectoryGroup) -> None:
+    """Its people are out of the team, which stays for what it was asked."""
+    rows = DirectoryPerson.objects.filter(pk__in=group.members).select_related("person")
+    for row in rows:
+        if row.person and row.person.groups.filter(pk=group.team.group_id).exists():
+            take_out(group.team, row.person)
+    DirectoryGroup.objects.filter(pk=group.pk).update(gone_at=Now(), members=[])

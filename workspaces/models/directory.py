@@ -1,0 +1,65 @@
+"""People and groups as a company's directory says them (SCIM 2.0), and the token by which it says
+so.
+"""
+
+import uuid
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models.functions import Lower, Now
+
+from workspaces.models.tenants import BearerToken, Team, User, Workspace
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class DirectoryToken(BearerToken):
+    """By which the directory of a workspace speaks; whoever made it vouches for whom it brings."""
+
+
+class DirectoryPerson(models.Model):
+    """A person of the directory, and their account here once an address is known."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)
+    scim_id = models.CharField(max_length=32, unique=True, default=new_id)
+    user_name = models.CharField(max_length=254)
+    external_id = models.CharField(max_length=254, blank=True)
+    document = models.JSONField(default=dict, help_text="Names and addresses, as they were said")
+    active = models.BooleanField(default=True)
+    person = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint("workspace", Lower("user_name"), name="directory_user_name"),
+            models.UniqueConstraint(fields=["workspace", "person"], name="directory_person_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.user_name
+
+
+class DirectoryGroup(models.Model):
+    """A group of the directory: the team that it is here, and whom the directory puts into it."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)
+    scim_id = models.CharField(max_length=32, unique=True, default=new_id)
+    team = models.OneToOneField(Team, on_delete=models.PROTECT, related_name="directory_group")
+    external_id = models.CharField(max_length=254, blank=True)
+    members = ArrayField(models.BigIntegerField(), default=list, help_text="Of DirectoryPerson")
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+    version = models.PositiveIntegerField(default=1)
+    gone_at = models.DateTimeField(null=True, help_text="Taken back; its team stays, empty")
+
+    class Meta:
+        indexes: ClassVar = [GinIndex(fields=["members"], name="directory_members")]
+
+    def __str__(self) -> str:
+        return str(self.team)

@@ -1,0 +1,78 @@
+"""The company's directory: its tokens, and which teams it decides on."""
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from workspaces import directory, keys
+from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
+from workspaces.pages import Request, is_number, page, workspace_to
+
+SHOWN_MAX = 200
+NAME_CHARACTERS_MAX = 120
+
+
+@login_required
+@require_GET
+def overview(request: Request, workspace: str) -> HttpResponse:
+    return _page(request, workspace_to("administer", request, workspace))
+
+
+def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse:
+    people = DirectoryPerson.objects.filter(workspace=here).select_related("person")
+    groups = directory.groups_of(here)
+    theirs = {one.team_id for one in groups}
+    context = {
+        "workspace": here,
+        "tab": "directory",
+        "title": "Directory",
+        "lead": "Your company’s directory says who works here (SCIM 2.0): people come with its"
+        " groups, and who leaves is out at once.",
+        "address": f"{settings.AMENDS_URL}/scim/v2/{here.slug}",
+        "token": token,
+        "tokens": DirectoryToken.objects.filter(workspace=here, revoked_at=None)
+        .select_related("created_by")
+        .order_by("pk")[:SHOWN_MAX],
+        "groups": [{"team": one.team, "count": len(one.members)} for one in groups],
+        "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
+        "count": people.filter(active=True).count(),
+        "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
+        "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
+    }
+    return page(request, "workspaces/directory.html", context)
+
+
+@never_cache
+@login_required
+@require_POST
+def make_token(request: Request, workspace: str) -> HttpResponse:
+    """Show it once: only its digest is kept."""
+    here = workspace_to("administer", request, workspace)
+    name = " ".join(request.POST.get("name", "").split())[:NAME_CHARACTERS_MAX] or "directory"
+    _, token = keys.create_directory_token(here, by=request.user, name=name)
+    return _page(request, here, token=token)
+
+
+@login_required
+@require_POST
+def revoke_token(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_to("administer", request, workspace)
+    keys.revoke(get_object_or_404(DirectoryToken, pk=pk, workspace=here), by=request.user)
+    messages.success(request, "Revoked. Who stands in teams by it stays there.")
+    return redirect("workspaces:directory", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def hand_over(request: Request, workspace: str) -> HttpResponse:
+    """Let the directory decide on a team of before."""
+    here = workspace_to("administer", request, workspace)
+    chosen = request.POST.get("team", "")
+    team = get_object_or_404(here.teams, pk=chosen if is_number(chosen) else None)
+    directory.hand_over(team, by=request.user)
+    messages.success(request, f"The directory decides on {team.name}.")
+    return redirect("workspaces:directory", workspace=here.slug)
