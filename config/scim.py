@@ -371,11 +371,7 @@ def _group(row: DirectoryGroup, people: dict[int, DirectoryPerson]) -> Group:
     found = Group(
         display_name=row.team.name,
         members=[
-            Member(
-                value=one.scim_id,
-                ref=Reference["User"](f"Users/{one.scim_id}"),
-                display=one.user_name,
-            )
+            Member(value=one.scim_id, ref=Reference["User"](f"Users/{one.scim_id}"))
             for one in members
         ]
         or None,

@@ -134,7 +134,7 @@ def test_a_group_is_a_team_and_its_people_stand_in_it(
                          ('userName eq "nobody@example.com"', []),
                          ('userName sw "cleo" or externalId eq "eli"', [cleo, eli])):  # fmt: skip
         answer = directory.says("GET", f"/Users?filter={asked}").json()
-        assert [one["id"] for one in answer.get("Resources", [])] == found, asked
+        assert {one["id"] for one in answer.get("Resources", [])} == set(found), asked
 
 
 @pytest.mark.django_db
@@ -229,7 +229,7 @@ def test_a_token_opens_its_workspace_alone_and_is_shown_once(
     ann = person("ann", team(acme, "administrators", "view", "administer"))
     client.force_login(ann)
     page = client.post("/w/acme/settings/directory/tokens/", {"name": "Entra"}).content.decode()
-    token = re.search(r"amends_\w+_[\w-]+", page)[0]  # type: ignore[index]
+    token = re.search(r"amends_\w+_[\w-]+", page)[0]
     assert token not in client.get("/w/acme/settings/directory/").content.decode()
     bearer = {"Authorization": f"Bearer {token}"}
     assert Client().get("/scim/v2/acme/Users", headers=bearer).status_code == 200
