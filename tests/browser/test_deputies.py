@@ -69,7 +69,7 @@ def test_pages_of_deputies_glass_and_directory_in_each_look(
         for place in places:
             page.goto(place)
             page.eval_on_selector_all("details.more", "all => all.forEach(one => one.open = true)")
-            for scheme, size in in_each_look(page, LOOKS):
+            for _, size in in_each_look(page, LOOKS):
                 assert_accessible(page)
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= size["width"], f"{place} is {wide} wide"
