@@ -42,7 +42,6 @@ from scim2_models import (
     Required,
     Resource,
     ResourceType,
-    ResponseParameters,
     SCIMException,
     ScimPolicy,
     ScimProvider,
@@ -156,11 +155,7 @@ class Storage(ScimStorage):
                 raise InvalidValueException(detail=str(many)) from many
 
     def get(
-        self,
-        resource_type: ResourceType,
-        resource_id: str,
-        *,
-        response_parameters: ResponseParameters[Any] | None = None,
+        self, resource_type: ResourceType, resource_id: str, **_projection: Any
     ) -> Resource[Any]:
         return self._shown(resource_type, [self._row(resource_type, resource_id)])[0]
 
