@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import connection
 
+from amends.protocol.vocabulary import ActionClass
 from approvals import tool_shapes
 from approvals.dry_run import deed_of
 from approvals.models import ToolShape
@@ -14,6 +15,8 @@ from ledger.models import Action
 from workspaces.models import Workspace
 
 TOOLS_MAX = 500
+HARMLESS = {ActionClass.READ_ONLY, ActionClass.DRAFT, ActionClass.EXTERNAL_IRREVERSIBLE}
+"""Classes of which nothing is undone, or nothing can be."""
 COUNT_MAX = 1_000
 
 # A loose index scan: one step in the index per tool, however many actions there are.
@@ -60,6 +63,8 @@ class Line:
     rule: str
     twin: str
     runnable: bool
+    teachable: bool
+    """Whether it changes something, and nothing says how that is undone."""
     seen: int
     last_seen: datetime | None
     last_undone: datetime | None
@@ -115,6 +120,9 @@ def _line(
         rule=judgement.why,
         twin=words,
         runnable=twin is not None or judgement.compensation in {None, "NONE"},
+        teachable=twin is None
+        and judgement.compensation != "NONE"
+        and judgement.action_class not in HARMLESS,
         seen=seen,
         last_seen=action.planned_at or action.started_at,
         last_undone=undone[0],

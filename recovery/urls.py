@@ -15,6 +15,7 @@ from recovery.views import (
     resume,
     saved_views,
     settle,
+    teach,
 )
 
 app_name = "recovery"
@@ -43,6 +44,7 @@ urlpatterns = [
     path(HERE + "residue/<int:pk>/", close.residue, name="residue"),
     path(HERE + "insights/", insights.insights, name="insights"),
     path(HERE + "find/", palette.find, name="find"),
+    path(HERE + "teach/", teach.teach, name="teach"),
     path(HERE + "x/<path:query>", queue.jump, name="jump"),
     path(CASE, case.case, name="case"),
     path(CASE + "outlook/", case.outlook, name="outlook"),

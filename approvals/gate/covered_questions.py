@@ -5,11 +5,12 @@ that the agent comes again and draws on it (approvals/gate/bounded_grants.py); w
 cover waits on, and its card says why. The same is said where somebody only asks what would be.
 """
 
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 from django.dispatch import receiver
 
@@ -23,7 +24,7 @@ from approvals.signals import approval_decided
 from ledger.models import Action
 
 LOOKED_AT_MAX = bounded_grants.GRANTS_LOOKED_AT_MAX
-RELEASED_MAX = 200
+BATCH = 200
 
 
 def standing_for(approval: Approval) -> list[tuple[Any, str]]:
@@ -77,7 +78,7 @@ def release(approval_id: int, **_: Any) -> int:
         calls__0__operation=grant.calls[0]["operation"],
     )  # fmt: skip
     drawn = bounded_grants.NOTHING_DRAWN
-    for one in waiting.only("pk", "workspace_id", "run_ref").order_by("pk")[:RELEASED_MAX]:
+    for one in walked(waiting.only("pk", "workspace_id", "run_ref")):
         amount = _released(one, grant.pk, drawn)
         if amount is not None:
             drawn = grants.Drawdown(drawn.calls + 1, drawn.total + amount)
@@ -101,6 +102,16 @@ def _released(question: Approval, pk: int, beside: grants.Drawdown) -> Decimal |
     return bounded_grants.amount_of(grant.calls[0]["more"]["bounded"], asked)
 
 
+def walked(rows: QuerySet[Approval]) -> Iterator[Approval]:
+    """Each of these rows, oldest first, in batches: those that stay as they are keep none from its
+    turn.
+    """
+    after = 0
+    while batch := list(rows.filter(pk__gt=after).order_by("pk")[:BATCH]):
+        yield from batch
+        after = batch[-1].pk
+
+
 def release_due() -> int:
     """The same for every living grant whose agent waits for people: a signal may be lost, and a
     call without effect gives its use back; how many.
@@ -114,5 +125,4 @@ def release_due() -> int:
         state=ApprovalState.GRANTED,
         expires_at__gt=Now(),
     )
-    ids = list(living.order_by("pk").values_list("pk", flat=True)[:RELEASED_MAX])
-    return sum(release(pk) for pk in ids)
+    return sum(release(one.pk) for one in walked(living.only("pk")))

@@ -27,11 +27,13 @@ from approvals import approval_requests, not_before, notifications
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
+from approvals.gate.covered_questions import walked
 from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import PolicyDecision
+from connectors.models import Delivery
 from edge.asgi import Problem, Refused
 from ledger import clocks, wire
 from ledger.append.events import new_id
@@ -57,7 +59,8 @@ ENDED_DAYS = 1
 TIMEOUT_MAX = timedelta(days=7)
 NOTE_CHARACTERS_MAX = 2_000
 FORGOTTEN_AT_A_TIME = 500
-OVERDUE_AT_A_TIME = 200
+TOLD_LATE_MAX = timedelta(days=1)
+"""So long after its moment a receiver is still woken, though nothing ran meanwhile."""
 TIME_OVER = "the time that the agent gave it is over"
 
 # JSON in ASCII has at most three bytes for one of a body, and ours says a little more.
@@ -252,9 +255,11 @@ def _take_back(approval: Approval, why: str) -> None:
 
 def take_back_overdue() -> int:
     """Take back what waits longer than its agent wanted, though nobody comes to ask; how many."""
-    waiting = Approval.objects.filter(state=ApprovalState.WAITING, run_ref__startswith=RUN)
+    waits = Q(state=ApprovalState.WAITING) | Q(
+        state=ApprovalState.GRANTED, not_before__gt=Now(), expires_at__gt=Now()
+    )
     over = 0
-    for approval in waiting.order_by("pk")[:OVERDUE_AT_A_TIME]:
+    for approval in walked(Approval.objects.filter(waits, run_ref__startswith=RUN)):
         name = f"{SEALED}{approval.run_ref.removeprefix(RUN)}"
         secret = Secret.objects.filter(workspace=approval.workspace_id, name=name).first()
         if secret and datetime.fromisoformat(secret.open()["deadline"]) <= database_time():
@@ -264,11 +269,37 @@ def take_back_overdue() -> int:
 
 
 def _tell_receivers(approval: Approval) -> None:
-    """Whoever registered for it hears that a request has an end, whoever or whatever ended it."""
-    if approval.agent_id is not None and approval.run_ref.startswith(RUN):
-        decided = Approval.objects.values_list("decided_at", flat=True).get(pk=approval.pk)
+    """Whoever registered for it hears that a request has an end, whoever or whatever ended it; of
+    one that was approved for later they hear at its moment, for until then it is pending.
+    """
+    if approval.agent_id is None or not approval.run_ref.startswith(RUN):
+        return
+    row, now = Approval.objects.get(pk=approval.pk), database_time()
+    if not not_before.is_early(row, now):
         request = approval.run_ref.removeprefix(RUN)
-        instances.tell(approval.agent_id, request, decided or database_time())
+        instances.tell(approval.agent_id, request, row.decided_at or now)
+
+
+def tell_put_off() -> int:
+    """Wake the receivers of what was approved for later, once its moment has come; how many."""
+    request = Substr(OuterRef("run_ref"), len(RUN) + 1)
+    told = Delivery.objects.filter(
+        workspace=OuterRef("workspace"),
+        key__startswith=Concat(Value("aap "), request, Value("/")),
+    )
+    due = Approval.objects.filter(
+        ~Exists(told),
+        state=ApprovalState.GRANTED,
+        run_ref__startswith=RUN,
+        not_before__range=(Now() - TOLD_LATE_MAX, Now()),
+        expires_at__gt=Now(),
+    )
+    found = 0
+    for approval in walked(due):
+        with transaction.atomic():
+            _tell_receivers(approval)
+        found += 1
+    return found
 
 
 notifications.when_ended.append(_tell_receivers)

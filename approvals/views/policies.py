@@ -251,6 +251,7 @@ def tools(request: Request, workspace: str) -> HttpResponse:
     zone, decided = zone_of(request.user), reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
+    teach = reverse("recovery:teach", args=[here.slug])
     known = set(Connection.objects.filter(workspace=here).values_list("name", flat=True))
     rows = [
         {
@@ -258,6 +259,9 @@ def tools(request: Request, workspace: str) -> HttpResponse:
             "url": f"/w/{here.slug}/insights/?{urlencode({'tool': line.tool})}",
             "calls_url": f"{decided}?{urlencode({'q': finding.word('tool', line.tool)})}",
             "rule_url": f"{editor}?{urlencode({'tool': line.tool})}" if edits else "",
+            "teach_url": f"{teach}?{urlencode({'tool': line.tool})}"
+            if edits and line.teachable
+            else "",
             "twin_url": _connection_of(here, line.twin, known),
             "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
             "seen": formatting.count(line.seen, inventory.COUNT_MAX),

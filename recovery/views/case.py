@@ -25,7 +25,16 @@ from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, plural
 from recovery.triage.causes import title
-from recovery.views import acts, close, compensate, plan_card, request_context, settle, story
+from recovery.views import (
+    acts,
+    close,
+    compensate,
+    plan_card,
+    request_context,
+    settle,
+    story,
+    teach,
+)
 from recovery.views.request_context import (
     case_or_404,
     case_to,
@@ -228,7 +237,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "outlook_preview": f"{case_url(case)}compensate/",
         "suggestion": _suggestion(case),
         "story": story.of(case, facts, sensitive=sensitive),
-        "effects": _effects(facts),
+        "effects": _effects(facts, request.user),
         "plan": plan_card.card(case, request.user),
         "notices": _notices(case, facts, request.user),
         "pausing": pauses_offered(case, request.user),
@@ -315,7 +324,7 @@ def _reported(one: Report) -> dict[str, Any]:
     return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": text}
 
 
-def _effects(facts: RunFacts) -> list[dict[str, Any]]:
+def _effects(facts: RunFacts, person: User) -> list[dict[str, Any]]:
     untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
     newest_first = [
         (action, effect)
@@ -324,7 +333,12 @@ def _effects(facts: RunFacts) -> list[dict[str, Any]]:
             [None] if action.pk in untold else reversed(facts.effects.get(action.pk, ()))
         )
     ]
-    return story.lines(facts, newest_first[:EFFECTS_SHOWN_MAX])
+    shown = newest_first[:EFFECTS_SHOWN_MAX]
+    taught = teach.urls(facts, [effect for _, effect in shown], person)
+    return [
+        line | {"teach_url": url}
+        for line, url in zip(story.lines(facts, shown), taught, strict=True)
+    ]
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:

@@ -256,3 +256,30 @@ def test_a_call_that_somebody_approved_for_later_is_let_pass_by_no_grant_before(
     assert why == "somebody approved it for later"
     Approval.objects.update(not_before=None)
     assert covered_questions.release_due() == 1, "else it would"
+
+
+def test_what_stays_put_keeps_no_grant_and_no_question_from_its_turn(
+    trip, acme, ada, ben, monkeypatch
+):
+    """A batch is one row here, and two hundred in earnest."""
+    monkeypatch.setattr(covered_questions, "BATCH", 1)
+    rule = {"approval": "MANUAL", "bounded": {"uses": 5, "for": "1h", "same": ["args.to"]}}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    for n, (tool, to) in enumerate(
+        [("pay.mail", "x"), ("pay.card", "x"), ("pay.card", "other"), ("pay.card", "x")]
+    ):
+        trip.begin(tool=tool, key=f"k{n}", action=f"a{n}", attempt=f"t{n}", args={"to": to})
+    mail, card, other, alike = Approval.objects.order_by("pk")
+    not_before.put_off(alike, now() + timedelta(minutes=30), by=ben, now=now())
+    for question in (mail, card):
+        bounded_grants.approve_with_more(
+            question, by=ben, seen=question.digest, reason="a batch",
+            typed={"uses": "3", "hours": "1", "target": "any"},
+        )  # fmt: skip
+    Approval.objects.update(not_before=None)
+
+    assert covered_questions.release_due() == 1
+
+    other.refresh_from_db()
+    alike.refresh_from_db()
+    assert (other.state, alike.state) == ("waiting", "withdrawn")

@@ -8,6 +8,7 @@ import textwrap
 import threading
 import uuid
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -23,11 +24,14 @@ from agentapprovalprotocol import (
 )
 from agentapprovalprotocol.receiver import new_secret
 
+from approvals import inbox, not_before
+from approvals.gate import covered_questions
 from approvals.interchange import aap_requests
 from approvals.models import Approval
 from connectors import channels
 from connectors.models import Channel, Delivery
 from ledger.models import Event
+from tests.approvals.cast import now
 from tests.sdk import test_approval_protocol, test_real_gate
 from tests.sdk.test_docs import blocks
 from workspaces import keys
@@ -155,6 +159,29 @@ def test_a_paused_run_is_woken_by_a_signed_word_that_says_nothing_of_the_call(
     assert Channel.objects.get().subjects == ["request.resolved"]
 
 
+def test_who_waits_for_a_call_that_was_approved_for_later_is_woken_at_its_moment(
+    web, token, policy, ben, service
+):
+    service.provision(web, token)
+    gate = AsyncGate(service.client(web, token), mode="async")
+    assert isinstance(service.wait(gate.check(CHARGE)), Pending)
+    approval = Approval.objects.get()
+    moment = now()
+    not_before.put_off(approval, moment + timedelta(minutes=5), by=ben, now=moment)
+    inbox.grant(approval, by=ben, seen=approval.digest, shown_seconds=1)
+    service.hears()
+    assert service.woken == [], "until then it is pending, and there is nothing to come for"
+    assert aap_requests.tell_put_off() == 0
+    assert isinstance(service.wait(gate.check(CHARGE)), Pending)
+
+    Approval.objects.update(not_before=moment)
+    assert (aap_requests.tell_put_off(), aap_requests.tell_put_off()) == (1, 0)
+    service.hears()
+
+    assert [one[0::2] for one in service.woken] == [("t-1", "approved")]
+    assert service.wait(gate.check(CHARGE))
+
+
 def test_the_lines_of_the_guide_register_a_receiver(web, token, policy, service):
     [lines] = [one for one in blocks("interchange.md") if "Receiver(" in one]
     story = textwrap.indent(lines.replace("https://amends.example.org", web.url), "    ")
@@ -169,12 +196,17 @@ def test_the_lines_of_the_guide_register_a_receiver(web, token, policy, service)
     assert Channel.objects.get().settings["instance"] == saved.instance_id
 
 
-def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(web, token, policy, service):
-    """Also where nobody comes to ask any more."""
+def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(
+    web, token, policy, service, monkeypatch
+):
+    """Also where nobody comes to ask any more, and an older one has time."""
+    monkeypatch.setattr(covered_questions, "BATCH", 1)
     service.provision(web, token)
     client = service.client(web, token)
     wake = {"context": {"resume": CHARGE.resume}, "timeout": "1s"}
     denied = {"tool": "delete", "server": "files", "arguments": {}} | wake
+    older = {"tool": "charge", "arguments": {"n": 1}} | wake | {"timeout": "1h"}
+    service.wait(client.create(older, "k-0"))
     service.wait(client.create(denied, "k-1"))
     service.wait(client.create(denied, "k-1"))
     service.wait(client.create({"tool": "charge", "arguments": {}} | wake, "k-2"))
@@ -185,7 +217,8 @@ def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(web, token, polic
     service.hears()
 
     assert sorted(status for _, _, status in service.woken) == ["denied", "expired"]
-    assert Approval.objects.get().state == "withdrawn"
+    states = Approval.objects.order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["waiting", "withdrawn"]
 
 
 def test_who_cannot_give_the_challenge_back_is_not_registered(web, token, policy, service):

@@ -73,6 +73,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{V1}ledger/head", f"{V1}ledger/entries", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
     **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists"), ({},)),
+    f"{W}teach/": ({"?": "tool=tickets.update"},),
     **dict.fromkeys((f"{W}policies/lists/<slug:name>/", f"{W}policies/lists/<slug:name>/change/",
         f"{V1}lists/<name>"), ({"name": "payees"},)),
     **dict.fromkeys(

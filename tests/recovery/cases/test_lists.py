@@ -54,6 +54,7 @@ NO_LISTS = {
     "settings/agents/": "is posted to", "settings/tokens/": "is posted to",
     "corrections/settings/": "a form", "approvals/health/proposal/": "one proposal",
     "settings/summary/": "a form", "settings/signing-keys/": "of one person at a time",
+    "teach/": "a form",
 }  # fmt: skip
 WEIGHT_BYTES_MAX = 60_000
 """Compressed, with the sheet and the scripts, without the letters."""

@@ -97,7 +97,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     )),
     (("", None), ("settings/signing-keys/", "approvals/<int:pk>/signed/<int:decision>/")),
     (("", "approve"), ("settings/summary/",)),
-    (("administer", "administer"), ("approvals/health/proposal/",)),
+    (("administer", "administer"), ("approvals/health/proposal/", "teach/")),
     ((None, "approve"), ("settings/signing-keys/<int:pk>/", "settings/delegations/")),
     (("", "edit_lists"), ("policies/lists/",)),
     (("", None), ("policies/lists/<slug:name>/",)),

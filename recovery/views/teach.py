@@ -1,0 +1,196 @@
+"""Teach the desk to undo this: a twin made of a call on record, rehearsed, saved as a version."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from approvals import proposals, versions
+from approvals.policy import Invalid, document
+from ledger import disclosure
+from ledger.models import Effect
+from recovery.planning import teaching
+from recovery.run_facts.runs import RunFacts
+from workspaces.access import may, require
+from workspaces.forms import OneLine, WrittenField
+from workspaces.models import User, Workspace
+from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.written import NOTE_CHARACTERS_MAX
+
+ARGUMENT = "arg_"
+EXPRESSION_CHARACTERS_MAX = 2_000
+WORDS_CHARACTERS_MAX = 400
+
+
+class TwinForm(forms.Form):
+    """Which calls, undone by which operation, with which arguments."""
+
+    glob = OneLine(
+        label="Tool",
+        max_length=document.GLOB_CHARACTERS_MAX,
+        help_text="* and ? stand for letters.",
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
+    )
+    target = OneLine(
+        label="Kind of target", max_length=120, required=False, help_text="Empty: every kind."
+    )
+    operation = forms.ChoiceField(label="Undone by")
+    words = WrittenField(
+        label="What it does, in a sentence", characters_max=WORDS_CHARACTERS_MAX, required=False
+    )
+
+    def __init__(self, here: Workspace, effect: Effect, data: Mapping[str, Any] | None) -> None:
+        initial = {"glob": effect.action.tool, "target": effect.target_type}
+        super().__init__(data, initial=initial)
+        offered = teaching.operations(here)
+        self.fields["operation"].choices = [  # type: ignore[attr-defined]
+            ("", "Choose…"), *((name, f"{name}: {one.title}") for name, one in offered.items()),
+        ]  # fmt: skip
+        chosen = offered.get(str(self.data.get("operation", "")))
+        self.arguments = teaching.arguments_of(chosen) if chosen else []
+        for one in self.arguments:
+            self.fields[ARGUMENT + one.name] = WrittenField(
+                label=one.name,
+                characters_max=EXPRESSION_CHARACTERS_MAX,
+                required=False,
+                initial=teaching.guessed(effect, one.name),
+                widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+                help_text="" if one.required else "Left out where it is empty.",
+            )
+            self.fields[ARGUMENT + one.name].is_needed = one.required  # type: ignore[attr-defined]
+
+    @property
+    def of_call(self) -> list[Any]:
+        """The fields of the operation's arguments."""
+        return [self[ARGUMENT + one.name] for one in self.arguments]
+
+    def twin(self) -> tuple[str, dict[str, Any]]:
+        """The glob, and what stands under it."""
+        said = self.cleaned_data
+        connection, _, operation = said["operation"].partition(".")
+        args = {one.name: said[ARGUMENT + one.name] for one in self.arguments}
+        twin = {
+            **({"target": said["target"]} if said["target"] else {}),
+            "connection": connection,
+            "operation": operation,
+            "args": {name: source for name, source in args.items() if source},
+            **({"words": said["words"]} if said["words"] else {}),
+        }
+        return said["glob"], twin
+
+
+def urls(facts: RunFacts, effects: Sequence[Effect | None], person: User) -> list[str]:
+    """Where each of these is taught, for who may and where only a twin is missing; else nothing."""
+    if not may(person, "administer", facts.run.workspace):
+        return [""] * len(effects)
+    actions = {action.pk: action for action in facts.actions}
+    address = reverse("recovery:teach", args=[facts.run.workspace.slug])
+    return [
+        f"{address}?{urlencode({'effect': effect.pk})}"
+        if effect and teaching.may_be_taught(facts, actions[effect.action_id], effect)
+        else ""
+        for effect in effects
+    ]
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def teach(request: Request, workspace: str) -> HttpResponse:
+    """A twin for the tool of a call: choose the operation, map its arguments, rehearse, save."""
+    here = workspace_or_404(request, workspace)
+    require(request.user, "administer", here)
+    effect = _effect(request, here)
+    if request.method == "GET":
+        return _show(request, here, effect, TwinForm(here, effect, None))
+    # What is chosen anew begins with guesses; what was typed for another operation is not sent.
+    act, data = request.POST.get("act", ""), request.POST.copy()
+    form = TwinForm(here, effect, data)
+    for name in [ARGUMENT + one.name for one in form.arguments]:
+        data.setdefault(name, form.fields[name].initial)
+    if act == "choose" or not form.is_valid():
+        return _show(request, here, effect, form, status=200 if act == "choose" else 422)
+    glob, twin = form.twin()
+    source = proposals.source_in_force(here)
+    try:
+        edited = teaching.with_twin(source, glob, twin)
+        policy = versions.check(here, edited.source)
+    except Invalid as wrong:
+        return _show(request, here, effect, form, problems=wrong.problems, status=422)
+    rehearsed = teaching.rehearse(effect, policy)
+    shown = {"rehearsed": rehearsed, "lost": edited.lost}
+    if act != "save":
+        return _show(request, here, effect, form, **shown)
+    if not teaching.succeed(rehearsed):
+        return _show(request, here, effect, form, **shown, refused=True, status=422)
+    words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
+    version = versions.save(here, edited.source, by=request.user, note=words[:NOTE_CHARACTERS_MAX])
+    return redirect("approvals:version", workspace=here.slug, number=version.number)
+
+
+def _effect(request: Request, here: Workspace) -> Effect:
+    said = request.POST.get("effect") or request.GET.get("effect", "")
+    if is_number(said):
+        found = teaching.effect_of(here, int(said))
+    else:
+        found = teaching.newest_of(here, request.GET.get("tool", ""))
+    if found is None:
+        raise Http404("No call on record shows what would have to be undone.")
+    return found
+
+
+def _show(
+    request: Request,
+    here: Workspace,
+    effect: Effect,
+    form: TwinForm,
+    *,
+    problems: Sequence[Any] = (),
+    rehearsed: Sequence[teaching.Rehearsed] | None = None,
+    lost: Sequence[str] = (),
+    refused: bool = False,
+    status: int = 200,
+) -> HttpResponse:
+    sees = disclosure.sees(request.user, here)
+    action = effect.action
+    connection, _, operation = str(form.data.get("operation", "")).partition(".")
+    context = {
+        "workspace": here,
+        "form": form,
+        "effect": effect.pk,
+        "tool": action.tool,
+        "target": f"{effect.target_type} {effect.target_id}",
+        "run": action.run.run,
+        "known": _known(effect, sees=sees),
+        "problems": problems,
+        "rehearsed": rehearsed,
+        "works": rehearsed is not None and teaching.succeed(rehearsed),
+        "sees": sees,
+        "lost": lost,
+        "not_saved": refused,
+        "sandbox_url": f"{reverse('connectors:connection', args=[here.slug, connection])}?"
+        f"{urlencode({'operation': operation})}"
+        if operation and form.arguments
+        else "",
+        "refused": status != 200,  # noqa: PLR2004
+    }
+    return page(request, "recovery/teach.html", context, status=status)
+
+
+def _known(effect: Effect, *, sees: bool) -> list[dict[str, str]]:
+    """What an argument can be taken from, with its values for who sees them."""
+    action = effect.action
+    facts = [("target.id", effect.target_id), ("target.type", effect.target_type)]
+    for name, known in (("args", action.args), ("result", action.result)):
+        if isinstance(known, dict):
+            facts += [(f"{name}.{one}", value) for one, value in known.items()]
+    return [
+        {"name": name, "value": json.dumps(value, ensure_ascii=False)[:200] if sees else ""}
+        for name, value in facts
+    ]

@@ -1,0 +1,121 @@
+"""Teach the desk to undo this: a twin made of a call on record, rehearsed, and saved."""
+
+import html
+
+import pytest
+from django.test import Client
+
+from approvals import versions
+from approvals.models import PolicyVersion
+from ledger.models import Effect
+from recovery.models import Case
+from recovery.planning.drafting import connections_of, draft_steps
+from recovery.run_facts.runs import facts_of
+from recovery.triage import triage
+from tests.people import person
+from workspaces import teams
+
+TEACH = "/w/acme/teach/"
+
+
+@pytest.fixture
+def browser(acme):
+    """Nina, who administers and sees payloads."""
+    may = ["view", "view_sensitive", "recover", "administer"]
+    client = Client()
+    client.force_login(person("nina", teams.create(acme, "admins", by=None, may=may)))
+    return client
+
+
+@pytest.fixture
+def closed(begin_run, shop, ticket):
+    """A run that closed T-182 by a tool of which nothing says how it is undone, and failed."""
+    run = begin_run()
+    done = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high'")
+    run.does(
+        "desk.close", ("ticket", "main/T-182", ticket, done), planned={"args": {"seat": "S-7"}}
+    )
+    run.send("run.failed", error={"type": "Boom", "message": "it broke"})
+    triage.look()
+    return run
+
+
+def said(effect, **more):
+    return {"effect": effect.pk, "glob": "desk.close", "target": "ticket"} | more
+
+
+def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, acme, closed, shop):
+    case, effect = Case.objects.get(), Effect.objects.get()
+    page = browser.get(f"/w/acme/cases/{case.pk}/").text
+    assert "nothing that stands can be undone from here" in page
+    assert f"{TEACH}?effect={effect.pk}" in page
+    tools = browser.get("/w/acme/tools/").text
+    assert f"{TEACH}?tool=desk.close" in tools
+    assert f"{TEACH}?tool=tickets.update" not in tools
+    assert 'value="desk.close"' in browser.get(f"{TEACH}?effect={effect.pk}").text
+
+    chosen = browser.post(TEACH, said(effect, operation="shop.restore_row", act="choose")).text
+    assert 'name="arg_to" value="before"' in chosen
+    rehearsed = browser.post(
+        TEACH, said(effect, operation="shop.restore_row", arg_to="before", act="rehearse")
+    )
+    shown = html.unescape(rehearsed.text)
+    assert '"priority": "normal"' in shown
+    assert "nothing was called" in shown
+    assert shop.execute("SELECT priority FROM tickets").fetchone()[0] == "high"
+
+    saved = browser.post(
+        TEACH, said(effect, operation="shop.restore_row", arg_to="before", act="save")
+    )
+    version = PolicyVersion.objects.latest("number")
+    assert saved.headers["Location"] == f"/w/acme/policies/{version.number}/"
+    assert not version.active
+    versions.activate(version, by=None)
+    drafted = draft_steps(facts_of(case.run), connections_of([acme]))
+    assert [one.step.operation for one in drafted.steps] == ["restore_row"]
+    page = browser.get(f"/w/acme/cases/{case.pk}/").text
+    assert "nothing that stands can be undone from here" not in page
+    assert TEACH not in page
+
+
+def test_a_twin_that_lacks_a_fact_says_which_and_is_not_saved(browser, closed):
+    effect = Effect.objects.get()
+    for source, told in (
+        ("result.row", "A fact that the undo needs is not known"),
+        ("befor", "did you mean before?"),
+        ("", "to"),
+    ):
+        asked = said(effect, operation="shop.restore_row", arg_to=source, act="save")
+        refused = browser.post(TEACH, asked)
+        assert refused.status_code == 422
+        assert told in html.unescape(refused.text)
+    assert PolicyVersion.objects.count() == 1
+
+
+def test_what_cannot_be_undone_at_all_is_not_offered_to_be_taught(browser, begin_run, ticket):
+    run = begin_run()
+    run.does("mail.send", ("mail", "m-1", None, {"to": "x"}))
+    run.send("run.failed", error={"type": "Boom", "message": "it broke"})
+    triage.look()
+    page = browser.get(f"/w/acme/cases/{Case.objects.get().pk}/").text
+    assert TEACH not in page
+    assert f"{TEACH}?tool" not in browser.get("/w/acme/tools/").text
+    assert browser.get(f"{TEACH}?effect=999999").status_code == 404
+
+
+def test_only_who_administers_teaches_and_values_are_for_who_sees_them(acme, closed, operators):
+    effect = Effect.objects.get()
+    operator = Client()
+    operator.force_login(person("otto", operators))
+    assert operator.get(f"{TEACH}?effect={effect.pk}").status_code == 403
+    assert TEACH not in operator.get(f"/w/acme/cases/{Case.objects.get().pk}/").text
+    hidden = Client()
+    olgas = teams.create(acme, "olgas", by=None, may=["view", "administer"])
+    hidden.force_login(person("olga", olgas))
+    page = hidden.post(
+        TEACH, said(effect, operation="shop.restore_row", arg_to="before", act="rehearse")
+    ).text
+    assert "args.seat" in page
+    assert "S-7" not in page
+    assert "normal" not in page
