@@ -1,4 +1,4 @@
-"""Teach the desk to undo this, as it is for who does it: from the case to a version, by the page."""
+"""Teach the desk to undo this, as it is for who does it: from the case to a version."""
 
 from typing import Any
 
