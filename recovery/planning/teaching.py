@@ -5,13 +5,13 @@ A rehearsal drafts the step that a plan would have, with the connector's own pre
 nothing.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
+from django.db.models import QuerySet
 
 from amends.protocol.planning import suggested_undo
 from approvals.policy import Policy, editing
@@ -47,10 +47,6 @@ class Rehearsed(NamedTuple):
     title: str
     lacks: str
 
-    @property
-    def preview_args(self) -> str:
-        return json.dumps(self.args, indent=2, ensure_ascii=False, sort_keys=True)
-
 
 def may_be_taught(facts: RunFacts, action: Action, effect: Effect) -> bool:
     """Whether an effect stands that could not be undone for want of a twin alone."""
@@ -72,7 +68,7 @@ def newest_of(workspace: Workspace, tool: str) -> Effect | None:
     return _effects(workspace).filter(action__tool=tool).order_by("-pk").first() if tool else None
 
 
-def _effects(workspace: Workspace) -> Any:
+def _effects(workspace: Workspace) -> QuerySet[Effect]:
     found = Effect.objects.filter(workspace=workspace).exclude(action__tool="")
     return found.select_related("action__agent", "action__run__workspace", "action__run__agent")
 

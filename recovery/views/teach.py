@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django import forms
@@ -27,6 +27,13 @@ from workspaces.written import NOTE_CHARACTERS_MAX
 ARGUMENT = "arg_"
 EXPRESSION_CHARACTERS_MAX = 2_000
 WORDS_CHARACTERS_MAX = 400
+
+
+class Tried(NamedTuple):
+    """A rehearsal, and the comments of the policy that its change would lose."""
+
+    rehearsed: Sequence[teaching.Rehearsed]
+    lost: Sequence[str]
 
 
 class TwinForm(forms.Form):
@@ -124,11 +131,11 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     except Invalid as wrong:
         return _show(request, here, effect, form, problems=wrong.problems, status=422)
     rehearsed = teaching.rehearse(effect, policy)
-    shown = {"rehearsed": rehearsed, "lost": edited.lost}
+    tried = Tried(rehearsed, edited.lost)
     if act != "save":
-        return _show(request, here, effect, form, **shown)
+        return _show(request, here, effect, form, tried)
     if not teaching.succeed(rehearsed):
-        return _show(request, here, effect, form, **shown, refused=True, status=422)
+        return _show(request, here, effect, form, tried, refused=True, status=422)
     words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
     version = versions.save(here, edited.source, by=request.user, note=words[:NOTE_CHARACTERS_MAX])
     return redirect("approvals:version", workspace=here.slug, number=version.number)
@@ -150,10 +157,9 @@ def _show(
     here: Workspace,
     effect: Effect,
     form: TwinForm,
+    tried: Tried | None = None,
     *,
     problems: Sequence[Any] = (),
-    rehearsed: Sequence[teaching.Rehearsed] | None = None,
-    lost: Sequence[str] = (),
     refused: bool = False,
     status: int = 200,
 ) -> HttpResponse:
@@ -169,10 +175,10 @@ def _show(
         "run": action.run.run,
         "known": _known(effect, sees=sees),
         "problems": problems,
-        "rehearsed": rehearsed,
-        "works": rehearsed is not None and teaching.succeed(rehearsed),
+        "rehearsed": [_told(one, sees=sees) for one in tried.rehearsed] if tried else None,
+        "works": tried is not None and teaching.succeed(tried.rehearsed),
         "sees": sees,
-        "lost": lost,
+        "lost": tried.lost if tried else (),
         "not_saved": refused,
         "sandbox_url": f"{reverse('connectors:connection', args=[here.slug, connection])}?"
         f"{urlencode({'operation': operation})}"
@@ -181,6 +187,12 @@ def _show(
         "refused": status != 200,  # noqa: PLR2004
     }
     return page(request, "recovery/teach.html", context, status=status)
+
+
+def _told(one: teaching.Rehearsed, *, sees: bool) -> dict[str, Any]:
+    """One call of the rehearsal, with its arguments for who sees payloads."""
+    args = json.dumps(one.args, indent=2, ensure_ascii=False, sort_keys=True) if sees else ""
+    return one._asdict() | {"args": args}
 
 
 def _known(effect: Effect, *, sees: bool) -> list[dict[str, str]]:
