@@ -21,9 +21,11 @@ TEACH = "/w/acme/teach/"
 @pytest.fixture
 def browser(acme):
     """Nina, who administers and sees payloads."""
-    may = ["view", "view_sensitive", "recover", "administer"]
+    admins = teams.create(
+        acme, "admins", by=None, may=["view", "view_sensitive", "recover", "administer"]
+    )
     client = Client()
-    client.force_login(person("nina", teams.create(acme, "admins", by=None, may=may)))
+    client.force_login(person("nina", admins))
     return client
 
 
