@@ -40,7 +40,7 @@ from ledger.append.events import new_id
 from ledger.canonical import canonical
 from ledger.models import Action, ActionState, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
-from workspaces import encryption
+from workspaces import encryption, locks
 from workspaces.clock import database_time
 from workspaces.models import Secret
 
@@ -331,20 +331,20 @@ def consume(actor: Actor, id_: str, key: str) -> Seen:
     return seen(sealed)
 
 
+@transaction.atomic
 def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
     """What became of the call. That it failed does not say that it did nothing."""
     sealed = _known(actor, id_)
+    # One after the other, so that each hears what the first has said.
+    list(locks.locked(Run.objects.filter(workspace=actor.workspace_id, run=sealed.run)))
     found = seen(sealed)
     consumption = found.document.get("consumption")
     if consumption is None or found.action is None:
         raise Conflict("not_consumed")
     status = "succeeded" if succeeded else "failed"
     if earlier := consumption.get("outcome"):
-        # The ledger has the note masked, and so it is compared.
-        if (earlier["status"], earlier.get("note", "")) != (
-            status,
-            masked(note, (), actor.masking_key),
-        ):
+        told = masked(note, (), actor.masking_key)  # the ledger has it so
+        if (earlier["status"], earlier.get("note", "")) != (status, told):
             raise Conflict("outcome_conflict")
         return found
     about = {"attempt": found.action.current_attempt, "fence": found.action.fence}

@@ -3,6 +3,7 @@ documents of agent-approval-interchange, judged by its own library.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
@@ -246,6 +247,24 @@ def test_what_was_approved_runs_once_whoever_comes(client, ben, token, web):
         worker.join()
 
     assert sorted(ran) == ["already_consumed"] * 9 + ["ran"]
+
+    together = threading.Barrier(6)
+
+    def tell(status):
+        together.wait(30)
+        with contextlib.closing(Client(f"{web.url}/aap", token)) as mine:
+            try:
+                mine.report_outcome(request.id, status)
+            except ConflictError as conflict:
+                return conflict.code
+        return status
+
+    with ThreadPoolExecutor(6) as pool:
+        said = list(pool.map(tell, ["succeeded", "failed"] * 3))
+
+    first = (set(said) - {"outcome_conflict"}).pop()
+    assert sorted(said) == sorted([first] * 3 + ["outcome_conflict"] * 3)
+    assert Event.objects.filter(type__in=["action.succeeded", "action.failed"]).count() == 1
 
 
 def test_the_lines_of_the_guide_put_a_call_and_a_document_to_the_gate(web, token, policy, ben):
