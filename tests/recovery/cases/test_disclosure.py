@@ -74,6 +74,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
     **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists"), ({},)),
     f"{W}teach/": ({"?": "tool=tickets.update"},),
+    **dict.fromkeys((f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/"),
+        ({"pk": "{spare}"},)),  # nobody's: what is posted takes all its rights away
     **dict.fromkeys((f"{W}policies/lists/<slug:name>/", f"{W}policies/lists/<slug:name>/change/",
         f"{V1}lists/<name>"), ({"name": "payees"},)),
     **dict.fromkeys(
@@ -91,7 +93,6 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys((f"{W}settings/members/invitations/<int:pk>/withdraw/",
         f"{W}settings/directory/tokens/<int:pk>/revoke/",
         f"{W}settings/delegations/<int:pk>/revoke/",
-        f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/",
         f"{W}settings/keys/<int:pk>/revoke/", f"{W}settings/keys/<int:pk>/first/",
         f"{W}settings/tokens/<int:pk>/revoke/",
         f"{W}channels/<int:pk>/switch/", f"{W}channels/<int:pk>/test/",
@@ -204,7 +205,7 @@ def known(acme, ada, agent, policy, begin_run, ticket, shop, shop_connection, fi
         "workspace": "acme", "case": case.pk, "other": other.pk, "planned": planned.pk,
         "plan": Plan.objects.get().pk, "correction": Correction.objects.first().pk,
         "approval": approval.pk, "cause": case.cause.fingerprint,
-        "residue": residue.pk,
+        "residue": residue.pk, "spare": team(acme, "spare", "view").pk,
         "event": EventKey.objects.filter(workspace=acme).order_by("place")[2].event_id,
     }  # fmt: skip
 
