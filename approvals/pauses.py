@@ -16,8 +16,8 @@ from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType, glob_matches
-from approvals import signals
-from approvals.models import Pause, PauseKind
+from approvals import lost_history, signals
+from approvals.models import Approval, Pause, PauseKind, SubjectKind
 from approvals.policy import Unreadable, active, document
 from connectors import channels
 from connectors.channels import Message
@@ -79,12 +79,26 @@ def lift(standing_pause: Pause, *, by: User) -> None:
         standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=event_data(standing_pause)
     )
     if standing_pause.paused_by_id is None:
+        _believe_no_longer(standing_pause)
         desk_events.record(
             standing_pause.workspace,
             EventType.LEDGER_ACKNOWLEDGED,
             by=by,
             data=event_data(standing_pause),
         )
+
+
+def _believe_no_longer(lifted: Pause) -> None:
+    """What was granted and not used before the pause is void; of runs that lived then, where it is
+    known that entries are gone, each call that is not known is in doubt. A step of a plan is asked
+    about outside before it is made again (docs/faults.md, F16), so plans go on.
+    """
+    grants = Approval.objects.filter(workspace=lifted.workspace)
+    why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
+    lost_history.void_grants(why, grants.exclude(subject_kind=SubjectKind.PLAN))
+    if lifted.name == LOST:
+        runs = Run.objects.filter(workspace=lifted.workspace, started_at__lt=lifted.paused_at)
+        lost_history.mark_runs(lifted.paused_at, runs)
 
 
 def what(one: Pause) -> str:
@@ -202,8 +216,9 @@ def _undone_over(one: Pause) -> list[str]:
 
 WENT_BACK = "ledger.went_back"
 ALERT = EventType.ALERT_LOG_WENT_BACK
-PAUSED = "ledger"
-"""The name of the desk's own pause of a workspace; people's have none."""
+LOST, UNREADABLE = "ledger", "heads"
+"""Names of the desk's own pauses of a workspace: entries are gone, and nobody knows whether any
+are. People's have none."""
 
 
 @sealer.when_it_goes_back
@@ -211,7 +226,8 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
     """Hold everything here and tell people; once, however often it is found again."""
     lost = f"{last.size - size} of {last.size} signed entries" if size < last.size else "history"
     found = f"The ledger went back: {lost} of {last.origin} are gone or were rewritten."
-    if sealer.is_unreadable(last.origin) and size >= last.size:
+    is_lost = size < last.size or not sealer.is_unreadable(last.origin)
+    if not is_lost:
         found = (
             f"The head of {last.origin} that is kept outside the database cannot be read, so nobody"
             " knows whether entries of the ledger are gone."
@@ -220,13 +236,16 @@ def hold(workspace: Workspace, last: Head, size: int) -> None:
         f"{found} Calls that were made may be unknown here; an administrator looks, then lifts"
         " this."
     )
-    hold_for(workspace, reason, {"origin": last.origin, "size": last.size, "left": size}, "sealer")
+    data = {"origin": last.origin, "size": last.size, "left": size}
+    hold_for(workspace, reason, data, "sealer", LOST if is_lost else UNREADABLE)
 
 
-def hold_for(workspace: Workspace, reason: str, data: dict[str, Any], part: str) -> None:
+def hold_for(
+    workspace: Workspace, reason: str, data: dict[str, Any], part: str, name: str = LOST
+) -> None:
     """The desk's own pause of a workspace whose ledger lacks what happened, and its alert."""
     row, is_new = Pause.objects.get_or_create(
-        workspace=workspace, kind=PauseKind.WORKSPACE, name=PAUSED, lifted_at=None,
+        workspace=workspace, kind=PauseKind.WORKSPACE, name=name, lifted_at=None,
         defaults={"reason": reason, "paused_by": None},
     )  # fmt: skip
     desk_events.record(

@@ -7,7 +7,7 @@ had happened would do things twice. So before any process starts everything is h
   outside before it acts;
 * a grant that was not used is void, and people who were asked are asked anew;
 * a run that lived is marked: to a call that is not known the gate answers `in_doubt`, and a person
-  says whether it happened (approvals/gate/decision_table.py);
+  says whether it happened (approvals/lost_history.py);
 * people are logged out, since a log-out after the backup would be forgotten;
 * each workspace is paused until an administrator lifts the pause.
 """
@@ -17,12 +17,8 @@ from datetime import UTC, datetime
 
 from allauth.socialaccount.models import SocialToken
 from django.contrib.sessions.models import Session
-from django.db.models import F
 
-from approvals import approval_requests, pauses
-from approvals.models import Approval, ApprovalState
-from ledger.models import Run, RunState
-from ledger.models.runs import BY_A_RESTORE
+from approvals import lost_history, pauses
 from recovery.engine import failure_paths, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
 from workspaces.models import Heartbeat, Workspace
@@ -48,8 +44,8 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
         {
             "plans stopped": stop_plans(why),
             "calls now unknown": lose_calls(why),
-            "grants void": void_grants(why),
-            "runs whose calls are in doubt": mark_runs(when),
+            "grants void": lost_history.void_grants(why),
+            "runs whose calls are in doubt": lost_history.mark_runs(when),
             "people logged out": log_out(),
         }
     )
@@ -83,19 +79,3 @@ def lose_calls(why: str) -> int:
         failure_paths.lose_in_restore(step, f"{why} The call was on its way.")
         count += 1
     return count
-
-
-def void_grants(why: str) -> int:
-    rows = Approval.objects.filter(state=ApprovalState.GRANTED).select_related("workspace")
-    count = 0
-    for approval in rows.order_by("pk").iterator(chunk_size=BATCH):
-        approval_requests.void(approval, why=f"{why} Whether the grant was used is not known.")
-        count += 1
-    return count
-
-
-def mark_runs(when: datetime) -> int:
-    """Those that recovery holds already stay so: nothing begins in them at all."""
-    living = Run.objects.filter(state=RunState.RUNNING, held_by="", agent__isnull=False)
-    mark = f"{BY_A_RESTORE}{when:%Y-%m-%dT%H:%M:%SZ}"
-    return living.update(held_by=mark, revision=F("revision") + 1)

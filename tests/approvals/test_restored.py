@@ -8,6 +8,8 @@ from django.utils import timezone
 
 from approvals import inbox, pauses
 from approvals.models import Approval, Pause
+from ledger import sealer
+from ledger.merkle import Head
 from ledger.models import Action, Run
 from recovery import restoration
 from recovery.triage import triage
@@ -61,6 +63,33 @@ def test_everything_is_held_until_an_administrator_has_looked(
     assert set(Pause.objects.values_list("workspace__slug", flat=True)) == {"acme", "globex"}
     with pytest.raises(NotAllowed):
         pauses.lift(Pause.objects.get(workspace=acme), by=ben)
+
+
+@pytest.mark.parametrize("left", [3, 9], ids=["entries are gone", "nobody can tell"])
+def test_a_grant_from_before_a_log_went_back_lets_nothing_run_once_the_pause_is_lifted(
+    trip, acme, ben, settings, tmp_path, left
+):
+    """It looks unused; the entry that told of its use may be one of those that are gone."""
+    trip.begin(key="k1", attempt="a1", tool="crm.update")
+    trip.begin(key="k2", action="act_2", tool="pay.card", attempt="a2")
+    granted = Approval.objects.get()
+    inbox.grant(granted, by=ben, seen=granted.digest, reason="fine")
+    if left == 9:
+        settings.AMENDS_HEADS_FOLDER = str(tmp_path)
+        sealer._path("desk/acme").write_text("half a he")
+    with transaction.atomic():
+        pauses.hold(acme, Head("desk/acme", 9, b"r" * 32), left)
+    trip.send("run.started", run="run_2")
+
+    lift(acme)
+
+    granted.refresh_from_db()
+    assert (granted.state, "log went back" in granted.closing_reason) == ("withdrawn", True)
+    card = trip.begin(key="k2", action="act_2", tool="pay.card", attempt="b2").json()["answer"]
+    other = trip.begin(key="k9", action="act_9", tool="crm.update", attempt="b9").json()["answer"]
+    assert (card, other) == (("in_doubt", "in_doubt") if left == 3 else ("wait", "proceed"))
+    later = trip.begin(key="k8", action="act_8", tool="crm.update", attempt="b8", run="run_2")
+    assert later.json()["answer"] == "proceed", "it began when that was known"
 
 
 def test_in_a_run_that_lived_a_call_that_is_not_known_is_in_doubt_and_a_case(
