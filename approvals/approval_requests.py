@@ -26,6 +26,7 @@ from connectors.contract import Money
 from ledger.models import Action, Attempt, AttemptState, RunState
 from workspaces.models import Agent, Team, User, Workspace
 from workspaces.moves import move
+from workspaces.periodic import each
 
 ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600
@@ -327,7 +328,7 @@ OLD_FORM_SECONDS = 60
 def sweep() -> int:
     """Withdraw what is moot; how many."""
     found = _moot(Approval.objects.living()).only("pk", "workspace_id", "run_ref")
-    return sum(_withdraw(approval) for approval in found.order_by("pk")[:BATCH])
+    return each(found.order_by("pk")[:BATCH], _withdraw)
 
 
 def sweep_old_forms() -> int:
@@ -341,7 +342,7 @@ def sweep_old_forms() -> int:
         asked_at__lt=Now() - timedelta(seconds=OLD_FORM_SECONDS),
     )
     found = old.only("pk", "workspace_id", "run_ref").order_by("pk")[:BATCH]
-    return sum(_withdraw_old(approval) for approval in found)
+    return each(found, _withdraw_old)
 
 
 def _moot(approvals: QuerySet[Approval]) -> QuerySet[Any]:

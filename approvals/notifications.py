@@ -31,6 +31,7 @@ from connectors.channels import Message
 from connectors.models import Delivery, DeliveryState
 from workspaces import access, formatting
 from workspaces.models import User
+from workspaces.periodic import each
 
 # What people and programs are told of an approval, in two lengths.
 #
@@ -274,7 +275,7 @@ def note_due() -> int:
     over = NotificationRecord.objects.filter(noted_at=None).exclude(
         delivery__state=DeliveryState.WAITING
     )
-    return sum(_note(pk) for pk in list(over.order_by("pk").values_list("pk", flat=True)[:BATCH]))
+    return each(list(over.order_by("pk").values_list("pk", flat=True)[:BATCH]), _note)
 
 
 @transaction.atomic

@@ -23,7 +23,7 @@ from approvals.models import LIVING, Approval, ApprovalState, GateKey, Requireme
 from approvals.signals import publish_on_commit
 from workspaces import delegations
 from workspaces.models import Team, User
-from workspaces.periodic import SWEEPER, every
+from workspaces.periodic import SWEEPER, each, every
 
 # Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
 #
@@ -38,7 +38,7 @@ KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
 def expire_due() -> int:
     """Expire what is due, oldest first; the number of approvals expired."""
     due = Approval.objects.filter(state__in=LIVING, expires_at__lte=Now()).order_by("expires_at")
-    return sum(_expire(approval) for approval in due.only("pk", "workspace_id", "run_ref")[:BATCH])
+    return each(due.only("pk", "workspace_id", "run_ref")[:BATCH], _expire)
 
 
 @transaction.atomic
@@ -64,7 +64,7 @@ def _expire(approval: Approval) -> bool:
 def remind_due() -> int:
     """At half time, tell who could still answer; the number of reminders."""
     due = Approval.objects.open().filter(remind_at__lte=Now(), reminded_at=None)
-    return sum(_remind(approval) for approval in due.order_by("remind_at")[:BATCH])
+    return each(due.order_by("remind_at")[:BATCH], _remind)
 
 
 @transaction.atomic
@@ -82,7 +82,7 @@ def _remind(approval: Approval) -> bool:
 def escalate_due() -> int:
     """Ask the second team where nobody has decided in the rule's time; how many questions."""
     due = Approval.objects.open().filter(escalate_at__lte=Now(), escalated_at=None)
-    return sum(_escalate(approval) for approval in due.order_by("escalate_at")[:BATCH])
+    return each(due.order_by("escalate_at")[:BATCH], _escalate)
 
 
 @transaction.atomic

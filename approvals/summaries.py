@@ -22,6 +22,7 @@ from connectors.channels import Message
 from ledger import disclosure
 from workspaces import clock, formatting
 from workspaces.models import User, Workspace
+from workspaces.periodic import each
 
 LINES_MAX = 20
 QUESTIONS_MAX = 1_000
@@ -77,7 +78,7 @@ def write_due() -> int:
         due: list[tuple[int, int, date]] = cursor.fetchall()
     at_work = {pk: _is_at_work(pk) for pk in {workspace for _, workspace, _ in due}}
     now = [(pk, day) for pk, workspace, day in due if at_work[workspace]]
-    return sum(_write(pk, day) for pk, day in now[:BATCH])
+    return each(now[:BATCH], lambda one: _write(*one))
 
 
 def _is_at_work(workspace: int) -> bool:

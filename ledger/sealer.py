@@ -32,6 +32,7 @@ from ledger.merkle import Head, Signer
 from ledger.models import TreeHead
 from ledger.proofs import Entry, leaf_bytes, stored_nodes
 from workspaces.models import Workspace
+from workspaces.periodic import each
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def seal_all() -> int:
     """Seal what waits, some of every workspace in turn, for at most five seconds."""
     done, until = 0, time.monotonic() + TURN_SECONDS_MAX
     while time.monotonic() < until:
-        sealed = sum(seal(workspace) for workspace in _waiting())
+        sealed = each(_waiting(), seal)
         done += sealed
         if not sealed:
             break
@@ -126,7 +127,7 @@ def look_back() -> int:
     found = [
         pk for pk, public, origin, size in _run(LOGS, []) if _is_behind(bytes(public), origin, size)
     ]
-    return sum(map(_look_back, Workspace.objects.filter(pk__in=found))) if found else 0
+    return each(Workspace.objects.filter(pk__in=found), _look_back) if found else 0
 
 
 def _is_behind(public: bytes, origin: str, size: int) -> bool:

@@ -7,10 +7,10 @@ behind. Each loop gives a sign of life, so that silence is seen as well as failu
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection
 from django.utils import timezone
@@ -19,6 +19,7 @@ from django.utils.module_loading import autodiscover_modules
 from workspaces.models import Heartbeat
 
 SCHEDULER, SWEEPER = "scheduler", "sweeper"
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,21 @@ def jobs(process: str | None = None) -> list[Job]:
     """All jobs that any floor states, or those of one process."""
     autodiscover_modules("periodic")
     return [job for job in _jobs.values() if process in (None, job.process)]
+
+
+def each(rows: Iterable[Row], work: Callable[[Row], int]) -> int:
+    """Do it with every row, one after the other; the sum of what it answers. One that fails keeps
+    no other waiting: the first error is raised once all have had their turn.
+    """
+    done, failed = 0, None
+    for row in rows:
+        try:
+            done += work(row)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised below
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return done
 
 
 # Signs of life of the loops and processes, so that silence is seen as well as failure.

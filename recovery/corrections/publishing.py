@@ -38,6 +38,7 @@ from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from workspaces import encryption
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.periodic import each
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 logger = logging.getLogger(__name__)
@@ -325,7 +326,7 @@ def publish_due() -> int:
         case__outcome=CaseOutcome.RESTORED,
         drafted_at__gt=timezone.now() - timedelta(days=1),
     )
-    return sum(map(_publish, due.select_related("workspace", "case")[:DRAFTS]))
+    return each(due.select_related("workspace", "case")[:DRAFTS], _publish)
 
 
 def _publish(correction: Correction) -> int:

@@ -121,6 +121,26 @@ def test_where_nobody_decides_in_time_a_second_team_is_asked_and_everybody_is_to
     assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
 
 
+def test_a_question_that_cannot_escalate_keeps_no_other_waiting_and_its_error_is_told(
+    trip, acme, ada, ben
+):
+    person("nora", team(acme, "night", "view", "approve"))
+    later = {"after": "10m", "group": "night"}
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL", "escalate": later}}})
+    trip.begin(tool="pay.card", key="k1")
+    trip.begin(tool="pay.card", key="k2", action="act_2")
+    odd, other = Approval.objects.order_by("pk")
+    broken = [odd.rules[0] | {"escalate": {"seconds": "ten", "team": "night"}}]
+    Approval.objects.filter(pk=odd.pk).update(rules=broken)
+    Approval.objects.update(escalate_at=Now())
+
+    with pytest.raises(ValueError, match="ten"):
+        periodic.escalate_due()
+
+    escalated = Approval.objects.exclude(escalated_at=None)
+    assert [one.pk for one in escalated] == [other.pk]
+
+
 def test_a_question_that_is_answered_or_over_is_not_escalated(trip, acme, ada, ben):
     person("nora", team(acme, "night", "view", "approve"))
     later = {"after": "10m", "group": "nigth"}
