@@ -23,6 +23,9 @@ up: $(RUNTIME) ## Set everything up and run it (PORT=8000, DEMO=0 for an empty d
 test: $(DEV) ## Run every test, browser tests included (ARGS="-k word")
 	@exec $(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
+long: $(DEV) ## Tests that take long: whole deployments, recorded weeks, every page under axe
+	@exec $(PY) -m pytest -n $(JOBS) --dist loadgroup -m long $(ARGS)
+
 check: $(DEV) ## What CI asks before the tests: format, rules, types, floors, migrations, templates
 	@exec $(PY) .ci/check $(PACKAGES)
 
@@ -57,4 +60,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test check adapters failclosed earnest bench chaos mutants sbom screenshots
+.PHONY: help up test long check adapters failclosed earnest bench chaos mutants sbom screenshots

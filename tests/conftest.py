@@ -96,6 +96,25 @@ TOGETHER = (
 )
 
 
+# What takes a third of all time: whole deployments, weeks that were recorded, every page under axe.
+# `make long` runs it; of each a shorter story beside it runs with all others.
+LONG = (
+    "tests/browser/test_every_page.py",
+    "tests/config/test_any_request.py",
+    "tests/config/test_backup.py",
+    "tests/config/test_processes.py",
+    "tests/config/test_slow_clients.py",
+    "tests/config/test_vanished_hosts.py",
+    "tests/crash/test_killed_workers.py",
+    "tests/crash/test_slow_systems.py",
+    "tests/examples/",
+    "tests/recorded/test_in_the_browser.py",
+    "tests/recorded/test_recorded_runs.py",
+)
+# `make adapters` runs these folders whole, each client and each framework.
+OF_ADAPTERS = ("tests/adapters/test_faults.py", "tests/adapters/test_traps.py", "tests/mcp/")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
@@ -106,6 +125,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return module if module.startswith(TOGETHER) else nodeid
 
     return Together(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for mark, modules in (("long", LONG), ("adapters", OF_ADAPTERS)):
+        if item.nodeid.startswith(modules):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(trylast=True)

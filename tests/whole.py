@@ -6,8 +6,8 @@ that has become empty, is green otherwise. More tests than are pinned are only t
 one is no edit of the pins; `make test ARGS=--pin` pins what there is. Lower a pin by hand, in the
 commit that merges tests, and say why there.
 
-A run of a part (a path, `-k`, another `-m`, only what failed before) has no number to be held
-against.
+`make long` is a whole run of its own, with pins of its own. A run of a part (a path, `-k`, another
+`-m`, only what failed before) has no number to be held against.
 """
 
 import json
@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 PINS = Path(__file__).with_name("pinned.json")
+LONG = "long"
+"""The mark of the other whole run, and how its pins begin."""
 
 SKIPS = {
     r"the recorded runs are not at": "the recordings are not in the repository",
@@ -45,6 +47,7 @@ class Whole:
         self._pins = pins
         self._is_worker = hasattr(config, "workerinput")
         self._is_whole = is_whole(config)
+        self._of = f"{LONG} " if config.option.markexpr == LONG else ""
         self._writes = config.getoption("pin", default=False)
         self._outcomes: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
@@ -69,12 +72,18 @@ class Whole:
             return
         self._found = unexpected(self._skipped)
         if self._is_whole:
-            ran = Counter(map(folder_of, self._outcomes))
+            ran = Counter(self._of + folder_of(one) for one in self._outcomes)
+            pinned = json.loads(self._pins.read_text())
+            others = {folder: pinned[folder] for folder in pinned if not self._is_ours(folder)}
             if self._writes and not self._found and not session.testsfailed:
-                self._pins.write_text(json.dumps(dict(sorted(ran.items())), indent=2) + "\n")
-            self._compare(ran, json.loads(self._pins.read_text()))
+                pinned = others | ran
+                self._pins.write_text(json.dumps(dict(sorted(pinned.items())), indent=2) + "\n")
+            self._compare(ran, {one: pinned[one] for one in pinned if one not in others})
         if self._found and session.exitstatus in {pytest.ExitCode.OK, 0}:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _is_ours(self, folder: str) -> bool:
+        return folder.startswith(f"{LONG} ") == bool(self._of)
 
     def _compare(self, ran: Counter[str], pinned: dict[str, int]) -> None:
         self._found += [
@@ -106,7 +115,7 @@ def is_whole(config: pytest.Config) -> bool:
         or narrowed
         or option.collectonly
         or config.args_source != pytest.Config.ArgsSource.TESTPATHS
-        or option.markexpr != marks
+        or option.markexpr not in (marks, LONG)
     )
 
 

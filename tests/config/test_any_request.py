@@ -13,7 +13,7 @@ from ledger.models import EventKey
 from tests.ledger.conftest import actor, ada, event, northwind, record_events, token, trip_desk
 from workspaces import keys, teams
 
-# About a minute of `make test`; more for whoever looks for trouble.
+# About a minute of `make long`; more for whoever looks for trouble.
 EXAMPLES = int(os.environ.get("AMENDS_EXAMPLES", "20"))
 MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 __all__ = ["actor", "ada", "northwind", "token", "trip_desk"]

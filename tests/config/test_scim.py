@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from approvals import deciders, grants, inbox
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
 from config import single_sign_on
-from config.local.places import ROOT
 from ledger import desk_events
 from tests.adapters.conftest import environment_of
 from tests.approvals.cast import asker, told
@@ -35,6 +35,7 @@ from workspaces.models import (
 )
 
 __all__ = ["acme", "ada", "dev", "globex", "operators"]
+HERE = Path(__file__).parent
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
 GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
 PATCH = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
@@ -96,7 +97,7 @@ def test_the_checker_of_the_standard_finds_nothing_wrong(
 ) -> None:
     token = keys.create_directory_token(acme, by=ada, name="checker")[1]
     url = processes.kept_web().url
-    command = [environment_of("scim2_tester"), ROOT / "tests/adapters/agents/scim_tester.py",
+    command = [environment_of("scim2_tester", HERE / "environments"), HERE / "scim_tester.py",
                f"{url}/scim/v2/acme", token]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
