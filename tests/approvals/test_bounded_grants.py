@@ -8,12 +8,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from approvals import grants, inbox, periodic
+from approvals import grants, inbox, lost_history, periodic
 from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, ApprovalState, GrantUse
 from ledger.erasure import erase
 from ledger.models import Event
-from recovery import restoration
 from tests.approvals.cast import now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
@@ -409,7 +408,7 @@ def test_a_restore_from_a_backup_voids_it(trip, obey, ben):
     obey()
     pay(trip, "k0")
     grant = approve(ben)
-    restoration.void_grants("The desk was restored.")
+    lost_history.void_grants("The desk was restored.")
     grant.refresh_from_db()
     assert grant.state == ApprovalState.WITHDRAWN
     assert answer(trip, "k1", run="run_2") == "wait"
