@@ -29,7 +29,7 @@ WORDS_MAX = 5
 OF_A_KIND_MAX = 6
 
 
-class Found(NamedTuple):
+class PaletteRow(NamedTuple):
     """`kind` is what it is, for people; `url` a page of the workspace."""
 
     label: str
@@ -88,46 +88,46 @@ def _having(rows: QuerySet[Any], words: list[str], *fields: str) -> QuerySet[Any
     return rows[:OF_A_KIND_MAX]
 
 
-def _people(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _people(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     members = User.objects.filter(groups__team__workspace=here).distinct().order_by("name", "pk")
     for one in _having(members, words, "name", "email"):
         label = formatting.plain(str(one))
         label = label if label == one.email else f"{label}, {one.email}"
-        yield Found(label, "Person", _of(here, f"settings/members/#person-{one.pk}"))
+        yield PaletteRow(label, "Person", _of(here, f"settings/members/#person-{one.pk}"))
 
 
-def _teams(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _teams(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     for one in _having(Team.objects.filter(workspace=here).order_by("name"), words, "name"):
         where = _of(here, f"settings/members/#team-{one.pk}")
-        yield Found(formatting.plain(one.name), "Team", where)
+        yield PaletteRow(formatting.plain(one.name), "Team", where)
 
 
-def _pauses(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _pauses(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     standing = Pause.objects.filter(workspace=here, lifted_at=None).order_by("-pk")
     asked = [one for one in words if not "paused".startswith(one.lower())]
     for one in _having(standing, asked, "kind", "name", "reason"):
         label = f"{formatting.plain(pauses.what(one))} is paused: {formatting.plain(one.reason)}"
-        yield Found(label, "Pause", _of(here, f"policies/#pause-{one.pk}"))
+        yield PaletteRow(label, "Pause", _of(here, f"policies/#pause-{one.pk}"))
 
 
-def _views(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _views(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     for one in _having(visible_to(here, reader), words, "name", "query"):
-        yield Found(formatting.plain(one.name), "View", _of(here, f"views/{one.slug}/"))
+        yield PaletteRow(formatting.plain(one.name), "View", _of(here, f"views/{one.slug}/"))
 
 
-def _connections(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _connections(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     mine = Connection.objects.in_workspace(here).order_by("name")
     for one in _having(mine, words, "name", "connector"):
-        yield Found(one.name, "Connection", _of(here, f"connectors/{one.name}/"))
+        yield PaletteRow(one.name, "Connection", _of(here, f"connectors/{one.name}/"))
 
 
-def _lists(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _lists(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     kept = NamedList.objects.filter(workspace=here).order_by("name")
     for one in _having(kept, words, "name", "kind"):
-        yield Found(one.name, "List", _of(here, f"policies/lists/{quote(one.name)}/"))
+        yield PaletteRow(one.name, "List", _of(here, f"policies/lists/{quote(one.name)}/"))
 
 
-def _settings(here: Workspace, reader: User, words: list[str]) -> Iterator[Found]:
+def _settings(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
     fitting = [
         one
         for one in PLACES
@@ -136,9 +136,9 @@ def _settings(here: Workspace, reader: User, words: list[str]) -> Iterator[Found
     allowed = {one: may(reader, one, here) for one in {place.needs for place in fitting} if one}
     for place in fitting:
         if place.needs is None or allowed[place.needs]:
-            yield Found(place.label, "Page", _of(here, place.path))
+            yield PaletteRow(place.label, "Page", _of(here, place.path))
 
 
-KINDS: tuple[Callable[[Workspace, User, list[str]], Iterator[Found]], ...] = (
+KINDS: tuple[Callable[[Workspace, User, list[str]], Iterator[PaletteRow]], ...] = (
     _settings, _people, _teams, _pauses, _views, _connections, _lists,
 )  # fmt: skip
