@@ -102,6 +102,7 @@ LONG = (
     "tests/browser/test_every_page.py",
     "tests/config/test_any_request.py",
     "tests/config/test_backup.py",
+    "tests/config/test_checks.py",
     "tests/config/test_processes.py",
     "tests/config/test_slow_clients.py",
     "tests/config/test_vanished_hosts.py",
@@ -112,7 +113,12 @@ LONG = (
     "tests/recorded/test_recorded_runs.py",
 )
 # `make adapters` runs these folders whole, each client and each framework.
-OF_ADAPTERS = ("tests/adapters/test_faults.py", "tests/adapters/test_traps.py", "tests/mcp/")
+OF_ADAPTERS = (
+    "tests/adapters/test_faults.py",
+    "tests/adapters/test_traps.py",
+    "tests/contract/test_contract.py::test_a_client_does_what_the_table_says[typescript",
+    "tests/mcp/",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
