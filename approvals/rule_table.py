@@ -25,6 +25,7 @@ VERDICT_WORDS = {
 }
 BY_RISK = ("calm", "By its risk")
 LOOK = ("calm", "A look afterwards")
+NOT_UNDONE = "nothing undoes it"
 OTHER_FIELDS = {
     "compensation": "undone by {}",
     "verify": "read back by {}",
@@ -154,8 +155,11 @@ def _need(one: Mapping[str, Any]) -> str:
 
 
 def _more(entry: Mapping[str, Any]) -> list[str]:
-    return [
-        words.format(str(entry[name]).lower())
-        for name, words in OTHER_FIELDS.items()
-        if entry.get(name)
-    ]
+    return [_in_words(name, entry[name]) for name in OTHER_FIELDS if entry.get(name)]
+
+
+def _in_words(name: str, value: Any) -> str:
+    said = str(value).lower()
+    return (
+        NOT_UNDONE if (name, said) == ("compensation", "none") else OTHER_FIELDS[name].format(said)
+    )

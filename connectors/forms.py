@@ -9,6 +9,7 @@ from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
 from connectors.models import ChannelKind, Tier
 from connectors.schema_forms import node_of
+from workspaces.forms import choice_of
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
 SUBJECTS_MAX = 50
@@ -72,9 +73,7 @@ class TryForm(forms.Form):
 
     def __init__(self, *args: Any, operations: list[str], **options: Any) -> None:
         super().__init__(*args, **options)
-        self.fields["operation"].choices = [  # type: ignore[attr-defined]
-            (name, name) for name in operations
-        ]
+        choice_of(self, "operation").choices = [(name, name) for name in operations]
 
 
 class RehearseForm(TryForm):

@@ -17,6 +17,8 @@ import msgspec
 from django import forms
 from django.forms.utils import ErrorDict
 
+from workspaces.forms import without_hint
+
 ENTRIES_MAX = 100
 TEXT_CHARACTERS_MAX = 8_000
 MISSING: Any = object()
@@ -230,10 +232,9 @@ class SchemaForm(forms.Form):
             if part.kind not in {"group", "entries"}:
                 place = f"{path}{name}"
                 self.fields[place] = self._field(part, path == "" and name in node.required)
-                # Of what has a default, or is needed once its entry is said, no word of “optional”.
-                self.fields[place].is_needed = not self.overlay and (  # type: ignore[attr-defined]
-                    name in node.required or part.default not in (MISSING, None, "", [], {})
-                )
+                begins = part.default not in (MISSING, None, "", [], {})
+                is_said = not self.overlay and (name in node.required or begins)
+                without_hint(self.fields[place], really=is_said)
                 default = None if self.overlay or part.default is MISSING else part.default
                 self.initial[place] = given.get(name, default)
                 group.fields.append(place)
@@ -259,7 +260,7 @@ class SchemaForm(forms.Form):
             self.fields[f"{place}:name"] = forms.CharField(
                 label="Name", max_length=200, required=False, help_text=each.meaning
             )
-            self.fields[f"{place}:name"].is_needed = True  # type: ignore[attr-defined]
+            without_hint(self.fields[f"{place}:name"])
             self.initial[f"{place}:name"] = name
             self.plan[-1].fields.append(f"{place}:name")
             self._declare(each, f"{place}.", given.get(name))

@@ -1,7 +1,7 @@
 """Forms of the entrance and the settings. They check words; the verbs check rules."""
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
@@ -23,6 +23,23 @@ CODENAMES = [
 ]
 KEY_DAYS_MAX = 730
 SLUG_CHARACTERS_MAX = 48
+
+
+def choice_of(form: forms.Form, name: str) -> forms.ChoiceField:
+    """The field of a choice, to be given what this form offers."""
+    return cast("forms.ChoiceField", form.fields[name])
+
+
+def row_of(form: forms.Form, name: str) -> "forms.ModelChoiceField[Any]":
+    """The field of a row, to be given the rows among which it is chosen."""
+    return cast("forms.ModelChoiceField[Any]", form.fields[name])
+
+
+def without_hint(field: forms.Field, *, really: bool = True) -> None:
+    """No word of “optional” beside a field that may be left: what it begins with is an answer, too,
+    or it is needed once another one is given.
+    """
+    vars(field)["is_needed"] = really
 
 
 class OneLine(forms.CharField):
@@ -115,7 +132,7 @@ class InviteForm(forms.Form):
 
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.fields["teams"].queryset = workspace.teams.order_by("name")  # type: ignore[attr-defined]
+        row_of(self, "teams").queryset = workspace.teams.order_by("name")
 
 
 class TeamForm(forms.Form):
@@ -184,9 +201,7 @@ class KeyForm(forms.Form):
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:
         # Three forms of the page have a name: each label must find its own field.
         super().__init__(*args, **({"auto_id": "id_key_%s"} | options))
-        self.fields["agent"].queryset = (  # type: ignore[attr-defined]
-            workspace.agents.order_by("name")
-        )
+        row_of(self, "agent").queryset = workspace.agents.order_by("name")
         # The agent that was just added is what a key is made for.
         keyless = workspace.agents.filter(keys=None).order_by("-created_at").first()
         self.fields["agent"].initial = keyless
@@ -233,8 +248,8 @@ class DelegationForm(forms.Form):
         super().__init__(*args, **({"auto_id": "id_delegation_%s"} | options))
         self.zone = ZoneInfo(person.timezone or "UTC")
         others = people_with("view", workspace).exclude(pk=person.pk).order_by("name", "email")
-        self.fields["to"].queryset = others  # type: ignore[attr-defined]
-        self.fields["team"].queryset = delegations.teams_of(person, workspace)  # type: ignore[attr-defined]
+        row_of(self, "to").queryset = others
+        row_of(self, "team").queryset = delegations.teams_of(person, workspace)
 
     def clean_starts_at(self) -> datetime | None:
         return self._there(self.cleaned_data["starts_at"])

@@ -1,4 +1,7 @@
-"""Breaking the glass: the two are nobody who asks, and nobody of each other's circle."""
+"""Breaking the glass: the two are nobody who asks, and nobody of each other's circle. And an answer
+in somebody else's right: the database looks for the delegation that is in force, copies whose right
+it is, and counts the two as one person who has not asked.
+"""
 
 import django.db.models.deletion
 import django.db.models.functions.datetime

@@ -6,6 +6,7 @@ its text, and only *save* makes a version.
 
 import json
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -343,7 +344,8 @@ def _page(
     policy, problems = (None, []) if is_first or not rehearses else _checked(here, draft.source)
     keeps = draft.is_same and bool(request.htmx)
     initial = {"source": draft.source, "note": draft.note}
-    said = draft.status if draft.status != 200 or is_first or not problems else 422  # noqa: PLR2004
+    is_told = draft.status != HTTPStatus.OK or is_first or not problems
+    said = draft.status if is_told else HTTPStatus.UNPROCESSABLE_ENTITY
     context = {
         "workspace": here,
         "form": draft.form or PolicyForm(initial=initial),

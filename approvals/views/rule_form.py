@@ -17,7 +17,7 @@ from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import VERDICTS
 from approvals.policy.editing import REVIEW, RULES, Row
 from ledger.models import Action
-from workspaces.forms import OneLine, WrittenField
+from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
 from workspaces.models import Agent, Team, Workspace
 
 CONDITION_CHARACTERS_MAX = 2_000
@@ -92,10 +92,10 @@ class RuleForm(forms.Form):
         }
         agents = Agent.objects.filter(workspace=here).order_by("name")
         names = list(agents.values_list("name", flat=True)[:CHOICES_MAX])
-        self.fields["agent"].choices = [  # type: ignore[attr-defined]
+        choice_of(self, "agent").choices = [
             ("", "Any agent"), *((one, one) for one in _with(names, known["agent"])),
         ]  # fmt: skip
-        self.fields["offers"].choices = [(one, in_words(one)) for one in offers]  # type: ignore[attr-defined]
+        choice_of(self, "offers").choices = [(one, in_words(one)) for one in offers]
         if not offers:
             del self.fields["offers"]
         teams = Team.objects.filter(workspace=here).order_by("name")
@@ -112,6 +112,9 @@ class RuleForm(forms.Form):
             self.fields[f"count_{n}"] = forms.IntegerField(
                 label="How many", required=False, min_value=1, max_value=10
             )
+        for name, field in self.fields.items():
+            if isinstance(field, forms.ChoiceField) or name.startswith("count_"):
+                without_hint(field)
 
     @property
     def people(self) -> list[tuple[Any, Any]]:
@@ -179,8 +182,8 @@ def _put(entry: dict[str, Any], name: str, value: Any) -> None:
 def _needs_of(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     asked = entry.get("requires")
     found = []
-    for one in (asked if isinstance(asked, list) else [])[:PLACES]:
-        one = one if isinstance(one, dict) else {}  # noqa: PLW2901
+    for said in (asked if isinstance(asked, list) else [])[:PLACES]:
+        one = said if isinstance(said, dict) else {}
         count = one.get("count")
         found.append({
             **({"group": one["group"]} if one.get("group") else {}),

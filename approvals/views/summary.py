@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from approvals import summaries
 from approvals.policy import Unreadable, active
 from workspaces.access import may, require
+from workspaces.forms import without_hint
 from workspaces.pages import Request, page, workspace_or_404
 
 
@@ -23,7 +24,7 @@ class SummaryForm(forms.Form):
         empty_value=None,
         required=False,
     )
-    hour.is_needed = True  # type: ignore[attr-defined]  # “never” is an answer
+    without_hint(hour)
 
 
 @login_required

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -19,7 +20,7 @@ from ledger.models import Effect
 from recovery.planning import teaching
 from recovery.run_facts.runs import RunFacts
 from workspaces.access import may, require
-from workspaces.forms import OneLine, WrittenField
+from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
@@ -57,7 +58,7 @@ class TwinForm(forms.Form):
         initial = {"glob": effect.action.tool, "target": effect.target_type}
         super().__init__(data, initial=initial)
         offered = teaching.operations(here)
-        self.fields["operation"].choices = [  # type: ignore[attr-defined]
+        choice_of(self, "operation").choices = [
             ("", "Choose…"), *((name, f"{name}: {one.title}") for name, one in offered.items()),
         ]  # fmt: skip
         chosen = offered.get(str(self.data.get("operation", "")))
@@ -71,7 +72,7 @@ class TwinForm(forms.Form):
                 widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
                 help_text="" if one.required else "Left out where it is empty.",
             )
-            self.fields[ARGUMENT + one.name].is_needed = one.required  # type: ignore[attr-defined]
+            without_hint(self.fields[ARGUMENT + one.name], really=one.required)
 
     @property
     def of_call(self) -> list[Any]:
@@ -184,7 +185,7 @@ def _show(
         f"{urlencode({'operation': operation})}"
         if operation and form.arguments
         else "",
-        "refused": status != 200,  # noqa: PLR2004
+        "refused": status != HTTPStatus.OK,
     }
     return page(request, "recovery/teach.html", context, status=status)
 

@@ -247,3 +247,11 @@ def test_the_bill_of_materials_has_every_package_that_is_installed() -> None:
 
     assert {(one["name"], one["version"]) for one in found["components"]} == pinned
     assert found["metadata"]["component"]["name"] == "amends-desk"
+
+
+def test_what_a_lock_pins_with_an_extra_it_pins_without_it_too():
+    """pip takes the two for two packages: a machine that has neither would be refused both."""
+    for lock in (ROOT / "requirements/runtime.lock", ROOT / "requirements/dev.lock"):
+        pins = re.findall(r"^([\w.-]+)(\[[^\]]+\])?==(\S+)", lock.read_text(), re.MULTILINE)
+        plain = {(name, version) for name, extra, version in pins if not extra}
+        assert {(name, version) for name, extra, version in pins if extra} <= plain, lock.name

@@ -1,5 +1,7 @@
 """The company's directory: its tokens, and which teams it decides on."""
 
+from datetime import timedelta
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -8,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import directory, keys
+from workspaces import directory, formatting, keys
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
@@ -40,6 +42,7 @@ def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse
         "groups": [{"team": one.team, "count": len(one.members)} for one in groups],
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
+        "probation": formatting.span(timedelta(seconds=here.probation_seconds)),
         "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }
