@@ -8,12 +8,13 @@
 
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
-import { DatabaseSync, type SQLInputValue } from "node:sqlite";
+import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import { isDeepStrictEqual } from "node:util";
 
 import { AmendsError, SpoolFull } from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
 import { compact, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
+import { connect } from "./sqlite.ts";
 
 // Above this no new call is begun; outcomes of calls already made are always written.
 const BYTES_MAX = 512 * 1024 * 1024;
@@ -23,12 +24,8 @@ const BATCH_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024;
 const PARKED_SHOWN_MAX = 1000;
 // As long as the ledger keeps keys.
 const KEEP_SECONDS = 400 * 24 * 3600;
-// Another process that shares the file has it for one commit.
-const LOCK_MILLISECONDS_MAX = 30_000;
 
 const TABLES = `
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS events (place INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, blobs TEXT NOT NULL, problem TEXT);
 CREATE INDEX IF NOT EXISTS waiting ON events (place) WHERE problem IS NULL;
@@ -71,8 +68,7 @@ export class Spool {
     try {
       mkdirSync(dirname(path), { recursive: true });
       closeSync(openSync(path, "a", 0o600));
-      this.#database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
-      this.#database.exec(TABLES);
+      this.#database = connect(path, TABLES);
     } catch (error) {
       const why = (error as Error).message;
       throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });

@@ -7,7 +7,7 @@
  */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync } from "node:sqlite";
 
 import { AmendsError, asError, NoEffect } from "./errors.ts";
 import {
@@ -18,6 +18,7 @@ import {
   type JsonObject,
   parseJson,
 } from "./protocol/canonical.ts";
+import { connect } from "./sqlite.ts";
 import { plain } from "./values.ts";
 import { BadSignature, check, type Headers, secretBytes } from "./webhooks.ts";
 
@@ -27,7 +28,6 @@ const KEEP_SECONDS = 400 * 24 * 3600;
 const BODY_BYTES_MAX = 1024 * 1024;
 /** An operation, a key, the type or id of a target. */
 const TEXT_MAX = 400;
-const LOCK_MILLISECONDS_MAX = 10_000;
 
 /** What is known of a key: the digest of what was asked, and the answer once there is one. */
 export type TwinKey = { asked: string; answer: JsonObject | null };
@@ -49,10 +49,9 @@ export class SqliteKeys implements KeyStore {
   readonly #database: DatabaseSync;
 
   constructor(path: string) {
-    this.#database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
-    this.#database.exec(
-      "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" +
-        "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
+    this.#database = connect(
+      path,
+      "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
         " answer TEXT, began REAL NOT NULL);",
     );
   }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from amends import forks
+from amends import forks, sqlite
 from amends.errors import AmendsError, SpoolFull
 
 # Above this no new call is begun; outcomes of calls already made are always written.
@@ -29,8 +29,6 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024
 KEEP_SECONDS = 400 * 24 * 3600
 
 _TABLES = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS events (place INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, blobs TEXT NOT NULL, problem TEXT);
 CREATE INDEX IF NOT EXISTS waiting ON events (place) WHERE problem IS NULL;
@@ -262,10 +260,7 @@ class Spool:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
             os.close(descriptor)
-            database = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=30
-            )
-            database.executescript(_TABLES)
+            database = sqlite.connect(self.path, _TABLES)
         except (sqlite3.DatabaseError, OSError) as wrong:
             raise AmendsError(f"the spool {self.path} cannot be opened: {wrong}") from wrong
         self._process = os.getpid()

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from amends import forks, webhooks
+from amends import forks, sqlite, webhooks
 from amends.errors import NoEffect
 from amends.protocol.canonical import digest
 
@@ -60,15 +60,11 @@ class SqliteKeys:
         forks.tell(self)
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(
-            self._path, isolation_level=None, check_same_thread=False, timeout=10
-        )
-        database.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+        return sqlite.connect(
+            self._path,
             "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL,"
-            " answer TEXT, began REAL NOT NULL);"
+            " answer TEXT, began REAL NOT NULL);",
         )
-        return database
 
     def before_fork(self) -> None:
         """A server that loads the service and then forks its workers: each opens the file anew."""

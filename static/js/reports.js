@@ -43,11 +43,20 @@ const alike = (part, like) => [...part.querySelectorAll("a, button, input, selec
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target } = event.detail;
   const active = document.activeElement;
-  const like = target !== active && target?.contains?.(active) ? likeness(active) : "";
+  if (target === active) {
+    held = target.id ? { id: target.id } : null;
+    return;
+  }
+  const like = target?.contains?.(active) ? likeness(active) : "";
   held = like ? { like, at: alike(target, like).indexOf(active) } : null;
 });
 
 function stay(part) {
+  const itself = held.id && document.getElementById(held.id);
+  if (itself) {
+    goTo(itself, { preventScroll: true });
+    return;
+  }
   const same = part.querySelectorAll ? alike(part, held.like)[held.at] : null;
   if (same) same.focus({ preventScroll: true });
   else goTo(part, { preventScroll: true }); // it is gone: Tab goes on from here, not from the top

@@ -15,6 +15,7 @@ import pytest
 
 import amends
 from amends.spool import KeyRow, Spool
+from amends.twins import SqliteKeys
 from tests.sdk.conftest import ENVIRONMENT, KEY, NEW, act_and_die, move
 
 
@@ -335,6 +336,19 @@ def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_f
     assert sorted(given) == list(range(1, 201))
     for spool in spools:
         spool.close()
+
+
+@pytest.mark.parametrize("opens", [Spool, SqliteKeys], ids=["spool", "keys of twins"])
+def test_a_file_that_another_process_is_making_is_waited_for(tmp_path, opens):
+    file = tmp_path / "shared.sqlite"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.executescript("BEGIN IMMEDIATE; CREATE TABLE made_first (x)")
+    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+
+    opens(file)
+
+    other.close()
+    assert sqlite3.connect(file).execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_nobody_else_on_the_machine_can_read_the_spool(desk, spool_file):

@@ -1,7 +1,9 @@
 """However a program in TypeScript ends or errs, what it did and what nobody knows is told."""
 
 import datetime as dt
+import sqlite3
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def test_sigterm_in_a_call_is_an_unknown_outcome_and_the_run_is_cancelled(desk, 
     assert desk.heard == UNKNOWN
     assert said_of(desk, "action.failed")["outcome"] == "unknown"
     assert said_of(desk, "run.cancelled") == {"by": "the process", "reason": "Terminated"}
+
+
+def test_a_spool_that_another_process_is_making_is_waited_for(desk, agent, tmp_path):
+    other = sqlite3.connect(tmp_path / "spool", isolation_level=None, check_same_thread=False)
+    other.executescript("BEGIN IMMEDIATE; CREATE TABLE made_first (x)")
+    threading.Timer(2, other.execute, ["COMMIT"]).start()
+
+    assert agent("handles_the_signal_itself") == (0, "handled\n")
+    other.close()
 
 
 def test_whoever_handles_sigterm_is_left_alone(desk, agent):
