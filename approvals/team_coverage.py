@@ -45,7 +45,10 @@ def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
         if rule.requires
     ]
     found += [
-        ((*rule.path, "escalate"), people.cannot_meet([RequiredApprovers(rule.escalate.team, 1)]))
+        (
+            (*rule.path, "escalate", "group"),
+            people.cannot_meet([RequiredApprovers(rule.escalate.team, 1)]),
+        )
         for rule in rules
         if rule.escalate
     ]

@@ -30,6 +30,13 @@ def choice_of(form: forms.Form, name: str) -> forms.ChoiceField:
     return cast("forms.ChoiceField", form.fields[name])
 
 
+def offer_too(field: forms.ChoiceField, now: str) -> None:
+    """Offer what stands there already, if nothing else does: whoever mends it sees it."""
+    choices: list[tuple[str, Any]] = list(cast("Any", field.choices))
+    if now and now not in dict(choices):
+        field.choices = [*choices, (now, f"{now}, which is not known")]
+
+
 def row_of(form: forms.Form, name: str) -> "forms.ModelChoiceField[Any]":
     """The field of a row, to be given the rows among which it is chosen."""
     return cast("forms.ModelChoiceField[Any]", form.fields[name])

@@ -20,6 +20,8 @@ WRAPPER = "agentSafety"
 RULES, ALWAYS, REVIEW, TWINS = "policies", "always", "review", "twins"
 SECTIONS = (RULES, ALWAYS, REVIEW)
 """Where rules stand; each is one or several under a glob, and so are twins."""
+CATALOGUES = ("tools", TWINS)
+"""What is said of tools by their globs, and is no rule."""
 INDENT = 2
 
 Entry = Mapping[str, Any]
@@ -241,6 +243,32 @@ class _Text:
         return splicing.spliced(self.source, [out])
 
 
+def document_of(source: str) -> dict[str, Any]:
+    """The values of a document, without its wrapper. Raises Invalid where it cannot be read."""
+    return _inside(read(source).value)
+
+
+def with_settings(source: str, changes: Mapping[str, Any]) -> Edited:
+    """The document in which these stand under their names; None takes one out.
+
+    Raises Invalid where it cannot be read.
+    """
+    value = read(source).value
+    old = _inside(value)
+    if not changes:
+        return Edited(source)
+    wanted = json.loads(json.dumps(value))
+    into = _inside(wanted)
+    for name, one in changes.items():
+        into.pop(name, None) if one is None else into.update({name: one})
+
+    def ways(text: _Text) -> Iterable[str | None]:
+        spans = splicing.fields_changed(source, text.root, old, into, is_json=text.is_json)
+        return [] if spans is None else [splicing.spliced(source, spans)]
+
+    return _written_as(source, value, wanted, ways)
+
+
 def _changed(
     source: str,
     section: str,
@@ -249,9 +277,7 @@ def _changed(
     *,
     is_ordered: bool = False,
 ) -> Edited:
-    """The first of the `ways` to write it that reads as the values after `change` do; in their
-    order only where that is the change.
-    """
+    """A section after `change`, written in the first of the `ways` that reads so."""
     value = read(source).value
     inside = _inside(value)
     wanted = json.loads(json.dumps(value))
@@ -261,6 +287,20 @@ def _changed(
     into = _inside(wanted)
     into[section] = into.get(section) or {}
     change(into[section])
+    return _written_as(source, value, wanted, ways, is_ordered=is_ordered)
+
+
+def _written_as(
+    source: str,
+    value: Any,
+    wanted: Any,
+    ways: Callable[[_Text], Iterable[str | None]],
+    *,
+    is_ordered: bool = False,
+) -> Edited:
+    """The first of the `ways` to write it that reads as what is wanted; in that order only where
+    the order is the change.
+    """
     try:
         found = list(ways(_Text(source, value)))
     except yaml.YAMLError:

@@ -241,7 +241,8 @@ def _always(form: Form, value: Any, path: Path) -> list[Rule]:
     found = _rules(form, value, path)
     for rule in found:
         if rule.approval not in {"MANUAL", "DENY"}:
-            form.wrong(rule.path, "under “always” a rule says MANUAL or DENY as its approval")
+            words = "under “always” a rule says MANUAL or DENY as its approval"
+            form.wrong((*rule.path, "approval"), words)
     return found
 
 

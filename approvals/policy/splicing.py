@@ -75,8 +75,12 @@ def fields_changed(
             if out is None:
                 return None
             spans.append(out)
-        elif old.get(name.value) != new[name.value]:
-            spans.append(value_put(source, value, name, new[name.value], is_json=is_json))
+        elif (before := old.get(name.value)) != (after := new[name.value]):
+            inner = None
+            if after and isinstance(before, Mapping) and isinstance(after, Mapping):
+                inner = fields_changed(source, value, before, after, is_json=is_json)
+            whole = value_put(source, value, name, after, is_json=is_json)
+            spans += [whole] if inner is None else inner
     more = [
         f"{flow(name, is_json=is_json)}: {flow(value, is_json=is_json)}"
         for name, value in new.items()

@@ -29,9 +29,11 @@ from approvals.policy import (
     editing,
     judge,
 )
-from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX
-from approvals.views import rule_form
+from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, spelled
+from approvals.rule_fields import PLACES_MAX
+from approvals.views import meanwhile, rule_form, settings_form
 from approvals.views.rule_form import RuleForm
+from approvals.views.settings_form import SettingsForm
 from ledger import disclosure
 from ledger.models import Action
 from workspaces.access import may, require
@@ -72,6 +74,8 @@ class Draft:
     sees: bool = False
     rule: RuleForm | None = None
     rule_problems: list[Problem] = field(default_factory=list)
+    settings: SettingsForm | None = None
+    """What holds for all rules, while it is changed."""
     focus: str = ""
     """Which control has the focus then: `up:3`, `open:3`, `add`."""
     notice: dict[str, Any] | None = None
@@ -102,7 +106,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         # A browser sends the ends of lines as CRLF; a document has them as it was written.
         source=posted.get("source", "").replace("\r\n", "\n"),
         note=posted.get("note", ""),
-        seen=_number(posted["seen"]) if "seen" in posted else None,
+        seen=meanwhile.seen(request),
         call=_call(here, posted.get("call", "")),
         sees=disclosure.sees(request.user, here),
     )
@@ -111,6 +115,8 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         return _page(request, draft, part="check", rehearses=False)
     if "rule-glob" in posted:
         draft.rule = RuleForm(here, posted, offers=draft.offers())
+    if "all-unknown" in posted:
+        draft.settings = SettingsForm(here, posted)
     act, _, at = posted.get("act", "").partition(":")
     if act == "save":
         return _save(request, draft)
@@ -146,7 +152,7 @@ def _begun(request: Request, here: Workspace) -> Draft:
     tool = request.GET.get("tool", "")
     call = _call(here, request.GET.get("call", "")) or _newest(here, tool) or _named(request, here)
     draft = Draft(
-        here, source, seen=_newest_version(here), call=call,
+        here, source, seen=meanwhile.newest(here), call=call,
         sees=disclosure.sees(request.user, here), is_same=True,
     )  # fmt: skip
     if call is not None or tool:
@@ -177,11 +183,6 @@ def _named(request: Request, here: Workspace) -> Action | None:
 
 def _number(text: str) -> int:
     return int(text) if is_number(text) else 0
-
-
-def _newest_version(here: Workspace) -> int:
-    rows = PolicyVersion.objects.filter(workspace=here).order_by("-number")
-    return rows.values_list("number", flat=True).first() or 0
 
 
 # What is done in the table.
@@ -217,29 +218,64 @@ def _put(draft: Draft, _at: int) -> None:
         draft.status = 422
         return
     try:
-        edited = rule_form.put(draft.source, form)
+        found = rule_form.put(draft.source, form)
     except Invalid as wrong:
         draft.rule_problems, draft.status = wrong.problems, 422
         return
-    if edited is None:
+    if found is None:
         form.add_error(None, "This rule has changed in the document since you opened it.")
         draft.status = 422
         return
-    said = form.cleaned_data
-    entry = form.entry(
-        editing.rows(draft.source)[said["at"]].entry if said["at"] is not None else {}
-    )
+    edited, own = found
     rows = editing.rows(edited.source)
-    at = next(
-        n for n, row in enumerate(rows)
-        if (row.section, row.glob, row.entry) == (said["section"], said["glob"], entry)
-    )  # fmt: skip
+    at = next(n for n, row in enumerate(rows) if (row.section, row.glob, row.entry) == own)
     problems = rule_table.problems_of(rows[at], _checked(draft.here, edited.source)[1])
     if problems:
-        draft.rule_problems, draft.status = problems, 422
+        draft.rule_problems = form.tell(problems, spelled(rows[at].path))
+        draft.status = 422
         return
     draft.source, draft.lost = edited.source, edited.lost
     draft.rule, draft.focus = None, f"open:{at}"
+
+
+def _people(draft: Draft, _at: int) -> None:
+    """One more place for who has to answer, with everything as it was typed."""
+    form = draft.rule
+    draft.is_same = True
+    if form is not None:
+        draft.rule = RuleForm(draft.here, initial=form.typed(), offers=draft.offers())
+        draft.focus = "people"
+
+
+def _settings(draft: Draft, _at: int) -> None:
+    draft.is_same = True
+    try:
+        draft.settings = SettingsForm(draft.here, initial=settings_form.initial_of(draft.source))
+    except Invalid:
+        draft.settings = None  # what keeps it from being read is told beside the table
+
+
+def _settings_put(draft: Draft, _at: int) -> None:
+    """What holds for all rules into the document; with a mistake it stays in the form."""
+    form = draft.settings
+    if form is None or not form.is_valid():
+        draft.status = 422
+        return
+    try:
+        edited = settings_form.put(draft.source, form)
+    except Invalid:
+        draft.status = 422
+        return
+    form.tell(_checked(draft.here, edited.source)[1])
+    if form.errors:
+        draft.status = 422
+        return
+    draft.source, draft.lost = edited.source, edited.lost
+    draft.settings, draft.focus = None, "settings"
+
+
+def _settings_close(draft: Draft, _at: int) -> None:
+    draft.settings, draft.focus, draft.is_same = None, "settings", True
 
 
 def _up(draft: Draft, at: int) -> None:
@@ -282,16 +318,17 @@ def _rows(draft: Draft) -> list[editing.Row]:
 
 ACTS = {
     "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
-    "remove": _remove,
+    "remove": _remove, "people": _people,
+    "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
 }  # fmt: skip
 
 
 def _save(request: Request, draft: Draft) -> HttpResponse:
-    if draft.rule is not None:
+    if draft.rule is not None or draft.settings is not None:
         draft.notice = {
             "tone": "wait",
             "title": "Nothing was saved.",
-            "text": "A rule is open and not in the table yet: put it in, or close it.",
+            "text": "A form is open and not in the table yet: put it in, or close it.",
         }
         draft.status = 422
         return _page(request, draft, part="editor")
@@ -300,25 +337,13 @@ def _save(request: Request, draft: Draft) -> HttpResponse:
             draft.here, draft.source, by=request.user, note=draft.note, after=draft.seen
         )
     except versions.SavedMeanwhile as other:
-        draft.notice = _meanwhile(draft, other.version)
+        draft.notice = meanwhile.notice(other.version)
         draft.seen, draft.status = other.version.number, 409
         return _page(request, draft, part="editor")
     except Invalid:
         draft.status = 422
         return _page(request, draft, part="check")
     return redirect("approvals:version", workspace=draft.here.slug, number=version.number)
-
-
-def _meanwhile(draft: Draft, other: PolicyVersion) -> dict[str, Any]:
-    who = other.author or "A file"
-    return {
-        "tone": "wait",
-        "title": f"Nothing was saved: {who} saved version {other.number} since you began.",
-        "text": "What you wrote stands below. Look at theirs; saving once more keeps yours as the"
-        " next version, without their changes.",
-        "url": "approvals:version",
-        "number": other.number,
-    }
 
 
 def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Problem]]:
@@ -351,7 +376,10 @@ def _page(
         "form": draft.form or PolicyForm(initial=initial),
         "table": rule_table.of(draft.source, problems),
         "rule": draft.rule,
+        "more_people": draft.rule is not None and draft.rule.places < PLACES_MAX,
         "rule_problems": draft.rule_problems,
+        "settings": draft.settings,
+        "told_settings": settings_form.told(draft.source),
         "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
         "call": _call_shown(draft) if draft.rule else None,
         "call_pk": draft.call.pk if draft.call else "",

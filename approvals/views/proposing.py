@@ -13,6 +13,7 @@ from approvals import dry_run, proposals, versions
 from approvals.policy import Invalid, Unreadable, active, load
 from approvals.policy.reading import read
 from approvals.proposals import TIGHTER, Proposal
+from approvals.views import meanwhile
 from ledger import disclosure
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
@@ -55,13 +56,16 @@ def proposal(request: Request, workspace: str) -> HttpResponse:
     found = proposals.find(here, current, request.GET.get("of", ""))
     if found is None:
         raise Http404("This is no longer proposed: what it rested on has changed.")
-    problem = ""
+    problem, other = "", None
     if request.method == "POST":
         try:
             note = found.words[:NOTE_CHARACTERS_MAX]
-            version = versions.save(here, found.source, by=request.user, note=note)
+            seen = meanwhile.seen(request)
+            version = versions.save(here, found.source, by=request.user, note=note, after=seen)
         except Invalid as wrong:
             problem = str(wrong)
+        except versions.SavedMeanwhile as wrong:
+            other = wrong.version
         else:
             return redirect("approvals:version", workspace=here.slug, number=version.number)
     context = {
@@ -74,5 +78,8 @@ def proposal(request: Request, workspace: str) -> HttpResponse:
         "problem": {"tone": "bad", "title": "Nothing was saved.", "text": problem}
         if problem
         else None,
+        "notice": meanwhile.notice(other) if other else None,
+        "seen": meanwhile.newest(here),
     }
-    return page(request, "approvals/proposal.html", context, status=422 if problem else 200)
+    status = 409 if other else 422 if problem else 200
+    return page(request, "approvals/proposal.html", context, status=status)

@@ -1,6 +1,5 @@
-"""One rule of the policy as a form: its fields out of the document, and back into it.
-
-What the form has no field for stays in the rule as it stands.
+"""One rule of the policy as a form: its fields out of the document, and back into it
+(approvals/rule_fields.py), with what each means in words and a mistake at its own field.
 """
 
 import json
@@ -11,38 +10,61 @@ from typing import Any
 from django import forms
 
 from amends.protocol.vocabulary import RISKS
-from approvals import rule_table
-from approvals.policy import document, editing
+from approvals import rule_fields, rule_table
+from approvals.document_fields import VERIFY_WORDS
+from approvals.policy import Problem, editing
 from approvals.policy.condition_words import in_words
-from approvals.policy.decisions import VERDICTS
+from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
 from approvals.policy.editing import REVIEW, RULES, Row
+from approvals.policy.loading import AMOUNT_MAX, USES_MAX
+from approvals.rule_fields import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
+from approvals.views.glob_field import GlobField
 from ledger.models import Action
-from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
+from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, without_hint
 from workspaces.models import Agent, Team, Workspace
 
 CONDITION_CHARACTERS_MAX = 2_000
 WORDS_CHARACTERS_MAX = 400
-PLACES = 2
-"""So many requirements have fields; a rule with more keeps the others."""
-ANYBODY, TEAM = "*", "team:"
 CHOICES_MAX = 200
 OFFERS_MAX = 10
 AGENT = re.compile(r'agent == "([^"\\]+)"(?: && (.+))?', re.DOTALL)
 MEMBER = re.compile(r"[A-Za-z_]\w*")
 LOOSE = re.compile(r"\|\||\?")
 """What binds weaker than `&&`."""
+COMPENSATION_WORDS = {
+    "NONE": "Nothing undoes it",
+    "SNAPSHOT": "Its state is put back",
+    "ARCHIVE": "A draft is put away",
+    "DELETE": "What it made is deleted",
+    "REVERSE": "The opposite is done",
+    "REFUND": "The money is sent back",
+    "CANCEL": "It is cancelled",
+    "CORRECTION": "Nothing can: the affected person is told",
+}
+MORE = {
+    "Asking further": (
+        "escalate_after", "escalate_group", "self_approval", "affected", "affected_words",
+    ),
+    "Granting the next ones ahead": (
+        "bounded_uses", "bounded_for", "bounded_amount", "bounded_each", "bounded_sum",
+        "bounded_same", "bounded_listed",
+    ),
+    "Undoing it and reading it back": ("compensation", "verify"),
+}  # fmt: skip
+"""What few rules say, folded away where this one does not."""
 
 
 class RuleForm(forms.Form):
     """Which calls, what is said of them, who answers, and why."""
 
-    glob = OneLine(
-        label="Tool",
-        max_length=document.GLOB_CHARACTERS_MAX,
-        help_text="As agents name it; * and ? stand for letters. The most specific decides.",
-        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
+    glob = GlobField(
+        help_text="As agents name it; * and ? stand for letters. The most specific decides."
     )
-    section = forms.ChoiceField(label="What the rule is for", choices=rule_table.SECTION_WORDS)
+    section = forms.ChoiceField(
+        label="What the rule is for",
+        choices=rule_table.SECTION_WORDS,
+        help_text="A look afterwards has a condition and a reason, and nothing else.",
+    )
     agent = forms.ChoiceField(label="Agent", required=False)
     offers = forms.MultipleChoiceField(
         label="Only where", required=False, widget=forms.CheckboxSelectMultiple
@@ -74,6 +96,78 @@ class RuleForm(forms.Form):
         required=False,
         help_text="The rule in a sentence, for the people who are asked.",
     )
+    escalate_after = OneLine(
+        label="Ask one more team after",
+        max_length=20,
+        required=False,
+        help_text="As 30m: where nobody has decided by then.",
+    )
+    escalate_group = forms.ChoiceField(label="Which team then", required=False)
+    self_approval = forms.ChoiceField(
+        label="Who asked may approve it, too",
+        required=False,
+        choices=[("", "As for all rules"), ("yes", "Yes, with a fresh log-in"), ("no", "No")],
+    )
+    affected = forms.ChoiceField(
+        label="The affected person",
+        required=False,
+        choices=[
+            ("", "Is not asked"),
+            ("ask", "Is asked first, and people see the answer"),
+            ("must", "Is asked first, and must agree"),
+        ],
+    )
+    affected_words = WrittenField(
+        label="What they are asked",
+        characters_max=WORDS_CHARACTERS_MAX,
+        required=False,
+        help_text="Empty: the desk's own question.",
+    )
+    bounded_uses = forms.IntegerField(
+        label="So many calls", required=False, min_value=1, max_value=USES_MAX,
+        help_text="Who approves one may approve up to so many like it ahead. Empty: none.",
+    )  # fmt: skip
+    bounded_for = OneLine(
+        label="For how long", max_length=20, required=False, help_text="As 1d; 30 days at most."
+    )
+    bounded_amount = OneLine(
+        label="What is counted",
+        max_length=CONDITION_CHARACTERS_MAX,
+        required=False,
+        help_text="In CEL, as args.amount; empty: calls alone are counted.",
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+    )
+    bounded_each = forms.IntegerField(
+        label="At most for each", required=False, min_value=1, max_value=AMOUNT_MAX
+    )
+    bounded_sum = forms.IntegerField(
+        label="At most in all", required=False, min_value=1, max_value=AMOUNT_MAX
+    )
+    bounded_same = OneLine(
+        label="What stays as on the card",
+        max_length=CONDITION_CHARACTERS_MAX,
+        required=False,
+        help_text="Arguments with commas between them, as args.currency, args.iban.",
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+    )
+    bounded_listed = OneLine(
+        label="Or for whatever stands on a list",
+        max_length=200,
+        required=False,
+        help_text="As args.iban in lists.payees.",
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+    )
+    compensation = forms.ChoiceField(
+        label="How it is undone",
+        required=False,
+        choices=[("", "As the twin of the tool says"),
+                 *((one, COMPENSATION_WORDS[one]) for one in COMPENSATIONS)],
+    )  # fmt: skip
+    verify = forms.ChoiceField(
+        label="Who reads back afterwards",
+        required=False,
+        choices=[("", "As for all rules"), *((one, VERIFY_WORDS[one]) for one in VERIFIES)],
+    )
     at = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
     was = forms.CharField(required=False, widget=forms.HiddenInput, strip=False)
 
@@ -86,64 +180,118 @@ class RuleForm(forms.Form):
         offers: Sequence[str] = (),
     ) -> None:
         super().__init__(data, initial=dict(initial or {}), prefix="rule")
-        known = {
-            name: str(self.data.get(self.add_prefix(name), self.initial.get(name, "")) or "")
-            for name in ("agent", *(f"who_{n}" for n in range(PLACES)))
-        }
+        self.places = min(PLACES_MAX, self._places())
         agents = Agent.objects.filter(workspace=here).order_by("name")
         names = list(agents.values_list("name", flat=True)[:CHOICES_MAX])
         choice_of(self, "agent").choices = [
-            ("", "Any agent"), *((one, one) for one in _with(names, known["agent"])),
+            ("", "Any agent"), *((one, one) for one in _with(names, self._now("agent"))),
         ]  # fmt: skip
         choice_of(self, "offers").choices = [(one, in_words(one)) for one in offers]
         if not offers:
             del self.fields["offers"]
+        self._offer_teams(here)
+        for name in rule_fields.CHOICES:
+            offer_too(choice_of(self, name), self._now(name))
+        for name, field in self.fields.items():
+            if isinstance(field, forms.ChoiceField) or name.startswith("count_"):
+                without_hint(field)
+
+    def _now(self, name: str) -> str:
+        """What stands in a field as the form is shown."""
+        return str(self.data.get(self.add_prefix(name), self.initial.get(name, "")) or "")
+
+    def _places(self) -> int:
+        """So many requirements are shown: those that there are, and one to fill in."""
+        typed = [n for n in range(PLACES_MAX) if self.add_prefix(f"who_{n}") in self.data]
+        if typed:
+            return max(PLACES_MIN, typed[-1] + 1)
+        return max(PLACES_MIN, sum(name.startswith("who_") for name in self.initial) + 1)
+
+    def _offer_teams(self, here: Workspace) -> None:
         teams = Team.objects.filter(workspace=here).order_by("name")
         names = list(teams.values_list("name", flat=True)[:CHOICES_MAX])
-        for n in range(PLACES):
-            own = _with(names, known[f"who_{n}"].removeprefix(TEAM).removeprefix(ANYBODY))
+        choice_of(self, "escalate_group").choices = [
+            ("", "None"), *((one, one) for one in _with(names, self._now("escalate_group"))),
+        ]  # fmt: skip
+        for n in range(self.places):
+            chosen = self._now(f"who_{n}").removeprefix(TEAM).removeprefix(ANYBODY)
             self.fields[f"who_{n}"] = forms.ChoiceField(
                 label="Who approves" if not n else "And",
                 required=False,
                 choices=[("", "One person who may approve" if not n else "Nobody else"),
                          (ANYBODY, "People who may approve"),
-                         *((f"{TEAM}{one}", f"From {one}") for one in own)],
+                         *((f"{TEAM}{one}", f"From {one}") for one in _with(names, chosen))],
             )  # fmt: skip
             self.fields[f"count_{n}"] = forms.IntegerField(
                 label="How many", required=False, min_value=1, max_value=10
             )
-        for name, field in self.fields.items():
-            if isinstance(field, forms.ChoiceField) or name.startswith("count_"):
-                without_hint(field)
 
     @property
     def people(self) -> list[tuple[Any, Any]]:
         """The fields of each requirement, beside each other."""
-        return [(self[f"who_{n}"], self[f"count_{n}"]) for n in range(PLACES)]
+        return [(self[f"who_{n}"], self[f"count_{n}"]) for n in range(self.places)]
 
-    def clean_glob(self) -> str:
-        glob: str = self.cleaned_data["glob"]
-        if why := document.mistake(glob):
-            raise forms.ValidationError(f"Not a tool: {why}.")
-        return glob
+    @property
+    def more(self) -> list[tuple[str, list[Any], bool]]:
+        """What few rules say: its heading, its fields, and whether something stands in one."""
+        return [
+            (words, [self[name] for name in names],
+             any(self._now(name) or self.errors.get(name) for name in names))
+            for words, names in MORE.items()
+        ]  # fmt: skip
 
-    def entry(self, old: Mapping[str, Any]) -> dict[str, Any]:
-        """The rule as it is to stand in the document, where `old` stood."""
+    def typed(self) -> dict[str, Any]:
+        """What was typed so far, to begin a form with."""
+        start = f"{self.prefix}-"
+        found = {
+            name.removeprefix(start): value
+            for name, value in self.data.items()
+            if name.startswith(start)
+        }
+        if "offers" in self.fields:
+            found["offers"] = self["offers"].data
+        return found
+
+    def clean(self) -> dict[str, Any]:
         said = self.cleaned_data
-        new = dict(old)
-        _put(new, "when", self._condition(rule_table.text_of(old.get("when"))))
-        _put(new, "words", said["words"])
+        for n in range(1, self.places):
+            if (said.get(f"count_{n}") or 1) > 1 and not said.get(f"who_{n}"):
+                self.add_error(f"who_{n}", "Say of whom there are so many.")
+        if said.get("affected_words") and not said.get("affected"):
+            self.add_error("affected", "Nobody is asked this: say whether they are.")
+        if said.get("section") == REVIEW:
+            for name in (name for names in MORE.values() for name in names):
+                if said.get(name):
+                    self.add_error(name, "A look afterwards does not have this.")
+        return said
+
+    def tell(self, problems: Sequence[Problem], at: str) -> list[Problem]:
+        """Each mistake of the rule at `at` to its own field; what has none is given back."""
+        left = []
+        for one in problems:
+            below = one.path.removeprefix(at).removeprefix(".")
+            name = rule_fields.field_at(below, one.message, list(self.fields))
+            if name:
+                self.add_error(name, one.message)
+            else:
+                left.append(one)
+        return left
+
+    def entry(self, old: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+        """The rule as it is to stand in the document, where `old` stood in its section."""
+        said = dict(self.cleaned_data)
+        said["when"] = self._condition(rule_table.text_of(old.get("when")))
         if said["section"] == REVIEW:
-            return {name: new[name] for name in ("when", "words") if name in new}
-        for name in ("risk", "approval", "expires"):
-            if rule_table.text_of(new.get(name)).upper() != said[name].upper():
-                _put(new, name, said[name])
-        asked = old.get("requires")
-        beyond = asked[PLACES:] if isinstance(asked, list) else []
-        needs = [] if said["approval"] in {"AUTO", "DENY"} else [*self._needs(), *beyond]
-        if _needs_of(old) + beyond != needs:
-            _put(new, "requires", needs)
-        return new
+            kept = {"when", "words", *(old if section == REVIEW else ())}
+            old = {name: value for name, value in old.items() if name in kept}
+            alone = rule_fields.fields_of(old) | {name: said[name] for name in ("when", "words")}
+            return rule_fields.entry_of(old, alone)
+        was = rule_table.text_of(old.get("approval")).upper()
+        if said["approval"] in {"AUTO", "DENY"} and was != said["approval"]:
+            old = {name: value for name, value in old.items() if name != "requires"}
+            people = [name for pair in self.people for name in (pair[0].name, pair[1].name)]
+            said = {name: one for name, one in said.items() if name not in people}
+        return rule_fields.entry_of(old, said)
 
     def _condition(self, old: str) -> str:
         agent, rest = split_agent(old)
@@ -157,39 +305,9 @@ class RuleForm(forms.Form):
         own = [f'agent == "{said["agent"]}"'] if said["agent"] else []
         return " && ".join([*own, *parts])
 
-    def _needs(self) -> list[dict[str, Any]]:
-        found = []
-        for n in range(PLACES):
-            who, count = self.cleaned_data[f"who_{n}"], self.cleaned_data[f"count_{n}"]
-            if not who and (n or not count or count == 1):
-                continue
-            need = {"group": who.removeprefix(TEAM)} if who.startswith(TEAM) else {}
-            found.append({**need, **({"count": count} if count and count > 1 else {})})
-        return found
-
 
 def _with(names: Sequence[str], one: str) -> list[str]:
     return [*names, *([one] if one and one not in names else [])]
-
-
-def _put(entry: dict[str, Any], name: str, value: Any) -> None:
-    if value:
-        entry[name] = value
-    else:
-        entry.pop(name, None)
-
-
-def _needs_of(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    asked = entry.get("requires")
-    found = []
-    for said in (asked if isinstance(asked, list) else [])[:PLACES]:
-        one = said if isinstance(said, dict) else {}
-        count = one.get("count")
-        found.append({
-            **({"group": one["group"]} if one.get("group") else {}),
-            **({"count": count} if isinstance(count, int) and count > 1 else {}),
-        })  # fmt: skip
-    return found
 
 
 def split_agent(when: str) -> tuple[str, str]:
@@ -210,18 +328,10 @@ def initial_of(row: Row, number: int) -> dict[str, Any]:
     """What the fields of a rule begin with."""
     entry = row.entry
     agent, when = split_agent(rule_table.text_of(entry.get("when")))
-    initial: dict[str, Any] = {
+    return rule_fields.fields_of(entry) | {
         "glob": row.glob, "section": row.section, "agent": agent, "when": when,
-        "approval": rule_table.text_of(entry.get("approval")).upper(),
-        "risk": rule_table.text_of(entry.get("risk")).upper(),
-        "expires": rule_table.text_of(entry.get("expires")),
-        "words": rule_table.text_of(entry.get("words")),
         "at": number, "was": stamp(row),
     }  # fmt: skip
-    for n, need in enumerate(_needs_of(entry)):
-        initial[f"who_{n}"] = f"{TEAM}{need['group']}" if need.get("group") else ANYBODY
-        initial[f"count_{n}"] = need.get("count", 1)
-    return initial
 
 
 def stamp(row: Row) -> str:
@@ -256,14 +366,19 @@ def row_at(rows: Sequence[Row], form: RuleForm) -> Row | None:
     return rows[at] if stamp(rows[at]) == form.cleaned_data["was"] else None
 
 
-def put(source: str, form: RuleForm) -> editing.Edited | None:
-    """The document with the rule of a form in it; None where the rule it was opened for is no
-    longer there. Raises Invalid where the document cannot be read.
+def put(source: str, form: RuleForm) -> tuple[editing.Edited, tuple[str, str, Any]] | None:
+    """The document with the rule of a form in it, and the rule: its section, glob and entry. None
+    where the rule it was opened for is no longer there. Raises Invalid where the document cannot
+    be read.
     """
     said = form.cleaned_data
+    section, glob = said["section"], said["glob"]
     if said["at"] is None:
-        return editing.added(source, said["glob"], form.entry({}), said["section"])
+        entry = form.entry({})
+        return editing.added(source, glob, entry, section), (section, glob, entry)
     row = row_at(editing.rows(source), form)
     if row is None:
         return None
-    return editing.relocated(source, row, form.entry(row.entry), said["glob"], said["section"])
+    entry = form.entry(row.entry, row.section)
+    edited = editing.relocated(source, row, entry, glob, section)
+    return edited, (section, glob, entry)

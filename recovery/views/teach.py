@@ -14,7 +14,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from approvals import proposals, versions
-from approvals.policy import Invalid, document
+from approvals.policy import Invalid
+from approvals.models import PolicyVersion
+from approvals.views import meanwhile
+from approvals.views.glob_field import GlobField
 from ledger import disclosure
 from ledger.models import Effect
 from recovery.planning import teaching
@@ -40,12 +43,7 @@ class Tried(NamedTuple):
 class TwinForm(forms.Form):
     """Which calls, undone by which operation, with which arguments."""
 
-    glob = OneLine(
-        label="Tool",
-        max_length=document.GLOB_CHARACTERS_MAX,
-        help_text="* and ? stand for letters.",
-        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
-    )
+    glob = GlobField()
     target = OneLine(
         label="Kind of target", max_length=120, required=False, help_text="Empty: every kind."
     )
@@ -138,7 +136,13 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     if not teaching.succeed(rehearsed):
         return _show(request, here, effect, form, tried, refused=True, status=422)
     words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
-    version = versions.save(here, edited.source, by=request.user, note=words[:NOTE_CHARACTERS_MAX])
+    try:
+        version = versions.save(
+            here, edited.source, by=request.user, note=words[:NOTE_CHARACTERS_MAX],
+            after=meanwhile.seen(request),
+        )  # fmt: skip
+    except versions.SavedMeanwhile as other:
+        return _show(request, here, effect, form, tried, other=other.version, status=409)
     return redirect("approvals:version", workspace=here.slug, number=version.number)
 
 
@@ -162,6 +166,7 @@ def _show(
     *,
     problems: Sequence[Any] = (),
     refused: bool = False,
+    other: PolicyVersion | None = None,
     status: int = 200,
 ) -> HttpResponse:
     sees = disclosure.sees(request.user, here)
@@ -180,6 +185,8 @@ def _show(
         "works": tried is not None and teaching.succeed(tried.rehearsed),
         "sees": sees,
         "lost": tried.lost if tried else (),
+        "notice": meanwhile.notice(other) if other else None,
+        "seen": other.number if other else _begun_with(request, here),
         "not_saved": refused,
         "sandbox_url": f"{reverse('connectors:connection', args=[here.slug, connection])}?"
         f"{urlencode({'operation': operation})}"
@@ -188,6 +195,12 @@ def _show(
         "refused": status != HTTPStatus.OK,
     }
     return page(request, "recovery/teach.html", context, status=status)
+
+
+def _begun_with(request: Request, here: Workspace) -> int:
+    """The newest version when they began: what their page says, or of a new page now."""
+    said = meanwhile.seen(request)
+    return meanwhile.newest(here) if said is None else said
 
 
 def _told(one: teaching.Rehearsed, *, sees: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import versions
+from approvals import rule_fields, versions
 from approvals.policy import Policy, ToolCall, editing, judge, load
 from approvals.policy.reading import read
 
@@ -133,8 +133,17 @@ WRITTEN_RULES = st.fixed_dictionaries(
         "risk": st.sampled_from(["LOW", "HIGH"]),
         "words": st.sampled_from(["No: “never”", "two\nlines", "- dash", "yes", " # none"]),
         "expires": st.just("30m"),
+        "bounded": st.builds(
+            lambda uses: {"uses": uses, "for": "1d", "same": ["args.currency"]}, st.integers(1, 9)
+        ),
+        "escalate": st.builds(lambda after: {"after": after, "group": "leads"}, st.just("30m")),
+        "requires": st.lists(st.builds(lambda n: {"count": n}, st.integers(2, 9)), min_size=1),
+        "compensation": st.just("REFUND"),
+        "selfApproval": st.booleans(),
     },
-)
+).map(lambda rule: rule if rule["approval"] == "MANUAL" else {
+    name: one for name, one in rule.items() if name not in {"bounded", "escalate", "requires"}
+})  # fmt: skip
 TABLES = st.sampled_from([editing.RULES, editing.ALWAYS])
 UNDER_GLOBS = st.dictionaries(
     GLOBS, st.one_of(WRITTEN_RULES, st.lists(WRITTEN_RULES, max_size=3)), max_size=4
@@ -201,6 +210,9 @@ def test_what_is_done_in_the_table_is_what_the_document_says(source, acts, data)
             edited = editing.moved(source, row, -1 if act == "up" else 1)
         else:
             rule = data.draw(WRITTEN_RULES)
+            if act == "replace" and "requires" not in {*rule, *row.entry}:  # as its form does it
+                typed = rule_fields.fields_of(rule)
+                rule = rule_fields.entry_of(row.entry, {**typed, "words": rule.get("words", "")})
             section, glob = row.section, row.glob
             if act == "relocate":
                 section, glob = data.draw(st.tuples(TABLES, GLOBS))

@@ -72,7 +72,10 @@ def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk,
     assert "Dry run" in looked
     assert PolicyVersion.objects.count() == 1  # looking saves nothing
 
-    answer = browser.post(address)
+    assert 'name="seen" value="1"' in browser.get(address).text
+    told = browser.post(address, {"seen": "0"})
+    assert (told.status_code, PolicyVersion.objects.count()) == (409, 1)
+    answer = browser.post(address, {"seen": "1"})
 
     saved = PolicyVersion.objects.latest("number")
     assert answer["Location"].endswith(f"/policies/{saved.number}/")

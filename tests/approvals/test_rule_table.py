@@ -241,3 +241,122 @@ def test_a_condition_is_said_in_words_or_as_it_is_written(condition, words):
 )
 def test_the_agent_is_taken_out_of_a_condition_only_where_that_changes_nothing(when, parts):
     assert split_agent(when) == parts
+
+
+# What holds for all rules.
+
+
+def all_fields(page):
+    """What stands in the fields for all rules."""
+    found = dict(re.findall(r'<input[^>]*?name="all-(\w+)"[^>]*?value="([^"]*)"', page))
+    for name, inside in re.findall(r'<select name="all-(\w+)".*?>(.*?)</select>', page, re.DOTALL):
+        chosen = re.search(r'<option value="([^"]*)" selected>', inside)
+        found[name] = chosen[1] if chosen else ""
+    found |= dict(
+        re.findall(r'<textarea name="all-(\w+)"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    )
+    return {name: html.unescape(value) for name, value in found.items()}
+
+
+FULL = """\
+unknownTools: ASK
+hours: {zone: Europe/Berlin, from: "08:00", to: "18:00"}   # who is there
+breakGlass: {}
+lists:
+  payees: {kind: iban, words: Whom we pay}
+policies:
+  pay.*:
+    when: "!working_hours"
+    risk: HIGH
+    approval: MANUAL
+    requires: [{group: finance}, {group: leads}, {count: 2}, {group: leads}]
+    expires: 2h
+    bounded: {uses: 9, for: 1d, amount: args.amount, each: 10, sum: 50, same: [args.currency],
+      listed: args.iban in lists.payees}
+    escalate: {after: 30m, group: leads}
+    compensation: REFUND
+    verify: PERSON
+    selfApproval: false
+"""
+
+
+def test_whatever_a_rule_says_has_a_field_and_comes_back_as_it_was(do):
+    page, _ = do("open:0", FULL)
+    typed = fields(page.text)
+    assert {name: typed[name] for name in ("bounded_each", "bounded_same", "who_2", "who_3")} == {
+        "bounded_each": "10", "bounded_same": "args.currency", "who_2": "*", "who_3": "team:leads",
+    }  # fmt: skip
+    assert typed["who_4"] == ""
+    assert do("put", FULL, **typed)[1] == FULL
+
+    said = {"escalate_after": "1h", "bounded_uses": "3", "who_4": "team:leads", "verify": ""}
+    text = do("put", FULL, **(typed | said))[1]
+
+    rule = read(text).value["policies"]["pay.*"]
+    assert rule["escalate"] == {"after": "1h", "group": "leads"}
+    assert (rule["bounded"]["uses"], rule["bounded"]["sum"]) == (3, 50)
+    assert rule["requires"][4] == {"group": "leads"}
+    assert "verify" not in rule
+
+
+def test_somebody_else_is_asked_too_and_what_was_typed_stays(do):
+    typed = fields(do("add", FULL)[0].text) | {"glob": "x", "who_0": "team:leads", "words": "Why"}
+    page, text = do("people", FULL, **typed)
+    again = fields(page.text)
+    assert (again["glob"], again["who_0"], again["words"]) == ("x", "team:leads", "Why")
+    assert "who_2" in again
+    assert "who_2" not in typed
+    assert (text, page.status_code) == (FULL, 200)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"escalate_after": "soon", "escalate_group": "leads"}, "escalate_after"),
+        ({"escalate_after": "1h"}, "escalate_group"),
+        ({"bounded_uses": "3"}, "bounded_for"),
+        ({"bounded_uses": "0", "bounded_for": "1d"}, "bounded_uses"),
+        ({"approval": "AUTO", "escalate_after": "1h", "escalate_group": "leads"}, "escalate_after"),
+        ({"section": "review", "bounded_uses": "3"}, "bounded_uses"),
+        ({"section": "always", "approval": ""}, "approval"),
+        ({"affected_words": "May we?"}, "affected"),
+        ({"who_1": "", "count_1": "3"}, "who_1"),
+    ],
+)
+def test_a_mistake_stands_at_its_field_and_the_document_as_it_was(do, said, field):
+    typed = fields(do("add", FULL)[0].text) | {"glob": "x", "when": "args.a > 1", **said}
+    page, text = do("put", FULL, **typed)
+    assert (page.status_code, text) == (422, FULL)
+    told = re.findall(
+        r'<select[^>]*aria-invalid="true"[^>]*|<[it]\w+[^>]*aria-invalid="true"', page.text
+    )
+    assert any(f'name="rule-{field}"' in one for one in told), told
+
+
+def test_what_holds_for_all_rules_is_set_beside_them(do, browser, ada):
+    page, _ = do("settings", FULL)
+    typed = all_fields(page.text)
+    assert (typed["hours_zone"], typed["glass"], typed["list_name_0"]) == (
+        "Europe/Berlin", "yes", "payees",
+    )  # fmt: skip
+    put = {f"all-{name}": value for name, value in typed.items()}
+    form = {"source": FULL, "act": "settings_put", "note": ""}
+    page = browser.post(NEW, form | put)
+    assert html.escape(FULL) in page.text
+
+    said = {"all-hours_to": "17:00", "all-glass_group": "leads", "all-probation": "1h",
+            "all-list_name_1": "partners", "all-list_kind_1": "domain",
+            "all-list_entries_1": "example.org\r\n*.example.net"}  # fmt: skip
+    page = browser.post(NEW, form | put | said)
+    text = html.unescape(page.text)
+    assert "# who is there" in text
+    assert "breakGlass: {group: leads}" in text
+    assert "partners: {kind: domain, entries: [example.org, '*.example.net']}" in text
+    assert "probation: 1h" in text
+
+    page = browser.post(NEW, form | put | {"all-hours_zone": "Mars", "all-probation": "99d"})
+    assert page.status_code == 422
+    assert html.escape(FULL) in page.text
+    assert "no time zone that is known here" in page.text
+    assert browser.post(NEW, form | put | {"act": "save"}).status_code == 422
+    assert not PolicyVersion.objects.exists()

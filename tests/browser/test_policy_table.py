@@ -124,3 +124,39 @@ def test_a_rule_that_is_none_stays_in_its_form_and_a_mistake_stands_in_its_row(
     expect(wrong).to_contain_text("one of low, medium, high, critical is wanted here")
     for _ in in_each_look(page, LOOKS):
         assert_accessible(page)
+
+
+def test_ada_says_more_of_a_rule_and_what_holds_for_all(
+    visit: Visit, acme: Workspace, ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/policies/new/")
+    page.get_by_role("button", name="Edit the rule for pay.*").click()
+    page.get_by_role("button", name="Ask somebody else, too").click()
+    expect(page.get_by_role("button", name="Ask somebody else, too")).to_be_focused()
+    page.get_by_text("Asking further").click()
+    page.get_by_label("Ask one more team after").fill("soon")
+    page.get_by_label("Which team then").select_option("finance")
+    page.get_by_role("button", name="Change the table").click()
+    wrong = page.get_by_label("Ask one more team after")
+    expect(wrong).to_have_attribute("aria-invalid", "true")
+    for _, size in in_each_look(page, LOOKS):
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    wrong.fill("45m")
+    page.keyboard.press("Enter")
+    row = page.get_by_role("row").filter(has_text="pay.*")
+    expect(row).to_contain_text("after 45m finance, too")
+
+    page.get_by_role("button", name="Change what holds for all").click()
+    page.get_by_text("Working hours", exact=True).click()
+    page.get_by_label("From", exact=True).fill("08:00")
+    page.get_by_label("To", exact=True).fill("17:00")
+    for _, size in in_each_look(page, LOOKS):
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    page.get_by_role("button", name="Change the document").click()
+    expect(page.get_by_role("button", name="Change what holds for all")).to_be_focused()
+    text = page.get_by_label("Document").input_value()
+    assert "hours: {from: 08:00, to: '17:00'}" in text or "from: '08:00'" in text
+    assert "# put back by itself" in text

@@ -95,6 +95,27 @@ def test_a_twin_that_lacks_a_fact_says_which_and_is_not_saved(browser, closed):
     assert PolicyVersion.objects.count() == 1
 
 
+def test_a_version_saved_meanwhile_is_told_once_and_what_was_typed_stays(browser, acme, closed):
+    effect = Effect.objects.get()
+    page = browser.get(f"{TEACH}?effect={effect.pk}").text
+    assert 'name="seen" value="1"' in page
+    versions.save(acme, "policies: {a: {approval: DENY}}", by=None, note="theirs")
+    typed = said(
+        effect, operation="shop.restore_row", arg_to="before", words="Put it back", seen="1"
+    )
+    tried = browser.post(TEACH, typed | {"act": "rehearse"})
+    assert 'name="seen" value="1"' in tried.text
+
+    told = browser.post(TEACH, typed | {"act": "save"})
+
+    assert told.status_code == 409
+    assert "saved version 2 since you began" in told.text
+    assert "Put it back" in told.text
+    assert 'name="seen" value="2"' in told.text
+    assert PolicyVersion.objects.count() == 2
+    assert browser.post(TEACH, typed | {"act": "save", "seen": "2"}).status_code == 302
+
+
 def test_what_cannot_be_undone_at_all_is_not_offered_to_be_taught(browser, begin_run, ticket):
     run = begin_run()
     run.does("mail.send", ("mail", "m-1", None, {"to": "x"}))

@@ -1,0 +1,293 @@
+"""What a document says for all rules, as the fields of a form, and the fields back as a document.
+
+As with a rule (approvals/rule_fields.py) nothing that is not changed changes its spelling. Tools
+and twins have no fields here: the catalogue is a list of its own, and a twin is taught on a call.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amends.protocol.vocabulary import RISKS
+from approvals.policy.decisions import VERIFIES
+from approvals.policy.named_lists import KINDS
+from approvals.rule_fields import as_claim, as_text, field_at, put
+
+LISTS_MAX = 30
+"""So many lists have fields; a document with more keeps the others."""
+LIST_PARTS = ("name", "kind", "words", "entries")
+TEXT, CHOICE, CLAIM, LINES, WORDS = "text", "choice", "claim", "lines", "words"
+YES_NO = (("yes", "Yes"), ("no", "No"))
+RISK_CHOICES = tuple((one.upper(), one.title()) for one in RISKS)
+VERIFY_WORDS = {
+    "NONE": "Nobody",
+    "AGENT": "The agent",
+    "CONNECTOR": "The desk, over the connection",
+    "PERSON": "A person",
+}
+
+
+class Setting(NamedTuple):
+    """One value of the document: where it stands, what it means, and what counts without it."""
+
+    path: str
+    label: str
+    kind: str = TEXT
+    choices: Sequence[tuple[str, str]] = ()
+    without: str = ""
+    help: str = ""
+
+
+GROUPS: Mapping[str, Mapping[str, Setting]] = {
+    "Who is asked": {
+        "unknown": Setting(
+            "unknownTools", "A tool that nothing here lists", CHOICE,
+            (("ASK", "Asks a person"), ("ALLOW", "Goes on by its class")), "Goes on by its class",
+        ),
+        "self_approval": Setting(
+            "selfApproval", "Who asked may approve it, too", CLAIM, YES_NO, "No",
+            "For workspaces of one person; with a fresh log-in, and on the record.",
+        ),
+        "signed_from": Setting(
+            "signedFrom", "Each yes is signed by its person from", CHOICE, RISK_CHOICES,
+            "Nothing is signed", "By a security key or passkey that the person has on record here.",
+        ),
+        "expires_action": Setting(
+            "expires.action", "People have for a call", without="1h", help="As 30m or 4h."
+        ),
+        "expires_plan": Setting("expires.plan", "People have for a plan", without="24h"),
+        "probation": Setting(
+            "probation", "A new member does not count for who brought them in", without="24h",
+            help="From 0s to 30d.",
+        ),
+        "order": Setting(
+            "order", "A second step that cannot be undone, or one after it", CHOICE,
+            (("WARN", "Is told"), ("ASK", "Asks a person"), ("DENY", "Is denied")), "Is told",
+        ),
+    },
+    "Working hours": {
+        "hours_from": Setting("hours.from", "From", help="As 08:00; conditions say working_hours."),
+        "hours_to": Setting("hours.to", "To", help="Before “from”: of the next day."),
+        "hours_days": Setting(
+            "hours.days", "Days", LINES, without="mon, tue, wed, thu, fri",
+            help="Of mon, tue, wed, thu, fri, sat, sun.",
+        ),
+        "hours_zone": Setting("hours.zone", "Time zone", without="UTC", help="As Europe/Berlin."),
+        "hours_closed": Setting(
+            "hours.closed", "Days on which nobody is there", LINES, help="As 2026-12-25."
+        ),
+    },
+    "Breaking the glass": {
+        "glass": Setting(
+            "breakGlass", "In place of those who cannot be reached decide", CHOICE,
+            (("yes", "Two of a team, or two administrators"),), "Nobody",
+        ),
+        "glass_group": Setting("breakGlass.group", "Of which team", without="Administrators"),
+        "glass_after": Setting(
+            "breakGlass.after", "Once a question has waited", without="15m", help="As 15m or 0s."
+        ),
+        "glass_up_to": Setting(
+            "breakGlass.upTo", "Up to which risk", CHOICE, RISK_CHOICES, "High"
+        ),
+    },
+    "Undoing": {
+        "auto": Setting(
+            "autoCompensation", "Undo without a person what may be", CLAIM, YES_NO, "No"
+        ),
+        "auto_tools": Setting(
+            "autoCompensation.tools", "Of these tools", LINES, without="*", help="As crm.*."
+        ),
+        "auto_publish": Setting(
+            "autoCompensation.publish", "Publish the corrections of it", CLAIM, YES_NO, "No"
+        ),
+        "on_failure": Setting(
+            "unwind.onCompensationFailure", "Where a step of a plan fails", CHOICE,
+            (("ALERT_AND_CONTINUE", "Tell, and go on with the others"), ("HALT", "Stop")),
+            "Tell, and go on with the others",
+        ),
+        "timeout": Setting(
+            "unwind.timeout", "Wait for an outside call", without="as the operation says",
+            help="From 1s to 60s.",
+        ),
+        "verify": Setting(
+            "verify", "Who reads back afterwards", CHOICE,
+            tuple((one, VERIFY_WORDS[one]) for one in VERIFIES), "Nobody",
+        ),
+    },
+    "Cases": {
+        "stuck_after": Setting("stuckAfter", "A run may be silent for", without="15m"),
+        **{
+            f"due_{risk}": Setting(f"due.{risk}", f"A case of {risk} risk is due after",
+                                   without=default)
+            for risk, default in zip(RISKS, ("7d", "3d", "24h", "4h"), strict=True)
+        },
+    },
+    "What is kept": {
+        "capture_intent": Setting(
+            "audit.captureIntent", "Keep what was asked for", CLAIM, YES_NO, "Yes"
+        ),
+        "capture_snapshot": Setting(
+            "audit.captureSnapshot", "Keep how targets were", CLAIM, YES_NO, "Yes"
+        ),
+        "retention": Setting("audit.retention", "Payloads stay for", without="90d"),
+        "mask": Setting("audit.mask", "Masked paths", LINES, help="As args.card.*."),
+        "last4": Setting(
+            "audit.showLast4", "Masks of cards and IBANs show the last four", CLAIM, YES_NO, "No",
+            "Into the ledger, and for good.",
+        ),
+    },
+}  # fmt: skip
+SETTINGS: Mapping[str, Setting] = {
+    name: one for group in GROUPS.values() for name, one in group.items()
+}
+PATHS = {name: one.path for name, one in SETTINGS.items()}
+GLASS, AUTO, LISTS = "breakGlass", "autoCompensation", "lists"
+
+Document = Mapping[str, Any]
+
+
+def fields_of(document: Document) -> dict[str, str]:
+    """What the fields say of a document (without its wrapper), each as a text; of its lists
+    `list_name_N`, `list_kind_N`, `list_words_N` and `list_entries_N`.
+    """
+    found = {name: _said(one, _value(document, one.path)) for name, one in SETTINGS.items()}
+    given, auto = document.get(GLASS), document.get(AUTO)
+    found["glass"] = "yes" if isinstance(given, dict) else ""
+    enabled = auto.get("enabled", True) if isinstance(auto, dict) else auto
+    found["auto"] = as_claim(enabled)
+    for n, (name, one) in enumerate(lists_of(document).items()):
+        inside = one if isinstance(one, dict) else {"entries": one}
+        found[f"list_name_{n}"] = name
+        found[f"list_kind_{n}"] = as_text(inside.get("kind")).lower()
+        found[f"list_words_{n}"] = as_text(inside.get("words"))
+        entries = inside.get("entries")
+        are_texts = isinstance(entries, list) and all(isinstance(one, str) for one in entries)
+        found[f"list_entries_{n}"] = "\n".join(entries) if are_texts and entries else ""
+    return found
+
+
+def lists_of(document: Document) -> dict[str, Any]:
+    """The lists that have fields."""
+    given = document.get(LISTS)
+    return dict(list(given.items())[:LISTS_MAX]) if isinstance(given, dict) else {}
+
+
+def _value(document: Document, path: str) -> Any:
+    top, _, member = path.partition(".")
+    value = document.get(top)
+    if member:
+        value = value.get(member) if isinstance(value, dict) else None
+    return value
+
+
+def _said(one: Setting, value: Any) -> str:
+    if one.kind == CLAIM:
+        return as_claim(value)
+    text = as_text(value)
+    return text.upper() if one.kind == CHOICE else text
+
+
+def changes(document: Document, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the document the fields change: name → what stands there then; None: nothing."""
+    was = fields_of(document)
+    found: dict[str, Any] = {}
+    now = {name: _normal(said.get(name)) for name in SETTINGS}
+    changed = [name for name in SETTINGS if now[name] != _normal(was[name])]
+    for name in changed:
+        top, _, member = SETTINGS[name].path.partition(".")
+        if top in {AUTO, GLASS} and not member:
+            continue
+        if not member:
+            found[top] = _typed(name, now[name])
+            continue
+        given = document.get(top)
+        inside = found.setdefault(top, dict(given) if isinstance(given, dict) else {})
+        put(inside, member, _typed(name, now[name]))
+    if {"glass", *(name for name in SETTINGS if name.startswith("glass_"))} & set(changed):
+        found[GLASS] = (found.get(GLASS) or {}) if now["glass"] else None
+        if now["glass"] and not found[GLASS] and isinstance(document.get(GLASS), dict):
+            found[GLASS] = {}
+    if {"auto", "auto_tools", "auto_publish"} & set(changed):
+        found[AUTO] = _auto(now, found.get(AUTO, document.get(AUTO)))
+    found = {
+        name: None if value in ({}, "", []) and name != GLASS else value
+        for name, value in found.items()
+    }
+    return found | _lists(document, was, said)
+
+
+def _normal(value: Any) -> str:
+    return "" if value is None else str(value).replace("\r\n", "\n").strip()
+
+
+def _typed(name: str, text: str) -> Any:
+    one = SETTINGS[name]
+    if one.kind == CLAIM:
+        return {"yes": True, "no": False}.get(text)
+    if one.kind == LINES:
+        return [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]
+    return text or None
+
+
+def _auto(now: Mapping[str, str], given: Any) -> Any:
+    more = {name: one for name, one in (given if isinstance(given, dict) else {}).items()
+            if name != "enabled"}  # fmt: skip
+    if not now["auto"]:
+        return more or None
+    is_on = now["auto"] == "yes"
+    return {"enabled": is_on, **more} if more else is_on
+
+
+def _lists(document: Document, was: Mapping[str, str], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The lists, where a field of one changes: those without fields stay, behind the others."""
+    given = document.get(LISTS)
+    old = list(given.items()) if isinstance(given, dict) else []
+    found: dict[str, Any] = {}
+    is_changed = False
+    for n in range(LISTS_MAX):
+        now = {part: _normal(said.get(f"list_{part}_{n}")) for part in LIST_PARTS}
+        before = {part: _normal(was.get(f"list_{part}_{n}")) for part in LIST_PARTS}
+        if now == before:
+            found |= dict(old[n : n + 1])
+            continue
+        is_changed = True
+        if now["name"]:
+            found[now["name"]] = _list(old[n][1] if n < len(old) else {}, before, now)
+    return {LISTS: {**found, **dict(old[LISTS_MAX:])} or None} if is_changed else {}
+
+
+def _list(old: Any, before: Mapping[str, str], now: Mapping[str, str]) -> Any:
+    inside = dict(old) if isinstance(old, dict) else {"entries": old}
+    for part in LIST_PARTS[1:]:
+        if now[part] != before[part]:
+            lines = [one.strip() for one in now[part].split("\n") if one.strip()]
+            put(inside, part, lines if part == "entries" else now[part])
+    return inside["entries"] if isinstance(old, list) and list(inside) == ["entries"] else inside
+
+
+def field_of(path: str, message: str, said: Mapping[str, Any], known: Sequence[str]) -> str | None:
+    """The field at which a mistake of the document is told; None where it has none."""
+    top, _, below = path.partition(".")
+    if top == LISTS:
+        name, _, part = below.partition(".")
+        part = part.partition("[")[0] or "name"
+        places = (n for n in range(LISTS_MAX) if said.get(f"list_name_{n}") == name.strip('"'))
+        at = next(places, None)
+        return None if at is None else f"list_{part if part in LIST_PARTS else 'name'}_{at}"
+    if top not in {one.partition(".")[0] for one in PATHS.values()}:
+        return None
+    return field_at(path, message, known, PATHS)
+
+
+def told(document: Document) -> list[tuple[str, str]]:
+    """What a document says for all rules, as label and words, in the order of the fields."""
+    said = fields_of(document)
+    found = []
+    for name, one in SETTINGS.items():
+        if said[name]:
+            words = dict(one.choices).get(said[name], said[name])
+            found.append((one.label, words))
+    for n, name in enumerate(lists_of(document)):
+        kind = said[f"list_kind_{n}"] or KINDS[0]
+        words = said[f"list_words_{n}"]
+        found.append((f"List {name}", f"of {kind}{': ' + words if words else ''}"))
+    return found

@@ -1,0 +1,188 @@
+"""One rule as the fields of a form, and the fields as a rule: whatever a document can say of one.
+
+What nobody changed keeps its spelling, also where it is a mistake; what stands in a part of a rule
+and is no field of it stays. `FIELDS` says which field is which path of the document, so that a
+mistake is told at its own field.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ANYBODY, TEAM = "*", "team:"
+PLACES_MIN, PLACES_MAX = 2, 20
+"""So many requirements have fields; a rule with more keeps the others."""
+
+FIELDS = {
+    "when": "when",
+    "risk": "risk",
+    "approval": "approval",
+    "expires": "expires",
+    "words": "words",
+    "compensation": "compensation",
+    "verify": "verify",
+    "self_approval": "selfApproval",
+    "affected": "askAffected.must",
+    "affected_words": "askAffected.words",
+    "escalate_after": "escalate.after",
+    "escalate_group": "escalate.group",
+    "bounded_uses": "bounded.uses",
+    "bounded_for": "bounded.for",
+    "bounded_amount": "bounded.amount",
+    "bounded_each": "bounded.each",
+    "bounded_sum": "bounded.sum",
+    "bounded_same": "bounded.same",
+    "bounded_listed": "bounded.listed",
+}
+CHOICES = ("risk", "approval", "compensation", "verify")
+LINES = ("expires", "words")
+PARTS = ("escalate", "bounded")
+NUMBERS = ("bounded_uses", "bounded_each", "bounded_sum")
+WHO = re.compile(r"requires\[(\d+)\](?:\.(count))?")
+NAMED = re.compile("“(\\w+)” is missing")
+
+Entry = Mapping[str, Any]
+Fields = Mapping[str, Any]
+
+
+def fields_of(entry: Entry) -> dict[str, str]:
+    """What the fields of a rule say, each as a text; `who_N` and `count_N` of each requirement."""
+    found = {name: as_text(entry.get(name)) for name in ("when", *LINES)}
+    found |= {name: as_text(entry.get(name)).upper() for name in CHOICES}
+    found["self_approval"] = as_claim(entry.get("selfApproval"))
+    asked = entry.get("askAffected")
+    found["affected"] = ("must" if asked.get("must") else "ask") if isinstance(asked, dict) else (
+        "ask" if asked is True else ""
+    )  # fmt: skip
+    found["affected_words"] = as_text(asked.get("words")) if isinstance(asked, dict) else ""
+    for part in PARTS:
+        given = entry.get(part)
+        inside = given if isinstance(given, dict) else {}
+        for name, path in FIELDS.items():
+            if path.startswith(f"{part}."):
+                found[name] = as_text(inside.get(path.partition(".")[2]))
+    return found | _people(entry)
+
+
+def _people(entry: Entry) -> dict[str, str]:
+    asked = entry.get("requires")
+    found = {}
+    for n, one in enumerate((asked if isinstance(asked, list) else [])[:PLACES_MAX]):
+        need = one if isinstance(one, dict) else {}
+        team = as_text(need.get("group"))
+        found[f"who_{n}"] = f"{TEAM}{team}" if team else ANYBODY
+        found[f"count_{n}"] = as_text(need.get("count")) or "1"
+    return found
+
+
+def as_text(value: Any) -> str:
+    """A text or a number as it is typed, a list of texts with commas; all else as nothing."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else ""
+
+
+def as_claim(value: Any) -> str:
+    """What is claimed, as it is chosen; anything else as nothing."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else ""
+
+
+def entry_of(old: Entry, said: Fields) -> dict[str, Any]:
+    """The rule that the fields say, where `old` stood: what they do not change is as it was."""
+    was = fields_of(old)
+    now = {name: _normal(said.get(name, "")) for name in {*was, *FIELDS}}
+    changed = {name for name in now if now[name] != _normal(was.get(name, ""))}
+    new = dict(old)
+    for name in ("when", *LINES, *CHOICES):
+        if name in changed:
+            put(new, name, now[name])
+    if "self_approval" in changed:
+        put(new, "selfApproval", {"yes": True, "no": False}.get(now["self_approval"]))
+    if changed & {"affected", "affected_words"}:
+        put(new, "askAffected", _affected(now["affected"], now["affected_words"]))
+    for part in PARTS:
+        inside = {
+            FIELDS[name].partition(".")[2]: _typed(name, now[name])
+            for name in FIELDS
+            if name in changed and FIELDS[name].startswith(f"{part}.")
+        }
+        if inside:
+            put(new, part, merged(old.get(part), inside) or None)
+    _put_people(new, old, said)
+    return new
+
+
+def _normal(value: Any) -> str:
+    """As a form gives it back: ends of lines as in a document, nothing around it."""
+    return "" if value is None else str(value).replace("\r\n", "\n").strip()
+
+
+def _typed(name: str, text: str) -> Any:
+    if name == "bounded_same":
+        return [one.strip() for one in text.split(",") if one.strip()]
+    return int(text) if name in NUMBERS and text.lstrip("-").isdecimal() else text
+
+
+def _affected(asked: str, words: str) -> Any:
+    if not words:
+        return {"ask": True, "must": {"must": True}}.get(asked)
+    return {**({"must": True} if asked == "must" else {}), "words": words}
+
+
+def _put_people(new: dict[str, Any], old: Entry, said: Fields) -> None:
+    before = old.get("requires")
+    many = before if isinstance(before, list) else []
+    needs = needs_of(said)
+    if needs != needs_of(_people(old)):
+        put(new, "requires", [*needs, *many[PLACES_MAX:]])
+
+
+def needs_of(said: Fields) -> list[dict[str, Any]]:
+    """Who has to answer, of the fields; a place that nobody filled in is none."""
+    found = []
+    for n in range(PLACES_MAX):
+        who, count = said.get(f"who_{n}") or "", _normal(said.get(f"count_{n}"))
+        if not who and (n or count in {"", "1"}):
+            continue
+        need = {"group": who.removeprefix(TEAM)} if who.startswith(TEAM) else {}
+        many = {} if count in {"", "1"} else {"count": int(count) if count.isdecimal() else count}
+        found.append({**need, **many})
+    return found
+
+
+def merged(old: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a document with some members changed, each taken out where it is empty."""
+    found = dict(old) if isinstance(old, dict) else {}
+    for name, value in changes.items():
+        put(found, name, value)
+    return found
+
+
+def put(entry: dict[str, Any], name: str, value: Any) -> None:
+    """Set a member; None, an empty text or list takes it out."""
+    if value in (None, "", []):
+        entry.pop(name, None)
+    else:
+        entry[name] = value
+
+
+def field_at(path: str, message: str, known: Sequence[str], fields: Fields = FIELDS) -> str | None:
+    """The field at which a mistake is told: by its path below the rule, or by the member of it that
+    the message misses; None where it has none.
+    """
+    if found := WHO.match(path):
+        name = f"{'count' if found[2] else 'who'}_{found[1]}"
+        return name if name in known else None
+    if path == "requires":
+        return "who_0"
+    missing = NAMED.search(message)
+    paths = [f"{path}.{missing[1]}".lstrip(".")] if missing else []
+    for one in (*paths, path):
+        whole = one.partition("[")[0]
+        for name, own in fields.items():
+            if name in known and (own == whole or (own.startswith(f"{whole}.") and whole)):
+                return name
+    return None

@@ -1,0 +1,201 @@
+"""Whatever a document can say stands in a field, and back: nothing is lost between the two."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from approvals import document_fields, rule_fields
+from approvals.policy import Invalid, editing, load, load_new, loading
+from approvals.policy.decisions import COMPENSATIONS, VERIFIES
+from approvals.policy.reading import read
+
+GROUPS = st.sampled_from(["finance", "leads", "ärzte: süd", "*", "2"])
+TIMES = st.sampled_from(["30m", "1d", "90s", " 2h "])
+SAID = st.sampled_from(["No: “never”", "two\nlines", "- dash", "yes", " # none ", "12", "null"])
+
+
+def some(needed=None, **optional):
+    return st.fixed_dictionaries(needed or {}, optional=optional)
+
+
+NEEDS = st.lists(some(group=GROUPS, count=st.integers(2, 10)), min_size=1, max_size=24)
+BOUNDED = some(
+    {"uses": st.integers(1, 1000), "for": TIMES},
+    amount=st.just("args.amount"), each=st.integers(1, 10**15), sum=st.integers(1, 10**15),
+    same=st.lists(st.sampled_from(["args.a", "args.b.c"]), min_size=1, max_size=3),
+    listed=st.just("args.iban in lists.payees"),
+)  # fmt: skip
+RULES = some(
+    when=st.sampled_from(["args.amount > 100", "working_hours", 'tool == "a # b" ', "a\n&& b"]),
+    risk=st.sampled_from(["LOW", "HIGH", "CRITICAL"]),
+    approval=st.sampled_from(["AUTO", "MANUAL", "DENY"]),
+    requires=NEEDS, expires=TIMES, words=SAID, bounded=BOUNDED,
+    compensation=st.sampled_from(COMPENSATIONS), verify=st.sampled_from(VERIFIES),
+    selfApproval=st.booleans(), escalate=some({"after": TIMES, "group": GROUPS}),
+    askAffected=st.one_of(st.just(True), some({"words": SAID}, must=st.just(True)),
+                          st.just({"must": True})),
+)  # fmt: skip
+ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(max_size=5),
+    st.lists(st.one_of(st.integers(), st.text(max_size=3)), max_size=3),
+    st.dictionaries(st.sampled_from(["must", "group", "uses", "x"]), st.integers(), max_size=2),
+)  # fmt: skip
+MISTAKEN = st.dictionaries(st.sampled_from([*loading.RULE_FIELDS, "aproval"]), ODD, max_size=6)
+
+
+def typed(fields):
+    """As a form gives it back: every line stripped of what surrounds it, its ends as browsers say."""
+    return {name: value.strip().replace("\n", "\r\n") for name, value in fields.items()}
+
+
+def tidy(value):
+    """What may differ after a way through a form: what stood around a text."""
+    if isinstance(value, dict):
+        return {name: tidy(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [tidy(one) for one in value]
+    return value.strip() if isinstance(value, str) else value
+
+
+def lists_of(document):
+    """Each with its entries under their name, in no order."""
+    given = tidy(document.get("lists") or {})
+    return {name: {"entries": one} if isinstance(one, list) else one for name, one in given.items()}
+
+
+@settings(max_examples=50, deadline=None)
+@given(rule=st.one_of(RULES, MISTAKEN))
+def test_a_rule_that_is_opened_and_put_back_is_the_rule_even_with_its_mistakes(rule):
+    assert rule_fields.entry_of(rule, typed(rule_fields.fields_of(rule))) == rule
+
+
+@settings(max_examples=50, deadline=None)
+@given(old=RULES, new=RULES)
+def test_from_any_rule_the_fields_lead_to_any_other(old, new):
+    beyond = old.get("requires", [])[rule_fields.PLACES_MAX :]
+    wanted = {**new, "requires": [*new.get("requires", [])[: rule_fields.PLACES_MAX], *beyond]}
+    found = rule_fields.entry_of(old, typed(rule_fields.fields_of(new)))
+    assert tidy(found | {"requires": found.get("requires", [])}) == tidy(wanted)
+
+
+def test_every_name_that_a_document_knows_has_a_field():
+    members = {path.partition(".")[0] for path in rule_fields.FIELDS.values()} | {"requires"}
+    assert members == set(loading.RULE_FIELDS)
+    sections = {path.partition(".")[0] for path in document_fields.PATHS.values()} | {"lists"}
+    rules = {*editing.SECTIONS, *editing.CATALOGUES}
+    assert sections | rules == set(loading.SECTIONS)
+
+
+DAYS = st.lists(st.sampled_from(["mon", "Tue", "sun"]), min_size=1, max_size=3)
+RISKS = st.sampled_from(["LOW", "MEDIUM", "HIGH", "CRITICAL"])
+ALL = some(
+    unknownTools=st.sampled_from(["ASK", "ALLOW"]), selfApproval=st.booleans(), verify=st.just("PERSON"),
+    signedFrom=RISKS, order=st.sampled_from(["WARN", "ASK", "DENY"]), probation=TIMES,
+    stuckAfter=TIMES, expires=some({"action": TIMES}, plan=TIMES), due=some({"low": TIMES}, high=TIMES),
+    hours=some({"from": st.just("08:00"), "to": st.just("17:30")}, zone=st.just("Europe/Berlin"),
+               days=DAYS, closed=st.just(["2026-12-25", "2026-12-26"])),
+    breakGlass=some(group=GROUPS, after=TIMES, upTo=RISKS),
+    unwind=some({"strategy": st.just("LIFO")}, onCompensationFailure=st.just("HALT"), timeout=TIMES),
+    audit=some({"retention": TIMES}, captureIntent=st.booleans(), captureSnapshot=st.booleans(),
+               mask=st.just(["args.card.*", "result.x"]), showLast4=st.booleans()),
+    autoCompensation=st.one_of(st.booleans(), some({"enabled": st.booleans(), "tools": st.just(["crm.*"])},
+                                                   publish=st.booleans())),
+    lists=st.dictionaries(
+        st.sampled_from(["payees", "domains", "x_1"]),
+        st.one_of(st.lists(st.sampled_from(["a.b", "c, d"]), min_size=1, max_size=2),
+                  some({"kind": st.sampled_from(["mail", "iban"])}, words=SAID,
+                       entries=st.just(["a@b.c", "d@e.f"]))),
+        min_size=1, max_size=3),
+)  # fmt: skip
+OTHERS = some(
+    policies=st.just({"pay.*": {"approval": "MANUAL"}}), tools=st.just({"a": {"risk": "LOW"}})
+)
+STYLES = [
+    json.dumps,
+    lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    lambda value: "# ours\n" + yaml.safe_dump(value, sort_keys=False) + "# end\n",
+    lambda value: "---\n" + yaml.safe_dump(value, default_flow_style=None, width=60),
+    lambda value: yaml.safe_dump({"agentSafety": value}, allow_unicode=True, indent=4),
+]
+
+
+@settings(max_examples=15, deadline=None)
+@given(value=st.tuples(ALL, OTHERS), style=st.sampled_from(STYLES), data=st.data())
+def test_what_holds_for_all_rules_goes_into_fields_and_back_into_the_text(value, style, data):
+    said, rest = value
+    source = style(json.loads(json.dumps({**said, **rest, "stuckAfter": "10m"})))
+    own = editing.document_of(source)
+    assert document_fields.changes(own, typed(document_fields.fields_of(own))) == {}
+
+    new = data.draw(ALL)
+    changed = document_fields.changes(own, typed(document_fields.fields_of(new)))
+    edited = editing.with_settings(source, changed)
+
+    found = editing.document_of(edited.source)
+    assert {name: found.get(name) for name in rest} == rest
+    again, wanted = (typed(document_fields.fields_of(one)) for one in (found, new))
+    assert {name: again[name] for name in document_fields.SETTINGS} == {
+        name: wanted[name] for name in document_fields.SETTINGS
+    }
+    assert lists_of(found) == lists_of(new)
+    if source.startswith("# ours") and found:
+        assert edited.lost == ()
+
+
+def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
+    source = (
+        "# ours\nhours:   # when we are there\n  from: \"08:00\"   # early\n  to: \"17:00\"\n"
+        "breakGlass: {}  # two administrators\npolicies: {}\n"
+    )  # fmt: skip
+    said = document_fields.fields_of(editing.document_of(source))
+    changed = document_fields.changes(
+        editing.document_of(source),
+        said | {"hours_to": "18:00", "glass_after": "5m", "verify": "PERSON"},
+    )
+    edited = editing.with_settings(source, changed)
+    assert edited.lost == ()
+    expected = source.replace('"17:00"', "'18:00'").replace("{}  # two", "{after: 5m}  # two")
+    assert edited.source == expected + "verify: PERSON\n"
+    back = document_fields.changes(editing.document_of(edited.source), said)
+    assert (
+        editing.document_of(editing.with_settings(edited.source, back).source) == read(source).value
+    )
+
+
+MISTAKES = [
+    ("a", {"requires": [{"group": "x"}, {"group": "y", "count": 99}]}, "count_1"),
+    ("a", {"requires": [{"group": 3}]}, "who_0"),
+    ("a", {"escalate": {"after": "soon", "group": "x"}}, "escalate_after"),
+    ("a", {"escalate": {"after": "30m"}}, "escalate_group"),
+    ("a", {"bounded": {"uses": 3}}, "bounded_for"),
+    ("a", {"bounded": {"uses": 3, "for": "1d", "sum": 4}}, "bounded_amount"),
+    ("a", {"bounded": {"uses": 3, "for": "1d", "same": ["args.a", "b"]}}, "bounded_same"),
+    ("a", {"bounded": {"uses": 3, "for": "1d", "listed": "x in lists.y"}}, "bounded_listed"),
+    ("a", {"approval": "AUTO", "askAffected": True}, "affected"),
+    ("a", {"approval": "DENY", "escalate": {"after": "30m", "group": "x"}}, "escalate_after"),
+    ("a", {"when": "args.x ==="}, "when"),
+    ("a", {"expires": "soon"}, "expires"),
+    ("a", {"compensation": "MAGIC"}, "compensation"),
+    ("a", {"selfApproval": "perhaps"}, "self_approval"),
+]
+
+
+@pytest.mark.parametrize(("glob", "rule", "field"), MISTAKES)
+def test_a_mistake_is_told_at_its_own_field(glob, rule, field):
+    known = [*rule_fields.FIELDS, *(f"{one}_{n}" for one in ("who", "count") for n in range(2))]
+    with pytest.raises(Invalid) as wrong:
+        load_new({"policies": {glob: rule}})
+    found = [
+        rule_fields.field_at(
+            one.path.removeprefix(f"policies.{glob}").lstrip("."), one.message, known
+        )
+        for one in wrong.value.problems
+    ]
+    assert field in found
+    assert None not in found
+    assert re.match(r"policies\.a", wrong.value.problems[0].path)
+    assert load({}).rules == ()
