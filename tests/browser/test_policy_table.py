@@ -133,6 +133,7 @@ def test_ada_says_more_of_a_rule_and_what_holds_for_all(
     page.goto("/w/acme/policies/new/")
     page.get_by_role("button", name="Edit the rule for pay.*").click()
     page.get_by_role("button", name="Ask somebody else, too").click()
+    expect(page.get_by_label("And", exact=True)).to_have_count(2)
     expect(page.get_by_role("button", name="Ask somebody else, too")).to_be_focused()
     page.get_by_text("Asking further").click()
     page.get_by_label("Ask one more team after").fill("soon")
