@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from approvals import proposals, versions
-from approvals.policy import Invalid
 from approvals.models import PolicyVersion
+from approvals.policy import Invalid
 from approvals.views import meanwhile
 from approvals.views.glob_field import GlobField
 from ledger import disclosure

@@ -148,7 +148,7 @@ def test_what_holds_for_all_rules_goes_into_fields_and_back_into_the_text(value,
 
 def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
     source = (
-        "# ours\nhours:   # when we are there\n  from: \"08:00\"   # early\n  to: \"17:00\"\n"
+        '# ours\nhours:   # when we are there\n  from: "08:00"   # early\n  to: "17:00"\n'
         "breakGlass: {}  # two administrators\npolicies: {}\n"
     )  # fmt: skip
     said = document_fields.fields_of(editing.document_of(source))
