@@ -135,12 +135,18 @@ def teach(request: Request, workspace: str) -> HttpResponse:
         return _show(request, here, effect, form, tried)
     if not teaching.succeed(rehearsed):
         return _show(request, here, effect, form, tried, refused=True, status=422)
+    return _save(request, here, effect, form, tried, edited.source)
+
+
+def _save(
+    request: Request, here: Workspace, effect: Effect, form: TwinForm, tried: Tried, source: str
+) -> HttpResponse:
+    """As the next version, unless somebody saved one since this was begun."""
+    glob = form.cleaned_data["glob"]
     words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
     try:
-        version = versions.save(
-            here, edited.source, by=request.user, note=words[:NOTE_CHARACTERS_MAX],
-            after=meanwhile.seen(request),
-        )  # fmt: skip
+        note, seen = words[:NOTE_CHARACTERS_MAX], meanwhile.seen(request)
+        version = versions.save(here, source, by=request.user, note=note, after=seen)
     except versions.SavedMeanwhile as other:
         return _show(request, here, effect, form, tried, other=other.version, status=409)
     return redirect("approvals:version", workspace=here.slug, number=version.number)
