@@ -47,6 +47,22 @@ def locked(approval: Approval) -> Approval:
     return row
 
 
+# Whether the ledger tells that a right was handed over. Whoever hands one over is told of in the
+# transaction that writes the row, so a row without is nobody's.
+HANDED_OVER = """
+EXISTS (SELECT FROM ledger_event given
+    WHERE given.workspace_id = {0}.workspace_id AND given.run = '' AND given.action = ''
+        AND given.received_at > {0}.created_at - interval '1 day'
+        AND given.type = 'delegation.given' AND given.actor_kind = 'person'
+        AND given.actor = {0}.delegator_id::text
+        AND given.data -> 'delegation' = to_jsonb({0}.id))"""
+
+
+def _handed_over() -> RawSQL:
+    told = HANDED_OVER.format("workspaces_delegation")
+    return RawSQL(told, (), output_field=BooleanField())  # noqa: S611 - our own words
+
+
 # Which decision fills which requirement.
 #
 # One decision fills one requirement, and a person may stand in several teams; so the assignment is
@@ -243,7 +259,8 @@ def _lent(approval: Approval, people: list[int] | None) -> list[Mandate]:
     """The rights that others have handed to these people for now, as far as those could answer."""
     if approval.subject_kind == SubjectKind.GRANT:  # it may live for longer than who lends a right
         return []
-    rows = Delegation.objects.filter(delegations.living(), workspace=approval.workspace_id)
+    living = Delegation.objects.filter(delegations.living(), workspace=approval.workspace_id)
+    rows = living.filter(_handed_over())
     if people is not None:
         rows = rows.filter(delegate__in=people)
     rows = rows.filter(delegate__in=people_with("view", approval.workspace))

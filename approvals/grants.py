@@ -28,24 +28,38 @@ UNRECORDED = "The ledger does not tell that anybody approved it."
 LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
 
-# Whether the ledger tells, of everybody whose yes stands, that they said it, of these very bytes.
-# An answer is an event in the transaction that writes it, so one without is nobody's.
-RECORDED = """
-EXISTS (SELECT FROM approvals_decision d
-    WHERE d.approval_id = approvals_approval.id AND d.granted)
-AND NOT EXISTS (
-    SELECT FROM approvals_decision d WHERE d.approval_id = approvals_approval.id AND d.granted
-        AND NOT EXISTS (
+def _told(kind: str, more: str = "") -> str:
+    """SQL: whether the ledger tells this of the approval, by whoever has said yes."""
+    return f"""EXISTS (
             SELECT FROM ledger_event e
             WHERE e.workspace_id = approvals_approval.workspace_id
                 AND e.run = approvals_approval.run_ref
                 AND e.action = coalesce((SELECT a.action FROM ledger_action a
                     WHERE a.id = approvals_approval.action_id), '')
                 AND e.received_at > approvals_approval.asked_at - interval '1 day'
-                AND e.type = 'approval.granted' AND e.actor_kind = 'person'
+                AND e.type = '{kind}' AND e.actor_kind = 'person'
                 AND e.actor = d.person_id::text
-                AND e.data ->> 'approval' = approvals_approval.id::text
-                AND e.data ->> 'digest' = approvals_approval.digest))"""
+                AND e.data ->> 'approval' = approvals_approval.id::text{more})"""  # noqa: S608
+
+
+# Whether the ledger tells, of everybody whose yes stands, that they said it, of these very bytes
+# and in the same right; of a deputy, that it was handed to them; of who broke the glass, that they
+# did. An answer is an event in the transaction that writes it, so one without is nobody's.
+SAID = """
+                AND e.data ->> 'digest' = approvals_approval.digest
+                AND coalesce((e.data ->> 'break_glass')::boolean, false) = d.break_glass
+                AND e.data ->> 'delegation' IS NOT DISTINCT FROM d.delegation_id::text"""
+RECORDED = f"""
+EXISTS (SELECT FROM approvals_decision d
+    WHERE d.approval_id = approvals_approval.id AND d.granted)
+AND NOT EXISTS (
+    SELECT FROM approvals_decision d WHERE d.approval_id = approvals_approval.id AND d.granted
+        AND NOT ({_told("approval.granted", SAID)}
+            AND (d.delegation_id IS NULL OR EXISTS (
+                SELECT FROM workspaces_delegation lent WHERE lent.id = d.delegation_id
+                    AND {deciders.HANDED_OVER.format("lent")}))
+            AND (NOT d.break_glass
+                OR {_told("break_glass.begun")} OR {_told("break_glass.opened")})))"""  # noqa: S608
 
 
 def recorded() -> RawSQL:

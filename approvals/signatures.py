@@ -392,7 +392,16 @@ def _enrolled(row: SigningKey, head: Head, *, before: int) -> signatures.Signing
         signatures.check_enrolment(facts, facts.get("desk"), logkeys.own_keys(row.workspace))
     except (NotProven, KeyError):
         return None
-    return key
+    return None if _is_removed(row) else key
+
+
+def _is_removed(row: SigningKey) -> bool:
+    """Whether the ledger tells that its person took it away, whatever the row says."""
+    told = Event.objects.filter(
+        workspace=row.workspace_id, run="", action="", type=EventType.SIGNING_KEY_REMOVED,
+        data__enrolment=row.event,
+    )  # fmt: skip
+    return told.exists()
 
 
 def _question(approval: Approval) -> Event | None:

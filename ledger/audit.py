@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from django.db import connection
 from django.db.models import Sum
 
 from amends.protocol.proofs import NotProven, node_hash
@@ -99,6 +100,30 @@ def _growth(workspace: Workspace, head: TreeHead) -> AuditFinding:
     return AuditFinding(name, ok=True, words=f"The last {len(checked)} heads are its beginnings.")
 
 
+# In one statement, so that what is sealed meanwhile is seen on one side or the other.
+IN_NO_LOG = """
+SELECT count(*), (array_agg(e.type || ' at ' || e.place ORDER BY e.place))[1:%s] FROM ledger_event e
+WHERE e.workspace_id = %s AND e.place > %s
+    AND NOT EXISTS (SELECT FROM ledger_leaf l
+        WHERE l.workspace_id = e.workspace_id AND l.place = e.place)
+    AND NOT EXISTS (SELECT FROM ledger_unsealed u
+        WHERE u.workspace_id = e.workspace_id AND u.place = e.place)"""
+
+
+def _unlogged(workspace: Workspace, after: int) -> AuditFinding:
+    """An event comes with its turn at the sealer: without one, and without a leaf, the desk never
+    wrote it, or somebody kept it from being signed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(IN_NO_LOG, [SHOWN, workspace.pk, after])
+        found, some = cursor.fetchone()
+    name = "Every event is in the log"
+    if found:
+        words = f"{found} are in none and wait for none: {', '.join(some)}"
+        return AuditFinding(name, ok=False, words=words)
+    return AuditFinding(name, ok=True, words="None was kept from being signed.")
+
+
 def _origin(workspace: Workspace, head: TreeHead) -> AuditFinding:
     """A new origin starts only where signed entries were lost; it is never signed over."""
     keys = LogKey.objects.filter(workspace=workspace).exclude(origin=head.origin)
@@ -135,6 +160,7 @@ def check_file(workspace: Workspace, text: str) -> AuditFinding:
 
 
 NEWEST = 2_000
+EVERY_PLACE = -(2**63)
 ENTRIES_AT_A_TIME = 2_000
 SHOWN = 5
 
@@ -215,8 +241,11 @@ def _first(bad: list[int]) -> str:
 def newest(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """The newest entries, and that the tree above them is theirs."""
     since, seen = max(0, head.size - NEWEST), Seen(workspace)
-    seen.look(list(Leaf.objects.filter(workspace=workspace, index__gte=since).order_by("index")))
-    return seen.findings([] if _lead_up(workspace, since, head.size) else [since])
+    leaves = list(Leaf.objects.filter(workspace=workspace, index__gte=since).order_by("index"))
+    seen.look(leaves)
+    oldest = min((leaf.place for leaf in leaves), default=EVERY_PLACE) if since else EVERY_PLACE
+    in_order = [] if _lead_up(workspace, since, head.size) else [since]
+    return [*seen.findings(in_order), _unlogged(workspace, oldest)]
 
 
 def _lead_up(workspace: Workspace, since: int, size: int) -> bool:
@@ -255,7 +284,8 @@ def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
                 due = next(heads, None)
         misplaced += _other_nodes(workspace, growth)
     forks += [due[0]] if due else []
-    return [*seen.findings(misplaced), _list("Every head is of this tree", forks, "not", head.size)]
+    of_this_tree = _list("Every head is of this tree", forks, "not", head.size)
+    return [*seen.findings(misplaced), of_this_tree, _unlogged(workspace, EVERY_PLACE)]
 
 
 def _all_leaves(workspace: Workspace) -> Iterator[list[Leaf]]:

@@ -43,13 +43,19 @@ LOCK = 0x7415
 OURS_TO_DO = "SELECT pg_try_advisory_xact_lock(%s) AND to_regclass(%s) IS NOT NULL"
 
 # What an event's run still holds is not forgotten; what waits for its seal is read by the sealer.
+# By which key somebody signs, and that a right was handed over, is asked for as long as it counts.
 MUST_STAY = """
 (NOT e.workspace_id = ANY(%s) OR EXISTS (
     SELECT 1 FROM ledger_run r WHERE e.run <> '' AND r.workspace_id = e.workspace_id
         AND r.run = e.run AND r.forgotten_at IS NULL)
  OR EXISTS (
     SELECT 1 FROM ledger_unsealed u
-    WHERE u.workspace_id = e.workspace_id AND u.place = e.place))"""
+    WHERE u.workspace_id = e.workspace_id AND u.place = e.place)
+ OR e.run = '' AND (e.type IN ('signing_key.enrolled', 'signing_key.removed')
+    OR e.type = 'delegation.given' AND EXISTS (
+        SELECT 1 FROM workspaces_delegation d WHERE d.workspace_id = e.workspace_id
+            AND to_jsonb(d.id) = e.data -> 'delegation'
+            AND d.until > statement_timestamp() - interval '400 days')))"""
 COUNTS = """
 SELECT e.workspace_id, count(*) FILTER (WHERE NOT stays), count(*) FILTER (WHERE stays),
     max(e.place) FILTER (WHERE NOT stays)

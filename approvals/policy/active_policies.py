@@ -21,7 +21,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
-from approvals.policy.reading import Invalid, Unreadable
+from approvals.policy.reading import Invalid, Problem, Unreadable
 from ledger.models import Event
 from workspaces.models import Workspace
 
@@ -49,11 +49,15 @@ def known(digest: str | None) -> Policy | None:
 
 
 def keep(digest: str, document: Mapping[str, Any]) -> Policy:
-    """Compile a stored document and keep it under its digest. Raises Unreadable."""
+    """Compile a stored document and keep it under its digest. Raises Unreadable, also of one that
+    has another digest: it was not written by the desk.
+    """
     try:
         policy = load(document)
     except Invalid as wrong:
         raise Unreadable(wrong.problems) from wrong
+    if policy.digest != digest:
+        raise Unreadable([Problem("it is not the document that was saved under its digest")])
     with _lock:
         _compiled[digest] = policy
         while len(_compiled) > COMPILED_MAX:

@@ -106,6 +106,7 @@ def test_members_see_who_decides_for_whom_and_the_two_and_administrators_end_it(
         client.force_login(ben)
         client.post(hand, {"to": dora.pk, "until": until, "reason": "on holiday"})
         row = Delegation.objects.get(ended_at=None)
+        desk_events.take_in()
         client.force_login(cleo)
         shown = client.get(page).content.decode()
         assert "on holiday" in shown

@@ -234,6 +234,8 @@ def test_what_a_key_signed_that_was_removed_is_not_used(granted, acme, ben, blue
     assert told(acme, "signing_key.removed")[0]["person"] == str(ben.pk)
     assert "none of your keys" in signatures.lacking(granted)
     assert not grants.use(granted.pk, granted.digest)
+    SigningKey.objects.update(removed_at=None)  # written back, past the desk
+    assert "none of your keys" in signatures.lacking(granted)
 
 
 @pytest.mark.django_db

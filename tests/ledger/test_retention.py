@@ -15,7 +15,7 @@ from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
 from workspaces import erasure_registry
-from workspaces.models import Act, Agent, Workspace
+from workspaces.models import Act, Agent, Delegation, User, Workspace
 
 # Ninety days after the end of the week in which the tests run.
 SOON = datetime.now(UTC) + timedelta(days=98)
@@ -147,6 +147,27 @@ def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):
     retention.keep_to_time(SOON)
 
     assert list(Blob.objects.values_list("sha256", flat=True)) == ["b" * 64]
+
+
+def test_by_which_key_somebody_signs_and_that_a_right_was_handed_over_stays_on_the_record(
+    said, northwind, ada
+):
+    """Both are asked for when a yes is used, long after they were told."""
+    ben = User.objects.create_user("ben@example.com", "correct horse")
+    term = {"reason": "away", "starts_at": SOON, "until": SOON + timedelta(days=1)}
+    lent = Delegation.objects.create(workspace=northwind, delegator=ada, delegate=ben, **term)
+    for number, kind in enumerate(
+        (EventType.SIGNING_KEY_ENROLLED, EventType.DELEGATION_GIVEN, EventType.DELEGATION_GIVEN)
+    ):
+        known = {"delegation": lent.pk + number - 1}
+        desk_events.record(northwind, kind, by=ada, part="gate", data=known)
+    sealer.seal(northwind)
+
+    retention.keep_to_time(SOON)
+
+    stay = Event.objects.order_by("place").values_list("type", "data__delegation")
+    assert list(stay) == [("signing_key.enrolled", lent.pk - 1), ("delegation.given", lent.pk)]
+    assert all(finding.ok for finding in audit.audit_all(northwind))
 
 
 def test_a_young_run_is_left_alone(said, northwind, capsys):
