@@ -41,8 +41,8 @@ adapters: $(DEV) ## An agent of each framework, MCP, and the oldest Node against
 failclosed: $(DEV) ## Each framework's gate, and ours, against every fault; writes docs/failclosed.md
 	@AMENDS_FAILCLOSED_WRITES=1 exec $(PY) -m pytest tests/failclosed -n $(JOBS) -m "failclosed or not failclosed" $(ARGS)
 
-earnest: $(DEV) ## Drills of a deployment: install it elsewhere, run it from there
-	@exec $(PY) -m pytest tests/config tests/examples -m earnest $(ARGS)
+earnest: $(DEV) ## Drills of a deployment: installed elsewhere, several machines, backups carried away (docs/running.md)
+	@exec $(PY) -m pytest tests/config tests/examples tests/crash -m earnest $(ARGS)
 
 mutants: $(DEV) ## Dangerous changes to the code, each of which a test must notice (ARGS="--room gate")
 	@exec $(PY) -m tests.mutants --jobs $(JOBS) $(ARGS)

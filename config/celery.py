@@ -149,6 +149,9 @@ def configuration() -> dict[str, Any]:
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_hijack_root_logger": False,
         "worker_send_task_events": False,
+        # Nobody tells a worker anything through the broker but what there is to do. It would also
+        # keep two workers of one host name from one RabbitMQ.
+        "worker_enable_remote_control": False,
         "result_backend": None,
         "CELERY_DB_REUSE_MAX": TASKS_PER_CONNECTION_MAX,
         "timezone": "UTC",

@@ -233,6 +233,7 @@ class Edge:
             settings.DATABASE_URL,
             connections_max=settings.HOT_POOL_SIZE,
             prepare_after=settings.PREPARE_AFTER,
+            options="" if settings.POOLER else settings.SESSION_OPTIONS,
         )
         await each(self._modules, "opened")
 

@@ -21,8 +21,15 @@ PROBE_MILLISECONDS = 12_347
 LOOKS = 3
 WHO = "SELECT pg_backend_pid()"
 # Of a pooler's sessions, which web, workers and jobs share; and what we advise.
-LIMITS_MAX = {"lock_timeout": 10_000, "statement_timeout": 300_000}
-LIMITS = "SET lock_timeout = 5000; SET statement_timeout = 30000"
+LIMITS_MAX = {
+    "lock_timeout": 10_000,
+    "statement_timeout": 300_000,
+    "idle_in_transaction_session_timeout": 120_000,
+}
+LIMITS = (
+    "SET lock_timeout = 5000; SET statement_timeout = 30000;"
+    " SET idle_in_transaction_session_timeout = 15000"
+)
 MILLISECONDS = "SELECT setting::int FROM pg_settings WHERE name = %s"
 Session = psycopg.Connection[tuple[Any, ...]]
 

@@ -119,6 +119,9 @@ AMENDS_SIGNED_FROM = env.choice("AMENDS_SIGNED_FROM", "", "low", "medium", "high
 STATEMENT_MILLISECONDS_MAX = {"web": 30_000}.get(PROCESS, 0)
 # Whoever waits for a row that somebody forgot in an open transaction gives up, and comes again.
 LOCK_MILLISECONDS_MAX = {"web": 10_000, "worker": 5_000, "sweeper": 5_000}.get(PROCESS, 0)
+# Whoever is gone in the middle of a transaction, without a word, keeps its rows for so long.
+IDLE_IN_TRANSACTION_SECONDS_MAX = {"web": 15, "worker": 15, "sweeper": 15}.get(PROCESS, 120)
+SESSION_OPTIONS = sockets.session_options(IDLE_IN_TRANSACTION_SECONDS_MAX)
 
 
 # DATABASE_URL leads through PgBouncer or the like, which lends each transaction any session: its
@@ -151,7 +154,7 @@ def database(url: str, *, pooler: bool = False) -> dict[str, Any]:
         given += " -c plan_cache_mode=force_generic_plan"
     entry["OPTIONS"]["options"] = (
         f"{given} -c statement_timeout={STATEMENT_MILLISECONDS_MAX}"
-        f" -c lock_timeout={LOCK_MILLISECONDS_MAX}"
+        f" -c lock_timeout={LOCK_MILLISECONDS_MAX} {SESSION_OPTIONS}"
     )
     return entry
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from psycopg import AsyncConnection, Connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
@@ -103,11 +104,15 @@ _open_for_threads: list[ThreadsPool] = []
 KEPT = {"autocommit": True, "application_name": "amends hot"}
 
 
-async def open_pool(url: str, *, connections_max: int, prepare_after: int | None = 2) -> Pool:
+async def open_pool(
+    url: str, *, connections_max: int, prepare_after: int | None = 2, options: str = ""
+) -> Pool:
     """Open the pools of this process: this one, and that of its threads. A statement is prepared
-    from its `prepare_after`th use on.
+    from its `prepare_after`th use on; `options` are libpq's, beside those of the URL.
     """
     kept = KEPT | {"prepare_threshold": prepare_after}
+    if options:
+        url = make_conninfo(url, options=f"{conninfo_to_dict(url).get('options', '')} {options}")
     pool = Pool(
         sockets.postgres(url),
         min_size=min(4, connections_max),

@@ -35,6 +35,22 @@ def postgres_parameters() -> dict[str, str]:
     }
 
 
+def session_options(idle_in_transaction_seconds_max: int) -> str:
+    """How long the server believes in us: libpq's `options` of a session that is ours alone.
+
+    A machine that is cut off in the middle of a transaction would keep its rows locked for as long
+    as the server's kernel hopes, which is two hours.
+    """
+    limits = {
+        "idle_in_transaction_session_timeout": idle_in_transaction_seconds_max * 1000,
+        "tcp_keepalives_idle": IDLE_SECONDS,
+        "tcp_keepalives_interval": ASK_AGAIN_SECONDS,
+        "tcp_keepalives_count": UNANSWERED_MAX,
+        "tcp_user_timeout": UNACKNOWLEDGED_SECONDS_MAX * 1000,
+    }
+    return " ".join(f"-c {name}={value}" for name, value in limits.items())
+
+
 def redis(url: str) -> dict[str, Any]:
     """What redis-py's `from_url` is given beside the URL; a unix socket needs none of it."""
     if not url.startswith(("redis://", "rediss://")):

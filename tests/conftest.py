@@ -24,6 +24,7 @@ from django.conf import settings
 from config.local.postgres import Postgres
 from config.local.servers import Valkey
 from tests import npm, servers
+from tests.drills import drilled, pytest_terminal_summary  # noqa: F401 - as below
 from tests.processes import Processes
 from tests.whole import Whole, is_whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
 

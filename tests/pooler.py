@@ -42,17 +42,22 @@ def pooler(tmp_path: Path) -> Iterator[Pooler]:
     running: list[subprocess.Popen[bytes]] = []
     with Proxy(f"{given['host']}/.s.PGSQL.{given.get('port') or 5432}") as postgres:
 
-        def start(mode: str, ignored: str = "", limits: str = "", prepared: int = 0) -> str:
+        def start(
+            mode: str, ignored: str = "", limits: str = "", prepared: int = 0, also_at: str = ""
+        ) -> str:
             port, config = free_port(), tmp_path / "pgbouncer.ini"
             connect = f" connect_query='{limits}'" if limits else ""
+            listens = f"127.0.0.1,{also_at}" if also_at else "127.0.0.1"
             more = f"max_prepared_statements = {prepared}\n" if prepared else ""
             config.write_text(
                 f"[databases]\namends = host=127.0.0.1 port={postgres.port}"
                 f" dbname={given['dbname']}{connect}\n"
-                f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+                f"[pgbouncer]\nlisten_addr = {listens}\nlisten_port = {port}\n"
                 f"auth_type = trust\nauth_file = {tmp_path}/users\nunix_socket_dir =\n"
                 f"pool_mode = {mode}\nignore_startup_parameters = {ignored}\n"
-                f"default_pool_size = {SESSIONS}\nadmin_users = {given['user']}\n{more}"
+                f"default_pool_size = {SESSIONS}\nadmin_users = {given['user']}\n"
+                f"server_login_retry = 1\ntcp_keepidle = 10\ntcp_keepintvl = 5\n"
+                f"tcp_keepcnt = 3\ntcp_user_timeout = 20000\n{more}"
             )
             (tmp_path / "users").write_text(f'"{given["user"]}" ""\n"amends_desk" ""\n')
             tmp_path.chmod(0o755)
@@ -62,7 +67,7 @@ def pooler(tmp_path: Path) -> Iterator[Pooler]:
             command = [str(PGBOUNCER), "-q", *as_nobody, str(config)]
             running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
             until_it_listens(port, running[-1])
-            return f"postgresql://{given['user']}@127.0.0.1:{port}/amends"
+            return f"postgresql://{given['user']}@{also_at or '127.0.0.1'}:{port}/amends"
 
         yield start
         for one in running:
@@ -74,9 +79,10 @@ def pooler(tmp_path: Path) -> Iterator[Pooler]:
 def named_pooler(pooler: Pooler) -> Callable[..., dict[str, str]]:
     """The environment of a desk that is told of its pooler, which runs as the guide has it."""
 
-    def environment(*, prepared: int = 0) -> dict[str, str]:
+    def environment(*, prepared: int = 0, also_at: str = "") -> dict[str, str]:
+        url = pooler("transaction", limits=LIMITS, prepared=prepared, also_at=also_at)
         return {
-            "DATABASE_URL": pooler("transaction", limits=LIMITS, prepared=prepared),
+            "DATABASE_URL": url,
             "DATABASE_OWNER_URL": os.environ["DATABASE_URL"],
             "AMENDS_POOLER": "1",
             "AMENDS_PREPARE_AFTER": "2" if prepared else "0",

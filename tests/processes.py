@@ -94,6 +94,8 @@ class Processes:
 
     def __init__(self, folder: Path, kept: "Processes | None" = None) -> None:
         self.folder = folder
+        self.address, self.host = "127.0.0.1", "localhost"
+        self.before: list[str] = []  # of each command line
         self.started: list[Process] = []
         self.lent: list[Process] = []
         self._kept = kept
@@ -112,8 +114,8 @@ class Processes:
         for process, answers in waits:
             process.wait_until(answers)
 
-    def web(self, **environment: str) -> Process:
-        return self._web(environment)
+    def web(self, *, code: Path | str = ROOT, **environment: str) -> Process:
+        return self._web(environment, code)
 
     def kept_web(self, **environment: str) -> Process:
         """A web process with this environment that earlier tests of the run have asked as well.
@@ -145,11 +147,13 @@ class Processes:
         """It may have 1,024 files open, as an account's default is, and cannot raise that."""
         return self._web({}, few_files=True)
 
-    def _web(self, environment: dict[str, str], *, few_files: bool = False) -> Process:
-        port = free_port()
-        process = self._start("web", port, environment, few_files=few_files)
-        process.url = f"http://localhost:{port}"
-        self._wait(process, lambda: answers(f"{process.url}/healthz"))
+    def _web(
+        self, environment: dict[str, str], code: Path | str = ROOT, *, few_files: bool = False
+    ) -> Process:
+        port = self.port()
+        process = self._start("web", port, environment, code=code, few_files=few_files)
+        process.url = f"http://{self.host}:{port}"
+        self._wait(process, lambda: self.answers(f"{process.url}/healthz"))
         return process
 
     def worker(
@@ -175,9 +179,17 @@ class Processes:
     ) -> Process:
         """Any other program (an outside system), on the same leash; wait for it yourself."""
         log = self.folder / f"{name}-{len(self.started)}.log"
-        process = Process(name, command, log, os.environ | environment, code)
+        process = Process(name, [*self.before, *command], log, os.environ | environment, code)
         self.started.append(process)
         return process
+
+    def port(self) -> int:
+        """Where the next web listens."""
+        return free_port()
+
+    def answers(self, url: str) -> bool:
+        """Whether that address of a process of these says 200."""
+        return answers(url)
 
     def _wait(self, process: Process, answers: Callable[[], bool]) -> None:
         if self._waits is None:
@@ -199,7 +211,7 @@ class Processes:
         *,
         few_files: bool = False,
     ) -> Process:
-        command = process_list(port, "127.0.0.1", demo=False)[name] + (more or [])
+        command = process_list(port, self.address, demo=False)[name] + (more or [])
         if few_files:
             command = ["sh", "-c", 'ulimit -n 1024 && exec "$@"', "sh", *command]
         paths = os.pathsep.join([str(ROOT), str(ROOT / "sdk")])

@@ -78,6 +78,10 @@ def test_no_process_starts_behind_one_and_it_says_what_to_do(
     [
         ("", "lock_timeout = 0 ms"),
         ("SET lock_timeout = 5000", "statement_timeout = 0 ms"),
+        (
+            "SET lock_timeout = 5000; SET statement_timeout = 30000",
+            "idle_in_transaction_session_timeout = 0 ms",
+        ),
         ("SET lock_timeout = 60000; SET statement_timeout = 30000", "lock_timeout = 60000 ms"),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import redis
 from django.db import connection
@@ -127,6 +128,26 @@ async def until(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(90):
         while not happened():  # noqa: ASYNC110 - what happens, happens elsewhere
             await asyncio.sleep(0.1)
+
+
+def test_whoever_vanishes_in_the_middle_of_a_transaction_keeps_its_rows_for_a_moment(
+    acme: Any,
+) -> None:
+    """A machine that is cut off: the database's host would believe in it for two hours."""
+    socket = f"{started['postgres'].sockets}/.s.PGSQL.5432"
+    row = "SELECT FROM workspaces_workspace WHERE id = %s FOR UPDATE"
+    with Proxy(socket) as way:
+        there = f"postgresql://amends@127.0.0.1:{way.port}/{started['database']}"
+        cut_off = psycopg.connect(there, options=sockets.session_options(1))
+        cut_off.execute(row, [acme.pk])
+        way.vanish()
+        try:
+            with psycopg.connect(os.environ["DATABASE_URL"]) as other:
+                other.execute("SET LOCAL lock_timeout = '10s'")
+                other.execute(row, [acme.pk])
+        finally:
+            way.cut()
+            cut_off.close()
 
 
 def believed(proxy: Proxy) -> list[str]:

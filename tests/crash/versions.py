@@ -14,13 +14,17 @@ OLD = os.environ.get("CHAOS_OLD", "288642b")
 longer run beside the present one."""
 
 
-def old_code(folder: Path) -> Path:
-    """The old version, taken from the history into a folder; skips where there is no history."""
+OLD_BEHIND_A_POOLER = "f5904c0"
+"""The same for a desk that is told of its pooler, which the other does not know."""
+
+
+def old_code(folder: Path, version: str = OLD) -> Path:
+    """That version, taken from the history into a folder; skips where there is no history."""
     home = folder / "old"
     home.mkdir()
-    kept = subprocess.run(["git", "archive", OLD], check=False, capture_output=True, cwd=ROOT)
+    kept = subprocess.run(["git", "archive", version], check=False, capture_output=True, cwd=ROOT)
     if kept.returncode != 0:
-        pytest.skip(f"There is no version {OLD} here: {kept.stderr.decode().strip()}")
+        pytest.skip(f"There is no version {version} here: {kept.stderr.decode().strip()}")
     subprocess.run(["tar", "-x", "-C", str(home)], check=True, input=kept.stdout)
     return home
 
