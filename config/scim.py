@@ -203,7 +203,7 @@ class Storage(ScimStorage):
             self._write_person(row, cast(User, resource))
         else:
             name = self._name_of(cast(Group, resource))
-            if name != row.team.name:
+            if name != row.name:
                 directory.rename(row, name)
             self._write_group(row, cast(Group, resource))
         return self.get(resource_type, str(resource.id))
@@ -251,7 +251,7 @@ class Storage(ScimStorage):
         if name == "username" and kind.name == "User":
             return list(rows.filter(user_name__iexact=value))
         if name == "displayname" and kind.name == "Group":
-            return list(rows.filter(team__name__iexact=value))
+            return [row for row in rows if row.name.casefold() == value.casefold()]
         return list(rows)
 
     def _shown(self, kind: ResourceType, rows: list[Any]) -> list[Resource[Any]]:
@@ -354,7 +354,7 @@ def _user(row: DirectoryPerson, groups: list[DirectoryGroup]) -> User:
         GroupOfUser(
             value=one.scim_id,
             ref=Reference["Group"](f"Groups/{one.scim_id}"),
-            display=one.team.name,
+            display=one.name,
         )
         for one in mine
     ] or None
@@ -364,7 +364,7 @@ def _user(row: DirectoryPerson, groups: list[DirectoryGroup]) -> User:
 def _group(row: DirectoryGroup, people: dict[int, DirectoryPerson]) -> Group:
     members = [people[pk] for pk in row.members if pk in people]
     found = Group(
-        display_name=row.team.name,
+        display_name=row.name,
         members=[
             Member(value=one.scim_id, ref=Reference["User"](f"Users/{one.scim_id}"))
             for one in members

@@ -134,6 +134,8 @@ def new_group(workspace: Workspace, name: str, *, by: DirectoryToken) -> Directo
     """
     if len(groups_of(workspace)) >= GROUPS_MAX:
         raise TooMany(f"more than {GROUPS_MAX} groups")
+    if name in {one.renamed for one in groups_of(workspace)}:
+        raise Taken(f"there is a group “{name}”")
     team = Team.objects.filter(workspace=workspace, name=name).first()
     if team is None:
         team = teams.create(workspace, name, by=by.created_by, may=())
@@ -161,12 +163,15 @@ def hand_over(team: Team, *, by: User) -> None:
 
 @transaction.atomic
 def rename(group: DirectoryGroup, name: str) -> None:
-    """Raises Taken where there is a team of that name. Rules that name it go on naming it so."""
+    """The team keeps its name here, for rules ask it under that one. Raises Taken where another
+    team or group is called so.
+    """
+    others = [one for one in groups_of(group.workspace) if one.pk != group.pk]
     same = Team.objects.filter(workspace=group.workspace, name=name).exclude(pk=group.team_id)
-    if same.exists():
+    if same.exists() or name in {one.name for one in others}:
         raise Taken(f"there is a team “{name}” here")
-    Team.objects.filter(pk=group.team_id).update(name=name)
-    group.team.name = name
+    group.renamed = "" if name == group.team.name else name
+    DirectoryGroup.objects.filter(pk=group.pk).update(renamed=group.renamed)
 
 
 @transaction.atomic

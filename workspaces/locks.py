@@ -64,7 +64,7 @@ def not_in_hand(rows: QuerySet[M]) -> QuerySet[M]:
 
 
 # Others wait for at most this long each time, and then have the table for themselves for so long.
-ASK_MILLISECONDS = 1_000
+ASK_MILLISECONDS = 500
 PAUSE_SECONDS = 2.0
 PAUSE_SECONDS_MAX = 15.0
 
@@ -73,7 +73,7 @@ SELECT DISTINCT a.pid, a.usename, a.application_name,
     round(extract(epoch FROM clock_timestamp() - a.xact_start)), left(a.query, 120)
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.locktype = 'relation' AND a.pid <> pg_backend_pid()
-    AND a.datname = current_database() AND a.xact_start < clock_timestamp() - interval '1 second'
+    AND a.datname = current_database() AND a.xact_start < clock_timestamp() - %s * interval '1 ms'
 ORDER BY 4 DESC NULLS LAST LIMIT 5"""
 
 
@@ -135,9 +135,9 @@ def short_lock_timeout(database: str) -> Iterator[None]:
 
 
 def holders(database: str) -> str:
-    """Who has had a lock on a table for more than a second, the longest first."""
+    """Who has had a lock on a table since before it was asked for, the longest first."""
     with connections[database].cursor() as cursor:
-        cursor.execute(HOLDERS)
+        cursor.execute(HOLDERS, [ASK_MILLISECONDS])
         rows = cursor.fetchall()
     return (
         "; ".join(

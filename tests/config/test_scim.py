@@ -7,6 +7,7 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from allauth.usersessions.models import UserSession
@@ -37,6 +38,7 @@ from workspaces.models import (
 __all__ = ["acme", "ada", "dev", "globex", "operators"]
 HERE = Path(__file__).parent
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
+DIRECTORY = "/w/acme/settings/directory/"
 GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
 PATCH = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
 
@@ -220,6 +222,28 @@ def test_teams_of_before_are_not_the_directorys_until_they_are_handed_over(
     assert teams_of(ann.email) == {"administrators"}, "the last one stays"
     desk_events.take_in()
     assert [one["team"] for one in told(acme, "directory.team_handed_over")] == ["administrators"]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_a_group_that_is_renamed_there_keeps_the_name_by_which_rules_ask_its_team(
+    client: Client, acme: Workspace, directory: Directory
+) -> None:
+    group = directory.group("finance", directory.person("cleo"))
+    name = {"op": "replace", "path": "displayName", "value": "Finance EMEA"}
+    directory.patch(f"/Groups/{group}", name)
+
+    assert acme.teams.filter(name="finance").exists()
+    assert teams_of("cleo@example.com") == {"finance"}
+    query = "/Groups?filter=" + quote('displayName eq "finance emea"')
+    [found] = directory.says("GET", query).json()["Resources"]
+    assert (found["id"], found["displayName"]) == (group, "Finance EMEA")
+    client.force_login(person("ann", team(acme, "administrators", "view", "administer")))
+    assert "called “Finance EMEA” there" in client.get(DIRECTORY).content.decode()
+    other = directory.says("POST", "/Groups", {"schemas": [GROUP], "displayName": "Finance EMEA"})
+    assert other.status_code == 409
+    directory.patch(f"/Groups/{group}", name | {"value": "finance"})
+    assert "called" not in client.get(DIRECTORY).content.decode()
 
 
 @pytest.mark.django_db

@@ -52,6 +52,12 @@ class DirectoryGroup(models.Model):
     scim_id = models.CharField(max_length=32, unique=True, default=new_id)
     team = models.OneToOneField(Team, on_delete=models.PROTECT, related_name="directory_group")
     external_id = models.CharField(max_length=254, blank=True)
+    renamed = models.CharField(
+        max_length=120,
+        blank=True,
+        db_default="",
+        help_text="Its name there, where that is no longer the team's",
+    )
     members = ArrayField(models.BigIntegerField(), default=list, help_text="Of DirectoryPerson")
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
@@ -62,4 +68,9 @@ class DirectoryGroup(models.Model):
         indexes: ClassVar = [GinIndex(fields=["members"], name="directory_members")]
 
     def __str__(self) -> str:
-        return str(self.team)
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """What the directory calls it. The team keeps the name under which rules know it."""
+        return self.renamed or self.team.name

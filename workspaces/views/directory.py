@@ -39,7 +39,9 @@ def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse
         "tokens": DirectoryToken.objects.filter(workspace=here, revoked_at=None)
         .select_related("created_by")
         .order_by("pk")[:SHOWN_MAX],
-        "groups": [{"team": one.team, "count": len(one.members)} for one in groups],
+        "groups": [
+            {"team": one.team, "called": one.renamed, "count": len(one.members)} for one in groups
+        ],
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
         "probation": formatting.span(timedelta(seconds=here.probation_seconds)),
