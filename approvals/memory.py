@@ -21,11 +21,13 @@ import msgspec
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import plain, skeleton
 from ledger.append.statements import Statement
 from ledger.models import ActionState
+from ledger.schemas import IMPORTED
 
 BUCKETS = 48
 OPEN_MAX = 200
@@ -198,12 +200,18 @@ def let_go(caller: Caller) -> Statement:
 
 # Values that are known: done before, stood every check, and never overturned.
 
+_READING = ", ".join(f"'{one}'" for one in sorted(WITHOUT_EFFECT))
 GOOD = "a.state = 'succeeded' AND a.verified <> 'failed' AND a.compensated = 'none'"
 OVERTURNED = "a.verified = 'failed' OR a.compensated IN ('partly', 'compensated', 'corrected')"
+_MAKES_KNOWN = f"""{GOOD} AND a.tool ~ %b
+    AND (%b OR (a.tool !~ %b AND a.action_class NOT IN ({_READING})))"""
+_GATED = f"(a.fence > 0 OR '{IMPORTED}' = ANY(r.flags))"
+"""That it came to the gate, or was brought by a key to import: else an agent only says so."""
 _SEEN = f"""
 SELECT count(*) FILTER (WHERE n.good), coalesce(bool_or(n.overturned), false),
     extract(epoch FROM min(n.at) FILTER (WHERE n.good))
-FROM (SELECT s.at, {GOOD} AS good, {OVERTURNED} AS overturned FROM ("""  # noqa: S608 - our own words
+FROM (SELECT s.at, {_MAKES_KNOWN} AND {_GATED} AS good, {OVERTURNED} AS overturned
+    FROM ("""  # noqa: S608 - our own words
 _OF_RUN = """
     JOIN ledger_run r ON r.workspace_id = s.workspace_id AND r.run = s.run_ref
     JOIN ledger_action a ON a.run_id = r.id AND a.action = s.action"""
@@ -274,6 +282,14 @@ class Whose:
     field: str
     agent_id: int | None
     person: str | None
+    tools: str = ""
+    """A pattern of the tools whose calls make known; empty: all."""
+    reading: str | None = "^$"
+    """One of those whose calls only read, and make nothing known; None: also these do."""
+
+    @property
+    def making_known(self) -> list[Any]:
+        return [self.tools, self.reading is None, self.reading or "^$"]
 
 
 def seen_values(whose: Whose, values: Sequence[Value]) -> Statement:
@@ -282,7 +298,7 @@ def seen_values(whose: Whose, values: Sequence[Value]) -> Statement:
     person = None if whose.person is None else digest_of(whose.person)
     by = [whose.agent_id, whose.agent_id, person, person]
     digests = [one.value for one in values], [one.shape for one in values]
-    return VALUES, [*digests, *here, *by, *here]
+    return VALUES, [*digests, *whose.making_known, *here, *by, *here]
 
 
 def seen_targets(
@@ -293,7 +309,8 @@ def seen_targets(
     by = [whose.agent_id, whose.agent_id, whose.person, whose.person]
     digests = [one.value for one in values], [one.shape for one in values]
     here = [whose.workspace_id, whose.field]
-    return TARGETS, [list(types), list(ids), *digests, whose.workspace_id, *by, *here]
+    told = [list(types), list(ids), *digests, *whose.making_known, whose.workspace_id]
+    return TARGETS, [*told, *by, *here]
 
 
 SIGHT = """

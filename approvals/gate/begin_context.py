@@ -44,7 +44,8 @@ LEFT JOIN LATERAL (
                 AND v.compensated NOT IN ('compensated', 'corrected', 'repaired')),
         EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
                 AND p.state IN ('running', 'unknown', 'succeeded')
-                AND p.compensated IN ('none', 'repaired') AND p.key <> call.key)
+                AND p.compensated IN ('none', 'repaired') AND p.key <> call.key),
+        r.flags
     FROM ledger_run r WHERE r.workspace_id = call.workspace AND r.run = call.run) run ON true
 LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
@@ -85,7 +86,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 8, 17, 9
+RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 9, 17, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class KnownRun:
     on_behalf_of: Any
     verification_failed: bool
     pivot_passed: bool
+    flags: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,8 @@ class BeginContext:
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """Those of the run; none where nothing is known of it."""
-        return self.run.labels if self.run else {}
+        """Those of the run; none where nothing is known of it, or it was begun with others, too."""
+        return self.run.labels if self.run and "disagree:labels" not in self.run.flags else {}
 
     @property
     def on_behalf_of(self) -> Any:

@@ -75,7 +75,8 @@ GOAL = f"SELECT left(r.goal, {TEXT_CHARACTERS_MAX + 1}) FROM ledger_run r WHERE 
 
 # The request, and with it what people said with a yes, and what the affected person said.
 WRITTEN = f"""
-SELECT left(concat_ws(E'\\n', r.request,
+SELECT left(concat_ws(E'\\n',
+    CASE WHEN 'disagree:request' = ANY(r.flags) THEN '' ELSE r.request END,
     (SELECT string_agg(said.words, E'\\n') FROM (
         SELECT d.reason AS words FROM approvals_approval p
         JOIN approvals_decision d ON d.approval_id = p.id AND d.granted
@@ -90,7 +91,7 @@ NOT_ON_RECORD = "What the agent was asked for is not on record"
 
 
 def _text(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
-    if gathered.context.run is None:
+    if gathered.context.run is None or gathered.disagrees(question.function):
         return Finding(UNKNOWN, NOT_ON_RECORD)
     sql = GOAL if question.function == "goal" else REQUEST
 
@@ -104,7 +105,7 @@ def _text(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
 def _person(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Finding:
     run = gathered.context.run
     person = run.on_behalf_of if run else None
-    if person is None:
+    if person is None or gathered.disagrees("on_behalf_of"):
         return Finding(UNKNOWN, "On whose behalf the run acts is not on record")
     return Finding(person, "")
 
@@ -159,19 +160,24 @@ def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str,
 
 CALLS_MAX = 1_000
 """Of a run's calls so many, the newest, are looked through."""
+MORE_CALLS = f"This run has made more than {CALLS_MAX:,} calls; what came first is not looked at"
 RESULTS_MAX = 20
 RESULT_CHARACTERS_MAX = 60_000
-_EARLIER = f"""
+_CALLS = """
 FROM (SELECT b.tool, b.state, b.key, b.result FROM ledger_action b WHERE b.run_id = %b
-    ORDER BY b.n DESC, b.first_place DESC LIMIT {CALLS_MAX}) a
-WHERE a.key <> %b AND a.state NOT IN ('planned', 'approved') AND a.tool ~ %b"""  # noqa: S608 - ours
-CALLED = f"SELECT count(*) {_EARLIER}"
-READ = f"SELECT json_agg(DISTINCT a.tool) {_EARLIER}"
+    ORDER BY b.n DESC, b.first_place DESC LIMIT %b) a"""
+_EARLIER = "a.key <> %b AND a.state NOT IN ('planned', 'approved') AND a.tool ~ %b"
+CALLED = f"""
+SELECT json_build_array(count(*) FILTER (WHERE {_EARLIER}), count(*)) {_CALLS}"""
+READ = f"""
+SELECT json_build_array(json_agg(DISTINCT a.tool) FILTER (WHERE {_EARLIER}), count(*))
+{_CALLS}"""
 RESULTS = f"""
 SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u.result)) FROM (
     SELECT a.tool, CASE WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END
         AS result
-    {_EARLIER} LIMIT {RESULTS_MAX + 1}) u))"""  # noqa: S608 - our own words
+    {_CALLS} WHERE {_EARLIER} LIMIT {RESULTS_MAX + 1}) u),
+    (SELECT count(*) {_CALLS}))"""  # noqa: S608 - our own words
 
 
 def _regex(globs: Sequence[str]) -> str:
@@ -185,11 +191,15 @@ def _called(question: Question, gathered: Gathered, facts: Mapping[str, Any]) ->
     if gathered.context.run is None:
         return Finding(0, f"No call of {glob} came before in this run")
 
-    def read(times: int) -> Finding:
+    def read(row: Sequence[int]) -> Finding:
+        times, seen = row
+        if seen > CALLS_MAX:
+            return Finding(UNKNOWN, MORE_CALLS)
         came = f"{times} call{'s' * (times != 1)} of {glob}" if times else f"No call of {glob}"
         return Finding(times, f"{came} came before in this run")
 
-    return Look(CALLED, [gathered.context.run.id, gathered.request.key, _regex([glob])], read)
+    key, run = gathered.request.key, gathered.context.run.id
+    return Look(CALLED, [key, _regex([glob]), run, CALLS_MAX + 1], read)
 
 
 def _read_untrusted(
@@ -199,14 +209,18 @@ def _read_untrusted(
     if not policy.untrusted_globs or run is None:
         return Finding(value=False, words="")
 
-    def read(tools: Sequence[str] | None) -> Finding:
+    def read(row: Sequence[Any]) -> Finding:
+        tools, seen = row
         found = sorted(filter(policy.is_untrusted, tools or ()))
+        if not found and seen > CALLS_MAX:
+            return Finding(UNKNOWN, MORE_CALLS)
         names = ", ".join(map(formatting.named, found[:3]))
         return Finding(
             bool(found), f"This run has read what strangers wrote, by {names}" * bool(found)
         )
 
-    return Look(READ, [run.id, gathered.request.key, _regex(policy.untrusted_globs)], read)
+    globs = _regex(policy.untrusted_globs)
+    return Look(READ, [gathered.request.key, globs, run.id, CALLS_MAX + 1], read)
 
 
 def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
@@ -219,10 +233,11 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
         return Finding(value=False, words="")
 
     def read(row: Sequence[Any]) -> Finding:
-        written, results = row
+        written, results, calls = row
         seen = [result for tool, result in results or () if policy.is_untrusted(tool)]
         if not seen:
-            return Finding(value=False, words="")
+            is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
+            return Finding(value=False, words="") if is_told else cannot
         key = gathered.request.actor.masking_key
         text = "\n".join(str(one) for result in seen for one in leaves(result))
         answers = []
@@ -232,12 +247,12 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
         if any(answers):
             words = f"{question.subject} stands in what strangers wrote, and was not asked for"
             return Finding(value=True, words=words)
-        if None in answers or None in seen or len(results) > RESULTS_MAX:
+        if None in answers or None in seen or len(results) > RESULTS_MAX or calls > CALLS_MAX:
             return cannot
         return Finding(value=False, words=f"{question.subject} comes from nothing that was read")
 
-    values = [run.id, run.id, gathered.request.key, _regex(policy.untrusted_globs)]
-    return Look(RESULTS, values, read)
+    earlier = [run.id, CALLS_MAX + 1, gathered.request.key, _regex(policy.untrusted_globs)]
+    return Look(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
 
 
 LOOKS: Mapping[str, Looker] = {

@@ -40,10 +40,14 @@ class Gathered:
         actor = self.request.actor
         return Caller(actor.workspace_id, actor.agent_id or 0, self.request.key)
 
+    def disagrees(self, name: str) -> bool:
+        """Whether the run was begun with this more than once, each time otherwise."""
+        return self.context.run is not None and f"disagree:{name}" in self.context.run.flags
+
     @property
     def person(self) -> str:
-        """On whose behalf the run acts; empty where nobody is named."""
-        person = self.context.on_behalf_of
+        """On whose behalf the run acts; empty where nobody is named, or more than one was."""
+        person = None if self.disagrees("on_behalf_of") else self.context.on_behalf_of
         return str(person.get("id") or "") if isinstance(person, dict) else ""
 
     def proceeding(self, run: str, action: str) -> list[Statement]:
@@ -70,10 +74,15 @@ Looker = Callable[[Question, Gathered, Mapping[str, Any]], Look | Finding]
 
 
 def value_of(question: Question, facts: Mapping[str, Any]) -> Any:
-    """The value that is asked about; UNKNOWN where the call has none."""
+    """The value that is asked about, of several targets that of each; UNKNOWN where there is
+    none.
+    """
     if question.argument is None:
         return UNKNOWN
+    targets = facts.get("targets") or ()
     try:
+        if "target" in question.argument.names and len(targets) > 1:
+            return [question.argument.evaluate({**facts, "target": one}) for one in targets]
         return question.argument.evaluate(facts)
     except CannotEvaluate:
         return UNKNOWN

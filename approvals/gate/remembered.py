@@ -11,13 +11,17 @@ from typing import Any
 import msgspec
 
 from amends.protocol.masking import holds_bare, without_last4
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals import memory, named_lists
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.gate.looks import Gathered, Look, value_of
 from approvals.memory import Meter, Value
 from approvals.policy import UNKNOWN, Finding, Question
 from approvals.policy.conditions import window_seconds
+from approvals.policy.document import posix
+from approvals.policy.evaluation import class_of
 from approvals.policy.named_lists import sought, stands
+from approvals.policy.spelling import as_one
 
 # Sums and counts, with this call, over those that ran or are granted.
 
@@ -80,8 +84,8 @@ def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[st
         "agent": [str(request.actor.agent_id)],
         "tool": [request.tool],
         "run": [request.planned.run],
-        "person": [gathered.person] if gathered.person else [],
-        "target": sorted({f"{one['type']} {one['id']}" for one in request.targets}),
+        "person": [as_one(gathered.person)] if gathered.person else [],
+        "target": sorted({f"{as_one(one['type'])} {as_one(one['id'])}" for one in request.targets}),
     }
     if per in own:
         return own[per]
@@ -89,7 +93,7 @@ def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[st
     for name in per.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     texts = _texts(value)
-    return sorted(texts) if texts else []
+    return sorted(set(map(as_one, texts))) if texts else []
 
 
 # Novelty: whether a value was used before, and whether it looks like one that was.
@@ -104,7 +108,7 @@ def _texts(value: Any) -> set[str] | None:
         known = [one for one in parts if one is not None]
         return set().union(*known) if len(known) == len(parts) else None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return {str(value)}
+        return {str(int(value) if value == int(value) else value)}
     if not isinstance(value, str) or not value.strip() or holds_bare(value):
         return None
     return {without_last4(value.encode()).decode()}
@@ -124,13 +128,27 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
     gathered.sighted |= {(field_, one.value): one for one in values}
     agent = request.actor.agent_id if by == "agent" else None
     person = gathered.person if by == "person" else None
-    whose = memory.Whose(request.actor.workspace_id, field_, agent, person)
+    whose = memory.Whose(
+        request.actor.workspace_id, field_, agent, person, *_of_tools(question, gathered)
+    )
     sql, parameters = (
         memory.seen_targets(whose, targets, values)
         if is_target
         else memory.seen_values(whose, values)
     )
     return Look(sql, parameters, partial(_seen, question, gathered.context.now))
+
+
+def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
+    """Of which tools a call makes known, and of which none does, as patterns: of those that the
+    rule fits, and nothing that only reads, unless this call does so itself.
+    """
+    policy, request = gathered.policy, gathered.request
+    own = f"^({posix(question.glob)})$" if question.glob else ""
+    if class_of(policy, request.tool_call(gathered.context.labels)) in WITHOUT_EFFECT:
+        return own, None
+    reading = sorted(one.glob for one in policy.tools if one.action_class in WITHOUT_EFFECT)
+    return own, f"^({'|'.join(map(posix, reading))})$" if reading else "^$"
 
 
 def _seen(question: Question, now: datetime, rows: Sequence[Any] | None) -> Finding:
@@ -212,7 +230,11 @@ def listed(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> 
         version, digest, kind, keys, marks = row or (0, "", declared.kind, None, None)
         if kind != declared.kind:
             return Finding(UNKNOWN, f"The list {name} is one of {kind}, not of {declared.kind}")
-        answer = stands(wanted, {*(keys or ()), *(marks or ()), *declared.entries})
+        known = {*(keys or ()), *(marks or ()), *declared.entries}
+        answer = stands(wanted, known)
+        if answer is not True and any(stands([one], known) for one in wanted):
+            words = f"Of {question.subject} some stand on the list {name}, and others do not"
+            return Finding(UNKNOWN, words)
         if answer is None:
             return cannot
         which = f"version {version} ({digest[:12]})" if version else "which has no version yet"

@@ -26,6 +26,8 @@ from approvals.policy.expressions import (
 )
 
 QUESTIONS_MAX = 8
+TARGETS_MAX = 20
+"""Over so many targets of one call a condition that names `target` is evaluated."""
 WINDOW_SECONDS_MAX = 31 * 86400
 WINDOW_SECONDS_MIN = 60
 SECONDS = {"m": 60, "h": 3600, "d": 86400}
@@ -146,12 +148,13 @@ class Condition:
         self._expression.check_functions(frozenset(QUESTIONS))
 
     def of_glob(self, glob: str) -> "Condition":
-        """The same under a rule's glob: what is counted are the calls that it fits."""
+        """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
         found = object.__new__(Condition)
         for slot in ("_expression", "_refused", "source"):
             setattr(found, slot, getattr(self, slot))
         found.questions = tuple(
-            replace(one, glob=glob) if one.function in COUNTING else one for one in self.questions
+            replace(one, glob=glob) if one.function in REMEMBERING else one
+            for one in self.questions
         )
         return found
 
@@ -167,6 +170,17 @@ class Condition:
                 seen[one.name] = found.value
         return self._expression.evaluate(seen)
 
+    def of_each_target(self, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The facts, and where the condition names `target` once for each of several, none of which
+        hides behind the first. Raises CannotEvaluate for too many.
+        """
+        targets = facts.get("targets") or ()
+        if "target" not in self.names or len(targets) < 2:  # noqa: PLR2004 - several
+            return [facts]
+        if len(targets) > TARGETS_MAX:
+            raise CannotEvaluate(f"more than {TARGETS_MAX} targets")
+        return [{**facts, "target": one} for one in targets]
+
     def open(self, facts: Mapping[str, Any]) -> tuple[Question, ...]:
         """What must be looked up to evaluate it over `facts`; nothing where the call alone says.
 
@@ -174,7 +188,8 @@ class Condition:
         """
         remembered = tuple(one for one in self.questions if one.function in REMEMBERING)
         try:
-            self.evaluate(facts)
+            for one in self.of_each_target(facts):
+                self.evaluate(one)
         except CannotEvaluate:
             return tuple(one for one in self.questions if of_call(one, facts) is None)
         return remembered

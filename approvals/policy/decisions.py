@@ -137,14 +137,25 @@ class Rule:
         return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
 
     def met(self, facts: Mapping[str, Any], verdict: Verdict) -> bool:
-        """A condition that fails to evaluate is met where that is the careful reading."""
+        """A condition that fails to evaluate is met where that is the careful reading; of several
+        targets one is enough for it, and for `AUTO` it is all.
+        """
         if self.when is None:
             return True
+        is_careful = verdict != "AUTO"
         try:
-            answer = self.when.evaluate(facts)
+            each = self.when.of_each_target(facts)
         except CannotEvaluate:
-            return verdict != "AUTO"
-        return answer if isinstance(answer, bool) else verdict != "AUTO"
+            return is_careful
+        found = (self._holds(one, otherwise=is_careful) for one in each)
+        return any(found) if is_careful else all(found)
+
+    def _holds(self, facts: Mapping[str, Any], *, otherwise: bool) -> bool:
+        try:
+            answer = self.when.evaluate(facts) if self.when else True
+        except CannotEvaluate:
+            return otherwise
+        return answer if isinstance(answer, bool) else otherwise
 
     def as_json(self, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The rule as digests and pages need it: every word of it, and, with `facts`, what was

@@ -75,6 +75,20 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
+def as_one(text: str) -> str:
+    """The same for all spellings of one value: letter case, width, digits of other scripts, spaces,
+    dashes and what is not seen do not count.
+    """
+    kept = []
+    for one in plain(text):
+        category = unicodedata.category(one)
+        if category == "Nd":
+            kept.append(str(unicodedata.digit(one)))
+        elif category not in {"Cc", "Cf", "Pd", "Zl", "Zp", "Zs"}:
+            kept.append(one)
+    return "".join(kept)
+
+
 def _leaf_stands_in(value: Any, seen: str, text: str, key: MaskingKey | None) -> bool | None:
     if value is None or isinstance(value, bool):
         return None

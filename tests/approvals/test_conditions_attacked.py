@@ -1,0 +1,204 @@
+"""An agent that wants past a rule, and owns all that it says: names, targets, arguments, order."""
+
+import json
+
+import pytest
+
+from approvals import inbox
+from approvals.gate import gathering
+from approvals.models import Approval
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned
+
+pytestmark = pytest.mark.django_db(transaction=True)
+EVIL, FRIEND = {"type": "account", "id": "evil"}, {"type": "account", "id": "friend"}
+
+
+@pytest.fixture
+def trip(key, ben):
+    return Trip(key)
+
+
+@pytest.fixture
+def obey(acme, ada, leads):
+    def say(when, glob="pay.*", approval="MANUAL", **more):
+        rules = {glob: [{"when": when, "approval": approval}, {"approval": "AUTO"}]}
+        if approval == "AUTO":
+            rules = {glob: [{"when": when, "approval": "AUTO"}], "*": [{"approval": "MANUAL"}]}
+        put_in_force(acme, ada, {"policies": rules, **more})
+
+    return say
+
+
+def pay(trip, key, amount=40, **more):
+    args = {"amount": amount} | more.pop("args", {})
+    asked = {"tool": "pay.refund", "args": args, "action": f"act-{key}", "attempt": f"try-{key}"}
+    return trip.begin(key=key, **(asked | more))
+
+
+def answer(*told, **more):
+    return pay(*told, **more).json().get("answer")
+
+
+def grant(by):
+    approval = Approval.objects.latest("pk")
+    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")
+
+
+def known_before(trip, target, **more):
+    """A call on this target, done and told as such."""
+    said = {"tool": "notes.write", "targets": [target], "args": {}} | more
+    key = said.pop("key", f"was-{target['id']}")
+    begun = trip.begin(key=key, action=f"act-{key}", attempt=f"try-{key}", **said)
+    assert begun.json()["answer"] == "proceed", begun.text
+    trip.succeeded(begun, attempt=f"try-{key}", after={"n": 1})
+
+
+# Novelty.
+
+
+def test_a_harmless_call_makes_no_account_known_for_a_payment(trip, obey):
+    obey("!known(target)")
+    known_before(trip, EVIL)
+    assert answer(trip, "k1", targets=[EVIL]) == "wait"
+
+
+def test_a_reading_makes_no_account_known_for_a_payment(trip, obey, ben):
+    tools = {"pay.look": {"class": "read_only"}}
+    obey("class != 'read_only' && (!known(target) || !known(args.to))", tools=tools)
+    looked = {"tool": "pay.look", "class": "read_only", "args": {"to": "evil"}}
+    known_before(trip, EVIL, **looked)
+    assert answer(trip, "k1", targets=[EVIL], args={"to": "evil"}) == "wait"
+
+
+def test_what_an_agent_only_tells_makes_no_account_known(trip, obey):
+    obey("!known(target)")
+    told = {"tool": "pay.refund", "targets": [EVIL], "args": {}, "class": "external_reversible"}
+    trip.send("action.planned", action="told", **told)
+    trip.send("action.started", action="told", attempt="a1")
+    trip.send("action.succeeded", action="told", attempt="a1", after={"n": 1})
+    assert answer(trip, "k1", targets=[EVIL]) == "wait"
+
+
+# Several targets.
+
+
+def test_no_target_hides_behind_another(trip, obey):
+    obey("target.id == 'evil'", approval="DENY")
+    assert answer(trip, "k1", targets=[FRIEND]) == "proceed"
+    assert answer(trip, "k2", targets=[FRIEND, EVIL]) == "denied"
+    obey("target.id == 'friend'", approval="AUTO")
+    assert answer(trip, "k3", targets=[FRIEND]) == "proceed"
+    assert answer(trip, "k4", targets=[FRIEND, EVIL]) == "wait"
+    trip.send("run.started", run="run_2", request="Pay the friend")
+    obey("!mentioned(target.id)")
+    assert answer(trip, "k5", run="run_2", targets=[FRIEND]) == "proceed"
+    assert answer(trip, "k6", run="run_2", targets=[FRIEND, EVIL]) == "wait"
+
+
+def test_of_several_values_one_on_the_list_is_enough_to_deny(trip, obey):
+    lists = {"blocked": {"kind": "mail", "entries": ["evil@example.org"]},
+             "partners": {"kind": "domain", "entries": ["example.com"]}}  # fmt: skip
+    obey("args.to in lists.blocked", approval="DENY", lists=lists)
+    both = ["friend@example.com", "evil@example.org"]
+    assert answer(trip, "k1", args={"to": both[:1]}) == "proceed"
+    assert answer(trip, "k2", args={"to": both[1:]}) == "denied"
+    assert answer(trip, "k3", args={"to": both}) == "denied"
+    assert answer(trip, "k4", args={"to": ", ".join(both)}) == "denied"
+    obey("args.to in lists.partners", approval="AUTO", lists=lists)
+    assert answer(trip, "k5", args={"to": both[:1]}) == "proceed"
+    assert answer(trip, "k6", args={"to": both}) == "wait"
+
+
+# Sums that are split.
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "AC-77 10",
+        "ac-7710",
+        "AC7710",
+        "ａｃ７７１０",
+        "AC\u200b7710",
+        "AC 77\u00a010",
+        "AC٧٧١٠",
+        ["AC7710"],
+    ],
+)
+def test_another_spelling_of_an_account_is_no_other_account(trip, obey, spelled):
+    obey("count(per: args.account, over: '1h') > 1")
+    assert answer(trip, "k1", args={"account": "AC7710"}) == "proceed"
+    assert answer(trip, "k2", args={"account": spelled}) == "wait"
+    assert answer(trip, "k3", args={"account": "AC7711"}) == "proceed"
+
+
+def test_another_spelling_of_a_number_or_of_a_target_is_no_other(trip, obey):
+    obey("count(per: args.account, over: '1h') > 1")
+    assert answer(trip, "k1", args={"account": 7710}) == "proceed"
+    assert answer(trip, "k2", args={"account": 7710.0}) == "wait"
+    assert answer(trip, "k3", args={"account": "7710"}) == "wait"
+    obey("count(per: target, over: '2h') > 1")
+    assert answer(trip, "k4", targets=[FRIEND]) == "proceed"
+    assert answer(trip, "k5", targets=[{"type": "Account", "id": "FRIEND "}]) == "wait"
+
+
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "-Infinity", "1e400", "9e999"])
+@pytest.mark.parametrize("when", ["args.amount > 100", "sum(args.amount, over: '1h') > 100"])
+def test_what_is_no_number_passes_no_limit(trip, obey, amount, when):
+    obey(when)
+    body = planned(tool="pay.refund", key="k1", args={"amount": 12345})
+    said = trip.begin(json.dumps(body).replace("12345", amount).encode())
+    assert said.json().get("answer") != "proceed", said.text
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{}, {"amount": None}, {"amount": "50"}, {"amount": "५०"}, {"amount": [50, 60]},
+     {"amount": {"value": 500}}, {"amount": True}, {"Amount": 500}, {"amount ": 500}],
+)  # fmt: skip
+@pytest.mark.parametrize("when", ["args.amount > 100", "sum(args.amount, over: '1h') > 100"])
+def test_an_amount_in_another_shape_passes_no_limit(trip, obey, args, when):
+    obey(when)
+    said = trip.begin(tool="pay.refund", key="k1", args=args)
+    assert said.json().get("answer") == "wait"
+
+
+# What was before in the run.
+
+
+@pytest.mark.parametrize("args", [{}, {"to": 1}])
+def test_what_nobody_can_look_up_is_not_no(trip, obey, args):
+    obey("args.to in lists.blocked", approval="DENY", lists={"blocked": {"kind": "mail"}})
+    assert answer(trip, "k1", args=args) == "denied"
+
+
+def test_a_thousand_calls_do_not_hide_what_was_read(trip, obey, monkeypatch):
+    monkeypatch.setattr(gathering, "CALLS_MAX", 3)
+    tools = {"web.get": {"class": "read_only", "reads_untrusted": True}}
+    obey("read_untrusted", tools=tools)
+    read = trip.begin(tool="web.get", key="w", action="w", attempt="w", args={})
+    trip.succeeded(read, attempt="w", result={"text": "pay evil"})
+    for n in range(4):
+        done = trip.begin(tool="notes.write", key=f"n{n}", action=f"n{n}", attempt=f"n{n}", args={})
+        trip.succeeded(done, attempt=f"n{n}")
+    assert answer(trip, "k1") == "wait"
+    obey("called('web.*') > 0", tools=tools)
+    assert answer(trip, "k2") == "wait"
+
+
+def test_a_run_that_was_begun_twice_was_asked_for_nothing_and_is_for_nobody(trip, obey):
+    """An event with a smaller id stands for what the run began with, and comes later."""
+    for when in ("!mentioned(args.to)", "request != 'Pay Ann'", "labels.env == 'prod'",
+                 "on_behalf_of.id == 'eve'", "count(per: person, over: '1h') > 9"):  # fmt: skip
+        run = f"run-{len(when)}"
+        said = {"request": "Pay Ann", "labels": {"env": "test"}, "on_behalf_of": {"id": "ann"}}
+        obey(when)
+        trip.send("run.started", run=run, **said)
+        assert answer(trip, f"{run}-1", run=run, args={"to": "Ann"}) == "proceed", when
+        more = {"request": "Pay Ann, and evil", "labels": {"env": "t"}, "on_behalf_of": {"id": "x"}}
+        event = {"id": "00000000-0000-7000-8000-000000000001", "type": "run.started", "run": run}
+        trip.request("POST", "/api/v1/events", [event | {"id": event["id"][:-2] + f"{len(when)}",
+                                                         "data": more}])  # fmt: skip
+        assert answer(trip, f"{run}-2", run=run, args={"to": "evil"}) == "wait", when
