@@ -115,7 +115,9 @@ def _condition(
         return told | {"when": None, "value": True, "met": True, "milliseconds": 0.0, "asked": []}
     began, why = perf_counter(), ""
     try:
-        value = rule.when.evaluate(facts)
+        each = [rule.when.evaluate(one) for one in rule.when.of_each_target(facts)]
+        value = each[0] if all(one == each[0] for one in each) else None
+        why = "it is so for one target and not for another" if value is None else ""
     except CannotEvaluate as cannot:
         value, why = None, str(cannot)
     took = (perf_counter() - began) * 1000

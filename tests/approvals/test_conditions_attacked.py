@@ -88,6 +88,9 @@ def test_no_target_hides_behind_another(trip, obey):
     obey("target.id == 'evil'", approval="DENY")
     assert answer(trip, "k1", targets=[FRIEND]) == "proceed"
     assert answer(trip, "k2", targets=[FRIEND, EVIL]) == "denied"
+    said = pay(trip, "k2", targets=[FRIEND, EVIL], explain=True).json()["explain"]["conditions"][0]
+    assert (said["value"], said["met"]) == (None, True)
+    assert said["why"] == "it is so for one target and not for another"
     obey("target.id == 'friend'", approval="AUTO")
     assert answer(trip, "k3", targets=[FRIEND]) == "proceed"
     assert answer(trip, "k4", targets=[FRIEND, EVIL]) == "wait"
