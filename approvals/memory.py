@@ -205,12 +205,12 @@ GOOD = "a.state = 'succeeded' AND a.verified <> 'failed' AND a.compensated = 'no
 OVERTURNED = "a.verified = 'failed' OR a.compensated IN ('partly', 'compensated', 'corrected')"
 _MAKES_KNOWN = f"""{GOOD} AND a.tool ~ %b
     AND (%b OR (a.tool !~ %b AND a.action_class NOT IN ({_READING})))"""
-_GATED = f"(a.fence > 0 OR '{IMPORTED}' = ANY(r.flags))"
+GATED = f"(a.fence > 0 OR '{IMPORTED}' = ANY(r.flags))"
 """That it came to the gate, or was brought by a key to import: else an agent only says so."""
 _SEEN = f"""
 SELECT count(*) FILTER (WHERE n.good), coalesce(bool_or(n.overturned), false),
     extract(epoch FROM min(n.at) FILTER (WHERE n.good))
-FROM (SELECT s.at, {_MAKES_KNOWN} AND {_GATED} AS good, {OVERTURNED} AS overturned
+FROM (SELECT s.at, {_MAKES_KNOWN} AND {GATED} AS good, {OVERTURNED} AS overturned
     FROM ("""  # noqa: S608 - our own words
 _OF_RUN = """
     JOIN ledger_run r ON r.workspace_id = s.workspace_id AND r.run = s.run_ref

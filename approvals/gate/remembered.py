@@ -181,14 +181,18 @@ def working_hours(question: Question, gathered: Gathered, facts: Mapping[str, An
 # Amounts out of an agent's range.
 
 CALLS_TO_COMPARE_MAX = 200
+TOLD_MAX = 2_000
+"""Among so many calls, the newest, for an agent can tell of any number that nobody let through."""
 ENOUGH_TO_COMPARE = 5
 TIMES_THE_MOST = 2
 MOST = f"""
 SELECT json_build_array(count(n.amount), max(n.amount)::float8) FROM (
     SELECT a.agent_id, CASE WHEN jsonb_typeof(a.args #> %b::text[]) = 'number'
         THEN least((a.args #>> %b::text[])::numeric, {AMOUNT_MAX}) END AS amount
-    FROM ledger_action a WHERE a.workspace_id = %b AND a.tool = %b AND a.state = 'succeeded'
-        AND a.compensated = 'none' ORDER BY a.id DESC LIMIT {CALLS_TO_COMPARE_MAX}) n
+    FROM (SELECT * FROM ledger_action WHERE workspace_id = %b AND tool = %b
+            AND state = 'succeeded' AND compensated = 'none'
+        ORDER BY id DESC LIMIT {TOLD_MAX}) a JOIN ledger_run r ON r.id = a.run_id
+    WHERE {memory.GATED} ORDER BY a.id DESC LIMIT {CALLS_TO_COMPARE_MAX}) n
 WHERE n.agent_id = %b"""  # noqa: S608 - our own words
 
 

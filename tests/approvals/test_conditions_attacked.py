@@ -205,3 +205,14 @@ def test_a_run_that_was_begun_twice_was_asked_for_nothing_and_is_for_nobody(trip
         trip.request("POST", "/api/v1/events", [event | {"id": event["id"][:-2] + f"{len(when)}",
                                                          "data": more}])  # fmt: skip
         assert answer(trip, f"{run}-2", run=run, args={"to": "evil"}) == "wait", when
+
+
+def test_large_amounts_that_an_agent_only_tells_of_make_none_usual(trip, obey):
+    obey("args.amount > 20000 && unusual(args.amount)")
+    for n in range(5):
+        trip.succeeded(pay(trip, f"k{n}", 10_000), attempt=f"try-k{n}")
+    for n in range(5):
+        told = {"tool": "pay.refund", "args": {"amount": 10**6}, "class": "external_reversible"}
+        trip.send("action.planned", action=f"told{n}", run="run_t", **told)
+        trip.send("action.succeeded", action=f"told{n}", run="run_t", attempt="a1")
+    assert answer(trip, "k9", 90_000) == "wait"
