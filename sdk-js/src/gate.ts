@@ -192,8 +192,11 @@ export class Gate {
     while (answer["answer"] === "wait") {
       if (String(answer["approval"]) !== told) {
         told = String(answer["approval"]);
+        const tool = String(ask.planned.event.data["tool"]);
+        const words = `${tool} waits until people have decided: ${String(answer["url"] ?? told)}`;
+        // Else a program would stand still for an hour, and nobody would know why.
+        this.#log(this.#onWait === undefined ? "warn" : "info", words);
         await this.#onWait?.(answer);
-        this.#log("info", `waiting for an approval: ${String(answer["url"] ?? told)}`);
       }
       answer = await this.#decided(ask, answer, end);
     }

@@ -184,9 +184,12 @@ class Gate:
         while answer["answer"] == "wait":
             if answer["approval"] != told:
                 told = str(answer["approval"])
+                tool, where = ask.planned.data["tool"], answer.get("url") or told
+                # Else a program would stand still for an hour, and nobody would know why.
+                level = logging.WARNING if on_wait is None else logging.INFO
+                log.log(level, "%s waits until people have decided: %s", tool, where)
                 if on_wait is not None:
                     yield from called(on_wait, answer)
-                log.info("waiting for an approval: %s", answer.get("url") or told)
             answer = yield from self._decided(ask, answer, end)
         return answer
 

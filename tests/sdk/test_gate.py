@@ -87,6 +87,22 @@ def test_an_approval_is_waited_for_and_then_the_call_proceeds(desk, small_desk):
     assert first["attempt"] == second["attempt"]
 
 
+def test_a_program_that_stands_still_for_people_says_so_and_where_they_are_asked(
+    desk, small_desk, caplog
+):
+    small_desk.control(modes={"update_flight": "wait"})
+
+    with desk.run("Move it") as run:
+        with pytest.raises(amends.ApprovalTimeout):
+            move(run, wait_seconds=0.1).begin()
+        desk.gate._on_wait = lambda _: None  # whoever hears of it says it in their own way
+        with pytest.raises(amends.ApprovalTimeout):
+            move(run, wait_seconds=0.1).begin()
+
+    [warned] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warned == "update_flight waits until people have decided: http://desk/approvals/1"
+
+
 def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk):
     small_desk.control(modes={"update_flight": "wait"})
     seats = ["1A"]

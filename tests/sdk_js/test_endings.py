@@ -72,6 +72,15 @@ def test_an_exit_in_a_call_is_on_disk_and_told_by_the_next_process(desk, agent):
     assert desk.events[1]["data"]["outcome"] == "unknown"
 
 
+def test_a_program_that_stands_still_for_people_says_so_and_where_they_are_asked(desk, agent):
+    asks = {"answer": "wait", "approval": "ap_1", "url": "http://desk/approvals/1"}
+    desk.script["begin"] = [{"answer": asks}]
+
+    _, said = agent("waits_for_people")
+
+    assert "amends: update_flight waits until people have decided: http://desk/approvals/1" in said
+
+
 def test_a_run_that_is_left_open_as_the_process_ends_is_cancelled(desk, agent):
     agent("forgets_its_endings")
 

@@ -36,6 +36,11 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await sleep(300);
     });
   },
+  async waits_for_people() {
+    const plan = { target: ["reservation", "XEHM4B"], waitSeconds: 0.1 } as const;
+    const moving = desk.run("Move it", {}, (run) => run.action("update_flight", plan, () => 0));
+    await moving.catch(() => undefined);
+  },
   async forgets_its_endings() {
     const run = await desk.open("Move it", { run: "run_1" });
     await run.begin("update_flight", { target: ["reservation", "XEHM4B"] });
