@@ -38,6 +38,13 @@ CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 `;
 
+// By the clock of a machine that may be years ahead, so never what only this file can tell: how a
+// call stands of which the outcome, or anything of its run, was not heard yet. And "long ago" is
+// long before the last call, too.
+const FORGET = `
+DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
+    AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)`;
+
 export type KeyState = "planned" | "running" | "unknown" | "succeeded" | "no_effect";
 
 /** What this agent knows of one of its keys. `asked` is the digest of tool, targets and args. */
@@ -73,7 +80,7 @@ export class Spool {
       const why = (error as Error).message;
       throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
     }
-    this.#run("DELETE FROM keys WHERE at < ?", Date.now() / 1000 - KEEP_SECONDS);
+    this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
   }
 
   /** Put an event in line, with its blobs and what it says of a key, in one transaction. */

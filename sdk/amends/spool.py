@@ -46,6 +46,13 @@ SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys WHERE
 
 KeyState = Literal["planned", "running", "unknown", "succeeded", "no_effect"]
 
+# By the clock of a machine that may be years ahead, so never what only this file can tell: how a
+# call stands of which the outcome, or anything of its run, was not heard yet. And "long ago" is
+# long before the last call, too.
+_FORGET = """
+DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
+    AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)"""
+
 
 @dataclass(frozen=True)
 class KeyRow:
@@ -83,7 +90,7 @@ class Spool:
         self._database: sqlite3.Connection | None = self._open()
         forks.tell(self)
         with self._writing() as database:
-            database.execute("DELETE FROM keys WHERE at < ?", [time.time() - KEEP_SECONDS])
+            database.execute(_FORGET, [time.time(), KEEP_SECONDS])
 
     def write(
         self,

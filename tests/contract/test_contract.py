@@ -73,7 +73,10 @@ class World:
             agent = self.agents.pop(step["kill"])
             agent.send_signal(signal.SIGKILL)
             agent.communicate(timeout=10)
-        if "disk" in step:
+        if step.get("disk") == "of two years ago":
+            with sqlite3.connect(self.spool) as database:
+                database.execute("UPDATE keys SET at = at - 2 * 365 * 86400")
+        elif "disk" in step:
             limit = 0 if step["disk"] == "full" else resource.RLIM_INFINITY
             for agent in self.agents.values():
                 hard = resource.RLIM_INFINITY
