@@ -369,6 +369,7 @@ export class Action<A extends object = Args> {
   async #ask(key: string): Promise<BeginRequest> {
     const { desk } = this.run;
     await desk.needMaskingKey();
+    await desk.freshen(); // a run may last for days, and the desk be away at their end
     const known = desk.spool.find(key);
     const n = known?.n ?? this.run.nextN();
     const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;

@@ -18,7 +18,7 @@ import { type Log, type Parked, Sender, setAside } from "./sender.ts";
 import { isDiskTrouble, type KeyRow, Spool } from "./spool.ts";
 import { Wire } from "./wire.ts";
 
-// How old the policy may grow before a new run fetches it again.
+// How old the policy may grow before a run or a call fetches it again.
 const POLICY_SECONDS = 60;
 export const FLUSH_SECONDS = 2;
 const MASKING_FORM = "v1";

@@ -364,6 +364,7 @@ class Action:
     def _ask(self, key: str) -> BeginRequest:
         """A planned action with a number of its own; a known key keeps its first number."""
         self.run.desk.need_masking_key()
+        self.run.desk.freshen()  # a run may last for days, and the desk be away at their end
         known = self.run.desk.spool.find(key)
         n = known.n if known else self.run.next_n()
         action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"

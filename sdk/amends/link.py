@@ -24,7 +24,7 @@ from amends.wire import AsyncWire, Wire, get, post
 
 log = logging.getLogger("amends")
 
-# How old the policy may grow before a new run fetches it again.
+# How old the policy may grow before a run or a call fetches it again.
 POLICY_SECONDS = 60.0
 FLUSH_SECONDS = 2.0
 MASKING_FORM = "v1"

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import amends
+import amends.link
 
 URL, KEY, SPOOL, OUTSIDE, WORKSPACE = sys.argv[1:]
 Step = dict[str, Any]
@@ -75,6 +77,10 @@ def resume(step: Step) -> Step:
         return {"found": now["run"].state, "done": done, "came": act(step)["came"]}
 
 
+def two_minutes_later(_: Step) -> None:
+    amends.link.time = SimpleNamespace(monotonic=lambda: time.monotonic() + 120)
+
+
 def say_poison(step: Step) -> None:
     now["run"].say("run.checkpoint", {"name": step["name"], "poison": step["name"]})
 
@@ -92,6 +98,7 @@ STEPS: dict[str, Callable[[Step], Step | None]] = {
     "checkpoint": lambda step: now["run"].checkpoint(step["name"], state=step.get("state")),
     "complete": lambda _: now["run"].complete(),
     "fetch_policy": lambda _: now["desk"].fetch_policy(),
+    "two_minutes_later": two_minutes_later,
     "say_poison": say_poison,
     "flush": lambda step: {"sent": now["desk"].flush(step.get("seconds", 5))},
     "parked": parked,
