@@ -48,6 +48,13 @@ const REUSED =
 const NOT_COMPARABLE =
   "this key was used before, and a masked value in its arguments cannot be compared while the" +
   " desk, whose masking key this client has not fetched yet, is away: the call was not made";
+const NOT_THE_DESKS = "the answer is not the desk's";
+/** What an answer names beside itself. */
+const NAMES = new Map([
+  ["wait", "approval"],
+  ["compensated", "next_key"],
+  ["replay", "action"],
+]);
 const UNDONE =
   "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
 
@@ -169,7 +176,7 @@ export class Gate {
         await this.#sender.upload(ask.planned.blobs.keys());
         // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
         const answer = await this.#wire.post("actions/begin", body(ask));
-        if (typeof answer["answer"] === "string") return answer;
+        if (isTheDesks(answer)) return answer;
       } catch (error) {
         if (error instanceof Refused) throw meaning(error) ?? error;
         if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
@@ -177,7 +184,7 @@ export class Gate {
         await pause(error.retryAfterSeconds || BEGIN_PAUSE_SECONDS, ask.signal);
         continue;
       }
-      throw new DeskUnreachable("the answer is not the desk's");
+      throw new DeskUnreachable(NOT_THE_DESKS);
     }
   }
 
@@ -219,6 +226,7 @@ export class Gate {
           params: this.#onQuestion ? { heard: String(heard) } : {},
           signal: ask.signal,
         });
+        if (typeof seen["state"] !== "string") throw new DeskUnreachable(NOT_THE_DESKS);
         if (seen["state"] !== "waiting") return await this.#ask(ask);
         await this.#reply(path, seen, met);
         heard = Number(seen["asked"] ?? 0);
@@ -305,6 +313,13 @@ export class Gate {
     this.#sender.wake();
     return running;
   }
+}
+
+function isTheDesks(answer: JsonObject): boolean {
+  const { answer: said } = answer;
+  if (typeof said !== "string") return false;
+  const name = NAMES.get(said);
+  return name === undefined || typeof answer[name] === "string";
 }
 
 function body(ask: BeginRequest): string {

@@ -250,7 +250,8 @@ export class Sender {
   }
 
   #settle(batch: Waiting[], results: Json | undefined): void {
-    if (!Array.isArray(results) || results.length !== batch.length) {
+    const isTheDesks = Array.isArray(results) && results.length === batch.length;
+    if (!isTheDesks || !results.every(isObject)) {
       throw new DeskUnreachable("the answer is not the desk's");
     }
     const taken = batch.filter((event, place) => {

@@ -55,6 +55,9 @@ NOT_COMPARABLE = (
     "this key was used before, and a masked value in its arguments cannot be compared while the"
     " desk, whose masking key this client has not fetched yet, is away: the call was not made"
 )
+NOT_THE_DESKS = "the answer is not the desk's"
+# What an answer names beside itself.
+NAMES = {"wait": "approval", "compensated": "next_key", "replay": "action"}
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], Awaitable[None] | None]
@@ -169,8 +172,8 @@ class Gate:
                     raise meaning from refused
                 raise
             else:
-                if not isinstance(answer.get("answer"), str):
-                    raise DeskUnreachable("the answer is not the desk's")
+                if not _is_the_desks(answer):
+                    raise DeskUnreachable(NOT_THE_DESKS)
                 return answer
         raise AssertionError("the last try returns or raises")
 
@@ -209,10 +212,13 @@ class Gate:
                 asks = {"heard": str(heard)} if self._on_question else {}
                 wait = max(1, min(POLL_SECONDS, left))
                 seen: dict[str, Any] = yield get(path, wait_seconds=wait, params=asks)
-                if seen.get("state") != "waiting":
+                if not isinstance(seen.get("state"), str):
+                    raise DeskUnreachable(NOT_THE_DESKS)
+                if seen["state"] != "waiting":
                     return (yield from self._ask(ask))
                 yield from self._reply(path, seen, met)
-                heard, unanswered = int(seen.get("asked") or 0), None
+                asked, unanswered = seen.get("asked"), None
+                heard = asked if isinstance(asked, int) else 0
             except DeskUnreachable as away:
                 if time.monotonic() >= end:
                     raise
@@ -221,15 +227,17 @@ class Gate:
 
     def _reply(self, path: str, seen: dict[str, Any], met: set[str]) -> Steps[None]:
         """Answer what people asked back, once. Without an answer an operator may give one."""
-        for one in seen.get("questions") or ():
-            if self._on_question is None or one["id"] in met:
+        questions = seen.get("questions")
+        for one in questions if isinstance(questions, list) else ():
+            known = str(one.get("id")) if isinstance(one, dict) else ""
+            if self._on_question is None or not known.isdecimal() or known in met:
                 continue
-            met.add(one["id"])
-            words = yield from called(self._on_question, str(one["question"]))
+            met.add(known)
+            words = yield from called(self._on_question, str(one.get("question")))
             if not words:
                 continue
             try:
-                said = compact({"question": int(one["id"]), "answer": words})
+                said = compact({"question": int(known), "answer": words})
                 yield post(f"{path}/answers", said.encode())
             except Refused as refused:  # somebody was faster, or it is decided meanwhile
                 log.info("an answer was not taken: %s", refused)
@@ -249,7 +257,7 @@ class Gate:
             raise Compensated(UNDONE, str(answer["next_key"]))
         if said == "denied":
             reason = str(answer.get("reason") or "the desk does not allow it")
-            raise (Stopped if answer.get("code") in RUN_IS_OVER else Denied)(reason, answer)
+            raise (Stopped if str(answer.get("code")) in RUN_IS_OVER else Denied)(reason, answer)
         raise DeskUnreachable(f"the desk answers {said!r}, which this client does not know")
 
     def _alone(self, ask: BeginRequest, started: Statement, away: DeskUnreachable) -> KeyRow:
@@ -279,6 +287,13 @@ class Gate:
             return self._alone(ask, started, away)
         self._sender.wake()
         return running
+
+
+def _is_the_desks(answer: dict[str, Any]) -> bool:
+    said = answer.get("answer")
+    if not isinstance(said, str):
+        return False
+    return said not in NAMES or isinstance(answer.get(NAMES[said]), str)
 
 
 def _meaning(refused: Refused) -> InProgress | KeyReused | None:

@@ -216,7 +216,8 @@ class Sender:
             return False
 
     def _settle(self, batch: list[Waiting], results: Any) -> None:
-        if not isinstance(results, list) or len(results) != len(batch):
+        is_the_desks = isinstance(results, list) and len(results) == len(batch)
+        if not is_the_desks or not all(isinstance(one, dict) for one in results):
             raise DeskUnreachable("the answer is not the desk's")
         taken = []
         for event, result in zip(batch, results, strict=True):

@@ -107,7 +107,7 @@ class _Address:
             return {}
         try:
             content = answer.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if answer.is_success:
                 raise DeskUnreachable(f"{self.address} answers, but {NO_DESK}") from error
             content = {}
