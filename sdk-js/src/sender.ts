@@ -87,13 +87,17 @@ export class Sender {
       const why = `this does not look like the desk: ${error.message}`;
       throw new DeskUnreachable(why, { cause: error });
     }
-    await this.#alone(async () => {
-      for (;;) {
-        const batch = this.#spool.waiting(run);
-        if (batch.length === 0) return;
-        await this.#send(batch);
-      }
-    });
+    // All of a run, or of all a batch, and then whoever is next: after an outage, what a run has to
+    // say before its next call does not wait for all that the others have left.
+    for (let isMore = true; isMore; ) {
+      await this.#alone(async () => {
+        do {
+          const batch = this.#spool.waiting(run);
+          isMore = batch.length > 0;
+          if (isMore) await this.#send(batch);
+        } while (isMore && run !== undefined);
+      });
+    }
   }
 
   /** Send one statement past the spool. Throws as `Wire` does; Refused if it is not taken. */

@@ -61,7 +61,7 @@ class Sender:
 
     def born_of_fork(self) -> None:
         """Begin anew: no thread goes along to a child, and whoever held the lock is not there."""
-        self._sending = threading.Lock()
+        self._sending, self._turn = threading.Lock(), threading.Lock()
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -90,9 +90,25 @@ class Sender:
             if refused.is_the_desks:
                 raise
             raise DeskUnreachable(f"this does not look like the desk: {refused}") from refused
-        with self._sending:
+        while self._send_some(run):
+            pass
+
+    def _send_some(self, run: str | None) -> bool:
+        """Send what waits of one run, or of all one batch; whether there may be more.
+
+        Each thread in its turn: after an outage, what a run has to say before its next call does
+        not wait for all that the others have left.
+        """
+        with self._turn:  # kept by who is next, so that nobody sends twice before
+            self._sending.acquire()
+        try:
             while batch := self._spool.waiting(run):
                 self._send(batch)
+                if run is None:
+                    return True
+            return False
+        finally:
+            self._sending.release()
 
     def tell(self, told: Statement) -> None:
         """Send one statement past the spool. Raises as `Wire` does; Refused if it is not taken."""

@@ -199,3 +199,31 @@ def holds(found: Any, wanted: Any) -> bool:
             name in found and holds(found[name], one) for name, one in wanted.items()
         )
     return bool(found == wanted)
+
+
+@pytest.mark.parametrize(
+    "world", [(client, {}) for client in CLIENTS], indirect=True, ids=list(CLIENTS)
+)
+def test_a_call_does_not_wait_for_all_that_an_outage_has_left(world: World) -> None:
+    world.do({"do": "connect"})
+    world.do({"do": "start", "run": "run_0"})
+    world.do({"do": "flush"})
+    world.do({"kill": "a"})
+    said = {"type": "run.checkpoint", "run": "run_0", "data": {"name": "noted"}}
+    left = [json.dumps({**said, "id": f"left-{number}"}) for number in range(2200)]
+    with sqlite3.connect(world.spool) as database:
+        database.executemany(
+            "INSERT INTO events (run, id, body, blobs) VALUES ('run_0', ?, ?, '[]')",
+            [(json.loads(body)["id"], body) for body in left],
+        )
+    world.do({"desk": {"events": [{"seconds": 1}, {"seconds": 1}, {"seconds": 1}]}})
+
+    world.do({"do": "connect"})
+    world.do({"do": "start", "run": "run_1"})
+    came = world.do({"do": "act", "tool": "update_flight", "target": ["reservation", "X1"]})
+
+    assert came["came"] == "made"
+    begun = world.desk.heard.index("begin update_flight")
+    assert world.desk.heard[:begun].count("run.checkpoint") < len(left)
+    assert world.do({"do": "flush", "seconds": 30})["sent"]
+    assert world.desk.heard.count("run.checkpoint") == len(left), "each is there, and once"
