@@ -212,9 +212,7 @@ class Gate:
                 asks = {"heard": str(heard)} if self._on_question else {}
                 wait = max(1, min(POLL_SECONDS, left))
                 seen: dict[str, Any] = yield get(path, wait_seconds=wait, params=asks)
-                if not isinstance(seen.get("state"), str):
-                    raise DeskUnreachable(NOT_THE_DESKS)
-                if seen["state"] != "waiting":
+                if _state_of(seen) != "waiting":
                     return (yield from self._ask(ask))
                 yield from self._reply(path, seen, met)
                 asked, unanswered = seen.get("asked"), None
@@ -294,6 +292,13 @@ def _is_the_desks(answer: dict[str, Any]) -> bool:
     if not isinstance(said, str):
         return False
     return said not in NAMES or isinstance(answer.get(NAMES[said]), str)
+
+
+def _state_of(approval: dict[str, Any]) -> str:
+    state = approval.get("state")
+    if not isinstance(state, str):
+        raise DeskUnreachable(NOT_THE_DESKS)
+    return state
 
 
 def _meaning(refused: Refused) -> InProgress | KeyReused | None:
