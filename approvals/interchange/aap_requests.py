@@ -237,12 +237,12 @@ def read(actor: Actor, id_: str) -> Seen:
 def cancel(actor: Actor, id_: str) -> Seen:
     """The agent takes its request back; possible as long as nobody has decided."""
     sealed = _known(actor, id_)
-    status = seen(sealed).status
-    if status == PENDING and (approval := _approval(sealed)):
+    if seen(sealed).status == PENDING and (approval := _approval(sealed)):
         _take_back(approval, "the agent took it back")
-    elif status != CANCELLED:
+    found = read(actor, id_)
+    if found.status != CANCELLED:  # decided before, or while we came
         raise Conflict("already_terminal")
-    return read(actor, id_)
+    return found
 
 
 @transaction.atomic
