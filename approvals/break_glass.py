@@ -47,6 +47,15 @@ def able(workspace: Workspace, said: BreakGlass) -> QuerySet[User]:
     return people.filter(groups__team=team) if team else people.none()
 
 
+def may_take_part(person: User, workspace: Workspace) -> bool:
+    """Whether the policy in force names them for any approval."""
+    try:
+        said = active(workspace).break_glass
+    except Unreadable:
+        return False
+    return said is not None and able(workspace, said).filter(pk=person.pk).exists()
+
+
 def why_not(approval: Approval, person: User) -> str:
     """Why this person cannot take part now, in words; empty if they can."""
     said = allowed(approval)

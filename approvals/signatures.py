@@ -27,6 +27,7 @@ from fido2.server import Fido2Server
 from fido2.utils import websafe_decode, websafe_encode
 from fido2.webauthn import (
     AttestedCredentialData,
+    AuthenticatorData,
     PublicKeyCredentialRpEntity,
     UserVerificationRequirement,
 )
@@ -35,12 +36,14 @@ from amends.protocol import signatures
 from amends.protocol.proofs import NotProven
 from amends.protocol.signatures import ALGORITHMS, EDDSA, ES256, RS256
 from amends.protocol.vocabulary import EventType
+from approvals import break_glass
 from approvals.models import Approval, Decision, SigningKey
 from approvals.policy import signing
 from ledger import desk_events, logkeys, proofs, sealer
 from ledger.merkle import Head
 from ledger.models import Event
-from workspaces import locks
+from workspaces import delegations, locks
+from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.written import InvalidInput
 
@@ -179,6 +182,16 @@ def _taken(
 # Putting a key on record.
 
 
+def may_enrol(person: User, workspace: Workspace) -> bool:
+    """Whoever may decide here: in their own right, in one that was handed to them, now or to come,
+    or where the policy lets them break the glass.
+    """
+    if may(person, "approve", workspace) or break_glass.may_take_part(person, workspace):
+        return True
+    handed = delegations.of(workspace).filter(delegate=person)
+    return may(person, "view", workspace) and handed.exists()
+
+
 def on_record(workspace: Workspace, person: User) -> list[SigningKey]:
     """The keys by which this person can sign here, oldest first."""
     living = SigningKey.objects.filter(workspace=workspace, person=person, removed_at=None)
@@ -236,13 +249,16 @@ def enrol(
         data={name: one for name, one in facts.items() if name != "workspace"}
         | {"label": str(authenticator)[:200], "desk": note, "signature": signed},
     )
-    return SigningKey.objects.create(
+    kept = SigningKey.objects.create(
         workspace=workspace,
         person=by,
         credential=facts["credential"],
         label=str(authenticator)[:200],
         event=event,
     )
+    count = AuthenticatorData(websafe_decode(signed["authenticator"])).counter
+    _count(by, signed["credential"], count)
+    return kept
 
 
 @receiver(authenticator_removed)
@@ -299,20 +315,21 @@ def sign(approval: Approval, *, by: User, answer: Any) -> dict[str, str]:
         said = signatures.check(signed, keys[signed["credential"]], challenge_of(approval, by))
     except NotProven as wrong:
         raise NotSigned(str(wrong)) from wrong
-    _count(by, said)
+    _count(by, said.credential, said.sign_count)
     return signed
 
 
-def _count(person: User, said: signatures.Assertion) -> None:
+def _count(person: User, credential: str, count: int) -> None:
     """A counter that does not rise is of a copy of the key (WebAuthn, section 6.1.1); keys that do
     not count say 0.
     """
-    rows = SigningKey.objects.filter(person=person, credential=said.credential)
-    if rows.filter(sign_count__lt=said.sign_count).update(sign_count=said.sign_count):
+    rows = SigningKey.objects.filter(person=person, credential=credential)
+    is_over = rows.filter(sign_count__gte=max(count, 1)).exists()  # in another workspace, too
+    if not is_over and rows.filter(sign_count__lt=count).update(sign_count=count):
         return
-    if said.sign_count or rows.filter(sign_count__gt=0).exists():
+    if count or is_over:
         raise NotSigned(
-            f"the counter of the key went back to {said.sign_count}: somebody may have a copy of"
+            f"the counter of the key went back to {count}: somebody may have a copy of"
             " it. Take it off your account"
         )
 

@@ -17,7 +17,7 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, zone_of
 from ledger import disclosure
 from workspaces import formatting
-from workspaces.access import may, require
+from workspaces.access import NotAllowed
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
 from workspaces.written import InvalidInput
@@ -37,7 +37,8 @@ def keys(request: Request, workspace: str) -> HttpResponse:
 def enrol(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Put a key of one's own on record here, by its own signature or that of one that is."""
     here = workspace_or_404(request, workspace)
-    require(request.user, "approve", here)
+    if not signatures.may_enrol(request.user, here):
+        raise NotAllowed("approve", here)
     key = get_object_or_404(
         Authenticator, pk=pk, user=request.user, type=Authenticator.Type.WEBAUTHN
     )
@@ -93,7 +94,7 @@ def _keys(
         else None,
         "why_not": why_not,
         "mine": [] if why_not else [_mine(here, person, one) for one in _own(person)],
-        "may_enrol": not why_not and may(person, "approve", here),
+        "may_enrol": not why_not and signatures.may_enrol(person, here),
         "fresh_login_url": ""
         if fresh
         else card.address(person, reverse("approvals:signing_keys", args=[here.slug])),

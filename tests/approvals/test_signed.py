@@ -1,6 +1,7 @@
 """A decision that its person signed: who owns the database cannot make one."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed448
@@ -17,9 +18,11 @@ from approvals.policy import Invalid, signing
 from ledger import desk_events, logkeys, sealer
 from ledger.models import Event
 from tests.approvals.cast import ask as ask_for
-from tests.approvals.cast import put_in_force, told, waiting
+from tests.approvals.cast import now, put_in_force, told, waiting
 from tests.approvals.door import Agent as Trip
 from tests.approvals.security_key import DESK, FLAG, SecurityKey
+from tests.people import person, team
+from workspaces import delegations, teams
 from workspaces.written import InvalidInput
 
 SIGNED = {"policies": {"pay.*": {"approval": "MANUAL", "risk": "HIGH"}}, "signedFrom": "HIGH"}
@@ -255,6 +258,60 @@ def test_a_counter_that_goes_back_is_a_copy_of_the_key(asked, ask, ben, blue, se
     assert other.decisions.count() == 0
     blue.counter += 1
     signed_yes(other, ben, blue)
+
+
+@pytest.mark.django_db
+def test_the_counter_counts_from_the_enrolment_on_in_whichever_workspace(
+    acme, globex, ask, ben, seal
+):
+    """A copy that was made before the key was put on record signs nothing, either."""
+    key = SecurityKey(ben)
+    key.counter = 40
+    enrol(acme, ben, key)
+    teams.add(team(globex, "approvers", "view", "approve"), ben, by=None)
+    seal()
+    approval = ask(signed=True)
+    seal()
+    for stale in (0, 39, 40):
+        key.counter = stale
+        with pytest.raises(signatures.NotSigned, match="counter of the key went back"):
+            signed_yes(approval, ben, key)
+        key.counter = stale
+        with pytest.raises(signatures.NotSigned, match="counter of the key went back"):
+            enrol(globex, ben, key)
+    key.counter = 41
+    signed_yes(approval, ben, key)
+
+
+@pytest.mark.django_db
+def test_whoever_may_decide_in_any_way_puts_a_key_on_record_and_nobody_else(
+    client, acme, ada, ben, cleo
+):
+    """A deputy, and whom the policy lets break the glass, have to sign as others do."""
+    put_in_force(acme, ada, SIGNED | {"breakGlass": {"after": "15m"}})
+    viewers = team(acme, "viewers", "view")
+    dora, eve = person("dora", viewers), person("eve", viewers)
+    term = delegations.Term(now() + timedelta(days=1), now() + timedelta(days=2))
+    delegations.give(acme, by=ben, to=dora, team=None, term=term, reason="away")
+
+    found = {}
+    for one in (ada, ben, cleo, dora, eve):
+        key = SecurityKey(one)
+        client.force_login(one)
+        session = client.session
+        session["account_authentication_methods"] = [
+            {"method": "password", "at": now().timestamp()}
+        ]
+        session["account_authentication_methods_user"] = str(one.pk)
+        session.save()
+        offered = "Put it on record" in client.get("/w/acme/settings/signing-keys/").text
+        answer = key.sign(signatures.enrolment_options(acme, one, key.row))
+        url = f"/w/acme/settings/signing-keys/{key.row.pk}/"
+        status = client.post(url, {"signature": json.dumps(answer)}).status_code
+        found[one.name] = (offered, status)
+
+    may = (True, 302)
+    assert found == {"Ada": may, "Ben": may, "Cleo": may, "Dora": may, "Eve": (False, 403)}
 
 
 @pytest.mark.django_db
