@@ -364,12 +364,11 @@ def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
 FAILED_WITHOUT_NOTE = "The agent said that it failed, and no more."
 
 
+@transaction.atomic  # told once, of however many who come to see it
 def _end(sealed: SealedRequest, type_: EventType, data: dict[str, Any]) -> None:
-    if not Run.objects.filter(
-        workspace=sealed.actor.workspace_id, run=sealed.run, state=RunState.RUNNING
-    ).exists():
-        return
-    _record_event(sealed, type_, data)
+    run = Run.objects.filter(workspace=sealed.actor.workspace_id, run=sealed.run)
+    if list(locks.locked(run.filter(state=RunState.RUNNING)).values_list("pk")):
+        _record_event(sealed, type_, data)
 
 
 def _record_event(

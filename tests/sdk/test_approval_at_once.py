@@ -1,0 +1,61 @@
+"""Requests of the Agent Approval Protocol that people and many workers come to in one moment."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from agentapprovalprotocol._client import ConflictError
+from django.db import transaction
+
+from approvals import inbox
+from approvals.models import Approval
+from ledger.models import Event, Run
+from tests.locks import waits
+from tests.sdk import test_approval_protocol, test_real_gate
+from workspaces import locks
+
+ben = test_real_gate.ben
+client, policy, web = (
+    test_approval_protocol.client, test_approval_protocol.policy, test_approval_protocol.web,
+)  # fmt: skip
+desk_of_all = test_approval_protocol.desk_of_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BODY = {"tool": "charge", "arguments": {"amount": 12}, "timeout": "10m"}
+
+
+def test_a_yes_that_is_faster_than_taking_back_is_no_cancellation(client, ben):
+    """Whoever takes it back hears that it was decided, not 200."""
+    request = client.create(BODY, "k-1")
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            asked = Approval.objects.get()
+            inbox.grant(asked, by=ben, seen=asked.digest)
+            late = pool.submit(client.cancel, request.id)
+            waits(1, unless=late.done)
+        with pytest.raises(ConflictError) as conflict:
+            late.result(60)
+
+    assert conflict.value.code == "already_terminal"
+    assert client.get(request.id).status == "approved"
+
+
+def test_of_many_who_come_to_see_a_no_one_ends_the_run(client, ben, web, token):
+    request = client.create(BODY, "k-1")
+    asked = Approval.objects.get()
+    inbox.reject(asked, by=ben, seen=asked.digest, reason="not today")
+    headers = {"authorization": f"Bearer {token}"}
+
+    def look(_):
+        return httpx.get(f"{web.url}/aap/v1/requests/{request.id}", headers=headers, timeout=60)
+
+    with ThreadPoolExecutor(4) as many:
+        with transaction.atomic():
+            list(locks.locked(Run.objects.all()).values_list("pk"))
+            looks = [many.submit(look, number) for number in range(4)]
+            waits(4)
+        assert {one.result().json()["status"] for one in looks} == {"denied"}
+
+    assert Event.objects.filter(type="run.cancelled").count() == 1
+    assert Run.objects.get().state == "cancelled"
