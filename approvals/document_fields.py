@@ -1,7 +1,7 @@
 """What a document says for all rules, as the fields of a form, and the fields back as a document.
 
-As with a rule (approvals/rule_fields.py) nothing that is not changed changes its spelling. Tools
-and twins have no fields here: the catalogue is a list of its own, and a twin is taught on a call.
+As with a rule (approvals/rule_fields.py) nothing that is not changed changes its spelling. The
+catalogue has fields of its own (approvals/tool_fields.py), and a twin is taught on a call.
 """
 
 from collections.abc import Mapping, Sequence

@@ -31,9 +31,10 @@ from approvals.policy import (
 )
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, spelled
 from approvals.rule_fields import PLACES_MAX
-from approvals.views import meanwhile, rule_form, settings_form
+from approvals.views import meanwhile, rule_form, settings_form, tool_form
 from approvals.views.rule_form import RuleForm
 from approvals.views.settings_form import SettingsForm
+from approvals.views.tool_form import ToolForm
 from ledger import disclosure
 from ledger.models import Action
 from workspaces.access import may, require
@@ -76,6 +77,8 @@ class Draft:
     rule_problems: list[Problem] = field(default_factory=list)
     settings: SettingsForm | None = None
     """What holds for all rules, while it is changed."""
+    tool: ToolForm | None = None
+    """A tool of the catalogue, while it is changed."""
     focus: str = ""
     """Which control has the focus then: `up:3`, `open:3`, `add`."""
     notice: dict[str, Any] | None = None
@@ -117,6 +120,8 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         draft.rule = RuleForm(here, posted, offers=draft.offers())
     if "all-unknown" in posted:
         draft.settings = SettingsForm(here, posted)
+    if "tool-glob" in posted:
+        draft.tool = ToolForm(posted)
     act, _, at = posted.get("act", "").partition(":")
     if act == "save":
         return _save(request, draft)
@@ -278,6 +283,50 @@ def _settings_close(draft: Draft, _at: int) -> None:
     draft.settings, draft.focus, draft.is_same = None, "settings", True
 
 
+def _tool_add(draft: Draft, _at: int) -> None:
+    draft.tool, draft.is_same = ToolForm(initial={"glob": ""}), True
+
+
+def _tool_open(draft: Draft, at: int) -> None:
+    draft.is_same = True
+    rows = tool_form.rows(draft.source)
+    if at < len(rows):
+        draft.tool = ToolForm(initial=tool_form.initial_of(rows[at], at))
+
+
+def _tool_put(draft: Draft, _at: int) -> None:
+    """The tool of the form into the document, if it can be one; else it stays in the form."""
+    form = draft.tool
+    if form is None or not form.is_valid():
+        draft.status = 422
+        return
+    try:
+        edited = tool_form.put(draft.source, form)
+    except Invalid:
+        edited = None
+    if edited is None:
+        draft.status = 422
+        return
+    form.tell(_checked(draft.here, edited.source)[1])
+    if form.errors:
+        draft.status = 422
+        return
+    draft.source, draft.lost = edited.source, edited.lost
+    draft.tool, draft.focus = None, "tool_add"
+
+
+def _tool_close(draft: Draft, _at: int) -> None:
+    draft.tool, draft.focus, draft.is_same = None, "tool_add", True
+
+
+def _tool_remove(draft: Draft, at: int) -> None:
+    rows = tool_form.rows(draft.source)
+    draft.focus = "tool_add"
+    if at < len(rows):
+        edited = editing.removed(draft.source, rows[at].glob, rows[at].place, rows[at].section)
+        draft.source, draft.lost = edited.source, edited.lost
+
+
 def _up(draft: Draft, at: int) -> None:
     _move(draft, at, -1)
 
@@ -320,11 +369,13 @@ ACTS = {
     "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
     "remove": _remove, "people": _people,
     "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
+    "tool_add": _tool_add, "tool_open": _tool_open, "tool_put": _tool_put,
+    "tool_close": _tool_close, "tool_remove": _tool_remove,
 }  # fmt: skip
 
 
 def _save(request: Request, draft: Draft) -> HttpResponse:
-    if draft.rule is not None or draft.settings is not None:
+    if any(one is not None for one in (draft.rule, draft.settings, draft.tool)):
         draft.notice = {
             "tone": "wait",
             "title": "Nothing was saved.",
@@ -379,6 +430,8 @@ def _page(
         "more_people": draft.rule is not None and draft.rule.places < PLACES_MAX,
         "rule_problems": draft.rule_problems,
         "settings": draft.settings,
+        "tool": draft.tool,
+        "tools": tool_form.told(draft.source),
         "told_settings": settings_form.told(draft.source),
         "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
         "call": _call_shown(draft) if draft.rule else None,

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import document_fields, rule_fields
+from approvals import document_fields, rule_fields, tool_fields
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
 from approvals.policy.reading import read
@@ -168,6 +168,40 @@ def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
     assert (
         editing.document_of(editing.with_settings(edited.source, back).source) == read(source).value
     )
+
+
+LEVELS = st.sampled_from(["public", "internal", "restricted"])
+CEL = st.sampled_from(["args.a", '"To: " + args.to', "args.x ? 1 : 2"])
+TOOLS = some(
+    risk=st.sampled_from(["low", "HIGH"]), target=SAID, title=SAID, reads_untrusted=st.booleans(),
+    sensitivity=st.one_of(LEVELS, some({"ssn": LEVELS}, tool=LEVELS, card=LEVELS)),
+    preview=some({"kind": st.just("money")}, title=CEL, amount=CEL, currency=CEL, recipients=CEL,
+                 rows=st.dictionaries(st.sampled_from(["Subject", "To"]), CEL, min_size=1)),
+    **{"class": st.sampled_from(["read_only", "external_irreversible"])},
+)  # fmt: skip
+ODD_TOOLS = st.dictionaries(
+    st.sampled_from([*loading.TOOL_FIELDS, "clas"]),
+    st.one_of(ODD, st.just({"rows": {"a: b": "args.x", "c": 3}})), max_size=5
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(old=st.one_of(TOOLS, ODD_TOOLS), new=TOOLS)
+def test_a_tool_comes_back_as_it_was_and_the_fields_lead_to_any_other(old, new):
+    assert tool_fields.entry_of(old, typed(tool_fields.fields_of(old))) == old
+    members = {path.partition(".")[0] for path in tool_fields.FIELDS.values()}
+    assert members == set(loading.TOOL_FIELDS)
+    found = tool_fields.entry_of(new, typed(tool_fields.fields_of(new)))
+    found = tool_fields.entry_of({}, typed(tool_fields.fields_of(found)))
+    assert tidy(found) == tidy(new)
+
+
+def test_what_fits_in_no_line_stays_where_the_others_change():
+    tool = {"preview": {"rows": {"a: b": "args.x", "c": "args.c"}}}
+    said = tool_fields.fields_of(tool)
+    assert said["preview_rows"] == "c: args.c"
+    found = tool_fields.entry_of(tool, said | {"preview_rows": "d: args.d"})
+    assert found == {"preview": {"rows": {"a: b": "args.x", "d": "args.d"}}}
 
 
 MISTAKES = [

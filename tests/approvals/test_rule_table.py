@@ -246,14 +246,15 @@ def test_the_agent_is_taken_out_of_a_condition_only_where_that_changes_nothing(w
 # What holds for all rules.
 
 
-def all_fields(page):
-    """What stands in the fields for all rules."""
-    found = dict(re.findall(r'<input[^>]*?name="all-(\w+)"[^>]*?value="([^"]*)"', page))
-    for name, inside in re.findall(r'<select name="all-(\w+)".*?>(.*?)</select>', page, re.DOTALL):
+def all_fields(page, of="all"):
+    """What stands in the fields for all rules, or in those of a tool."""
+    found = dict(re.findall(rf'<input[^>]*?name="{of}-(\w+)"[^>]*?value="([^"]*)"', page))
+    selects = re.findall(rf'<select name="{of}-(\w+)".*?>(.*?)</select>', page, re.DOTALL)
+    for name, inside in selects:
         chosen = re.search(r'<option value="([^"]*)" selected>', inside)
         found[name] = chosen[1] if chosen else ""
     found |= dict(
-        re.findall(r'<textarea name="all-(\w+)"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+        re.findall(rf'<textarea name="{of}-(\w+)"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
     )
     return {name: html.unescape(value) for name, value in found.items()}
 
@@ -360,3 +361,42 @@ def test_what_holds_for_all_rules_is_set_beside_them(do, browser, ada):
     assert "no time zone that is known here" in page.text
     assert browser.post(NEW, form | put | {"act": "save"}).status_code == 422
     assert not PolicyVersion.objects.exists()
+
+
+TOOLS = """\
+policies: {}
+tools:
+  # read by nobody else
+  mail.read:
+    {class: read_only, reads_untrusted: true, sensitivity: {tool: internal, ssn: restricted}}
+  pay.refund: {class: external_irreversible, preview: {kind: money, amount: args.amount}}   # money
+"""
+
+
+def test_the_catalogue_stands_beside_the_rules_and_is_changed_there(do, browser):
+    page, _ = do("check", TOOLS)
+    assert "read only, reads what strangers wrote, internal" in page.text
+    for at in range(2):
+        typed = all_fields(do(f"tool_open:{at}", TOOLS)[0].text, of="tool")
+        put = {f"tool-{name}": value for name, value in typed.items()}
+        form = {"source": TOOLS, "act": "tool_put", "note": ""}
+        assert html.escape(TOOLS) in browser.post(NEW, form | put).text
+    assert (typed["class"], typed["preview_amount"]) == ("external_irreversible", "args.amount")
+
+    changed = html.unescape(browser.post(NEW, form | put | {"tool-risk": "high"}).text)
+    assert "preview: {kind: money, amount: args.amount}, risk: high}   # money" in changed
+    renamed = html.unescape(browser.post(NEW, form | put | {"tool-glob": "pay.*"}).text)
+    assert "pay.*: {class: external_irreversible" in renamed
+    for wrong in ({"tool-glob": "mail.read"}, {"tool-preview_amount": "args..x"},
+                  {"tool-sensitive": "ssn: much"}, {"tool-was": "another"}):  # fmt: skip
+        refused = browser.post(NEW, form | put | wrong)
+        assert refused.status_code == 422, wrong
+        assert html.escape(TOOLS) in refused.text
+        assert "This is no tool yet." in refused.text
+    gone = html.unescape(do("tool_remove:0", TOOLS)[0].text)
+    assert "pay.refund: {class" in gone
+    assert "\n  mail.read" not in gone
+    added = all_fields(do("tool_add", TOOLS)[0].text, of="tool") | {"glob": "x.*", "class": "draft"}
+    put = {f"tool-{name}": value for name, value in added.items()}
+    assert "x.*: {class: draft}" in html.unescape(browser.post(NEW, form | put).text)
+    assert browser.post(NEW, form | put | {"act": "save"}).status_code == 422

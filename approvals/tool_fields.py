@@ -1,0 +1,99 @@
+"""One tool of the catalogue as the fields of a form, and back; as with a rule
+(approvals/rule_fields.py) what nobody changed keeps its spelling.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from approvals.rule_fields import as_claim, as_text, merged, put
+
+FIELDS = {
+    "class": "class",
+    "risk": "risk",
+    "target": "target",
+    "title": "title",
+    "untrusted": "reads_untrusted",
+    "sensitivity": "sensitivity.tool",
+    "sensitive": "sensitivity",
+    "preview_kind": "preview.kind",
+    "preview_title": "preview.title",
+    "preview_amount": "preview.amount",
+    "preview_currency": "preview.currency",
+    "preview_recipients": "preview.recipients",
+    "preview_rows": "preview.rows",
+}
+PLAIN = ("class", "risk", "target", "title")
+PREVIEW = "preview"
+LINES = frozenset({"sensitive", "preview_rows"})
+
+Entry = Mapping[str, Any]
+
+
+def fields_of(entry: Entry) -> dict[str, str]:
+    """What the fields say of a tool, each as a text; names with values are `name: value` a line."""
+    found = {name: as_text(entry.get(name)) for name in PLAIN}
+    found["untrusted"] = as_claim(entry.get("reads_untrusted"))
+    level = entry.get("sensitivity")
+    of_args = level if isinstance(level, dict) else {}
+    found["sensitivity"] = as_text(of_args.get("tool")) if of_args else as_text(level)
+    found["sensitive"] = _lines({name: one for name, one in of_args.items() if name != "tool"})
+    preview = entry.get(PREVIEW)
+    shown = preview if isinstance(preview, dict) else {}
+    for name, path in FIELDS.items():
+        if path.startswith(f"{PREVIEW}.") and name not in LINES:
+            found[name] = as_text(shown.get(path.partition(".")[2]))
+    rows = shown.get("rows")
+    return found | {"preview_rows": _lines(rows if isinstance(rows, dict) else {})}
+
+
+def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The tool that the fields say, where `old` stood."""
+    was = fields_of(old)
+    now = {name: _normal(said.get(name)) for name in FIELDS}
+    changed = {name for name in FIELDS if now[name] != _normal(was[name])}
+    new = dict(old)
+    for name in PLAIN:
+        if name in changed:
+            put(new, name, now[name])
+    if "untrusted" in changed:
+        put(new, "reads_untrusted", {"yes": True, "no": False}.get(now["untrusted"]))
+    if changed & {"sensitivity", "sensitive"}:
+        own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
+        of_args = _others(old.get("sensitivity")) | _pairs(now["sensitive"])
+        put(new, "sensitivity", {**own, **of_args} if of_args else now["sensitivity"])
+    inside = {
+        FIELDS[name].partition(".")[2]: _pairs(now[name]) or None if name in LINES else now[name]
+        for name in changed
+        if FIELDS[name].startswith(f"{PREVIEW}.")
+    }
+    if "rows" in inside:
+        shown = old.get(PREVIEW)
+        others = _others(shown.get("rows") if isinstance(shown, dict) else None)
+        inside["rows"] = others | (inside["rows"] or {}) or None
+    if inside:
+        put(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
+    return new
+
+
+def _normal(value: Any) -> str:
+    return "" if value is None else str(value).replace("\r\n", "\n").strip()
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether it can stand in a line of its own; what cannot stays in the document."""
+    return isinstance(value, str) and ":" not in name and "\n" not in name + value
+
+
+def _lines(pairs: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name}: {one}" for name, one in pairs.items() if _fits(name, one))
+
+
+def _others(given: Any) -> dict[str, Any]:
+    pairs = given if isinstance(given, dict) else {}
+    return {name: one for name, one in pairs.items() if not _fits(name, one)}
+
+
+def _pairs(lines: str) -> dict[str, str]:
+    """What stands before and behind the first colon of each line; without one, nothing behind."""
+    found = (one.partition(":") for one in lines.split("\n") if one.strip())
+    return {name.strip(): value.strip() for name, _, value in found}
