@@ -61,7 +61,7 @@ def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
         of_args = _others(old.get("sensitivity")) | _pairs(now["sensitive"])
         put(new, "sensitivity", {**own, **of_args} if of_args else now["sensitivity"])
-    inside = {
+    inside: dict[str, Any] = {
         FIELDS[name].partition(".")[2]: _pairs(now[name]) or None if name in LINES else now[name]
         for name in changed
         if FIELDS[name].startswith(f"{PREVIEW}.")
