@@ -11,6 +11,7 @@ from datetime import date
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from django.core import signing
 from django.db import connection, transaction
 from django.urls import reverse
 
@@ -69,6 +70,28 @@ def choose(workspace: Workspace, person: User, hour: int | None) -> None:
     DailySummary.objects.update_or_create(
         workspace=workspace, person=person, defaults={"hour": hour, "written_for": today}
     )
+
+
+STOP_SALT = "approvals.summaries.stop"
+
+
+def stop_token(workspace: Workspace, person: User) -> str:
+    """Names one person's mail in one workspace; whoever has it can end that mail, and no more.
+
+    It has no end of its own: who finds an old mail can still stop those to come.
+    """
+    return signing.Signer(salt=STOP_SALT).sign(f"{workspace.pk}.{person.pk}")
+
+
+def wanted_by(token: str) -> tuple[Workspace, User] | None:
+    """Whose mail it is; None where the token is not ours, or one of both is gone."""
+    try:
+        here, whom = signing.Signer(salt=STOP_SALT).unsign(token).split(".")
+    except signing.BadSignature:
+        return None
+    workspace = Workspace.objects.filter(pk=here).first()
+    person = User.objects.filter(pk=whom).first()
+    return (workspace, person) if workspace and person else None
 
 
 def write_due() -> int:
@@ -132,15 +155,16 @@ def told(workspace: Workspace, person: User, questions: Sequence[Approval]) -> M
         lines.append(f"And {formatting.count(count - LINES_MAX)} more in the inbox.")
     root = settings.AMENDS_URL
     where = reverse("approvals:summary", args=[workspace.slug])
+    stop = f"{root}{reverse('approvals:stop_summary', args=[stop_token(workspace, person)])}"
     lines += [
         "",
         notifications.NO_DECISION,
-        f"To stop this mail, or change its hour: {root}{where}",
+        f"To have it at another hour: {root}{where}",
+        f"To stop this mail: {stop}",
     ]
     title = f"{formatting.count(count)} question{'' if one else 's'} for you in {workspace.name}"
-    return Message(
-        title, "\n".join(lines), f"{root}{reverse('approvals:inbox', args=[workspace.slug])}"
-    )
+    inbox = f"{root}{reverse('approvals:inbox', args=[workspace.slug])}"
+    return Message(title, "\n".join(lines), inbox, stop_url=stop)
 
 
 def _amount(question: Approval) -> str:

@@ -23,6 +23,7 @@ HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
     path("ask/<str:token>/", asked.asked, name="asked"),
+    path("summary/stop/<str:token>/", summary.stop, name="stop_summary"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),
     path(HERE + "approvals/history/", lists.history, name="history"),

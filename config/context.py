@@ -5,7 +5,6 @@ that dies on a large desk.
 """
 
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
@@ -52,12 +51,8 @@ def desk(request: HttpRequest) -> dict[str, Any]:
     slug = match.kwargs.get("workspace") if match else None
     if not slug or not request.user.is_authenticated:
         return {}
-    return {"nav": SimpleLazyObject(lambda: _nav(request, slug)), "zone": _zone(request)}
-
-
-def _zone(request: HttpRequest) -> ZoneInfo:
-    """The person's own zone if they chose one; the script puts the browser's."""
-    return ZoneInfo(getattr(request.user, "timezone", "") or "UTC")
+    zone = timezone.get_current_timezone()
+    return {"nav": SimpleLazyObject(lambda: _nav(request, slug)), "zone": zone}
 
 
 def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ OPENS_SOMETHING = {
     "recovery.Correction": {"token_digest"},
 }
 
-LINK = re.compile(r"https?://[^/]+/(?:c|ask|join|setup)/")
+LINK = re.compile(r"https?://[^/]+/(?:c|ask|join|setup|summary/stop)/")
 """Pages of ours that open to whoever has their address."""
 
 Progress = Callable[[str, float], None]

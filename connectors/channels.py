@@ -119,12 +119,13 @@ def _mail(delivery: Delivery) -> None:
         raise NotTaken("The channel was removed or has no addresses.")
     said = delivery.message
     text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
-    mail = EmailMessage(
-        subject=said["title"],
-        body=text,
-        to=to,
-        headers={"Auto-Submitted": "auto-generated", "X-Amends-Delivery": str(delivery.pk)},
-    )
+    headers = {"Auto-Submitted": "auto-generated", "X-Amends-Delivery": str(delivery.pk)}
+    if stop := said.get("stop_url"):
+        headers |= {
+            "List-Unsubscribe": f"<{stop}>",
+            "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
+        }
+    mail = EmailMessage(subject=said["title"], body=text, to=to, headers=headers)
     mail.send()
 
 
@@ -178,18 +179,21 @@ FORGOTTEN_AT_A_TIME = 10_000
 class Message:
     """What is said: a title in one line, a text, and a link to a page of ours.
 
-    `facts` are for programs: a signed webhook carries them, people do not see them.
+    `facts` are for programs: a signed webhook carries them, people do not see them. `stop_url` ends
+    the mails of this kind to this person, by one POST without a log-in (RFC 8058).
     """
 
     title: str
     text: str
     url: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+    stop_url: str = ""
 
     def cut(self) -> dict[str, Any]:
         title = " ".join(self.title.split())[:TITLE_CHARACTERS_MAX]
         text = self.text[:TEXT_CHARACTERS_MAX]
-        return asdict(Message(title, text, self.url, dict(self.facts)))
+        said = asdict(Message(title, text, self.url, dict(self.facts), self.stop_url))
+        return said if self.stop_url else {k: said[k] for k in said if k != "stop_url"}
 
 
 class BadChannel(ValueError):

@@ -1,6 +1,7 @@
 """`python -m demo.agents`: the scripted agents. The stories once, then a steady trickle of runs."""
 
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -8,15 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 
+import django
 import httpx
 
 import amends
 from demo import places
-from demo.stories import calls, onboarding, trip
+from demo.stories import calls, onboarding, trip, vouchers
 from demo.stories.stage import Stage
 
 TRICKLE_SECONDS = 25.0
 RUNS_MAX = 3_000
+WAITS_SECONDS_MAX = 30.0
 READY_SECONDS_MAX = 90.0
 log = logging.getLogger("demo.agents")
 
@@ -45,17 +48,50 @@ def wait_until_ready(where: places.Places) -> None:
 
 def premiere(on: Stage) -> None:
     """Every story of the demo, once."""
-    for story in (calls.transfer, calls.delete):
-        threading.Thread(target=play, args=[story, on], daemon=True).start()
+    for story in (calls.transfer, calls.delete, trip.earlier):
+        beside(story, on)
     play(onboarding.play, on)
     play(calls.ticket, on)
     play(trip.play, on)
-    play(trip.play, on, traveller="Raj Brown", pivot=True, price_minor=41_200)
+    forward = trip.new_number()
+    run = trip.play(on, traveller="Raj Brown", pivot=True, price_minor=41_200, number=forward)
+    places.SharedFacts().write(goes_on=[run, forward])
+    play(trip.seat, on)
     play(calls.invoice, on)
     play(calls.doubt, on)
     play(calls.ticket, on, wanted="T-219", changed="T-233")
     play(calls.ticket_drifts, on, "T-233")
+    numbers = [f"T-{number}" for number, *_ in calls.MIXED_UP]
+    for wanted, changed in itertools.pairwise(numbers):
+        play(calls.ticket, on, wanted=wanted, changed=changed)
+    for payee, amount in (("Aero Fuels", 84_000), ("Pilot Wear", 129_900)):
+        play(calls.bill, on, payee, amount)
+    grants_drawn_down(on)
     places.SharedFacts().write(played=True)
+
+
+def grants_drawn_down(on: Stage) -> None:
+    """The first voucher waits until a scripted approver allows more, and the others draw on that.
+    Three are above what was allowed: they are alike, and wait for the newcomer.
+    """
+    from demo.setting import skyline, standing_in  # with models, which are there once Django is
+
+    (first, amount), *others = vouchers.DELAYED
+    asked = beside(vouchers.issue, on, first, amount)
+    if not standing_in.allow_more(skyline.SLUG, vouchers.TOOL, "moreau"):
+        return
+    asked.join(WAITS_SECONDS_MAX)
+    for customer, minor in others:
+        play(vouchers.issue, on, customer, minor)
+    for customer, minor in vouchers.STRANDED:
+        beside(vouchers.issue, on, customer, minor)
+
+
+def beside(story: Callable[..., object], *args: object) -> threading.Thread:
+    """Play what may wait for people, while the others go on."""
+    thread = threading.Thread(target=play, args=[story, *args], daemon=True)
+    thread.start()
+    return thread
 
 
 def play(story: Callable[..., object], *args: object, **how: object) -> None:
@@ -66,12 +102,22 @@ def play(story: Callable[..., object], *args: object, **how: object) -> None:
         log.warning("%s stopped: %s", getattr(story, "__qualname__", story), trouble)
 
 
+def go_on(on: Stage) -> None:
+    """The trip that somebody may let go on: its agent listens, also after it was started anew."""
+    run, number = places.SharedFacts().read().get("goes_on") or ["", ""]
+    if run:
+        play(trip.go_on, on, run, number)
+        places.SharedFacts().write(goes_on=None)
+
+
 def one_more(on: Stage) -> None:
     """One run of the trickle: mostly it goes well."""
     name, price = random.choice(NAMES), random.randrange(9_000, 90_000)
     repertoire: list[tuple[int, Callable[[], object]]] = [
         (6, lambda: trip.play(on, traveller=name, hotel=True, price_minor=price)),
         (5, lambda: onboarding.play(on, name=name, fails=False)),
+        (2, lambda: beside(vouchers.issue, on, *random.choice(vouchers.DELAYED_LATER))),
+        (2, lambda: calls.bill(on, random.choice(list(calls.PAYEES)), price)),
         (4, lambda: calls.ticket(on, wanted="T-240", changed="T-240")),
         (1, lambda: trip.play(on, traveller=name)),
         (1, lambda: onboarding.play(on, name=name)),
@@ -82,10 +128,13 @@ def one_more(on: Stage) -> None:
 
 
 def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    django.setup()  # for the scripted approver, who answers as a person would
     on = stage()
     wait_until_ready(on.where)
     if not places.SharedFacts().read().get("played"):
         premiere(on)
+    beside(go_on, on)
     for _ in range(RUNS_MAX):
         time.sleep(TRICKLE_SECONDS * random.uniform(0.5, 1.5))
         one_more(on)

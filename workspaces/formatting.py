@@ -13,11 +13,13 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from functools import lru_cache
 
+from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-# A narrow space that does not break: groups digits, and keeps a number and its unit on one line.
-NARROW = "\u202f"
+# Groups digits, and keeps a number and its unit on one line. The narrow one is not to be seen between
+# bold figures: $1 286.00 read as $1286.00.
+NO_BREAK = "\u00a0"
 MINUS = "\u2212"
 
 SECONDS_A_MINUTE = 60
@@ -91,16 +93,16 @@ def money(minor: int, currency: str = "USD") -> str:
     code = currency.upper()
     digits = EXPONENTS.get(code, 2)
     amount = Decimal(minor).scaleb(-digits)
-    text = f"{abs(amount):,.{digits}f}".replace(",", NARROW)
+    text = f"{abs(amount):,.{digits}f}".replace(",", NO_BREAK)
     sign = MINUS if amount < 0 else ""
     symbol = SYMBOLS.get(code)
-    return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{NARROW}{escape(code)}"
+    return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{NO_BREAK}{escape(code)}"
 
 
 def count(number: int, cap: int | None = None) -> str:
     """12345 is 12 345; with a cap, what is over it is "10 000+"."""
     shown, more = (cap, "+") if cap is not None and number > cap else (number, "")
-    return f"{shown:,}".replace(",", NARROW) + more
+    return f"{shown:,}".replace(",", NO_BREAK) + more
 
 
 def digest(found: str) -> str:
@@ -137,23 +139,33 @@ def absolute(when: datetime, zone: tzinfo = UTC) -> str:
     return f"{there:%Y-%m-%d %H:%M:%S} {there.tzname() or ''}".rstrip()
 
 
+def _with_utc(when: datetime, zone: tzinfo) -> str:
+    """2026-11-21 05:02:15 EST = 10:02:15 UTC; with the day where that is another."""
+    own, utc = absolute(when, zone), when.astimezone(UTC)
+    if when.astimezone(zone).utcoffset() == utc.utcoffset():
+        return own
+    day = "" if own.startswith(f"{utc:%Y-%m-%d}") else f"{utc:%Y-%m-%d} "
+    return f"{own} = {day}{utc:%H:%M:%S} UTC"
+
+
 def moment(
     when: datetime | None,
     style: str = "ago",
-    zone: tzinfo = UTC,
+    zone: tzinfo | None = None,
     now: datetime | None = None,
 ) -> SafeString:
     """A `<time>` that says `style` and keeps the exact time behind it.
 
     Styles: `ago` (41 min ago), `span` (41 min), `clock` (10:02:15), `day` (2026-11-21), `full`.
-    The script in moments.js goes on counting and puts the reader's own zone; without it the page
-    shows what stands here.
+    It goes by the page's clock (workspaces/zones.py) unless `zone` says another; behind it is UTC,
+    too. The script in moments.js goes on counting.
     """
     if when is None:
         return mark_safe("—")
     now = now or datetime.now(UTC)
+    zone = zone or timezone.get_current_timezone()
     there = when.astimezone(zone)
-    exact = escape(absolute(when, zone))
+    exact = escape(_with_utc(when, zone))
     words = {
         "ago": lambda: ago(when, now),
         "span": lambda: span(now - when),

@@ -1,14 +1,12 @@
 """Forms of the entrance and the settings. They check words; the verbs check rules."""
 
-from datetime import datetime
 from typing import Any, ClassVar, cast
-from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.utils.text import slugify
 
-from workspaces import delegations, entrance
+from workspaces import delegations, entrance, zones
 from workspaces.access import people_with
 from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Workspace
 from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
@@ -253,21 +251,9 @@ class DelegationForm(forms.Form):
 
     def __init__(self, *args: Any, workspace: Workspace, person: User, **options: Any) -> None:
         super().__init__(*args, **({"auto_id": "id_delegation_%s"} | options))
-        self.zone = ZoneInfo(person.timezone or "UTC")
         others = people_with("view", workspace).exclude(pk=person.pk).order_by("name", "email")
         row_of(self, "to").queryset = others
         row_of(self, "team").queryset = delegations.teams_of(person, workspace)
-
-    def clean_starts_at(self) -> datetime | None:
-        return self._there(self.cleaned_data["starts_at"])
-
-    def clean_until(self) -> datetime:
-        until = self._there(self.cleaned_data["until"])
-        assert until is not None  # noqa: S101 - the field is required
-        return until
-
-    def _there(self, typed: datetime | None) -> datetime | None:
-        return typed and typed.replace(tzinfo=self.zone)
 
 
 class TokenForm(forms.Form):
@@ -286,7 +272,7 @@ class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run ti
     name = OneLine(label="Name", max_length=120)
     timezone = forms.ChoiceField(
         label="Time zone",
-        choices=[(zone, zone) for zone in sorted(available_timezones())],
+        choices=[(zone, zone) for zone in sorted(zones.names())],
         help_text="Shown where a person’s own is not known, as on a correction without script.",
     )
 
@@ -299,6 +285,12 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     """What a person says of themselves, in every workspace."""
 
     name = OneLine(label="Your name", max_length=120)
+    timezone = forms.ChoiceField(
+        label="Your time zone",
+        required=False,
+        help_text="All times on pages, and what you type, go by it. Behind each is UTC.",
+    )
+    without_hint(timezone)
     single_keys = forms.BooleanField(
         label="Single-key shortcuts", required=False, help_text="j, k, x, c … on lists and cases."
     )
@@ -314,4 +306,10 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
 
     class Meta:
         model = User
-        fields: ClassVar = ["name", "single_keys", "compact", "mail_approvals"]
+        fields: ClassVar = ["name", "timezone", "single_keys", "compact", "mail_approvals"]
+
+    def __init__(self, *args: Any, browser: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        as_it_says = f"As this browser says{f': {browser}' if browser else ''}"
+        known = [(zone, zone) for zone in sorted(zones.names())]
+        cast(forms.ChoiceField, self.fields["timezone"]).choices = [("", as_it_says), *known]

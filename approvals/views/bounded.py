@@ -8,13 +8,14 @@ from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import card_context, grants, inbox
 from approvals.gate import bounded_grants
 from approvals.models import LIVING, Approval, ApprovalState, SubjectKind
 from approvals.views import card
-from approvals.views.lists import approvals_of, views_of, zone_of
+from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import clock, formatting
 from workspaces.models import Workspace
@@ -108,7 +109,7 @@ def _became(one: Approval) -> str:
 
 
 def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
     return {
         "id": one.pk,

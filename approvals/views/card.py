@@ -27,7 +27,7 @@ from approvals.gate import bounded_grants, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
-from approvals.views.lists import approvals_of, context_of_list, zone_of
+from approvals.views.lists import approvals_of, context_of_list
 from ledger import disclosure
 from workspaces import delegations
 from workspaces.access import may
@@ -98,7 +98,7 @@ def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=approval.pk)
-    became = card_context.outcome(approval, zone_of(request.user))
+    became = card_context.outcome(approval, timezone.get_current_timezone())
     context = {
         "approval": {"state": card_context.shown_state(approval)} | became,
         "outcome_url": _outcome_url(approval),
@@ -141,7 +141,7 @@ def _card(
     person = request.user
     request.shows_a_call = True
     sees = disclosure.sees(person, here, deciding=True)
-    drawn = card_context.card(approval, zone_of(person), sees=sees)
+    drawn = card_context.card(approval, timezone.get_current_timezone(), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     listed = context_of_list(request, here, approval.pk)
     others = (one for one in listed["approvals"] if one["id"] != approval.pk)
@@ -156,13 +156,13 @@ def _card(
             "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": shown_stamp(approval),
-            "broken": glass_context.broken(approval, zone_of(person)),
+            "broken": glass_context.broken(approval, timezone.get_current_timezone()),
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
             "rule_url": policy_editor.url_of(approval, person),
             "affected": card_context.affected(
-                approval, zone_of(person), link=may(person, "recover", here)
+                approval, timezone.get_current_timezone(), link=may(person, "recover", here)
             ),
             "ask_url": _ask_url(approval, person),
             "change": _change(approval, person, sees=sees),
@@ -274,7 +274,7 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     lent = mandate.delegation
     return {
         "may_decide": True,
-        "deputy_for": delegations.words(lent, zone_of(person)) if lent else "",
+        "deputy_for": delegations.words(lent, timezone.get_current_timezone()) if lent else "",
         "approve_label": label,
         "held": inbox.held(approval),
         "sign": _sign(approval, person),

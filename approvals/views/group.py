@@ -7,13 +7,14 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
 from approvals.alike import Group, Member
 from approvals.models import Approval
 from approvals.views import card
-from approvals.views.lists import approvals_of, views_of, zone_of
+from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import delegations, formatting
 from workspaces.models import Workspace
@@ -153,7 +154,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     if found is None:
         return []
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     return [
         {
             "id": one.approval.pk,

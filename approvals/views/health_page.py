@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from approvals import glass_context, health
 from approvals.views import proposing
-from approvals.views.lists import views_of, zone_of
+from approvals.views.lists import views_of
 from workspaces import formatting
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -46,7 +46,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
             for one in found.rubber_stamped
         ],
         "proposals": proposing.of_workspace(here, request.user),
-        "glasses": glass_context.to_review(here, request.user, zone_of(request.user)),
+        "glasses": glass_context.to_review(here, request.user, timezone.get_current_timezone()),
         "empty": None
         if found.asked
         else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},

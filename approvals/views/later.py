@@ -1,16 +1,15 @@
 """Approving for later: a yes with the moment before which the call is not made."""
 
-from datetime import datetime
-from zoneinfo import ZoneInfo
+from datetime import datetime, tzinfo
 
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from approvals import inbox, not_before
 from approvals.views import card
-from approvals.views.lists import zone_of
 from workspaces import clock
 from workspaces.pages import Request
 from workspaces.written import InvalidInput
@@ -23,7 +22,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
     try:
-        until = _moment(posted.get("not-before", ""), zone_of(request.user))
+        until = _moment(posted.get("not-before", ""), timezone.get_current_timezone())
         with transaction.atomic():
             inbox.as_shown(approval, posted.get("digest", ""))
             not_before.put_off(approval, until, by=request.user, now=clock.now())
@@ -37,7 +36,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     return card.done_with(request, here, approval.pk)
 
 
-def _moment(typed: str, zone: ZoneInfo) -> datetime:
+def _moment(typed: str, zone: tzinfo) -> datetime:
     """The moment of a field for day and time. Raises InvalidInput where it is none."""
     try:
         found = datetime.fromisoformat(typed)

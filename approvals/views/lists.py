@@ -1,9 +1,9 @@
 """The tabs of approvals: the inbox and what is new in it, what was decided, and their health."""
 
 from collections.abc import Iterator, Sequence
+from datetime import tzinfo
 from typing import Any
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, F, IntegerField, JSONField, When
@@ -57,10 +57,6 @@ CHANGED = {
 }
 
 
-def zone_of(person: User) -> ZoneInfo:
-    return ZoneInfo(person.timezone or "UTC")
-
-
 def approvals_of(here: Workspace) -> ApprovalQuerySet:
     found: ApprovalQuerySet = Approval.objects.filter(workspace=here).select_related(
         "workspace", "agent", "requested_by", "closed_by", "action__run"
@@ -90,7 +86,7 @@ def context_of_list(
     found = list(ordered.annotate(wanted=WANTED, given=GIVEN, **CHANGED)[: PAGE + 1])
     for one in found:
         one.workspace = here
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}
     more = None
     if len(found) > PAGE:
@@ -211,7 +207,7 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
     return {"icon": "clear", "title": "Nothing waits for you.", "text": text}
 
 
-def _line(one: Any, zone: ZoneInfo, root: str, query: str, current: int | None) -> dict[str, Any]:
+def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) -> dict[str, Any]:
     """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
     asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
     if one.replaces_id is not None:
@@ -319,7 +315,7 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
     )
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
-    zone, root = zone_of(request.user), reverse("approvals:inbox", args=[here.slug])
+    zone, root = timezone.get_current_timezone(), reverse("approvals:inbox", args=[here.slug])
     context = {
         "workspace": here,
         "q": q,
@@ -344,7 +340,7 @@ def _decisions(one: Approval) -> str:
     )
 
 
-def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
+def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
     used = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
     took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
     return {
@@ -368,7 +364,7 @@ def _past(one: Approval, zone: ZoneInfo, root: str) -> dict[str, Any]:
 @require_GET
 def would_have_asked(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     found = dry_run.would_have_asked(here, active(here))
     rows = [
         {

@@ -8,6 +8,7 @@ from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from approvals import named_lists
@@ -16,7 +17,6 @@ from approvals.policy import Unreadable, active
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import Policy
 from approvals.policy.named_lists import HIDDEN_KINDS
-from approvals.views.lists import zone_of
 from ledger import desk_events, disclosure
 from workspaces import formatting
 from workspaces.access import may, require
@@ -82,7 +82,7 @@ def index(request: Request, workspace: str) -> HttpResponse:
                 form.add_error("name", str(wrong))
         status = 422
     policy = _policy(here)
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
     last = {
         one.list_id: one
@@ -222,7 +222,7 @@ def _row(entry: ListEntry, *, sees: bool) -> dict[str, Any]:
 
 def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str, Any]]:
     """The history, newest first; the values of a version for whoever sees them."""
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     changes = list(named_lists.history(kept)[:CHANGES_SHOWN_MAX])
     came, went = (
         named_lists.of_versions(kept, [one.version for one in changes], VALUES_SHOWN_MAX)

@@ -10,12 +10,12 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import finding, inventory, pauses, rule_table, team_coverage, versions
 from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Problem, Unreadable, active, default, load
-from approvals.views.lists import zone_of
 from approvals.views.policy_editor import rehearsed, source_of
 from connectors.models import Connection
 from workspaces import formatting
@@ -69,7 +69,7 @@ def _may_pause(request: Request, here: Workspace) -> bool:
 def _page(
     request: Request, here: Workspace, *, pause_form: PauseForm | None = None, status: int = 200
 ) -> HttpResponse:
-    zone = zone_of(request.user)
+    zone = timezone.get_current_timezone()
     standing = Pause.objects.filter(workspace=here, lifted_at=None).select_related("paused_by")
     version = _in_force(here)
     context = {
@@ -149,9 +149,9 @@ def _version(
         "version": one,
         "source": source_of(one),
         "current": current,
-        "made": formatting.moment(one.created_at, "ago", zone_of(request.user)),
+        "made": formatting.moment(one.created_at, "ago", timezone.get_current_timezone()),
         "diff": versions.diff(before, one.document),
-        "shadow_since": formatting.moment(one.shadow_since, "ago", zone_of(request.user))
+        "shadow_since": formatting.moment(one.shadow_since, "ago", timezone.get_current_timezone())
         if one.shadow_since
         else "",
         "rehearsal": rehearsed(here, policy, since=one.shadow_since)
@@ -248,7 +248,7 @@ def _connection_of(here: Workspace, twin: str, known: Collection[str]) -> str:
 def tools(request: Request, workspace: str) -> HttpResponse:
     """The inventory: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
-    zone, decided = zone_of(request.user), reverse("approvals:history", args=[here.slug])
+    zone, decided = timezone.get_current_timezone(), reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
     teach = reverse("recovery:teach", args=[here.slug])

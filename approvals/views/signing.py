@@ -8,13 +8,14 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 from fido2.utils import websafe_encode
 
 from approvals import inbox, signatures
 from approvals.models import Decision, SigningKey
 from approvals.views import card
-from approvals.views.lists import approvals_of, zone_of
+from approvals.views.lists import approvals_of
 from ledger import disclosure
 from workspaces import formatting
 from workspaces.access import NotAllowed
@@ -127,7 +128,7 @@ def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:
 
 
 def _row(one: SigningKey, reader: Any) -> dict[str, Any]:
-    zone = zone_of(reader)
+    zone = timezone.get_current_timezone()
     return {
         "who": str(one.person),
         "label": one.label,

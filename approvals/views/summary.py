@@ -5,8 +5,11 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from approvals import summaries
@@ -56,3 +59,32 @@ def summary(request: Request, workspace: str) -> HttpResponse:
     }
     status = 422 if form.errors else 200
     return page(request, "approvals/summary.html", context, status=status)
+
+
+@csrf_exempt  # a mail program posts it, without a session; the token is the proof
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def stop(request: HttpRequest, token: str) -> HttpResponse:
+    """One click from a mail (RFC 8058): a POST ends it. A GET only asks, for scanners follow links.
+
+    Whoever is logged in makes no difference, and nothing else is changed.
+    """
+    wanted = summaries.wanted_by(token)
+    if wanted is None:
+        return _private(render(request, "approvals/summary_stop.html", {}, status=404))
+    here, person = wanted
+    if request.method == "POST":
+        summaries.choose(here, person, None)
+    context = {
+        "name": here.name,
+        "is_over": summaries.hour_of(here, person) is None,
+        "settings_url": reverse("approvals:summary", args=[here.slug]),
+    }
+    return _private(render(request, "approvals/summary_stop.html", context))
+
+
+def _private(answer: HttpResponse) -> HttpResponse:
+    """The address is a credential of sorts: it leaves by no referrer and stands in no index."""
+    answer["X-Robots-Tag"] = "noindex, nofollow"
+    answer["Referrer-Policy"] = "same-origin"
+    return answer

@@ -9,13 +9,14 @@ from allauth.account.models import EmailAddress
 from django.db import transaction
 from django.db.models.functions import Now
 
-from approvals import versions
+from approvals import named_lists, versions
 from approvals.models import PolicyVersion
+from approvals.policy import signing
 from connectors import connections
 from connectors.models import Connection
 from demo import places
 from demo.outside import standards
-from demo.stories import calls, onboarding, trip
+from demo.stories import calls, onboarding, trip, vouchers
 from workspaces import entrance, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, APIKey, Membership, User, Workspace
@@ -35,6 +36,11 @@ CREATE TABLE IF NOT EXISTS ticket_notes (
 CREATE TABLE IF NOT EXISTS bookings (
     id text PRIMARY KEY, traveller text, flight text, leaves_on text, state text,
     version integer NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS vouchers (
+    id text PRIMARY KEY, customer text, amount integer, state text,
+    version integer NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS seats (
+    id text PRIMARY KEY, state text, held_by text, version integer NOT NULL DEFAULT 1);
 """
 TICKETS = [
     ("T-182", "Invoice shows the old address", "Nora Lindt", "normal"),
@@ -42,6 +48,7 @@ TICKETS = [
     ("T-219", "Refund has not arrived", "Jonas Weber", "normal"),
     ("T-233", "Cannot change the seat", "Mei Tanaka", "low"),
     ("T-240", "Asks for a copy of the contract", "Sofia Rossi", "low"),
+    *((f"T-{number}", *what, "normal") for number, *what in calls.MIXED_UP),
 ]
 
 
@@ -88,6 +95,7 @@ AGENTS = {
     calls.CLERK: "Sends invoices",
     calls.PAYER: "Pays bills",
     calls.JANITOR: "Tidies up repositories",
+    vouchers.AGENT: "Makes up for delays with vouchers",
 }
 
 
@@ -105,6 +113,7 @@ def prepare() -> dict[str, str]:
             teams.create(workspace, name, by=ada, may=codenames)
     people(workspace, ada, password)
     connect(workspace, ada)
+    list_payees(workspace, ada)
     activate(workspace, ada)
     key_agents(workspace, ada)
     stranger(password)
@@ -135,12 +144,25 @@ def stranger(password: str) -> None:
         entrance.open_workspace("Harbor Clinic", "harbor", by=dev)
 
 
+SIGNED = "  signedFrom: CRITICAL\n"
+"""Each yes to what is critical is signed by the person's own key, where a browser can do that."""
+
+
 def activate(workspace: Workspace, ada: User) -> None:
-    if not PolicyVersion.objects.filter(workspace=workspace).exists():
-        saved = versions.save(
-            workspace, POLICY.read_text(encoding="utf-8"), by=ada, note="The demo's"
-        )
-        versions.activate(saved, by=ada)
+    if PolicyVersion.objects.filter(workspace=workspace).exists():
+        return
+    document, why_not = POLICY.read_text(encoding="utf-8"), signing.unavailable()
+    note = f"The demo's. Nothing is signed here: {why_not}." if why_not else "The demo's"
+    signed = "" if why_not else SIGNED
+    saved = versions.save(workspace, document + signed, by=ada, note=note)
+    versions.activate(saved, by=ada)
+
+
+def list_payees(workspace: Workspace, ada: User) -> None:
+    """Whom the bill payer may pay small sums without asking: a named list, which a rule asks."""
+    payees = named_lists.create(workspace, "payees", "iban")
+    known = [named_lists.Written(iban, name) for name, iban in calls.PAYEES.items()]
+    named_lists.change(payees, by=ada, add=known, note="Whom we have paid for years")
 
 
 def key_agents(workspace: Workspace, ada: User) -> None:
@@ -164,6 +186,8 @@ def connect(workspace: Workspace, ada: User) -> None:
         "employee": {"table": "staff", "key": key, "version": "version"},
         "ticket": {"table": "tickets", "key": key, "version": "version", "note": note},
         "booking": {"table": "bookings", "key": key, "version": "version"},
+        "voucher": {"table": "vouchers", "key": key, "version": "version"},
+        "seat": {"table": "seats", "key": key, "version": "version"},
     }
     login = places.outside_login()
     one = Connector(workspace, ada)

@@ -6,8 +6,17 @@ import httpx
 
 import amends
 from demo.stories.stage import Row, Stage
+from workspaces import formatting
 
 PAYER = "bill-payer"
+PAYEES = {
+    "Aero Fuels": "DE89370400440532013000",
+    "Gate Gourmand": "FR1420041010050500013M02606",
+    "Harbour Hotels": "GB29NWBK60161331926819",
+    "Nordic Ground": "NO9386011117947",
+    "Pilot Wear": "ES9121000418450200051332",
+}
+"""Who stands on the list of payees, with their accounts (examples of the IBAN registry)."""
 JANITOR = "repo-janitor"
 
 
@@ -25,7 +34,12 @@ def transfer(stage: Stage) -> None:
             with run.action(
                 "payments.transfer",
                 target=("payee", "Riverside Catering, DE02 •••• 1180"),
-                args={"amount": 5_000_000, "currency": "eur", "purpose": "deposit 2026-118"},
+                args={
+                    "amount": 5_000_000,
+                    "currency": "eur",
+                    "purpose": "deposit 2026-118",
+                    "iban": "DE02120300000000202051",
+                },
                 effect_class="external_irreversible",
                 intent={
                     "goal": "pay the deposit in time",
@@ -36,11 +50,29 @@ def transfer(stage: Stage) -> None:
                 action.succeeded(
                     result={"transfer": "accepted"},
                     after={"state": "sent"},
-                    summary="transferred €50 000.00",
+                    summary=f"transferred {formatting.money(5_000_000, 'EUR')}",
                     reversibility="irreversible",
                 )
         except (amends.Denied, amends.ApprovalTimeout):
             run.cancel(by="a person", reason="the transfer was not approved")
+
+
+def bill(stage: Stage, payee: str, amount: int) -> None:
+    """A small bill of somebody on the list of payees: nobody is asked."""
+    with stage.desks[PAYER].run(f"Pay what {payee} has billed", model="demo-large") as run:
+        args = {"amount": amount, "currency": "eur", "iban": PAYEES[payee]}
+        with run.action(
+            "payments.transfer",
+            target=("payee", payee),
+            args=args,
+            effect_class="external_irreversible",
+        ) as action:
+            action.succeeded(
+                result={"transfer": "accepted"},
+                after={"state": "sent"},
+                summary=f"transferred {formatting.money(amount, 'EUR')} to {payee}",
+                reversibility="irreversible",
+            )
 
 
 def delete(stage: Stage) -> None:
@@ -74,6 +106,15 @@ def delete(stage: Stage) -> None:
 # Ticket: during a retry the agent raises T-182 instead of T-204, and leaves T-204 as it was.
 
 TRIAGE = "support-triage"
+MIXED_UP = (
+    (301, "Bag has not arrived", "Elif Kaya"),
+    (302, "Charged twice", "Marco Bianchi"),
+    (303, "Name is misspelt", "Anna Schmidt"),
+    (304, "Asks for a receipt", "Hugo Laurent"),
+    (305, "Cannot log in", "Sara Lund"),
+    (306, "Wants a window seat", "Ken Ito"),
+)
+"""Tickets that one bad afternoon mixes up: each time the next one is raised. One cause, a group."""
 
 
 def ticket(stage: Stage, *, wanted: str = "T-204", changed: str = "T-182") -> str:

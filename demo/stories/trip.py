@@ -1,15 +1,18 @@
 """Trip: flight booked, card charged, hotel fails; with a pivot the rest can go forward instead."""
 
 import secrets
+import time
 
 import httpx
 
 import amends
 from demo.outside import standards
 from demo.stories.stage import Stage
+from workspaces import formatting
 
 AGENT = "trip-planner"
 PRICE_MINOR = 128_600
+ASKS_SECONDS = 20.0
 
 
 class NoRoom(amends.NoEffect):
@@ -23,6 +26,7 @@ def play(
     pivot: bool = False,
     hotel: bool = False,
     price_minor: int = PRICE_MINOR,
+    number: str = "",
 ) -> str:
     """Play it; the run's id. `pivot`: after the charge there is no way back, only forward."""
     person = {
@@ -30,7 +34,7 @@ def play(
         "name": traveller,
         "contact": f"{traveller.partition(' ')[0].lower()}@example.com",
     }
-    number = f"{secrets.randbelow(90000) + 10000}"
+    number = number or new_number()
     run = stage.desks[AGENT].run(
         "Book me to Lisbon on 4 December, with a hotel near the river",
         on_behalf_of=person,
@@ -55,6 +59,84 @@ def play(
             _book_hotel(run, number, found=hotel, pivot=pivot)
     except NoRoom:
         pass  # the run says that it failed; a person decides what becomes of it
+    return run.id
+
+
+def new_number() -> str:
+    return f"{secrets.randbelow(90000) + 10000}"
+
+
+def go_on(stage: Stage, run_id: str, number: str) -> None:
+    """Wait until somebody lets a failed trip go on, and book the hotel that is left: as an agent
+    that was started anew, which knows of the run what its checkpoint holds.
+    """
+    desk = stage.desks[AGENT]
+    while (wanted := desk.directive(run_id, wait_seconds=ASKS_SECONDS)) is None:
+        time.sleep(1)
+    if wanted.get("kind") != "resume":
+        return
+    with desk.resume(run_id) as run:
+        _book_hotel(run, number, found=True, pivot=True)
+        run.summary = "The hotel is booked, too"
+
+
+def earlier(stage: Stage, traveller: str = "Amelia Davis") -> None:
+    """Another flight than was booked: the traveller is asked first, then one of the leads."""
+    number = new_number()
+    row = {"id": f"B-{number}", "traveller": traveller, "flight": "SK 512 to Lisbon",
+           "leaves_on": "2026-12-04", "state": "confirmed"}  # fmt: skip
+    stage.write("bookings", row)
+    contact = f"{traveller.partition(' ')[0].lower()}@example.com"
+    person = {"id": traveller.lower().replace(" ", "."), "name": traveller, "contact": contact}
+    with stage.desks[AGENT].run(
+        "SK 512 is full: put one traveller on SK 508", on_behalf_of=person, model="demo-large"
+    ) as run:
+        try:
+            with run.action(
+                "flights.change",
+                target=("booking", row["id"]),
+                args={"flight": "SK 508 to Lisbon", "leaves": "06:10"},
+                before=stage.read("bookings", row["id"]),
+                effect_class="external_irreversible",
+            ) as action:
+                stage.write("bookings", row | {"flight": "SK 508 to Lisbon"})
+                action.succeeded(
+                    result={"flight": "SK 508"},
+                    after=stage.read("bookings", row["id"]),
+                    summary=f"put {traveller} on SK 508",
+                    reversibility="irreversible",
+                )
+        except (amends.Denied, amends.ApprovalTimeout):
+            run.cancel(by="a person", reason="the other flight was not approved")
+
+
+def seat(stage: Stage) -> str:
+    """A seat is held, then the trip fails: the desk lets it go by itself. The run's id."""
+    place = f"SK 512, seat {secrets.randbelow(28) + 1}A"
+    stage.write("seats", {"id": place, "state": "free", "held_by": None})
+    person = {"id": "noah.king", "name": "Noah King", "contact": "noah@example.com"}
+    run = stage.desks[AGENT].run(
+        "A window seat to Lisbon, please", on_behalf_of=person, model="demo-small"
+    )
+    try:
+        with run:
+            with run.action(
+                "seats.hold",
+                target=("seat", place),
+                args={"held_by": "noah.king"},
+                before=stage.read("seats", place),
+                effect_class="internal_update",
+            ) as action:
+                stage.write("seats", {"id": place, "state": "held", "held_by": "noah.king"})
+                action.succeeded(
+                    result={"seat": place},
+                    after=stage.read("seats", place),
+                    summary=f"held {place}",
+                    reversibility="exact",
+                )
+            _book_hotel(run, place.removeprefix("SK 512, "), found=False, pivot=False)
+    except NoRoom:
+        pass  # the run says that it failed; the policy lets the desk undo this by itself
     return run.id
 
 
@@ -127,7 +209,7 @@ def _charge(stage: Stage, run: amends.Run, person: str, price_minor: int, *, piv
                     "target": ("charge", paid["id"]),
                     "before": None,
                     "after": now,
-                    "summary": f"charged ${price_minor / 100:,.2f} to the card ending 4421",
+                    "summary": f"charged {formatting.money(price_minor)} to the card ending 4421",
                     "reversibility": "compensable",
                 }
             ],

@@ -97,7 +97,7 @@ def words(correction: Correction) -> str:
         return _("its entry is no longer the one that was sealed")
     if found is None:
         return _("its entry is being sealed")
-    number = f"{found.index:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    number = formatting.count(found.index)
     return _("entry %(number)s of a sealed log") % {"number": number}
 
 

@@ -1,12 +1,29 @@
-// Moments: relative times go on counting, and the exact time behind each is in the reader's own zone.
-// The server has already written both; without this script they stand still in the workspace's zone.
+// Moments: relative times go on counting. The server has written all of them by the page's clock
+// (workspaces/zones.py), with UTC behind it. Where nobody chose one, it hears here in which zone the
+// browser is, and until it has, this page is put into that zone.
 
 const EVERY_SECONDS = 20;
 const DAY = { year: "numeric", month: "2-digit", day: "2-digit" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
-const exactly = new Intl.DateTimeFormat(undefined, { ...DAY, ...CLOCK, timeZoneName: "short" });
-const clock = new Intl.DateTimeFormat(undefined, CLOCK);
-const day = new Intl.DateTimeFormat(undefined, DAY);
+const { zone, zoneChosen } = document.documentElement.dataset;
+const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const isElsewhere = Boolean(zone && here && here !== zone && zoneChosen === undefined);
+const [day, clock, name, utc] = [DAY, CLOCK, { timeZoneName: "short" }, { ...CLOCK, timeZone: "UTC" }].map(
+  (parts) => new Intl.DateTimeFormat("en-CA", parts),
+);
+
+if (isElsewhere) {
+  const secure = location.protocol === "https:" ? "; Secure" : "";
+  document.cookie = `zone=${here}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
+}
+
+function exactly(when) {
+  const called = name.formatToParts(when).find((part) => part.type === "timeZoneName").value;
+  const own = `${day.format(when)} ${clock.format(when)} ${called}`;
+  if (clock.format(when) === utc.format(when)) return own;
+  const there = when.toISOString().slice(0, 10);
+  return `${own} = ${there === day.format(when) ? "" : `${there} `}${utc.format(when)} UTC`;
+}
 
 function span(seconds) {
   const all = Math.floor(Math.abs(seconds));
@@ -25,9 +42,10 @@ function words(style, when, now) {
   const seconds = (now - when) / 1000;
   if (style === "ago") return seconds < 0 ? `in ${span(seconds)}` : `${span(seconds)} ago`;
   if (style === "span") return span(seconds);
+  if (!isElsewhere) return undefined;
   if (style === "clock") return clock.format(when);
   if (style === "day" || style === "date") return day.format(when);
-  return exactly.format(when);
+  return exactly(when);
 }
 
 export function refresh(root = document) {
@@ -36,8 +54,8 @@ export function refresh(root = document) {
     const when = new Date(time.dateTime);
     if (Number.isNaN(when.getTime())) continue;
     const text = words(time.dataset.moment, when, now);
-    if (time.textContent !== text) time.textContent = text;
-    time.dataset.exact = exactly.format(when);
+    if (text && time.textContent !== text) time.textContent = text;
+    if (isElsewhere) time.dataset.exact = exactly(when);
   }
 }
 

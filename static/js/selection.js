@@ -56,7 +56,7 @@ function pickRange() {
 
 function money(sums) {
   return [...sums].map(([currency, minor]) =>
-    new Intl.NumberFormat("en", { style: "currency", currency }).format(minor / 100).replaceAll(",", "\u202f"),
+    new Intl.NumberFormat("en", { style: "currency", currency }).format(minor / 100).replaceAll(",", "\u00a0"),
   );
 }
 

@@ -1,11 +1,13 @@
 """A mail a day of what waits for a person: once, at their hour, while somebody is at work."""
 
 import json
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.test import Client
 
@@ -63,7 +65,7 @@ def test_whoever_wants_it_reads_once_a_day_what_waits_for_them(ask, acme, ben, a
 
     [letter] = [one for one in post_office() if one["subject"].startswith("1 question for you")]
     assert letter["to"] == [ben.email]
-    assert "$1 286.00" in letter["text"].replace("\u202f", " ")
+    assert "$1 286.00" in letter["text"].replace("\u00a0", " ")
     assert f"/w/acme/approvals/{first.pk}/" in letter["text"]
     assert "/w/acme/settings/summary/" in letter["text"]
     assert CANARY not in json.dumps(letter)
@@ -217,3 +219,51 @@ def test_the_page_is_for_whoever_approves(acme, ben):
     browser.force_login(person("vic", team(acme, "guests", "view")))
     assert "permission “approve”" in browser.get("/w/acme/settings/summary/").text
     assert browser.post("/w/acme/settings/summary/", {"hour": "8"}).status_code == 403
+
+
+ONE_CLICK = {"List-Unsubscribe": "One-Click"}
+
+
+def test_one_click_in_the_mail_ends_it_without_a_log_in_and_nothing_else(
+    ask, acme, globex, ben, cleo, at, post_office
+):
+    for person_, here in ((ben, acme), (cleo, acme), (ben, globex)):
+        at(person_, here)
+    ask(RequiredApprovers("finance", 1))
+    a_day_goes_by()
+    summaries.write_due()
+    while channels.send_due():
+        pass
+    head, text = {one["to"][0]: (one["head"], one["text"]) for one in post_office()}[ben.email]
+    head = re.sub(r"\r?\n(?=[ \t])", "", head)  # long lines are folded
+    assert "List-Unsubscribe-Post: List-Unsubscribe=One-Click" in head.splitlines()
+    [link] = re.findall(r"^List-Unsubscribe: +<(\S+)>\r?$", head, re.MULTILINE)
+    assert link.startswith(f"{settings.AMENDS_URL}/summary/stop/")
+    assert link in text
+    path = link.removeprefix(settings.AMENDS_URL)
+    somebody = Client(enforce_csrf_checks=True)
+
+    looked = somebody.get(path)  # as a scanner of mails does
+    assert (looked.status_code, DailySummary.objects.count()) == (200, 3)
+    assert "Stop the daily summary of Acme" in looked.content.decode()
+    for _ in range(2):  # a mail program may post it twice
+        stopped = somebody.post(path, ONE_CLICK)
+        assert stopped.status_code == 200
+        assert "any more" in stopped.content.decode()
+    assert not stopped.cookies, "nobody is logged in by it"
+
+    left = set(DailySummary.objects.values_list("workspace__slug", "person__email"))
+    assert left == {("acme", cleo.email), ("globex", ben.email)}
+    assert somebody.get("/w/acme/settings/summary/").status_code == 302
+
+
+@pytest.mark.parametrize("spoiled", ["nothing", "1.1", "1.1:AAAA"])
+def test_a_link_of_another_making_stops_no_mail(acme, ben, at, spoiled):
+    at(ben, acme)
+    ours = summaries.stop_token(acme, ben)
+    altered = [spoiled, ours[:-1] + ("A" if ours[-1] != "A" else "B"), f"1{ours}"]
+
+    answers = [Client().post(f"/summary/stop/{one}/", ONE_CLICK).status_code for one in altered]
+
+    assert answers == [404, 404, 404]
+    assert DailySummary.objects.count() == 1

@@ -20,7 +20,8 @@ acme, operators, ada = people.acme, people.operators, people.ada
 def test_no_living_link_or_key_stands_in_the_log_of_a_web_process(processes: Processes) -> None:
     token = entrance.setup_link()
     web = processes.web(AMENDS_LOG_LEVEL="DEBUG")
-    for path in (f"/setup/{token}/x", f"/c/{token}/", f"/join/{token}/", f"/ask/{token}/"):
+    for path in (f"/setup/{token}/x", f"/c/{token}/", f"/join/{token}/", f"/ask/{token}/",
+                 f"/summary/stop/{token}/"):  # fmt: skip
         assert ask(f"{web.url}{path}")[0] in {404, 410}
         ask(f"{web.url}{path}", "POST")  # without a CSRF token: Django warns, and names the path
 

@@ -168,7 +168,7 @@ def test_the_preview_says_how_much_and_what_is_sent(payments_connection):
         key="r-6",
     )
 
-    assert card.title == "Refund $1\N{NARROW NO-BREAK SPACE}286.00 of charge ch_1"
+    assert card.title == "Refund $1\N{NO-BREAK SPACE}286.00 of charge ch_1"
     assert card.money == Money(128600, "USD")
     assert card.will_send["form"] == {
         "charge": "ch_1",

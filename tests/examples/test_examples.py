@@ -7,7 +7,7 @@ from ledger.models import Effect
 from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
-CHARGED = "Our assistant noted: “charged $1,286.00 to the card ending 4421”."
+CHARGED = "Our assistant noted: “charged $1\u00a0286.00 to the card ending 4421”."
 MAILED = re.compile(
     r"A mail with the subject “Invoice INV-\d+” was sent to jonas.weiss@example.com."
 )
@@ -119,7 +119,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     assert said["Our assistant noted: “booked SK 512 to Lisbon for Amelia Davis”."] == "Deleted"
     assert said[CHARGED] == "Refunded"
     assert f"Booking {booking}" in amelia.content()
-    assert "$1\u202f286.00 was paid back." in amelia.content()
+    assert "$1\u00a0286.00 was paid back." in amelia.content()
     assert "1 person reviewed this before it was done (finance)." in amelia.content()
     assert "could not be undone" not in amelia.content()
     until(lambda: "Correction" in str(skyline.journal("mailbox")))

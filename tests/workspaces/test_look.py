@@ -23,12 +23,12 @@ def shown(source: str, **context: object) -> str:
 @pytest.mark.parametrize(
     ("minor", "currency", "text"),
     [
-        (128600, "USD", "$1\u202f286.00"),
+        (128600, "USD", "$1\u00a0286.00"),
         (-500, "eur", "\u2212€5.00"),
-        (5000, "JPY", "¥5\u202f000"),
-        (1234567, "CHF", "12\u202f345.67\u202fCHF"),
-        (1500, "KWD", "1.500\u202fKWD"),
-        (1500, "UGX", "1\u202f500\u202fUGX"),
+        (5000, "JPY", "¥5\u00a0000"),
+        (1234567, "CHF", "12\u00a0345.67\u00a0CHF"),
+        (1500, "KWD", "1.500\u00a0KWD"),
+        (1500, "UGX", "1\u00a0500\u00a0UGX"),
     ],
 )
 def test_money_is_written_in_its_own_digits(minor, currency, text):
@@ -61,7 +61,17 @@ def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
 
     assert "41 min ago</time>" in html
     assert 'datetime="2026-11-21T10:02:15Z"' in html
-    assert 'data-exact="2026-11-21 05:02:15 EST"' in html
+    assert 'data-exact="2026-11-21 05:02:15 EST = 10:02:15 UTC"' in html
+
+
+def test_behind_a_moment_of_another_day_there_is_the_day_of_utc_too_and_utc_stands_once():
+    late = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
+
+    in_tokyo = formatting.moment(late, "day", ZoneInfo("Asia/Tokyo"))
+
+    assert ">2026-11-22</time>" in in_tokyo
+    assert 'data-exact="2026-11-22 08:30:00 JST = 2026-11-21 23:30:00 UTC"' in in_tokyo
+    assert 'data-exact="2026-11-21 23:30:00 UTC"' in formatting.moment(late)
 
 
 def test_a_moment_to_come_says_so_and_none_is_a_dash():

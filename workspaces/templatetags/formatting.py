@@ -5,7 +5,7 @@ Each returns markup built in Python; a page with a hundred rows calls them hundr
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -136,8 +136,8 @@ def badge(tone: str, word: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def moment(context: template.Context, when: datetime | None, style: str = "ago") -> SafeString:
-    """See workspaces.formatting.moment. `zone` in the context is the workspace's own time zone."""
-    return formatting.moment(when, style, context.get("zone") or UTC)
+    """See workspaces.formatting.moment. `zone` in the context is another one than the page's."""
+    return formatting.moment(when, style, context.get("zone"))
 
 
 @register.simple_tag

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import delegations, entrance, formatting, outbox, teams
+from workspaces import delegations, entrance, formatting, outbox, teams, zones
 from workspaces.access import may, require
 from workspaces.forms import (
     CODENAMES,
@@ -39,7 +39,10 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     said, of_person = request.POST or None, "single_keys_known" in request.POST
     form = WorkspaceForm(None if of_person else said, instance=copy(here))
-    person = PersonForm(said if of_person else None, instance=copy(request.user))
+    of_browser = zones.of_browser(request)
+    person = PersonForm(
+        said if of_person else None, instance=copy(request.user), browser=of_browser
+    )
     if person.is_valid():
         User.objects.filter(pk=request.user.pk).update(**person.cleaned_data)
         messages.success(request, "Saved for you, in every workspace.")

@@ -5,7 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from demo import places
-from demo.setting import skyline
+from demo.setting import history, skyline
+from workspaces.models import Workspace
 
 
 class Command(BaseCommand):
@@ -14,6 +15,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         skyline.make_tables()
         logins = skyline.prepare()
+        history.seed(Workspace.objects.get(slug=skyline.SLUG))
         told = {address: what for address, _, what, _ in skyline.PEOPLE}
         self.stdout.write("Log in as one of these, all with the password below:")
         for address in logins:

@@ -44,6 +44,7 @@ class Box:
             text=message.get_content(),
             message_id=message["Message-ID"],
             in_reply_to=message["In-Reply-To"],
+            head=envelope.content.partition(b"\r\n\r\n")[0].decode("ascii"),
         )
         if "vanish" in subject:
             server.transport.abort()

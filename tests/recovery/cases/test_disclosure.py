@@ -50,7 +50,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         (
             "", "address/", "demo/enter/", "demo/hide/",
             "api/docs", f"{V1}", f"{V1}openapi.json", f"{V1}docs", "setup/<str:token>/",
-            "join/<str:token>/", "ask/<str:token>/", "c/<str:token>/", "c/<str:token>/record.json",
+            "join/<str:token>/", "ask/<str:token>/", "summary/stop/<str:token>/",
+            "c/<str:token>/", "c/<str:token>/record.json",
             "c/<str:token>/verify/", "c/<str:token>/report/",
             "c/<str:token>/contested/<str:receipt>/",
         ),

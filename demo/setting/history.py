@@ -1,0 +1,303 @@
+"""A month of Skyline's work before the newcomer came, so that Insights, Causes and Health live.
+
+It goes only into a workspace in which nothing ever ran, and once. Nothing of it happened outside:
+each event says `seeded` in its sealed content, and the ledger received it when it did. When a run
+is told to have been stands in its events' own `time`; the rows that are folded from them, and those
+of cases, plans and approvals, are put at that time.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.contrib.postgres.search import SearchVector
+from django.db import connection, transaction
+from django.db.models import F, Value
+from django.db.models.functions import Now
+
+from amends.protocol.vocabulary import EventType
+from approvals import approval_requests, card_context, digests
+from approvals.digests import CallFacts
+from approvals.models import Approval, ApprovalState, Decision, Requirement, SubjectKind
+from approvals.policy import ToolCall, active, judge
+from demo.setting import past_runs
+from ledger import clocks, desk_events, drivers, wire
+from ledger.append import events as append
+from ledger.desk_events import EventDraft
+from ledger.models import Action, Run
+from ledger.parsed_events import Actor, ParsedEvent
+from recovery.engine import approved_calls, steps
+from recovery.models import Case, CaseOutcome, CaseState, Plan, PlanState, StepAttempt, StepState
+from recovery.planning.drafting import DraftStep, connections_of
+from recovery.run_facts.runs import RunFacts, gather, policies_of
+from recovery.triage import causes
+from recovery.triage.case_projection import CaseProjection, case_file
+from recovery.triage.detectors import reasons
+from workspaces.clock import database_time
+from workspaces.models import Agent, User, Workspace
+
+DAYS = 30
+RUNS_A_DAY = 6
+EVENTS_AT_A_TIME = 400
+SEED = 2026
+OPERATOR, FINANCE, LEADS = "rina", "moreau", "lindqvist"
+SAYS = {"seeded": True}
+ENDINGS = {
+    "trip": (CaseOutcome.RESTORED, "The customer has nothing of half a trip"),
+    "ticket": (CaseOutcome.RESTORED, "The wrong ticket was raised"),
+    "hire": (CaseOutcome.RESTORED, "The mail gateway was down; done anew by hand"),
+    "invoice": (CaseOutcome.CORRECTED, "The reader was asked to delete it"),
+}
+
+
+@transaction.atomic
+def seed(workspace: Workspace) -> int:
+    """Write the month, unless anything ever ran here; how many runs."""
+    if Run.objects.filter(workspace=workspace).exists():
+        return 0
+    chance, now = random.Random(SEED), database_time()
+    past = list(past_runs.of_days(chance, now, days=DAYS, a_day=RUNS_A_DAY))
+    _append(workspace, past)
+    _put_in_the_past(workspace)
+    runs = Run.objects.filter(workspace=workspace).select_related("workspace", "agent")
+    _cases(workspace, list(runs.order_by("started_at")), chance, now)
+    _questions(workspace, chance)
+    runs.update(seen_revision=F("revision"), last_event_at=F("ended_at"))
+    return len(past)
+
+
+def _append(workspace: Workspace, past: Sequence[past_runs.PastRun]) -> None:
+    """What agents said, as their keys would have sent it, in the order in which it was."""
+    for agent in Agent.objects.filter(workspace=workspace):
+        actor = Actor(
+            workspace.pk, workspace.slug, "agent", agent.name, agent_id=agent.pk, trusted=True,
+            mask=tuple(workspace.mask), masking_key=desk_events.masking_key(workspace),
+        )  # fmt: skip
+        told = [_parsed(one, actor) for run in past if run.agent == agent.name for one in run.told]
+        for at in range(0, len(told), EVENTS_AT_A_TIME):
+            some = told[at : at + EVENTS_AT_A_TIME]
+            drivers.run(append.record(actor, some), desk_events.plain_connection())
+
+
+def _parsed(one: past_runs.Told, actor: Actor) -> ParsedEvent:
+    said = {
+        "id": append.new_id(), "type": one.type, "run": one.run, "action": one.action or None,
+        "n": one.n, "time": clocks.written(one.at), "data": one.data | SAYS,
+    }  # fmt: skip
+    found = wire.read(msgspec.json.encode(said), actor, reserved=True)
+    if not isinstance(found, ParsedEvent):
+        raise TypeError(f"{one.type}: {found[1]}")
+    return found
+
+
+# The rows say when it was told to be; the events go on saying when they were received.
+IN_THE_PAST = """
+WITH told AS (
+    SELECT run, action, min(time) AS began, max(time) AS ended FROM ledger_event
+    WHERE workspace_id = %(here)s AND time IS NOT NULL GROUP BY GROUPING SETS ((run), (run, action))
+), runs AS (
+    UPDATE ledger_run one SET started_at = began, ended_at = ended, last_event_at = ended
+    FROM told WHERE told.run = one.run AND told.action IS NULL AND one.workspace_id = %(here)s
+), actions AS (
+    UPDATE ledger_action one SET planned_at = began, started_at = began, finished_at = ended
+    FROM told JOIN ledger_run run ON run.run = told.run AND run.workspace_id = %(here)s
+    WHERE one.run_id = run.id AND one.action = told.action RETURNING one.id, began, ended
+)
+UPDATE ledger_attempt one SET started_at = began, finished_at = ended
+FROM actions WHERE one.action_id = actions.id"""
+
+
+def _put_in_the_past(workspace: Workspace) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(IN_THE_PAST, {"here": workspace.pk})
+
+
+# Cases: found by triage's own rules, and each at its end.
+
+
+def _cases(workspace: Workspace, runs: Sequence[Run], chance: random.Random, now: datetime) -> None:
+    rina = User.objects.get(email__startswith=f"{OPERATOR}@")
+    linked, drafts = connections_of({workspace.pk}), list[EventDraft]()
+    closed = list[EventDraft]()
+    for facts in gather(runs, policies=policies_of(runs), now=now):
+        found = reasons(facts, None)
+        if not found:
+            continue
+        file = case_file(facts, found, linked)
+        outcome, why = ENDINGS[facts.run.labels["story"]]
+        took = timedelta(minutes=min(chance.lognormvariate(4.2, 0.9), 2_000))
+        failed_at = file.columns["failed_at"]
+        at = min(failed_at + took, now - timedelta(minutes=chance.uniform(5, 50)))
+        ended = {"outcome": outcome, "closed_at": at, "closed_by": rina, "closing_reason": why}
+        case = _case(facts, file, ended, [one.key for one in found])
+        said = {"case": case.pk, "headline": case.headline, "risk": case.risk}
+        said |= {"reasons": [one.as_json() for one in found], "at": failed_at.isoformat()}
+        drafts.append(EventDraft(EventType.CASE_OPENED, facts.run.run, "", said | SAYS))
+        drafts += _plan(case, facts, file.drafted.steps, (at, why, rina), chance)
+        said = {"case": case.pk, "outcome": outcome, "reason": why, "at": at.isoformat()}
+        closed.append(EventDraft(EventType.CASE_CLOSED, facts.run.run, "", said | SAYS))
+    _record(workspace, drafts, None)
+    _record(workspace, closed, rina)
+    with connection.cursor() as cursor:
+        cursor.execute(CAUSES, {"here": workspace.pk})
+
+
+def _case(
+    facts: RunFacts, file: CaseProjection, ended: dict[str, Any], answered: Sequence[str]
+) -> Case:
+    cause = causes.keep(facts.run.workspace, file.alike) if file.alike else None
+    columns = {**file.columns, "standing_count": 0, "needs_approval": ""}
+    case = Case.objects.create(
+        workspace=facts.run.workspace, run=facts.run, cause=cause, was=CaseState.RECOVERING,
+        state=CaseState.CLOSED, answered=sorted(answered), corrections_drafted_at=Now(),
+        **columns, **ended,
+    )  # fmt: skip
+    words = SearchVector(Value(file.searched), config="simple")
+    Case.objects.filter(pk=case.pk).update(opened_at=columns["failed_at"], search=words)
+    return case
+
+
+CAUSES = """
+UPDATE recovery_cause one
+SET first_seen_at = began, last_seen_at = seen, last_closed_at = closed, case_count = cases
+FROM (SELECT cause_id, min(opened_at) AS began, max(opened_at) AS seen, max(closed_at) AS closed,
+        count(*) AS cases FROM recovery_case WHERE workspace_id = %(here)s GROUP BY cause_id) found
+WHERE one.id = found.cause_id"""
+
+Ended = tuple[datetime, str, User]
+
+
+def _plan(
+    case: Case,
+    facts: RunFacts,
+    drafted: Sequence[DraftStep],
+    ended: Ended,
+    chance: random.Random,
+) -> Iterator[EventDraft]:
+    """What undid it, step by step, as the engine leaves it; what it says."""
+    at, why, by = ended
+    if not drafted:
+        return
+    headline = case.suggestion_text[:400] or case.headline
+    plan = Plan.objects.create(
+        workspace=case.workspace, case=case, number=1, was=PlanState.RUNNING,
+        state=PlanState.FINISHED, headline=headline, case_revision=case.revision,
+        digest=digests.call_digest(drafted[0].facts), run_revision=facts.run.revision,
+        basis=approved_calls.basis_of(facts.run), policy_digest=facts.policy.digest,
+        drafted_by=by, reason=why, submitted_at=at, started_at=at, ended_at=at,
+    )  # fmt: skip
+    run, said = facts.run.run, {"case": case.pk, "plan": plan.number, "at": at.isoformat()} | SAYS
+    yield EventDraft(EventType.PLAN_SUBMITTED, run, "", said | {"headline": headline})
+    for one in drafted:
+        step = one.step
+        step.plan, step.was, step.state = plan, StepState.APPLIED, StepState.VERIFIED
+        step.tries, step.moved_at = 1, at
+        step.save(force_insert=True)
+        StepAttempt.objects.create(
+            step=step, number=1, fence=1, key=step.key, intended_at=at, outcome="applied",
+            answered_at=at + timedelta(milliseconds=chance.lognormvariate(5.4, 0.6)),
+        )  # fmt: skip
+        is_mail = one.action.tool.startswith("mail.")
+        done: dict[str, Any] = {
+            "positions": [one.effect.position],
+            "verified": True,
+            "plan": steps.run_of(plan),
+        }
+        done |= {"outcome": "corrected" if is_mail else "restored"}
+        done |= {"step": steps.action_of(step)} | SAYS
+        yield EventDraft(EventType.ACTION_COMPENSATED, run, one.action.action, done)
+    yield EventDraft(EventType.PLAN_FINISHED, run, "", said)
+
+
+# Questions: what finance and the leads were asked of transfers, and how they answered.
+
+
+def _questions(workspace: Workspace, chance: random.Random) -> None:
+    people = {name: User.objects.get(email__startswith=f"{name}@") for name in (FINANCE, LEADS)}
+    policy = active(workspace)
+    said: dict[User | None, list[EventDraft]] = {None: [], **{one: [] for one in people.values()}}
+    asked = Action.objects.filter(workspace=workspace, tool=past_runs.TRANSFER)
+    for action in asked.select_related("run", "agent__owner", "workspace").order_by("planned_at"):
+        call = ToolCall(
+            tool=action.tool, args=action.args, targets=action.targets, agent=past_runs.PAYER
+        )
+        judgement = judge(policy, call)
+        needs = approval_requests.teams_of(workspace, judgement.requires)
+        approval = _asked(action, judgement)
+        Requirement.objects.bulk_create(
+            Requirement(approval=approval, team=team, count=need.count, position=place)
+            for place, (need, team) in enumerate(needs)
+        )
+        told = approval_requests.requested(approval, needs) | {"approval": approval.pk} | SAYS
+        said[None].append(
+            EventDraft(EventType.APPROVAL_REQUESTED, approval.run_ref, action.action, told)
+        )
+        for need, _ in needs:
+            by = people[LEADS if need.team == LEADS_TEAM else FINANCE]
+            said[by] += _answer(approval, by, chance)
+    for who, drafts in said.items():
+        _record(workspace, drafts, who)
+
+
+LEADS_TEAM = "leads"
+
+
+def _asked(action: Action, judgement: Any) -> Approval:
+    """The question as it was put, at its end: used, rejected, or never answered."""
+    end = ApprovalState(action.run.labels["end"])
+    at = action.planned_at or database_time()
+    decided = at + timedelta(seconds=float(action.run.labels["seconds"]))
+    is_used, is_over = end == ApprovalState.USED, end == ApprovalState.EXPIRED
+    facts = CallFacts(
+        operation=action.tool, args=action.args, targets=action.targets, key=action.key
+    )
+    args: dict[str, Any] = action.args or {}
+    approval = Approval(
+        workspace=action.workspace, subject_kind=SubjectKind.ACTION, action=action,
+        subject_key=f"{past_runs.PAYER} {action.key}", run_ref=action.run.run,
+        subject={"kind": "action", "agent": past_runs.PAYER, "key": action.key},
+        calls=[facts.as_json() | {"digest": digests.call_digest(facts)}], agent=action.agent,
+        agent_owner=action.agent.owner if action.agent else None, rules=list(judgement.rules),
+        headline=f"Transfer money to {action.targets[0]['id']}", previews=[_preview(action)],
+        risk=judgement.risk, fresh_login=judgement.fresh_login, currency="EUR",
+        amount_minor=args["amount"], asked_at=at, expires_at=at + timedelta(hours=1),
+        was=ApprovalState.GRANTED if is_used else ApprovalState.WAITING, state=end,
+        decided_at=None if is_over else decided, used_at=decided if is_used else None,
+    )  # fmt: skip
+    approval.targets = card_context.targets_of(approval.calls)
+    approval.digest = approval_requests.digest_of(approval)
+    approval.save(force_insert=True)
+    return approval
+
+
+def _preview(action: Action) -> dict[str, Any]:
+    title, args = f"Transfer money to {action.targets[0]['id']}", action.args or {}
+    return {"kind": "money", "title": title, "amount": args["amount"], "currency": "EUR"}
+
+
+def _answer(approval: Approval, by: User, chance: random.Random) -> Iterator[EventDraft]:
+    if approval.state == ApprovalState.EXPIRED or approval.decided_at is None:
+        return
+    granted = approval.state == ApprovalState.USED
+    reason = "" if granted else "This payee’s account has just changed: call them first"
+    waited = (approval.decided_at - approval.asked_at).total_seconds()
+    decision = Decision(
+        approval=approval, person=by, granted=granted, reason=reason, seen_digest=approval.digest,
+        shown_seconds=min(waited, chance.lognormvariate(2.0, 0.9)),
+        fresh_login_at=approval.decided_at if approval.fresh_login else None,
+        at=approval.decided_at,
+    )  # fmt: skip
+    decision.save_base(raw=True, force_insert=True)  # with its own time, not that of writing
+    what = EventType.APPROVAL_GRANTED if granted else EventType.APPROVAL_REJECTED
+    said = {"approval": approval.pk, "digest": approval.digest, "reason": reason}
+    said |= {"at": approval.decided_at.isoformat()}
+    action = approval.action.action if approval.action else ""
+    yield EventDraft(what, approval.run_ref, action, said | SAYS)
+
+
+def _record(workspace: Workspace, drafts: Sequence[EventDraft], by: User | None) -> None:
+    for at in range(0, len(drafts), EVENTS_AT_A_TIME):
+        some = drafts[at : at + EVENTS_AT_A_TIME]
+        desk_events.record_all(workspace, some, by=by, part="demo")
