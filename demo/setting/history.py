@@ -29,7 +29,16 @@ from ledger.desk_events import EventDraft
 from ledger.models import Action, Run
 from ledger.parsed_events import Actor, ParsedEvent
 from recovery.engine import approved_calls, steps
-from recovery.models import Case, CaseOutcome, CaseState, Plan, PlanState, StepAttempt, StepState
+from recovery.models import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Plan,
+    PlanState,
+    Residue,
+    StepAttempt,
+    StepState,
+)
 from recovery.planning.drafting import DraftStep, connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes
@@ -126,7 +135,7 @@ def _cases(workspace: Workspace, runs: Sequence[Run], chance: random.Random, now
         if not found:
             continue
         file = case_file(facts, found, linked)
-        outcome, why = ENDINGS[facts.run.labels["story"]]
+        outcome, why = _ending(facts, chance)
         took = timedelta(minutes=min(chance.lognormvariate(4.2, 0.9), 2_000))
         failed_at = file.columns["failed_at"]
         at = min(failed_at + took, now - timedelta(minutes=chance.uniform(5, 50)))
@@ -135,13 +144,32 @@ def _cases(workspace: Workspace, runs: Sequence[Run], chance: random.Random, now
         said = {"case": case.pk, "headline": case.headline, "risk": case.risk}
         said |= {"reasons": [one.as_json() for one in found], "at": failed_at.isoformat()}
         drafts.append(EventDraft(EventType.CASE_OPENED, facts.run.run, "", said | SAYS))
-        drafts += _plan(case, facts, file.drafted.steps, (at, why, rina), chance)
+        if outcome == CaseOutcome.PARTLY:
+            Residue.objects.create(
+                case=case, owner=rina, due_at=now + timedelta(days=2), text=LEFT, effect=None
+            )
+        if outcome != CaseOutcome.EXPECTED:
+            drafts += _plan(case, facts, file.drafted.steps, (at, why, rina), chance)
         said = {"case": case.pk, "outcome": outcome, "reason": why, "at": at.isoformat()}
         closed.append(EventDraft(EventType.CASE_CLOSED, facts.run.run, "", said | SAYS))
     _record(workspace, drafts, None)
     _record(workspace, closed, rina)
     with connection.cursor() as cursor:
         cursor.execute(CAUSES, {"here": workspace.pk})
+
+
+LEFT = "Ask the reader on the phone whether the invoice was deleted"
+EXPECTED_OF_TICKETS, LEFT_OF_INVOICES = 0.25, 0.2
+
+
+def _ending(facts: RunFacts, chance: random.Random) -> tuple[CaseOutcome, str]:
+    """How it ended, and why: mostly as its story does."""
+    story = facts.run.labels["story"]
+    if story == "ticket" and chance.random() < EXPECTED_OF_TICKETS:
+        return CaseOutcome.EXPECTED, "The customer had asked for both"
+    if story == "invoice" and chance.random() < LEFT_OF_INVOICES:
+        return CaseOutcome.PARTLY, "A correction was sent; nobody has answered"
+    return ENDINGS[story]
 
 
 def _case(

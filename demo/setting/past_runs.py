@@ -62,14 +62,14 @@ def of_days(chance: random.Random, now: datetime, *, days: int, a_day: int) -> I
     """`a_day` runs on each of the days before today, at working hours; one in five goes wrong."""
     number = 0
     for ago in range(days, 0, -1):
-        for at_day in range(a_day):
+        for _ in range(a_day):
             number += 1
             at = now - timedelta(days=ago) + timedelta(minutes=chance.uniform(0, 60 * 9))
-            story = STORIES[(number + at_day) % len(STORIES)]
+            story = STORIES[(number + ago) % len(STORIES)]
             yield story(chance, number, at, chance.random() < WRONG)
 
 
-WRONG = 0.4
+WRONG = 0.3
 NOT_SMALL, LARGE = 300_000, 1_000_000
 
 

@@ -70,7 +70,7 @@ def test_the_zone_of_the_browser_is_proposed_and_a_choice_counts_more(client, be
     assert f'data-zone="{NEW_YORK}"' in client.get(SETTINGS).text
 
 
-@pytest.mark.parametrize("said", ["Mars/Olympus", "../../etc/passwd", "\"><b>", "UTC\x00", ""])
+@pytest.mark.parametrize("said", ["Mars/Olympus", "../../etc/passwd", '"><b>', "UTC\x00", ""])
 def test_a_zone_that_nobody_knows_is_none(client, asked, said):
     client.cookies["zone"] = said
 

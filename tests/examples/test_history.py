@@ -1,0 +1,67 @@
+"""The month that the demo begins with: alive on every page of figures, and honest in the ledger."""
+
+from datetime import timedelta
+
+import pytest
+
+from approvals import health
+from approvals.models import Approval
+from demo.setting import history, skyline
+from ledger.models import Event, Run
+from recovery import metrics
+from recovery.models import Case, Cause, Residue
+from recovery.triage import triage
+from workspaces.clock import database_time
+from workspaces.models import Workspace
+
+
+@pytest.fixture
+def month(surroundings):
+    skyline.make_tables()
+    skyline.prepare()
+    workspace = Workspace.objects.get(slug=skyline.SLUG)
+    return workspace, history.seed(workspace)
+
+
+def test_the_pages_of_figures_live_and_nothing_of_it_waits_for_anybody(month):
+    workspace, runs = month
+
+    failed, days = metrics.cases(workspace)
+    done, _ = metrics.steps(workspace)
+    asked = health.of(workspace)
+
+    assert runs == history.DAYS * history.RUNS_A_DAY == Run.objects.count()
+    assert sum(day.failed > 0 for day in days) > history.DAYS / 2, "on most days something failed"
+    assert 0 < failed.recovered < failed.failed
+    assert failed.standing == 0
+    assert (done.plans > 0, done.success) == (True, 1.0)
+    assert metrics.unwinds(workspace).calls == done.verified
+    assert {"granted", "rejected", "expired"} <= set(asked.ends)
+    assert {one.name for one in asked.people} == {"Jeanne Moreau", "Tor Lindqvist"}
+    assert Cause.objects.filter(case_count__gt=1, last_closed_at__isnull=False).exists()
+    assert Residue.objects.filter(done_at=None).exists()
+    assert not Approval.objects.living().exists()
+
+
+def test_each_of_its_events_says_so_and_was_received_when_it_was(month):
+    began = database_time() - timedelta(minutes=10)
+    seeded = Event.objects.filter(run__startswith="run_seed")
+
+    assert seeded.count() > Run.objects.count()
+    assert not seeded.exclude(data__seeded=True).exists()
+    assert not seeded.filter(received_at__lt=began).exists()
+    told = seeded.filter(type="run.started").order_by("time").values_list("time", flat=True)
+    assert told[0] < began - timedelta(days=history.DAYS - 2)
+    assert Run.objects.order_by("started_at").first().started_at == told[0]
+
+
+def test_it_is_written_once_and_nothing_wakes_up_in_it(month):
+    workspace, _ = month
+    before = Case.objects.count()
+
+    assert history.seed(workspace) == 0
+    assert triage.look() == 0
+    triage.look(list(Run.objects.values_list("pk", flat=True)))  # and if somebody looked anew
+
+    assert Case.objects.count() == before
+    assert not Case.objects.exclude(state="closed").exists()
