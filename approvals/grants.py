@@ -19,6 +19,7 @@ from approvals.policy.decisions import ASKING
 from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
 from ledger.models import Action, ActionState
+from workspaces import formatting
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -124,13 +125,22 @@ def drawn(approval: Approval) -> QuerySet[GrantUse]:
     return uses.exclude(Exists(calls.filter(state=ActionState.FAILED)))
 
 
+def amount(terms: Mapping[str, Any], number: Decimal | str) -> str:
+    """A number of a bounded grant's terms, as money where it is known to be some."""
+    found, currency = Decimal(number), terms.get("currency")
+    if currency and found == int(found):
+        return formatting.money(int(found), currency)
+    return f"{found.normalize():f}"
+
+
 def drawn_words(approval: Approval) -> str:
     """“3 of 9 calls used, 210 of 500 in all”, of a bounded grant."""
     used = Drawdown.of(drawn(approval))
     if not approval.calls:  # erased
         return f"{used.calls} calls used"
     terms = approval.calls[0]["more"]["bounded"]
-    in_all = f", {used.total.normalize():f} of {terms['sum']} in all" if terms["sum"] else ""
+    most = terms["sum"]
+    in_all = f", {amount(terms, used.total)} of {amount(terms, most)} in all" if most else ""
     return f"{used.calls} of {terms['uses']} call{'s' if terms['uses'] != 1 else ''} used{in_all}"
 
 

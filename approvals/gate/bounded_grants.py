@@ -193,6 +193,7 @@ def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Appro
         "target": target,
         "rules": grants.rules_digest(approval.rules),
         **({"listed": listed} if listed else {}),
+        **({"currency": currency} if (currency := _currency(approval, limits)) else {}),
     }
     facts = CallFacts(
         operation=str(call["operation"]),
@@ -242,17 +243,32 @@ def _at(args: Any, path: str) -> Any:
     return value
 
 
+def _currency(approval: Approval, limits: Limits) -> str:
+    """The currency whose smallest unit the amounts count; empty where they need not be money.
+
+    They are where the sum on the card is what is counted, and its currency has to stay the same.
+    """
+    args = approval.calls[0].get("args")
+    stays = {str(_at(args, path)).upper() for path in limits.same}
+    counted = _at(args, limits.amount) if limits.amount else None
+    is_money = approval.amount_minor is not None and counted == approval.amount_minor
+    return approval.currency if is_money and approval.currency.upper() in stays else ""
+
+
 def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
     tool = formatting.named(approval.calls[0]["operation"])
     plural = "s" * (bounded["uses"] != 1)
-    up_to = f", {bounded['sum']} in all" if bounded["sum"] else ""
+    each, total = (
+        grants.amount(bounded, bounded[one]) if bounded[one] else "" for one in ("each", "sum")
+    )
+    up_to = f", {total} in all" if total else ""
     target = bounded["target"]
     rows = [
         ["Agent", str(approval.agent)],
         ["On", _on(target, bounded.get("listed"))],
         ["Calls", str(bounded["uses"])],
-        *([["Each at most", bounded["each"]]] if bounded["each"] else []),
-        *([["In all at most", bounded["sum"]]] if bounded["sum"] else []),
+        *([["Each at most", each]] if each else []),
+        *([["In all at most", total]] if total else []),
         *([path, formatting.one_line(str(one))] for path, one in bounded["same"].items()),
         ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from now"],
     ]
@@ -377,9 +393,9 @@ def _without_room(
     if calls >= terms["uses"]:
         return "all its calls are used"
     if terms["each"] is not None and amount > Decimal(terms["each"]):
-        return f"this is more than {terms['each']}, the most for one call"
+        return f"this is more than {grants.amount(terms, terms['each'])}, the most for one call"
     if terms["sum"] is not None and total + amount > Decimal(terms["sum"]):
-        return f"with this it would be more than {terms['sum']} in all"
+        return f"with this it would be more than {grants.amount(terms, terms['sum'])} in all"
     return ""
 
 
@@ -479,8 +495,10 @@ def offer(approval: Approval) -> dict[str, Any]:
     if limits is None or why_not(approval):
         return {"why_not": why_not(approval)}
     most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
-    most += [f"{limits.each} each"] if limits.each else []
-    most += [f"{limits.sum} in all"] if limits.sum else []
+    terms = {"currency": _currency(approval, limits)}
+    most += [f"{grants.amount(terms, str(limits.each))} each"] if limits.each else []
+    most += [f"{grants.amount(terms, str(limits.sum))} in all"] if limits.sum else []
+    minor = approval.amount_minor or 0
     targets = approval.calls[0].get("targets") or []
     return {
         "limits": ", ".join(most),
@@ -488,6 +506,9 @@ def offer(approval: Approval) -> dict[str, Any]:
         "uses": limits.uses,
         "hours": f"{limits.seconds / 3600:g}",
         "counts": bool(limits.amount),
+        "unit": f"As the call has it: {minor} is {formatting.money(minor, approval.currency)}."
+        if terms["currency"]
+        else "",
         "each": limits.each or "",
         "sum": limits.sum or "",
         "listed": f"what stands on the list {limits.listed['list']} ({limits.listed['path']})"

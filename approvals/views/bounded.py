@@ -111,6 +111,7 @@ def _became(one: Approval) -> str:
 def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
     zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
+    terms = one.calls[0]["more"]["bounded"] if one.calls else {}  # none once it is erased
     return {
         "id": one.pk,
         "url": reverse("approvals:card", args=[here.slug, one.pk]),
@@ -125,7 +126,7 @@ def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dic
             {
                 "run": use.run_ref,
                 "url": reverse("ledger:run", args=[here.slug, use.run_ref]),
-                "amount": f"{use.amount.normalize():f}" if sees and use.amount else "",
+                "amount": grants.amount(terms, use.amount) if sees and use.amount else "",
                 "at": formatting.moment(use.at, "ago", zone),
             }
             for use in uses[:USES_SHOWN_MAX]
