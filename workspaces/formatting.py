@@ -17,8 +17,8 @@ from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-# Groups digits, and keeps a number and its unit on one line. The narrow one is not to be seen between
-# bold figures: $1 286.00 read as $1286.00.
+# Groups digits, and keeps a number and its unit on one line. The narrow one is not to be seen
+# between bold figures: $1 286.00 read as $1286.00.
 NO_BREAK = "\u00a0"
 MINUS = "\u2212"
 

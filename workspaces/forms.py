@@ -309,7 +309,7 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
         fields: ClassVar = ["name", "timezone", "single_keys", "compact", "mail_approvals"]
 
     def __init__(self, *args: Any, browser: str, **options: Any) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, **({"auto_id": "id_own_%s"} | options))
         as_it_says = f"As this browser says{f': {browser}' if browser else ''}"
         known = [(zone, zone) for zone in sorted(zones.names())]
         cast(forms.ChoiceField, self.fields["timezone"]).choices = [("", as_it_says), *known]

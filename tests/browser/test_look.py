@@ -1,11 +1,13 @@
 """The pages of the entrance and of a person's account, for everybody and at every width."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, ViewportSize
 
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, Visit
-from workspaces import entrance
+from workspaces import entrance, formatting
 from workspaces.models import User
 
 NARROW: ViewportSize = {"width": 320, "height": 700}
@@ -96,3 +98,53 @@ def test_who_lives_in_lists_may_have_them_compact(visit: Visit, ada: User) -> No
     assert compact
     assert compact["height"] < airy["height"]
     assert_accessible(page)
+
+
+def test_a_page_goes_by_the_browsers_clock_until_its_reader_chooses_one(
+    visit: Visit, ada: User
+) -> None:
+    page = visit(ada, timezone_id="Asia/Tokyo")
+    behind = page.locator("time[data-moment]").first
+
+    page.goto("/w/airline/audit/")  # the desk does not know the browser yet
+    page.locator("html.js").wait_for(state="attached")
+    assert " GMT+9 = " in (behind.get_attribute("data-exact") or "")
+    page.reload()
+    assert page.locator("html").get_attribute("data-zone") == "Asia/Tokyo"
+    assert " JST = " in (behind.get_attribute("data-exact") or "")
+    page.goto("/w/airline/settings/")
+    chosen = page.get_by_label("Your time zone")
+    assert "As this browser says: Asia/Tokyo" in chosen.inner_text()
+    chosen.select_option("America/New_York")
+    page.get_by_role("button", name="Save for me").click()
+    page.goto("/w/airline/audit/")
+    page.locator("html.js").wait_for(state="attached")
+    exact = behind.get_attribute("data-exact") or ""
+
+    assert re.search(r" E[SD]T = .*\d\d:\d\d:\d\d UTC$", exact), exact
+
+
+def test_an_amount_in_bold_shows_its_thousands_and_never_breaks(visit: Visit, ada: User) -> None:
+    page = visit(ada)
+    page.goto("/w/airline/settings/")
+
+    gap, lines = page.evaluate(
+        """async amount => {
+            await document.fonts.ready;
+            const box = document.body.appendChild(document.createElement("b"));
+            const wide = text => { box.textContent = text; return box.offsetWidth; };
+            box.style.cssText = "position: absolute; font-size: 100px; white-space: pre";
+            const gap = wide(amount) - wide(amount.replace(/\\s/u, ""));
+            box.style.width = `${wide(amount) + 4}px`;
+            box.style.whiteSpace = "normal";
+            box.textContent = `paid ${amount}`;
+            const range = document.createRange();
+            range.setStart(box.firstChild, 5);
+            range.setEnd(box.firstChild, box.textContent.length);
+            return [gap, new Set([...range.getClientRects()].map(one => one.top)).size];
+        }""",
+        formatting.money(128_600),
+    )
+
+    assert gap >= 20, "a fifth of the letters' size is seen, a tenth is not"
+    assert lines == 1
