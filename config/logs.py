@@ -11,7 +11,8 @@ from typing import Any
 from pythonjsonlogger.json import JsonFormatter
 
 LINK = re.compile(
-    r"((?:/|%2F)(?:c|join|setup|ask|summary/stop|reset/key|confirm-email)(?:/|%2F))[^/\s?&#\"'%]+", re.IGNORECASE
+    r"((?:/|%2F)(?:c|join|setup|ask|summary/stop|reset/key|confirm-email)(?:/|%2F))[^/\s?&#\"'%]+",
+    re.IGNORECASE,
 )
 KEY = re.compile(r"\b(amends_[0-9a-zA-Z]+_)[\w-]+")
 

@@ -193,7 +193,7 @@ def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Appro
         "target": target,
         "rules": grants.rules_digest(approval.rules),
         **({"listed": listed} if listed else {}),
-        **({"currency": currency} if (currency := _currency(approval, limits)) else {}),
+        **({"currency": currency} if (currency := currency_of(approval, limits)) else {}),
     }
     facts = CallFacts(
         operation=str(call["operation"]),
@@ -243,7 +243,7 @@ def _at(args: Any, path: str) -> Any:
     return value
 
 
-def _currency(approval: Approval, limits: Limits) -> str:
+def currency_of(approval: Approval, limits: Limits) -> str:
     """The currency whose smallest unit the amounts count; empty where they need not be money.
 
     They are where the sum on the card is what is counted, and its currency has to stay the same.
@@ -484,35 +484,3 @@ def tell(request: BeginRequest, grant: int, action: tuple[str, str]) -> None:
             "sum": _plain(used.total),
         },
     )
-
-
-# How it stands, for people.
-
-
-def offer(approval: Approval) -> dict[str, Any]:
-    """What a card offers: the limits as the first values of its fields, or why there are none."""
-    limits = Limits.of(approval.rules)
-    if limits is None or why_not(approval):
-        return {"why_not": why_not(approval)}
-    most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
-    terms = {"currency": _currency(approval, limits)}
-    most += [f"{grants.amount(terms, str(limits.each))} each"] if limits.each else []
-    most += [f"{grants.amount(terms, str(limits.sum))} in all"] if limits.sum else []
-    minor = approval.amount_minor or 0
-    targets = approval.calls[0].get("targets") or []
-    return {
-        "limits": ", ".join(most),
-        "same": ", ".join(limits.same),
-        "uses": limits.uses,
-        "hours": f"{limits.seconds / 3600:g}",
-        "counts": bool(limits.amount),
-        "unit": f"As the call has it: {minor} is {formatting.money(minor, approval.currency)}."
-        if terms["currency"]
-        else "",
-        "each": limits.each or "",
-        "sum": limits.sum or "",
-        "listed": f"what stands on the list {limits.listed['list']} ({limits.listed['path']})"
-        if limits.listed
-        else "",
-        "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
-    }

@@ -23,7 +23,7 @@ from approvals import (
     inbox,
     signatures,
 )
-from approvals.gate import bounded_grants, changed_arguments, covered_questions
+from approvals.gate import bounded_offer, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
@@ -166,7 +166,7 @@ def _card(
             ),
             "ask_url": _ask_url(approval, person),
             "change": _change(approval, person, sees=sees),
-            "more": bounded_grants.offer(approval)
+            "more": bounded_offer.offer(approval)
             if sees and may(person, "approve", here) and not inbox.why_not(approval, person)
             else None,
             "not_covering": _not_covering(approval) if sees else [],

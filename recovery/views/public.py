@@ -30,6 +30,7 @@ from recovery.corrections import TooManyReports, drafting, publishing, sentences
 from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
+from workspaces import formatting
 from workspaces.written import InvalidInput
 
 # Records: what the affected person can download and anybody can check offline.
