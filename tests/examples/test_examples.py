@@ -7,7 +7,7 @@ from ledger.models import Effect
 from tests.browser.trails import check_the_record, for_everybody, told
 from tests.examples.desk import act, commit, open_case, publish, until
 
-CHARGED = "Our assistant noted: “charged $1\u00a0286.00 to the card ending 4421”."
+CHARGED = "Our assistant noted: “charged $1 286.00 to the card ending 4421”."
 MAILED = re.compile(
     r"A mail with the subject “Invoice INV-\d+” was sent to jonas.weiss@example.com."
 )
