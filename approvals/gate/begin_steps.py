@@ -26,9 +26,9 @@ from approvals.gate.decision_table import (
     Reply,
     decide,
 )
-from approvals.gate.gathering import gather
+from approvals.gate.gathering import gather, reads_texts
 from approvals.gate.looks import Gathered
-from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, questions
+from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
 from ledger.append.statements import LastWrites, Statement
@@ -53,16 +53,16 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, *, in_thread: bool
 ) -> Steps[Reply | Decided | None]:
     """Look, decide, and do it where that is a matter of statements: all that is no news to anybody.
-    None where only a thread may compile the policy, look through what it asks about, or note how
-    the tool was announced; what is only asked about is left as decided.
+    None where only a thread may compile the policy, read through texts that it asks about, or note
+    how the tool was announced; what is only asked about is left as decided.
     """
     context = yield from look(request)
     policy = active_policies.known(context.policy_digest)
     if not in_thread and (
         policy is None
         or request.explain
-        or questions(policy, as_approved(request, context).tool_call(context.labels))
         or snapshot_cache.brings_news(request)
+        or reads_texts(policy, as_approved(request, context).tool_call(context.labels))
     ):
         return None
     policy = policy or policy_in_force(request.actor.workspace_id, context.policy_digest)

@@ -21,7 +21,7 @@ from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.looks import Gathered, Look, Looker, value_of
 from approvals.gate.remembered import counted, known, listed, unusual, working_hours
-from approvals.policy import UNKNOWN, Finding, Policy, Question, questions
+from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
@@ -56,6 +56,13 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     elif looks:
         found.findings |= yield from _looked_up(looks, found)
     return found
+
+
+def reads_texts(policy: Policy, call: ToolCall) -> bool:
+    """Whether what the policy asks of a call takes reading what people or strangers wrote, which
+    may be long: nobody else is served meanwhile where it is not done in a thread.
+    """
+    return any(one.function in OF_TEXTS for one in questions(policy, call))
 
 
 def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Finding]]:
@@ -255,6 +262,7 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
     return Look(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
 
 
+OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted"})
 LOOKS: Mapping[str, Looker] = {
     "request": _text,
     "goal": _text,

@@ -1,7 +1,7 @@
 """The slow path of `begin`: everything that is no usual call, in one transaction.
 
 `begin_steps.steps` is awaited, and mostly ends with an answer. Where people have to be asked, the
-desk has to tell the ledger something itself, or the policy asks about more than the call, it has
+desk has to tell the ledger something itself, or the policy asks what stands in texts, it has
 written nothing but the key: then a thread begins again with it, on Django's connection, and does
 the rest, which is here.
 """
