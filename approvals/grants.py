@@ -67,6 +67,11 @@ def recorded() -> RawSQL:
     return RawSQL(RECORDED, (), output_field=BooleanField())  # noqa: S611 - our own words
 
 
+def is_recorded(approval: Approval) -> bool:
+    """Whether the ledger tells of every yes under it."""
+    return Approval.objects.filter(recorded(), pk=approval.pk).exists()
+
+
 @transaction.atomic
 def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     """Use the grant if it is granted, unused, of this digest, by the database's clock alive, told

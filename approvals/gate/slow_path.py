@@ -255,6 +255,8 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         return f"not what was approved: {words or 'the record of the approval was changed'}"
     if judgement.approval == "AUTO" or approval.state == ApprovalState.WAITING:
         return ""
+    if not grants.is_recorded(approval):
+        return "the ledger does not tell that people approved it"
     if why := grants.unsigned(approval, wanted=judgement.signed):
         return f"its signatures do not stand: {why}"
     if not grants.suffices(approval, judgement):

@@ -85,6 +85,26 @@ def test_each_yes_has_to_be_told_of_and_one_to_other_bytes_is_none(ask, ben, cle
     assert not grants.use(other.pk, other.digest)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_call_whose_yes_was_taken_out_of_the_ledger_is_put_to_people_anew(acme, ada, ben, key):
+    """The agent hears what is so: not that it came too late."""
+    put_in_force(acme, ada, {"policies": {"crm.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    first = Approval.objects.get(pk=trip.begin(attempt="a1").json()["approval"])
+    granted(first, ben)
+    forget_events(type="approval.granted")
+
+    answer = trip.begin(attempt="a1").json()
+
+    again = Approval.objects.get(pk=answer["approval"])
+    assert (answer["answer"], again.state) == ("wait", "waiting")
+    assert again.pk != first.pk
+    first.refresh_from_db()
+    assert (first.state, first.closing_reason) == (
+        "withdrawn", "the ledger does not tell that people approved it",
+    )  # fmt: skip
+
+
 @pytest.mark.django_db
 def test_an_approval_without_any_answer_is_not_used(ask):
     approval = ask()
