@@ -119,7 +119,7 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
     assert said["Our assistant noted: “booked SK 512 to Lisbon for Amelia Davis”."] == "Deleted"
     assert said[CHARGED] == "Refunded"
     assert f"Booking {booking}" in amelia.content()
-    assert "$1\u00a0286.00 was paid back." in amelia.content()
+    assert "$1&nbsp;286.00 was paid back." in amelia.content()
     assert "1 person reviewed this before it was done (finance)." in amelia.content()
     assert "could not be undone" not in amelia.content()
     until(lambda: "Correction" in str(skyline.journal("mailbox")))
