@@ -17,9 +17,11 @@ from django.db.models.signals import m2m_changed
 from django.dispatch import receiver
 
 from amends.protocol.vocabulary import EventType
+from approvals import break_glass
 from approvals.deciders import assign
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, Problem, RequiredApprovers, Unreadable, active
+from approvals.policy.document import BreakGlass
 from approvals.policy.evaluation import needs
 from approvals.policy.reading import Text, spelled
 from connectors import channels
@@ -52,7 +54,17 @@ def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
         for rule in rules
         if rule.escalate
     ]
+    if policy.break_glass and policy.break_glass.group:
+        found.append((("breakGlass", "group"), _cannot_break(workspace, policy.break_glass)))
     return [text.problem(path, why, spelled(path)) for path, why in found if why]
+
+
+def _cannot_break(workspace: Workspace, said: BreakGlass) -> str:
+    if break_glass.team_of(said, workspace) is None:
+        return f"there is no team “{said.group}”"
+    people = break_glass.able(workspace, said).count()
+    needed = break_glass.PEOPLE
+    return "" if people >= needed else f"it takes {needed} people, and “{said.group}” has {people}"
 
 
 def unmet_now(workspace: Workspace) -> list[Problem]:

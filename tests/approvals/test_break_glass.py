@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from approvals import break_glass, breaking_glass, grants, inbox
 from approvals.models import Approval, BrokenGlass, Decision
-from approvals.policy import RequiredApprovers
+from approvals.policy import Invalid, RequiredApprovers
 from connectors.models import Delivery
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
@@ -144,6 +144,7 @@ def test_it_takes_a_fresh_login_a_reason_and_who_the_policy_names(
     with pytest.raises(inbox.NotYours, match="lets others"):
         breaks(approval, cleo)
 
+    person("lea", acme.teams.get(name="leads"))
     glass(group="leads")
     breaks(approval, cleo)
     with pytest.raises(inbox.NotYours, match="lets others"):
@@ -235,3 +236,13 @@ def test_the_database_lets_nobody_break_it_past_the_desk(acme, ada, waits):
     BrokenGlass.objects.create(approval=approval, workspace=acme)
     with pytest.raises(IntegrityError, match="glass_is_broken_by_two_others"):
         Decision.objects.create(approval=approval, person=ada, granted=True, break_glass=True)
+
+
+def test_a_policy_names_a_team_of_two_at_least_or_is_not_saved(acme, ada, glass):
+    for name, why in (("nobody", "there is no team “nobody”"), ("pair", "“pair” has 1")):
+        if name == "pair":
+            person("pia", team(acme, "pair", "view"))
+        with pytest.raises(Invalid, match=why):
+            glass(group=name)
+    person("pat", acme.teams.get(name="pair"))
+    glass(group="pair")
