@@ -20,6 +20,7 @@ from ledger.models import Erasure, Event, Leaf, LogKey, TreeHead
 from ledger.proofs import sealed_as, stored_nodes
 from ledger.sealer import tree_size
 from workspaces.models import Workspace
+from workspaces.periodic import each
 
 HEADS_CHECKED = 50
 PROOF_CHARACTERS_MAX = 500_000
@@ -34,6 +35,28 @@ def audit(workspace: Workspace) -> list[AuditFinding]:
 def audit_all(workspace: Workspace) -> list[AuditFinding]:
     """The same with every entry and every node from the first on; it takes minutes."""
     return _looked_at(workspace, every)
+
+
+class NotAsSigned(Exception):
+    """What a log holds is no longer what was signed; the message says of which and what."""
+
+
+def look() -> int:
+    """Audit the logs of all workspaces, as a job does it: raises NotAsSigned, so that /statusz and
+    channels tell of it. That a log went back once has its own alarm.
+    """
+    return each(Workspace.objects.order_by("pk").iterator(), _look_at)
+
+
+def _look_at(workspace: Workspace) -> int:
+    if wrong := _wrong(workspace) and _wrong(workspace):  # twice, for it is written to meanwhile
+        told = "; ".join(f"{one.name}: {one.words}" for one in wrong)
+        raise NotAsSigned(f"The log of {workspace.slug} is not what was signed. {told}")
+    return 0
+
+
+def _wrong(workspace: Workspace) -> list[AuditFinding]:
+    return [one for one in audit(workspace) if not one.ok and one.name != ONE_LOG]
 
 
 def _looked_at(

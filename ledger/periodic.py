@@ -1,6 +1,6 @@
 """What the ledger does again and again."""
 
-from ledger import checks, desk_events, erasure, finding, partitions, retention, sealer
+from ledger import audit, checks, desk_events, erasure, finding, partitions, retention, sealer
 from workspaces.periodic import every
 
 
@@ -32,6 +32,11 @@ def make_partitions_ahead() -> None:
 @every(3600, name="ledger.walls")
 def see_that_the_ledger_only_grows() -> None:
     checks.look()
+
+
+@every(300, name="ledger.audit")
+def see_that_the_log_is_what_was_signed() -> int:
+    return audit.look()
 
 
 @every(2, name="ledger.erasure")

@@ -227,6 +227,7 @@ def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
     record_events(actor, *events)
     sealer.seal(northwind)
     assert "All as it was signed" in check(client, vic).text
+    assert audit.look() == 0
 
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -240,6 +241,8 @@ def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
     assert "Something was changed" in check(client, vic).text
     with pytest.raises(CommandError, match="Something was changed"):
         call_command("check_log", "northwind")
+    with pytest.raises(audit.NotAsSigned, match="northwind is not what was signed"):
+        audit.look()
 
 
 OLD = {
