@@ -11,7 +11,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import break_glass, deciders, digests, signatures
+from approvals import deciders, digests, signatures
+from approvals.break_glass import eligibility
 from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, GrantUse, Pause
 from approvals.policy import PolicyDecision, RequiredApprovers
@@ -217,7 +218,7 @@ def still_entitled(approval: Approval) -> bool:
     """Whether everybody who had to approve did, is still active and still stands in the team; or
     two broke the glass in their place, and still may.
     """
-    return deciders.standing(approval).complete or break_glass.stands(approval)
+    return deciders.standing(approval).complete or eligibility.stands(approval)
 
 
 def suffices(approval: Approval, judgement: PolicyDecision) -> bool:

@@ -129,7 +129,7 @@ class AutoCompensation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakGlass:
-    """Who may decide where nobody who should can be reached (approvals/break_glass.py)."""
+    """Who may decide where nobody who should can be reached (approvals/break_glass/)."""
 
     group: str = ""
     """The team; without one the administrators."""

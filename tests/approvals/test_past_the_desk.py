@@ -10,7 +10,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import breaking_glass, deciders, grants, inbox, named_lists
+from approvals import deciders, grants, inbox, named_lists
+from approvals.break_glass import decisions
 from approvals.models import Approval, BrokenGlass, GrantUse, PolicyVersion, SigningKey
 from approvals.policy import RequiredApprovers, Unreadable, active, active_policies
 from ledger import audit, desk_events, sealer
@@ -138,7 +139,7 @@ def test_the_glass_is_broken_and_reviewed_on_the_record_alone(desk, acme, ask, a
     assert not grants.use(forged.pk, forged.digest)
 
     for one in (ada, olga):
-        breaking_glass.agree(
+        decisions.agree(
             Approval.objects.get(pk=real.pk), by=one, seen=real.digest, reason="on a plane",
             login_at=timezone.now(),
         )  # fmt: skip
