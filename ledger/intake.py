@@ -10,7 +10,12 @@ from typing import Any
 
 import msgspec
 from psycopg import Connection
-from psycopg.errors import DeadlockDetected, OperationalError, SerializationFailure
+from psycopg.errors import (
+    DeadlockDetected,
+    IdleInTransactionSessionTimeout,
+    OperationalError,
+    SerializationFailure,
+)
 
 from amends.protocol.masking import Unfit, masked
 from edge import pools
@@ -124,7 +129,7 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
-        except OperationalError:
+        except (OperationalError, IdleInTransactionSessionTimeout):
             pools.threads_pool().check()  # the database went away, and with it every connection
             raise
     raise AssertionError("unreachable")

@@ -4,16 +4,47 @@ When PostgreSQL restarts or fails over, every idle connection is dead at once. T
 find that out one by one and sleep longer after each (psycopg_pool 3.3: 1, 2, 4 … seconds), so that
 beyond three of them a request waited ten seconds and was refused. Here all are let go together, and
 unasked: a host that vanished answers each question only by its silence, after twenty seconds.
+
+A session that PostgreSQL ended, because its transaction had been idle for too long, is one that
+went away like any other.
 """
 
+from types import TracebackType
 from typing import Any
 
 from django.db.backends.postgresql import base
+from django.db.utils import DatabaseErrorWrapper
+from django.db.utils import OperationalError as DjangosOperationalError
+from django.utils.functional import cached_property
 from psycopg import OperationalError
+from psycopg.errors import IdleInTransactionSessionTimeout
 from psycopg_pool import ConnectionPool
 
 
+class Errors(DatabaseErrorWrapper):
+    """Django's own, but for one: psycopg has it among the errors of nobody but PostgreSQL."""
+
+    def __init__(self, connection: base.DatabaseWrapper) -> None:
+        super().__init__(connection)
+        self._connection = connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if isinstance(error, IdleInTransactionSessionTimeout):
+            self._connection.errors_occurred = True
+            raise DjangosOperationalError(*error.args).with_traceback(at) from error
+        super().__exit__(kind, error, at)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
+    @cached_property
+    def wrap_database_errors(self) -> Errors:
+        return Errors(self)
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A living one. The settings leave CONN_HEALTH_CHECKS off where there is a pool."""
         connection = super().get_new_connection(conn_params)

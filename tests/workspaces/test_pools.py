@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 from django.conf import settings
+from django.db import OperationalError, connection
 from psycopg import AsyncConnection
 
 from edge import pools
@@ -96,3 +97,23 @@ def test_a_dead_connection_at_hand_is_found_by_a_check():
     dead, alive = visit(story)
 
     assert dead != alive
+
+
+def test_a_session_that_was_ended_in_its_transaction_is_one_that_went_away():
+    """The process stood still; PostgreSQL let go what it held."""
+    stood_still = connection.copy()
+    with stood_still.cursor() as cursor:
+        cursor.execute("SET idle_in_transaction_session_timeout = 50")
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    stood_still.set_autocommit(False)
+    with stood_still.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        living = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+        with connection.cursor() as other:
+            while other.execute(living, [pid]).fetchone() != (0,):
+                pass
+
+        with pytest.raises(OperationalError, match="idle-in-transaction"):
+            cursor.execute("SELECT 1")
+    stood_still.close()
