@@ -140,9 +140,10 @@ AND EXISTS ({_held(person)} AND lent.workspace_id = {approval}.workspace_id
 
 
 def _held(person: str) -> str:
-    is_living = delegations.IS_LIVING.format("lent")
+    is_living, told = delegations.IS_LIVING.format("lent"), HANDED_OVER.format("lent")
     return f"""
-SELECT FROM workspaces_delegation lent WHERE lent.delegate_id = {person} AND {is_living}"""
+SELECT FROM workspaces_delegation lent
+WHERE lent.delegate_id = {person} AND {is_living} AND {told}"""
 
 
 def _independent(approval: str, person: str) -> str:

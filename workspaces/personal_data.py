@@ -11,7 +11,7 @@ keeps("workspaces.Membership", "sponsors", because="ids of members")
 keeps("workspaces.DirectoryToken", "name", "prefix", "digest", because=MEMBERS)
 keeps("workspaces.DirectoryPerson", "scim_id", "user_name", "external_id", "document",
       because=MEMBERS)  # fmt: skip
-keeps("workspaces.DirectoryGroup", "scim_id", "external_id", "members", because=MEMBERS)
+keeps("workspaces.DirectoryGroup", "scim_id", "external_id", "renamed", "members", because=MEMBERS)
 keeps("workspaces.Delegation", "reason", "end", because=MEMBERS)
 keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
 keeps("workspaces.SetupLink", "digest", because=MEMBERS)

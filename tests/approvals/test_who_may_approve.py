@@ -13,9 +13,11 @@ from allauth.account.models import EmailAddress
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from approvals import deciders
 from approvals.models import Approval, Decision
 from approvals.policy import RequiredApprovers
+from ledger import desk_events
 from tests.approvals.cast import asker
 from tests.people import person, team
 from workspaces.models import Delegation, Membership, User, Workspace
@@ -107,18 +109,21 @@ def _asked(draw: random.Random, ask, people: list[User]) -> Approval:
 
 def _lent(draw: random.Random, acme: Workspace, people: list[User]) -> None:
     """Some hand their right to others: now, later or long ago, for a team or for all, or took it
-    back; whether they have any is another question.
+    back; whether they have any is another question. Of a few nobody is told: those are nobody's.
     """
     for _ in range(draw.randint(0, 8)):
         delegator, delegate = draw.sample(people, 2)
         begin = timezone.now() + timedelta(days=draw.choice([-9, -1, -1, -1, 1]))
         ended = draw.random() < 0.15
-        Delegation.objects.create(
+        row = Delegation.objects.create(
             workspace=acme, delegator=delegator, delegate=delegate, reason="away",
             team=draw.choice([None, None, *acme.teams.all()]),
             starts_at=begin, until=begin + timedelta(days=3),
             ended_at=timezone.now() if ended else None, end="revoked" if ended else "",
         )  # fmt: skip
+        if draw.random() < 0.85:
+            told = {"delegation": row.pk}
+            desk_events.record(acme, EventType.DELEGATION_GIVEN, by=delegator, data=told)
 
 
 def _answered(draw: random.Random, approval: Approval, people: list[User]) -> set[int]:
