@@ -100,18 +100,24 @@ TOGETHER = (
 # What takes a third of all time: whole deployments, weeks that were recorded, every page under axe.
 # `make long` runs it; of each a shorter story beside it runs with all others.
 LONG = (
+    "tests/approvals/test_bounded_grants.py::test_of_a_thousand_at_once",
+    "tests/browser/test_console.py::test_every_new_page_is_for_everybody",
     "tests/browser/test_every_page.py",
+    "tests/browser/test_queue.py::test_every_page_of_a_case_is_for_everybody",
     "tests/config/test_any_request.py",
     "tests/config/test_backup.py",
     "tests/config/test_checks.py",
     "tests/config/test_processes.py",
     "tests/config/test_slow_clients.py",
+    "tests/config/test_strong_locks.py",
     "tests/config/test_vanished_hosts.py",
+    "tests/connectors/test_feeds.py::test_a_batch_whose_sender_died",
     "tests/crash/test_killed_workers.py",
     "tests/crash/test_slow_systems.py",
     "tests/examples/",
     "tests/recorded/test_in_the_browser.py",
     "tests/recorded/test_recorded_runs.py",
+    "tests/sdk/test_away.py::test_killed_between_call_and_outcome",
 )
 # `make adapters` runs these folders whole, each client and each framework.
 OF_ADAPTERS = (
