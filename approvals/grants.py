@@ -11,8 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders, digests, signatures
-from approvals.break_glass import eligibility
+from approvals import deciders, digests, glass_eligibility, signatures
 from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, GrantUse, Pause
 from approvals.policy import PolicyDecision, RequiredApprovers
@@ -218,7 +217,7 @@ def still_entitled(approval: Approval) -> bool:
     """Whether everybody who had to approve did, is still active and still stands in the team; or
     two broke the glass in their place, and still may.
     """
-    return deciders.standing(approval).complete or eligibility.stands(approval)
+    return deciders.standing(approval).complete or glass_eligibility.stands(approval)
 
 
 def suffices(approval: Approval, judgement: PolicyDecision) -> bool:

@@ -36,7 +36,7 @@ from amends.protocol import signatures
 from amends.protocol.proofs import NotProven
 from amends.protocol.signatures import ALGORITHMS, EDDSA, ES256, RS256
 from amends.protocol.vocabulary import EventType
-from approvals.break_glass import eligibility
+from approvals import glass_eligibility
 from approvals.models import Approval, Decision, SigningKey
 from approvals.policy import signing
 from ledger import desk_events, logkeys, proofs, sealer
@@ -186,7 +186,7 @@ def may_enrol(person: User, workspace: Workspace) -> bool:
     """Whoever may decide here: in their own right, in one that was handed to them, now or to come,
     or where the policy lets them break the glass.
     """
-    if may(person, "approve", workspace) or eligibility.may_take_part(person, workspace):
+    if may(person, "approve", workspace) or glass_eligibility.may_take_part(person, workspace):
         return True
     handed = delegations.of(workspace).filter(delegate=person)
     return may(person, "view", workspace) and handed.exists()

@@ -17,7 +17,7 @@ from django.db.models.signals import m2m_changed
 from django.dispatch import receiver
 
 from amends.protocol.vocabulary import EventType
-from approvals.break_glass import eligibility
+from approvals import glass_eligibility
 from approvals.deciders import assign
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, Problem, RequiredApprovers, Unreadable, active
@@ -60,10 +60,10 @@ def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
 
 
 def _cannot_break(workspace: Workspace, said: BreakGlass) -> str:
-    if eligibility.team_of(said, workspace) is None:
+    if glass_eligibility.team_of(said, workspace) is None:
         return f"there is no team “{said.group}”"
-    people = eligibility.able(workspace, said).count()
-    needed = eligibility.PEOPLE
+    people = glass_eligibility.able(workspace, said).count()
+    needed = glass_eligibility.PEOPLE
     return "" if people >= needed else f"it takes {needed} people, and “{said.group}” has {people}"
 
 

@@ -129,7 +129,7 @@ class AutoCompensation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakGlass:
-    """Who may decide where nobody who should can be reached (approvals/break_glass/)."""
+    """Who may decide where nobody who should can be reached (approvals/glass_eligibility.py)."""
 
     group: str = ""
     """The team; without one the administrators."""

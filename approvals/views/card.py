@@ -19,10 +19,10 @@ from approvals import (
     card_context,
     clarifications,
     deciders,
+    glass_context,
     inbox,
     signatures,
 )
-from approvals.break_glass import context as glass_context
 from approvals.gate import bounded_offer, changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind

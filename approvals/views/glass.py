@@ -7,8 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST
 
-from approvals import inbox, signatures
-from approvals.break_glass import decisions
+from approvals import glass_decisions, inbox, signatures
 from approvals.models import BrokenGlass
 from approvals.views import card
 from approvals.views.lists import approvals_of
@@ -24,7 +23,7 @@ def agree(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     posted = request.POST
     try:
-        decisions.agree(
+        glass_decisions.agree(
             approval,
             by=request.user,
             seen=posted.get("digest", ""),
@@ -46,7 +45,7 @@ def review(request: Request, workspace: str, pk: int) -> HttpResponse:
     rows = BrokenGlass.objects.select_related("approval__workspace", "workspace")
     glass = get_object_or_404(rows, approval=pk, workspace=here)
     try:
-        decisions.review(glass, by=request.user, text=request.POST.get("review", ""))
+        glass_decisions.review(glass, by=request.user, text=request.POST.get("review", ""))
     except InvalidInput as wrong:
         messages.error(request, str(wrong))
     except inbox.NotYours as not_yours:

@@ -10,8 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from approvals import health
-from approvals.break_glass import context as glass_context
+from approvals import glass_context, health
 from approvals.views import proposing
 from approvals.views.lists import views_of
 from workspaces import formatting

@@ -7,8 +7,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from approvals import grants, inbox
-from approvals.break_glass import decisions, eligibility
+from approvals import glass_decisions, glass_eligibility, grants, inbox
 from approvals.models import Approval, BrokenGlass, Decision
 from approvals.policy import Invalid, RequiredApprovers
 from connectors.models import Delivery
@@ -54,7 +53,7 @@ def waits(ask, eli, ben):
 
 
 def breaks(approval, by, *, reason=WHY, login_at="now"):
-    return decisions.agree(
+    return glass_decisions.agree(
         Approval.objects.get(pk=approval.pk),
         by=by,
         seen=approval.digest,
@@ -215,7 +214,7 @@ def test_those_who_are_asked_decide_as_ever(acme, ada, ben, glass, waits):
         Approval.objects.get(pk=approval.pk), by=ben, seen=approval.digest, reason="I am here"
     )
 
-    assert not eligibility.stands(approval)
+    assert not glass_eligibility.stands(approval)
     assert BrokenGlass.objects.get().opened_at is None
 
 

@@ -10,8 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders, grants, inbox, named_lists
-from approvals.break_glass import decisions
+from approvals import deciders, glass_decisions, grants, inbox, named_lists
 from approvals.models import Approval, BrokenGlass, GrantUse, PolicyVersion, SigningKey
 from approvals.policy import RequiredApprovers, Unreadable, active, active_policies
 from ledger import audit, desk_events, sealer
@@ -139,7 +138,7 @@ def test_the_glass_is_broken_and_reviewed_on_the_record_alone(desk, acme, ask, a
     assert not grants.use(forged.pk, forged.digest)
 
     for one in (ada, olga):
-        decisions.agree(
+        glass_decisions.agree(
             Approval.objects.get(pk=real.pk), by=one, seen=real.digest, reason="on a plane",
             login_at=timezone.now(),
         )  # fmt: skip

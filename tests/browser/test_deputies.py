@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from approvals.break_glass import decisions
+from approvals import glass_decisions
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
 from tests.approvals.cast import asker, put_in_force
@@ -52,7 +52,7 @@ def test_pages_of_deputies_glass_and_directory_in_each_look(
         acme, by=ben, to=dora, team=acme.teams.get(name="finance"),
         term=Term(now, now + timedelta(days=7)), reason="on holiday; call me if it burns",
     )  # fmt: skip
-    decisions.agree(
+    glass_decisions.agree(
         Approval.objects.get(pk=approval.pk), by=cast["olga"], seen=approval.digest,
         reason="finance is on a plane", login_at=now,
     )  # fmt: skip

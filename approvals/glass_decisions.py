@@ -1,6 +1,6 @@
 """The act: a yes of one of two who decide in place of others, loudly, and its review.
 
-Who may is said in `eligibility`. Everything that a yes is bound to holds here, too: the
+Who may is said in `glass_eligibility`. Everything that a yes is bound to holds here, too: the
 digest that was shown, pauses, what the affected person has to say first, and signatures.
 """
 
@@ -13,8 +13,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import inbox, notifications, signatures
-from approvals.break_glass import eligibility
+from approvals import glass_eligibility, inbox, notifications, signatures
 from approvals.digests import record
 from approvals.inbox import NeedsFreshLogin, NotYours
 from approvals.models import Approval, ApprovalState, BrokenGlass
@@ -47,13 +46,13 @@ def agree(
     began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     approval = inbox.as_shown(approval, seen)
-    said = eligibility.allowed(approval)
-    why = eligibility.why_not(approval, by) or inbox.held(approval)
+    said = glass_eligibility.allowed(approval)
+    why = glass_eligibility.why_not(approval, by) or inbox.held(approval)
     if why or said is None:
         raise NotYours(approval, ApprovalState.GRANTED, why)
     if not inbox.is_fresh(login_at):
         raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
-    team = eligibility.team_of(said, approval.workspace)
+    team = glass_eligibility.team_of(said, approval.workspace)
     glass, begun = BrokenGlass.objects.get_or_create(
         approval=approval, defaults={"workspace": approval.workspace, "team": team}
     )
@@ -62,14 +61,14 @@ def agree(
         shown_seconds=shown_seconds, login_at=login_at, break_glass=True,
         signature=signatures.sign(approval, by=by, answer=signed) if approval.signed else None,
     )  # fmt: skip
-    opened = eligibility.stands(approval)
+    opened = glass_eligibility.stands(approval)
     signature = {"signature": decision.signature} if decision.signature else {}
     record(
         approval, EventType.APPROVAL_GRANTED, by=by, reason=reason, complete=opened, fills="",
         break_glass=True, **signature,
     )  # fmt: skip
     event = EventType.BREAK_GLASS_OPENED if opened else EventType.BREAK_GLASS_BEGUN
-    people = [one.who for one in eligibility.broken_by(approval)]
+    people = [one.who for one in glass_eligibility.broken_by(approval)]
     record(approval, event, by=by, reason=reason, people=people, first=begun)
     _tell(approval, people, reason, opened=opened)
     if opened:
@@ -107,8 +106,8 @@ def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool) -
 def review(glass: BrokenGlass, *, by: User, text: str) -> None:
     """Close it. Raises NotYours, or InvalidInput where nothing was said."""
     text = kept_text(text, REASON_CHARACTERS_MAX, asking=WITHOUT_REVIEW)
-    if why := eligibility.why_no_review(glass, by):
+    if why := glass_eligibility.why_no_review(glass, by):
         raise NotYours(glass.approval, "reviewed", why)
-    if not eligibility.close(glass, by=by, review=text):
+    if not glass_eligibility.close(glass, by=by, review=text):
         raise NotYours(glass.approval, "reviewed", "somebody was faster")
     record(glass.approval, EventType.BREAK_GLASS_REVIEWED, by=by, review=text)

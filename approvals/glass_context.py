@@ -5,7 +5,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from approvals.break_glass import eligibility
+from approvals import glass_eligibility
 from approvals.models import Approval, BrokenGlass
 from workspaces import formatting
 from workspaces.models import User, Workspace
@@ -15,18 +15,21 @@ def offer(approval: Approval, person: User, *, fresh_login_url: str) -> dict[str
     """The part of the card, for whom the policy names; None for everybody else. `fresh_login_url`
     is where they prove who they are, or empty.
     """
-    said = eligibility.allowed(approval)
-    if said is None or not eligibility.able(approval.workspace, said).filter(pk=person.pk).exists():
+    said = glass_eligibility.allowed(approval)
+    if (
+        said is None
+        or not glass_eligibility.able(approval.workspace, said).filter(pk=person.pk).exists()
+    ):
         return None
-    if why := eligibility.why_not(approval, person):
+    if why := glass_eligibility.why_not(approval, person):
         return {"why_not": why} if "have until" in why else None
     if fresh_login_url:
         return {"fresh_login_url": fresh_login_url}
-    given = [one.who for one in eligibility.broken_by(approval)]
+    given = [one.who for one in glass_eligibility.broken_by(approval)]
     return {
         "url": reverse("approvals:break_glass", args=[approval.workspace.slug, approval.pk]),
         "given": ", ".join(given),
-        "label": f"Break the glass ({len(given) + 1} of {eligibility.PEOPLE})",
+        "label": f"Break the glass ({len(given) + 1} of {glass_eligibility.PEOPLE})",
     }
 
 
@@ -36,7 +39,7 @@ def broken(approval: Approval, zone: tzinfo) -> dict[str, Any] | None:
     if glass is None:
         return None
     return {
-        "people": " and ".join(one.who for one in eligibility.broken_by(approval)),
+        "people": " and ".join(one.who for one in glass_eligibility.broken_by(approval)),
         "opened": formatting.moment(glass.opened_at, "ago", zone) if glass.opened_at else "",
         "reviewed_by": str(glass.reviewed_by or ""),
         "reviewed": formatting.moment(glass.reviewed_at, "ago", zone) if glass.reviewed_at else "",
@@ -54,12 +57,12 @@ def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any
         {
             "title": glass.approval.headline,
             "url": reverse("approvals:card", args=[slug, glass.approval.pk]),
-            "people": " and ".join(one.who for one in eligibility.broken_by(glass.approval)),
+            "people": " and ".join(one.who for one in glass_eligibility.broken_by(glass.approval)),
             "opened": glass.opened_at is not None,
             "since": formatting.moment(glass.begun_at, "ago", zone),
-            "why_not": eligibility.why_no_review(glass, person),
+            "why_not": glass_eligibility.why_no_review(glass, person),
             "review_url": reverse("approvals:review_glass", args=[slug, glass.approval.pk]),
             "id": glass.approval.pk,
         }
-        for glass in eligibility.unreviewed(here)[:SHOWN_MAX]
+        for glass in glass_eligibility.unreviewed(here)[:SHOWN_MAX]
     ]
