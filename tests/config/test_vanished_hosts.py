@@ -134,10 +134,11 @@ def test_whoever_vanishes_in_the_middle_of_a_transaction_keeps_its_rows_for_a_mo
     acme: Any,
 ) -> None:
     """A machine that is cut off: the database's host would believe in it for two hours."""
-    socket = f"{started['postgres'].sockets}/.s.PGSQL.5432"
+    given = conninfo_to_dict(os.environ["DATABASE_URL"])
+    socket = f"{given['host']}/.s.PGSQL.{given.get('port') or 5432}"
     row = "SELECT FROM workspaces_workspace WHERE id = %s FOR UPDATE"
     with Proxy(socket) as way:
-        there = f"postgresql://amends@127.0.0.1:{way.port}/{started['database']}"
+        there = f"postgresql://{given['user']}@127.0.0.1:{way.port}/{given['dbname']}"
         cut_off = psycopg.connect(there, options=sockets.session_options(1))
         cut_off.execute(row, [acme.pk])
         way.vanish()
