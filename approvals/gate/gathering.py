@@ -25,6 +25,7 @@ from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, quest
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
+from ledger.append.statements import Statement
 from ledger.drivers import Steps
 from workspaces import formatting
 
@@ -65,13 +66,18 @@ def reads_texts(policy: Policy, call: ToolCall) -> bool:
     return any(one.function in OF_TEXTS for one in questions(policy, call))
 
 
+# Each look goes by keys to an index, whatever it is asked; planning them anew for every call took
+# as long as all the rest of it.
+GENERIC_PLAN: Statement = ("SET LOCAL plan_cache_mode = force_generic_plan", ())
+
+
 def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Finding]]:
     sql = f"SELECT {', '.join(f'({look.sql})' for look in looks.values())}"
     values = [value for look in looks.values() for value in look.values]
     locks = [memory.lock(found.caller, found.meters)] if found.meters else []
     if found.request.explain:
         locks = []
-    *_, [row] = yield [*locks, (sql, values)]
+    *_, [row] = yield [GENERIC_PLAN, *locks, (sql, values)]
     return {key: look.read(cell) for (key, look), cell in zip(looks.items(), row, strict=True)}
 
 
