@@ -175,7 +175,7 @@ class Condition:
         hides behind the first. Raises CannotEvaluate for too many.
         """
         targets = facts.get("targets") or ()
-        if "target" not in self.names or len(targets) < 2:  # noqa: PLR2004 - several
+        if "target" not in self.names or len(targets) <= 1:
             return [facts]
         if len(targets) > TARGETS_MAX:
             raise CannotEvaluate(f"more than {TARGETS_MAX} targets")

@@ -5,9 +5,11 @@ its text, and only *save* makes a version.
 """
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django import forms
@@ -44,6 +46,7 @@ from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 UP, DOWN = "up", "down"
+F = TypeVar("F", SettingsForm, ToolForm)
 
 
 class PolicyForm(forms.Form):
@@ -262,21 +265,8 @@ def _settings(draft: Draft, _at: int) -> None:
 
 def _settings_put(draft: Draft, _at: int) -> None:
     """What holds for all rules into the document; with a mistake it stays in the form."""
-    form = draft.settings
-    if form is None or not form.is_valid():
-        draft.status = 422
-        return
-    try:
-        edited = settings_form.put(draft.source, form)
-    except Invalid:
-        draft.status = 422
-        return
-    form.tell(_checked(draft.here, edited.source)[1])
-    if form.errors:
-        draft.status = 422
-        return
-    draft.source, draft.lost = edited.source, edited.lost
-    draft.settings, draft.focus = None, "settings"
+    if _is_put(draft, draft.settings, settings_form.put):
+        draft.settings, draft.focus = None, "settings"
 
 
 def _settings_close(draft: Draft, _at: int) -> None:
@@ -296,23 +286,25 @@ def _tool_open(draft: Draft, at: int) -> None:
 
 def _tool_put(draft: Draft, _at: int) -> None:
     """The tool of the form into the document, if it can be one; else it stays in the form."""
-    form = draft.tool
-    if form is None or not form.is_valid():
+    if _is_put(draft, draft.tool, tool_form.put):
+        draft.tool, draft.focus = None, "tool_add"
+
+
+def _is_put(draft: Draft, form: F | None, put: Callable[[str, F], editing.Edited | None]) -> bool:
+    """What a form says into the document, unless it does not fit there: that is told at its field,
+    and what keeps the document from being read stands beside the table.
+    """
+    edited = None
+    if form is not None and form.is_valid():
+        with suppress(Invalid):
+            edited = put(draft.source, form)
+    if form is not None and edited is not None:
+        form.tell(_checked(draft.here, edited.source)[1])
+    if form is None or edited is None or form.errors:
         draft.status = 422
-        return
-    try:
-        edited = tool_form.put(draft.source, form)
-    except Invalid:
-        edited = None
-    if edited is None:
-        draft.status = 422
-        return
-    form.tell(_checked(draft.here, edited.source)[1])
-    if form.errors:
-        draft.status = 422
-        return
+        return False
     draft.source, draft.lost = edited.source, edited.lost
-    draft.tool, draft.focus = None, "tool_add"
+    return True
 
 
 def _tool_close(draft: Draft, _at: int) -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from demo.stories import calls, onboarding, trip
 from workspaces import formatting
@@ -58,15 +58,24 @@ class PastRun:
         return action
 
 
+class Drawn(NamedTuple):
+    """What chance has drawn for one run, and chance itself for the rest of it."""
+
+    chance: random.Random
+    number: int
+    at: datetime
+    wrong: bool
+
+
 def of_days(chance: random.Random, now: datetime, *, days: int, a_day: int) -> Iterator[PastRun]:
-    """`a_day` runs on each of the days before today, at working hours; one in five goes wrong."""
+    """`a_day` runs on each of the days before today, at working hours; three in ten go wrong."""
     number = 0
     for ago in range(days, 0, -1):
         for _ in range(a_day):
             number += 1
             at = now - timedelta(days=ago) + timedelta(minutes=chance.uniform(0, 60 * 9))
             story = STORIES[(number + ago) % len(STORIES)]
-            yield story(chance, number, at, chance.random() < WRONG)
+            yield story(Drawn(chance, number, at, chance.random() < WRONG))
 
 
 WRONG = 0.3
@@ -91,7 +100,8 @@ def _effect(kind: str, id_: str, before: Any, after: Any, *words: str) -> Data:
     return said | {"summary": words[0], "reversibility": words[1]}
 
 
-def _trip(chance: random.Random, number: int, at: datetime, wrong: bool) -> PastRun:  # noqa: FBT001
+def _trip(drawn: Drawn) -> PastRun:
+    chance, number, at, wrong = drawn
     name, price = chance.choice(PEOPLE), chance.randrange(9_000, 90_000)
     words = "Book me to Lisbon next week, with a hotel near the river"
     run = _begin(trip.AGENT, number, at, "trip", words, on_behalf_of=_person(name))
@@ -120,7 +130,8 @@ def _trip(chance: random.Random, number: int, at: datetime, wrong: bool) -> Past
     return run
 
 
-def _ticket(chance: random.Random, number: int, at: datetime, wrong: bool) -> PastRun:  # noqa: FBT001
+def _ticket(drawn: Drawn) -> PastRun:
+    chance, number, at, wrong = drawn
     name, wanted = chance.choice(PEOPLE), f"T-S{number}"
     changed = f"T-S{number + 5000}" if wrong else wanted
     run = _begin(
@@ -139,7 +150,8 @@ def _ticket(chance: random.Random, number: int, at: datetime, wrong: bool) -> Pa
     return run
 
 
-def _invoice(chance: random.Random, number: int, at: datetime, wrong: bool) -> PastRun:  # noqa: FBT001
+def _invoice(drawn: Drawn) -> PastRun:
+    chance, number, at, wrong = drawn
     name, other = chance.sample(PEOPLE, 2)
     right, amount = _person(name)["contact"], chance.randrange(4_000, 60_000)
     to, invoice = _person(other)["contact"] if wrong else right, f"INV-S{number}"
@@ -157,7 +169,8 @@ def _invoice(chance: random.Random, number: int, at: datetime, wrong: bool) -> P
     return run
 
 
-def _hire(chance: random.Random, number: int, at: datetime, wrong: bool) -> PastRun:  # noqa: FBT001
+def _hire(drawn: Drawn) -> PastRun:
+    chance, number, at, wrong = drawn
     name, staff = chance.choice(PEOPLE), f"E-S{number}"
     run = _begin(
         onboarding.AGENT, number, at, "hire", f"Onboard {name}, who starts on Monday",
@@ -179,7 +192,8 @@ def _hire(chance: random.Random, number: int, at: datetime, wrong: bool) -> Past
     return run
 
 
-def _transfer(chance: random.Random, number: int, at: datetime, wrong: bool) -> PastRun:  # noqa: FBT001
+def _transfer(drawn: Drawn) -> PastRun:
+    chance, number, at, wrong = drawn
     """People were asked: most said yes at once, some no, and of some nobody heard in time."""
     payee, amount = chance.choice(list(calls.PAYEES)), chance.randrange(210_000, 1_600_000)
     seconds = min(chance.lognormvariate(5.5 if amount > LARGE else 3.8, 1.1), 3_000)

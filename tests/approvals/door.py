@@ -8,8 +8,9 @@ import httpx
 import pytest
 from django.conf import settings
 
-from approvals import signals
+from approvals import inbox, signals
 from approvals.gate import waiting
+from approvals.models import Approval
 from config.edge import Edge
 from edge import pools
 from ledger.agent_keys import known_keys
@@ -116,3 +117,20 @@ class Agent:
             attempt=attempt,
             outcome=outcome,
         )
+
+
+def pay(trip, key, amount=40, **more):
+    """A payment under that key, as an agent begins it; `args` are beside its amount."""
+    args = {"amount": amount} | more.pop("args", {})
+    asked = {"tool": "pay.refund", "args": args, "action": f"act-{key}", "attempt": f"try-{key}"}
+    return trip.begin(key=key, **(asked | more))
+
+
+def answer(*told, **more):
+    """What is answered to such a payment; None where it is refused."""
+    return pay(*told, **more).json().get("answer")
+
+
+def grant_newest(by):
+    approval = Approval.objects.latest("pk")
+    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")

@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from approvals import inbox
 from approvals.gate import gathering
-from approvals.models import Approval
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
-from tests.approvals.door import planned
+from tests.approvals.door import answer, pay, planned
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVIL, FRIEND = {"type": "account", "id": "evil"}, {"type": "account", "id": "friend"}
@@ -29,21 +27,6 @@ def obey(acme, ada, leads):
         put_in_force(acme, ada, {"policies": rules, **more})
 
     return say
-
-
-def pay(trip, key, amount=40, **more):
-    args = {"amount": amount} | more.pop("args", {})
-    asked = {"tool": "pay.refund", "args": args, "action": f"act-{key}", "attempt": f"try-{key}"}
-    return trip.begin(key=key, **(asked | more))
-
-
-def answer(*told, **more):
-    return pay(*told, **more).json().get("answer")
-
-
-def grant(by):
-    approval = Approval.objects.latest("pk")
-    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")
 
 
 def known_before(trip, target, **more):

@@ -15,7 +15,7 @@ from ledger import erasure
 from ledger.models import Action, Run, Verified
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
-from tests.approvals.door import planned, visit
+from tests.approvals.door import answer, grant_newest, pay, planned, visit
 from workspaces import keys
 from workspaces.erasure_registry import ERASED
 from workspaces.models import Agent, Workspace
@@ -37,21 +37,6 @@ def obey(acme, ada, leads):
     return say
 
 
-def pay(trip, key, amount=40, **more):
-    args = {"amount": amount} | more.pop("args", {})
-    asked = {"tool": "pay.refund", "args": args, "action": f"act-{key}", "attempt": f"try-{key}"}
-    return trip.begin(key=key, **(asked | more))
-
-
-def answer(*told, **more):
-    return pay(*told, **more).json().get("answer")
-
-
-def grant(by):
-    approval = Approval.objects.latest("pk")
-    inbox.grant(approval, by=by, seen=approval.digest, reason="fine")
-
-
 def found():
     return [row["value"] for row in why(Approval.objects.latest("pk")) if row["name"] == "Found"]
 
@@ -70,7 +55,7 @@ def test_small_amounts_add_up_to_the_question_that_a_large_one_would_be(trip, ob
     assert found()[0].startswith("sum(args.amount, over: 24h) comes to 120 with this call, counted")
     assert (answer(trip, "k3", 20), answer(trip, "k4", 1)) == ("proceed", "wait")
     assert held() == 100
-    grant(ben)
+    grant_newest(ben)
     assert answer(trip, "k4", 1) == "proceed"
     assert held() == 101
     assert answer(trip, "k4", 1, attempt="again") is None  # under way: the key has it
@@ -106,7 +91,7 @@ def test_a_grant_counts_as_what_it_holds_before_it_is_used_and_a_no_holds_nothin
 
     assert answer(trip, "k1", 90) == "wait"
     assert answer(trip, "k2", 20) == "proceed"
-    grant(ben)
+    grant_newest(ben)
     assert answer(trip, "k3", 1) == "wait"
     assert found()[0].startswith("sum(args.amount, over: 24h) comes to 111 ")
     assert answer(trip, "k4", 95) == "wait"
@@ -254,7 +239,7 @@ def test_an_account_is_known_once_a_call_with_it_is_done_and_as_long_as_it_stand
 
     assert answer(trip, "k1", **mine) == "wait"
     assert found() == ["args.iban is new: no call with it was done before"]
-    grant(ben)
+    grant_newest(ben)
     said = pay(trip, "k1", **mine)
     assert said.json()["answer"] == "proceed"
     assert answer(trip, "k2", **mine) == "wait"  # it runs, and nobody knows yet how it ends
@@ -280,7 +265,7 @@ def test_what_one_agent_or_one_person_knows_another_need_not_know(trip, obey, ac
     twin.send("run.started", run="run_3", on_behalf_of={"id": "mia"})
     obey(f"!known({what}, by: agent)")
     assert answer(trip, "k1", args={"to": "x"}) == "wait"
-    grant(ben)
+    grant_newest(ben)
     trip.succeeded(pay(trip, "k1", args={"to": "x"}), attempt="try-k1", after={"n": 1})
 
     def verdicts(by):
@@ -299,7 +284,7 @@ def test_what_one_agent_or_one_person_knows_another_need_not_know(trip, obey, ac
 def test_known_for_a_time_is_more_than_known(trip, obey, ben):
     obey("!known(args.to, for: '7d')")
     assert answer(trip, "k1", args={"to": "x"}) == "wait"
-    grant(ben)
+    grant_newest(ben)
     trip.succeeded(pay(trip, "k1", args={"to": "x"}), attempt="try-k1")
 
     assert answer(trip, "k2", args={"to": "x"}) == "wait"
@@ -329,7 +314,7 @@ def test_who_is_forgotten_is_not_to_be_found_among_what_rules_remember(trip, obe
         trip.send("run.started", run=run, on_behalf_of={"id": person})
         said = {"run": run, "args": {"to": f"{person}@example.com"}}
         assert answer(trip, run, **said) == "wait"
-        grant(ben)
+        grant_newest(ben)
         trip.succeeded(pay(trip, run, **said), attempt=f"try-{run}")
         trip.send("run.completed", run=run)
     asked = Approval.objects.get(run_ref="run_1")
