@@ -1,7 +1,8 @@
 """Auditing the log: whether what the database holds is still what was signed.
 
 Edits, deletions, reordering, a cut-off tail and a forked head each show in one of the findings. The
-newest entries are looked at in the page, all of them by `manage.py check_log`.
+newest entries are looked at in the page, all of them by `manage.py check_log`, and all of them by
+and by, one portion of each log a turn, by the job (`go_round`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from dataclasses import dataclass, field
 
 from django.db import connection
 from django.db.models import Sum
+from django.db.models.functions import Now
 
 from amends.protocol.proofs import NotProven, node_hash
 from amends.protocol.signatures import verify
 from ledger import logkeys, merkle, proofs, retention, sealer
 from ledger.canonical import canonical
-from ledger.models import Erasure, Event, Leaf, LogKey, TreeHead
+from ledger.models import AuditRound, Erasure, Event, Leaf, LogKey, TreeHead
 from ledger.proofs import sealed_as, stored_nodes
 from ledger.sealer import tree_size
 from workspaces.models import Workspace
@@ -25,6 +27,7 @@ from workspaces.periodic import each
 HEADS_CHECKED = 50
 PROOF_CHARACTERS_MAX = 500_000
 ONE_LOG = "One log from its beginning"
+WRONG_CHARACTERS_MAX = 1_000
 
 
 def audit(workspace: Workspace) -> list[AuditFinding]:
@@ -49,14 +52,75 @@ def look() -> int:
 
 
 def _look_at(workspace: Workspace) -> int:
-    if wrong := _wrong(workspace) and _wrong(workspace):  # twice, for it is written to meanwhile
-        told = "; ".join(f"{one.name}: {one.words}" for one in wrong)
+    wrong = _wrong(workspace) and _wrong(workspace)  # twice, for it is written to meanwhile
+    if told := "; ".join(filter(None, [_told(wrong), go_round(workspace)])):
         raise NotAsSigned(f"The log of {workspace.slug} is not what was signed. {told}")
     return 0
 
 
 def _wrong(workspace: Workspace) -> list[AuditFinding]:
     return [one for one in audit(workspace) if not one.ok and one.name != ONE_LOG]
+
+
+def _told(wrong: list[AuditFinding]) -> str:
+    return "; ".join(f"{one.name}: {one.words}" for one in wrong)
+
+
+TURNS_A_ROUND = 250
+"""Of the job, which has 288 in a day: so each entry is looked at again within a day."""
+PORTION_MIN, PORTION_MAX = 500, 20_000
+"""Entries a turn; a log of more than 5 million is gone round in more than a day."""
+
+
+def go_round(workspace: Workspace) -> str:
+    """Look at the next portion of the log, and remember how far we are; from its end we begin anew.
+
+    Returns what was found to be wrong, in words, and again each turn until we have passed there
+    and it is well, or until the whole log was found to be well (`all_is_well`).
+    """
+    round_, _ = AuditRound.objects.get_or_create(workspace=workspace)
+    head = proofs.newest_head(workspace)
+    if head is None:
+        return round_.wrong
+    portion = _portion(round_, head)
+    found = _found_in(workspace, head, portion)
+    if any(not one.ok for one in found.findings):  # twice, as above
+        found = _found_in(workspace, head, portion)
+    wrong = _told([one for one in found.findings if not one.ok])
+    is_over = portion.until >= head.size
+    told = {"wrong": wrong[:WRONG_CHARACTERS_MAX], "wrong_from": portion.since} if wrong else {}
+    if not wrong and portion.since <= round_.wrong_from < portion.until:
+        told = {"wrong": "", "wrong_from": 0}
+    # Only from where we saw it, for another scheduler may have gone on meanwhile.
+    AuditRound.objects.filter(pk=round_.pk, next_index=round_.next_index).update(
+        next_index=0 if is_over else portion.until,
+        after_place=EVERY_PLACE if is_over else found.place,
+        emptied=0 if is_over else found.emptied,
+        **({"went_round_at": Now()} if is_over else {}),
+        **told,
+    )
+    return str(told.get("wrong", round_.wrong))
+
+
+def all_is_well(workspace: Workspace) -> None:
+    """Somebody has looked at the whole log and found nothing wrong, so the job tells no more."""
+    AuditRound.objects.filter(workspace=workspace).update(wrong="", wrong_from=0)
+
+
+def _portion(round_: AuditRound, head: TreeHead) -> Portion:
+    since = round_.next_index
+    if since >= head.size:  # a log that went back
+        return Portion(0, min(head.size, PORTION_MIN), EVERY_PLACE, 0)
+    entries = min(max(-(-head.size // TURNS_A_ROUND), PORTION_MIN), PORTION_MAX)
+    return Portion(since, min(head.size, since + entries), round_.after_place, round_.emptied)
+
+
+def _found_in(workspace: Workspace, head: TreeHead, portion: Portion) -> Found:
+    found = _walked(workspace, head, portion)
+    place = max(found.place, portion.after_place)
+    up_to = LAST_PLACE if portion.until >= head.size else place
+    findings = [*found.findings, _unlogged(workspace, portion.after_place, up_to)]
+    return Found(findings, place, found.emptied)
 
 
 def _looked_at(
@@ -126,19 +190,19 @@ def _growth(workspace: Workspace, head: TreeHead) -> AuditFinding:
 # In one statement, so that what is sealed meanwhile is seen on one side or the other.
 IN_NO_LOG = """
 SELECT count(*), (array_agg(e.type || ' at ' || e.place ORDER BY e.place))[1:%s] FROM ledger_event e
-WHERE e.workspace_id = %s AND e.place > %s
+WHERE e.workspace_id = %s AND e.place > %s AND e.place <= %s
     AND NOT EXISTS (SELECT FROM ledger_leaf l
         WHERE l.workspace_id = e.workspace_id AND l.place = e.place)
     AND NOT EXISTS (SELECT FROM ledger_unsealed u
         WHERE u.workspace_id = e.workspace_id AND u.place = e.place)"""
 
 
-def _unlogged(workspace: Workspace, after: int) -> AuditFinding:
+def _unlogged(workspace: Workspace, after: int, up_to: int) -> AuditFinding:
     """An event comes with its turn at the sealer: without one, and without a leaf, the desk never
     wrote it, or somebody kept it from being signed.
     """
     with connection.cursor() as cursor:
-        cursor.execute(IN_NO_LOG, [SHOWN, workspace.pk, after])
+        cursor.execute(IN_NO_LOG, [SHOWN, workspace.pk, after, up_to])
         found, some = cursor.fetchone()
     name = "Every event is in the log"
     if found:
@@ -183,7 +247,7 @@ def check_file(workspace: Workspace, text: str) -> AuditFinding:
 
 
 NEWEST = 2_000
-EVERY_PLACE = -(2**63)
+EVERY_PLACE, LAST_PLACE = -(2**63), 2**63 - 1
 ENTRIES_AT_A_TIME = 2_000
 SHOWN = 5
 
@@ -202,6 +266,7 @@ class Seen:
     """Which entries are not as they were, by index, of how many."""
 
     workspace: Workspace
+    emptied_before: int = 0
     checked: int = 0
     gone: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
@@ -243,11 +308,12 @@ class Seen:
         name = "Every emptied payload was erased by somebody"
         erasures = Erasure.objects.filter(workspace=self.workspace)
         erased = erasures.aggregate(events=Sum("event_count"))["events"] or 0
-        if len(self.emptied) > erased:
+        emptied = self.emptied_before + len(self.emptied)
+        if emptied > erased:
             listed = _first(self.emptied)
-            words = f"{len(self.emptied)} are empty, the registry knows of {erased}: {listed}"
+            words = f"{emptied} are empty, the registry knows of {erased}: {listed}"
             return AuditFinding(name, ok=False, words=words)
-        return AuditFinding(name, ok=True, words=f"{len(self.emptied)} are empty.")
+        return AuditFinding(name, ok=True, words=f"{emptied} are empty.")
 
 
 def _list(name: str, bad: list[int], word: str, checked: int) -> AuditFinding:
@@ -268,7 +334,7 @@ def newest(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     seen.look(leaves)
     oldest = min((leaf.place for leaf in leaves), default=EVERY_PLACE) if since else EVERY_PLACE
     in_order = [] if _lead_up(workspace, since, head.size) else [since]
-    return [*seen.findings(in_order), _unlogged(workspace, oldest)]
+    return [*seen.findings(in_order), _unlogged(workspace, oldest, LAST_PLACE)]
 
 
 def _lead_up(workspace: Workspace, since: int, size: int) -> bool:
@@ -292,14 +358,46 @@ def _root_of_block(stored: dict[merkle.Node, bytes], block: int, width: int) -> 
 
 def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """All entries, and the tree made anew out of their leaves: each node and each head of it."""
-    seen, growth = Seen(workspace), merkle.Growth(0, [])
-    misplaced: list[int] = []
+    found = _walked(workspace, head, Portion(0, head.size, EVERY_PLACE, 0))
+    return [*found.findings, _unlogged(workspace, EVERY_PLACE, LAST_PLACE)]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Entries from `since` up to `until`; with how far the places of events were looked at before,
+    and how many payloads before these were found to be emptied.
+    """
+
+    since: int
+    until: int
+    after_place: int
+    emptied: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of a portion; the last place in it, and the emptied payloads up to its end."""
+
+    findings: list[AuditFinding]
+    place: int
+    emptied: int
+
+
+def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> Found:
+    """The entries of a portion, and the tree above the ones before grown by their leaves."""
+    seen, misplaced = Seen(workspace, emptied_before=portion.emptied), list[int]()
     forks: list[int] = []
-    heads = _heads(workspace, head)
+    place = EVERY_PLACE
+    try:
+        growth = merkle.Growth(portion.since, sealer.frontier(workspace, portion.since))
+    except KeyError:  # inner nodes below are gone
+        growth = merkle.Growth(0, [])
+    heads = _heads(workspace, head, portion)
     due = next(heads, None)
-    for leaves in _all_leaves(workspace):
+    for leaves in _leaves(workspace, portion):
         seen.look(leaves)
         for leaf in leaves:
+            place = max(place, leaf.place)
             misplaced += [leaf.index] if leaf.index != growth.size else []
             growth.add(bytes(leaf.hash))
             while due and due[0] == growth.size:
@@ -307,19 +405,26 @@ def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
                 due = next(heads, None)
         misplaced += _other_nodes(workspace, growth)
     forks += [due[0]] if due else []
+    if growth.size < portion.until:  # at its end some are gone
+        misplaced.append(growth.size)
     of_this_tree = _list("Every head is of this tree", forks, "not", head.size)
-    return [*seen.findings(misplaced), of_this_tree, _unlogged(workspace, EVERY_PLACE)]
+    emptied = portion.emptied + len(seen.emptied)
+    return Found([*seen.findings(misplaced), of_this_tree], place, emptied)
 
 
-def _all_leaves(workspace: Workspace) -> Iterator[list[Leaf]]:
-    since, rows = 0, Leaf.objects.filter(workspace=workspace).order_by("index")
+def _leaves(workspace: Workspace, portion: Portion) -> Iterator[list[Leaf]]:
+    rows = Leaf.objects.filter(workspace=workspace, index__lt=portion.until).order_by("index")
+    since = portion.since
     while found := list(rows.filter(index__gte=since)[:ENTRIES_AT_A_TIME]):
         yield found
         since = found[-1].index + 1
 
 
-def _heads(workspace: Workspace, newest_head: TreeHead) -> Iterator[tuple[int, bytes]]:
+def _heads(
+    workspace: Workspace, newest_head: TreeHead, portion: Portion
+) -> Iterator[tuple[int, bytes]]:
     rows = TreeHead.objects.filter(workspace=workspace, origin=newest_head.origin)
+    rows = rows.filter(size__gt=portion.since, size__lte=portion.until)
     for size, root in rows.order_by("size").values_list("size", "root").iterator():
         yield size, bytes(root)
 

@@ -52,6 +52,7 @@ keeps("ledger.TreeHead", "origin", "root", "note", because=OURS)
 keeps("ledger.Erasure", "person_digest", "salt", "reason", "rows", "state", "person", "named",
       "detail", because="the registry; whom and which runs, until it is done")  # fmt: skip
 keeps("ledger.Thinning", "partition", because=OURS)
+keeps("ledger.AuditRound", "wrong", because=OURS)
 
 
 @rests

@@ -12,6 +12,7 @@ from ledger.models.actions import (
     Verified,
 )
 from ledger.models.events import (
+    AuditRound,
     Blob,
     Erasure,
     ErasureState,
@@ -32,6 +33,7 @@ __all__ = [
     "ActionState",
     "Attempt",
     "AttemptState",
+    "AuditRound",
     "Blob",
     "Checkpoint",
     "Compensated",

@@ -135,6 +135,23 @@ class Thinning(models.Model):
         return f"{self.partition}: {self.let_go}"
 
 
+class AuditRound(models.Model):
+    """How far the job that audits a log has gone round it, and what it found to be wrong last."""
+
+    workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True)
+    next_index = models.BigIntegerField(default=0)
+    after_place = models.BigIntegerField(default=-(2**63), help_text="Of events looked at last")
+    emptied = models.BigIntegerField(default=0, help_text="Emptied payloads met in this round")
+    went_round_at = models.DateTimeField(null=True, help_text="When it came to the end last")
+    wrong = models.CharField(max_length=1000, blank=True, help_text="Empty where all is well")
+    wrong_from = models.BigIntegerField(
+        default=0, help_text="Where the portion that is wrong began"
+    )
+
+    def __str__(self) -> str:
+        return f"{self.workspace_id}: {self.next_index}"
+
+
 EVENT_ID_CHARACTERS_MAX = 64
 RUN_ID_CHARACTERS_MAX = 120
 ACTION_ID_CHARACTERS_MAX = 120

@@ -7,8 +7,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from amends.protocol.vocabulary import EventType
-from ledger import audit, desk_events, proofs, sealer
-from ledger.models import Leaf, Run
+from ledger import audit, desk_events, erasure, proofs, sealer
+from ledger.models import AuditRound, Leaf, Run
 from tests.ledger.conftest import event, record_events
 from workspaces import teams
 from workspaces.models import Act, User, Workspace
@@ -285,6 +285,97 @@ def test_what_is_older_than_the_page_looks_is_found_by_the_command(
         call_command("check_log", "northwind")
     bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
     assert any(OLD[crime][1] in line for line in bad)
+
+
+@pytest.fixture
+def gone_round(northwind, actor, monkeypatch):
+    """Forty entries, of which the job looks at the newest four and seven more a turn; it has come
+    to their end once.
+    """
+    monkeypatch.setattr(audit, "NEWEST", 4)
+    monkeypatch.setattr(audit, "PORTION_MIN", 7)
+    monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
+    for since in (0, 20):
+        record_events(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
+        sealer.seal(northwind)
+    assert [audit.look() for _ in range(TURNS)] == [0] * TURNS
+    assert AuditRound.objects.get().went_round_at is not None
+
+
+TURNS = 6
+"""Of seven entries, after which forty were looked at."""
+
+OLD_BESIDES = {
+    "an old event that was kept from the log": (
+        "UPDATE ledger_leaf SET place = -place WHERE index = 3",
+        "event is in the log",
+    ),
+    "two old entries in each other's place": (
+        """ALTER TABLE ledger_leaf DROP CONSTRAINT leaf_once;
+        UPDATE ledger_leaf a SET place = b.place, hash = b.hash FROM ledger_leaf b
+        WHERE a.index IN (3, 4) AND b.index = 7 - a.index""",
+        "stand in their order",
+    ),
+    "an old payload that nobody erased": (
+        "UPDATE ledger_event SET data = NULL, salt = NULL WHERE run = 'r3'",
+        "emptied payload was erased",
+    ),
+}
+
+
+@pytest.mark.parametrize("crime", OLD | OLD_BESIDES)
+def test_the_job_comes_round_to_what_is_older_than_it_looks_each_time(northwind, gone_round, crime):
+    statement, named = (OLD | OLD_BESIDES)[crime]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(statement)
+
+    told = [a_turn() for _ in range(2 * TURNS)]
+    first = next(turn for turn, one in enumerate(told) if one)
+    assert first < TURNS
+    assert any(named in one for one in told)
+    assert all(told[first:])  # also while it looks elsewhere
+
+
+def a_turn():
+    try:
+        audit.look()
+    except audit.NotAsSigned as told:
+        return str(told)
+    return ""
+
+
+@pytest.mark.parametrize("by", ["the job", "the command"])
+def test_what_was_put_right_is_told_until_somebody_has_looked_there_again(
+    northwind, gone_round, by
+):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE ledger_event SET run = 'r3x' WHERE run = 'r3'")
+        assert a_turn()
+        cursor.execute("UPDATE ledger_event SET run = 'r3' WHERE run = 'r3x'")
+
+    if by == "the command":
+        call_command("check_log")
+        assert not a_turn()
+    else:
+        told = [bool(a_turn()) for _ in range(TURNS)]
+        assert told == [True] * (TURNS - 1) + [False]
+
+
+def test_a_log_that_went_back_is_gone_round_from_its_beginning(northwind, gone_round):
+    AuditRound.objects.update(next_index=1_000, after_place=2**62, emptied=7)
+
+    assert [a_turn() for _ in range(TURNS)] == [""] * TURNS
+    assert AuditRound.objects.get().next_index == 0
+
+
+def test_an_erasure_is_no_crime_to_the_job(northwind, gone_round, actor):
+    record_events(actor, *(event("run.completed", run=run) for run in ("r3", "r17", "r30")))
+    sealer.seal(northwind)
+    erasure.erase(northwind, runs=["r3", "r17", "r30"], by=None)
+
+    assert [a_turn() for _ in range(2 * TURNS)] == [""] * 2 * TURNS
 
 
 @pytest.mark.parametrize("command", ["check_log", "rebuild"])

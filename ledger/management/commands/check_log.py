@@ -14,7 +14,10 @@ class Command(OfWorkspaces):
     def handle(self, *_: Any, **options: Any) -> None:
         bad = 0
         for workspace in self.chosen(options):
-            for finding in audit.audit_all(workspace):
+            findings = audit.audit_all(workspace)
+            if all(finding.ok or finding.name == audit.ONE_LOG for finding in findings):
+                audit.all_is_well(workspace)
+            for finding in findings:
                 bad += not finding.ok
                 mark = "ok  " if finding.ok else "BAD "
                 self.stdout.write(f"{mark} {workspace.slug}: {finding.name}. {finding.words}")
