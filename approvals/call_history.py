@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
-from approvals import call_context, policy, tool_shapes
+from approvals import call_context, inventory, policy
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy.spelling import skeleton
 from connectors.contract import Money
@@ -188,7 +188,7 @@ def anomalies(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[No
             yield {"tone": "bad", "title": "Looks like another.", "text": text}
     yield from _reaches_out(approval)
     if approval.subject_kind == SubjectKind.ACTION:  # a plan undoes what is on record
-        if change := tool_shapes.change(approval):
+        if change := inventory.change(approval):
             title = "This tool takes other arguments than before."
             yield {"tone": "bad", "title": title, "text": change}
         yield from _first_time(approval)

@@ -13,15 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import (
-    call_context,
-    call_history,
-    consent_requests,
-    deciders,
-    digests,
-    grants,
-    not_before,
-)
+from approvals import call_context, call_history, consent_requests, deciders, digests, grants
 from approvals.call_context import calls
 from approvals.models import (
     LIVING,
@@ -240,7 +232,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": formatting.moment(approval.expires_at, "ago", zone),
-            "may_wait": is_open and not not_before.why_not(approval),
+            "may_wait": is_open and not grants.why_not_later(approval),
             "not_before": formatting.moment(approval.not_before, "full", zone)
             if approval.not_before
             else "",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from amends.protocol.vocabulary import RISKS
 from approvals.policy.decisions import VERIFIES
 from approvals.policy.named_lists import KINDS
-from approvals.rule_fields import as_claim, as_text, field_at, put
+from approvals.rule_fields import as_claim, as_text, field_at, normal, put
 
 LISTS_MAX = 30
 """So many lists have fields; a document with more keeps the others."""
@@ -190,8 +190,8 @@ def changes(document: Document, said: Mapping[str, Any]) -> dict[str, Any]:
     """What of the document the fields change: name → what stands there then; None: nothing."""
     was = fields_of(document)
     found: dict[str, Any] = {}
-    now = {name: _normal(said.get(name)) for name in SETTINGS}
-    changed = [name for name in SETTINGS if now[name] != _normal(was[name])]
+    now = {name: normal(said.get(name)) for name in SETTINGS}
+    changed = [name for name in SETTINGS if now[name] != normal(was[name])]
     for name in changed:
         top, _, member = SETTINGS[name].path.partition(".")
         if top in {AUTO, GLASS} and not member:
@@ -213,10 +213,6 @@ def changes(document: Document, said: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in found.items()
     }
     return found | _lists(document, was, said)
-
-
-def _normal(value: Any) -> str:
-    return "" if value is None else str(value).replace("\r\n", "\n").strip()
 
 
 def _typed(name: str, text: str) -> Any:
@@ -244,8 +240,8 @@ def _lists(document: Document, was: Mapping[str, str], said: Mapping[str, Any]) 
     found: dict[str, Any] = {}
     is_changed = False
     for n in range(LISTS_MAX):
-        now = {part: _normal(said.get(f"list_{part}_{n}")) for part in LIST_PARTS}
-        before = {part: _normal(was.get(f"list_{part}_{n}")) for part in LIST_PARTS}
+        now = {part: normal(said.get(f"list_{part}_{n}")) for part in LIST_PARTS}
+        before = {part: normal(was.get(f"list_{part}_{n}")) for part in LIST_PARTS}
         if now == before:
             found |= dict(old[n : n + 1])
             continue

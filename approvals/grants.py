@@ -1,6 +1,12 @@
-"""Grants: what was approved runs once, while those who approved it still may."""
+"""Grants: what was approved runs once, while those who approved it still may.
+
+A yes can be for later: the call is approved and waits until its moment has come. Whoever says yes
+names it; where several do, the latest counts. It can only hold up what was approved: the digest,
+the end and everybody's part stay as they are.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,14 +18,17 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import deciders, digests, glass_eligibility, signatures
+from approvals.deciders import locked
 from approvals.digests import CallFacts, record
-from approvals.models import Approval, ApprovalState, GrantUse, Pause
+from approvals.models import Approval, ApprovalState, GrantUse, Pause, SubjectKind
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.decisions import ASKING
 from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
 from ledger.models import Action, ActionState
 from workspaces import formatting
+from workspaces.models import User
+from workspaces.written import InvalidInput
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -254,3 +263,39 @@ def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
         affected=next((one for one in ASKING if one == approval.affected), ""),
         why="; ".join(str(rule.get("words") or "") for rule in approval.rules),
     )
+
+
+LATER_ONLY_CALLS = "A moment is named for a call of an agent alone."
+LATER_NOT_SIGNED = "Each yes is signed by its person, and what they sign names no moment."
+
+
+def why_not_later(approval: Approval) -> str:
+    """Why no moment can be named for it, in words; empty where one can."""
+    if approval.subject_kind != SubjectKind.ACTION:
+        return LATER_ONLY_CALLS
+    return LATER_NOT_SIGNED if approval.signed else ""
+
+
+def is_early(approval: Approval, now: datetime) -> bool:
+    """Whether it was approved, and for later than now."""
+    later = approval.not_before
+    return approval.state == ApprovalState.GRANTED and later is not None and later > now
+
+
+@transaction.atomic
+def put_off(approval: Approval, until: datetime, *, by: User, now: datetime) -> Approval:
+    """Let the call wait until then, once it is approved. Raises InvalidInput for a moment that is
+    over, or after which nothing could be done any more.
+    """
+    row = locked(approval)
+    if why := why_not_later(row):
+        raise InvalidInput(why)
+    if until <= now:
+        raise InvalidInput("Not before: that moment is over.")
+    if until >= row.expires_at:
+        raise InvalidInput("Not before: the question expires before that moment.")
+    latest = max(until, row.not_before or until)
+    Approval.objects.filter(pk=row.pk).update(not_before=latest)
+    record(row, EventType.APPROVAL_PUT_OFF, by=by, until=latest.isoformat())
+    row.not_before = latest
+    return row

@@ -5,25 +5,30 @@ A log that went back pauses its workspace by itself. A database that forgot even
 forgotten intents, answers and withdrawals, too. The sealer finds it (ledger/sealer.py), and the
 pause stands in the same transaction: no step is claimed, no grant is given or used. Channels are
 told, and every page has the banner. Lifting it is the acknowledgement, an administrator's alone.
+Of such a database, and of one restored from a backup, a grant that looks unused may have been used,
+and a call that is not known may have been made: people are asked anew (`void_grants`), and in a run
+that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType, glob_matches
-from approvals import lost_history, signals
-from approvals.models import Approval, Pause, PauseKind, SubjectKind
+from approvals import approval_requests, signals
+from approvals.models import Approval, ApprovalState, Pause, PauseKind, SubjectKind
 from approvals.policy import Unreadable, active, document
 from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events, sealer
 from ledger.merkle import Head
 from ledger.models import Action, Run, RunState
+from ledger.models.runs import BY_A_RESTORE
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -95,10 +100,10 @@ def _believe_no_longer(lifted: Pause) -> None:
     """
     grants = Approval.objects.filter(workspace=lifted.workspace)
     why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
-    lost_history.void_grants(why, grants.exclude(subject_kind=SubjectKind.PLAN))
+    void_grants(why, grants.exclude(subject_kind=SubjectKind.PLAN))
     if lifted.name == LOST:
         runs = Run.objects.filter(workspace=lifted.workspace, started_at__lt=lifted.paused_at)
-        lost_history.mark_runs(lifted.paused_at, runs)
+        mark_runs(lifted.paused_at, runs)
 
 
 def what(one: Pause) -> str:
@@ -259,3 +264,25 @@ def hold_for(
     channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.pk}")
     if is_new:
         signals.publish_pauses_on_commit()
+
+
+BATCH = 500
+
+
+def void_grants(why: str, among: QuerySet[Approval] | None = None) -> int:
+    """Each yes that was not used, of all or `among` some."""
+    every = Approval.objects.all() if among is None else among
+    rows = every.filter(state=ApprovalState.GRANTED).select_related("workspace")
+    count = 0
+    for approval in rows.order_by("pk").iterator(chunk_size=BATCH):
+        approval_requests.void(approval, why=f"{why} Whether the grant was used is not known.")
+        count += 1
+    return count
+
+
+def mark_runs(when: datetime, among: QuerySet[Run] | None = None) -> int:
+    """Runs of agents that lived; those that recovery holds stay so: nothing begins in them."""
+    every = Run.objects.all() if among is None else among
+    living = every.filter(state=RunState.RUNNING, held_by="", agent__isnull=False)
+    mark = f"{BY_A_RESTORE}{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return living.update(held_by=mark, revision=F("revision") + 1)

@@ -6,15 +6,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import (
-    approval_requests,
-    deciders,
-    denials,
-    memory,
-    notifications,
-    summaries,
-    team_coverage,
-)
+from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.gate import covered_questions
@@ -137,7 +129,7 @@ every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.escalate")(escalate_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(5, name="approvals.delegations")(delegations.look)
-every(60, name="approvals.summaries")(summaries.write_due)
+every(60, name="approvals.summaries")(notifications.write_summaries)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)
 every(3600, name="approvals.forget_requests")(aap_requests.forget_old)

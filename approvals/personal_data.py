@@ -8,7 +8,7 @@ from django.db.models.functions import Cast, Concat
 
 from approvals.interchange.aap_requests import RUN, SEALED
 from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
-from approvals.summaries import SUBJECT as SUMMARY
+from approvals.notifications import SUMMARY_SUBJECT
 from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, Scope, drops, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -61,7 +61,7 @@ def messages(scope: Scope) -> Q:
     return Q(workspace=scope.workspace) & (
         Q(pk__in=messages.values("delivery"))
         | Q(pk__in=answers.values("delivery"))
-        | Q(subject=SUMMARY, created_at__gte=Subquery(since))
+        | Q(subject=SUMMARY_SUBJECT, created_at__gte=Subquery(since))
     )
 
 

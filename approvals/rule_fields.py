@@ -93,8 +93,8 @@ def as_claim(value: Any) -> str:
 def entry_of(old: Entry, said: Fields) -> dict[str, Any]:
     """The rule that the fields say, where `old` stood: what they do not change is as it was."""
     was = fields_of(old)
-    now = {name: _normal(said.get(name, "")) for name in {*was, *FIELDS}}
-    changed = {name for name in now if now[name] != _normal(was.get(name, ""))}
+    now = {name: normal(said.get(name, "")) for name in {*was, *FIELDS}}
+    changed = {name for name in now if now[name] != normal(was.get(name, ""))}
     new = dict(old)
     for name in ("when", *LINES, *CHOICES):
         if name in changed:
@@ -115,7 +115,7 @@ def entry_of(old: Entry, said: Fields) -> dict[str, Any]:
     return new
 
 
-def _normal(value: Any) -> str:
+def normal(value: Any) -> str:
     """As a form gives it back: ends of lines as in a document, nothing around it."""
     return "" if value is None else str(value).replace("\r\n", "\n").strip()
 
@@ -144,7 +144,7 @@ def needs_of(said: Fields) -> list[dict[str, Any]]:
     """Who has to answer, of the fields; a place that nobody filled in is none."""
     found = []
     for n in range(PLACES_MAX):
-        who, count = said.get(f"who_{n}") or "", _normal(said.get(f"count_{n}"))
+        who, count = said.get(f"who_{n}") or "", normal(said.get(f"count_{n}"))
         if not who and (n or count in {"", "1"}):
             continue
         need = {"group": who.removeprefix(TEAM)} if who.startswith(TEAM) else {}

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.rule_fields import as_claim, as_text, merged, put
+from approvals.rule_fields import as_claim, as_text, merged, normal, put
 
 FIELDS = {
     "class": "class",
@@ -49,8 +49,8 @@ def fields_of(entry: Entry) -> dict[str, str]:
 def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
     """The tool that the fields say, where `old` stood."""
     was = fields_of(old)
-    now = {name: _normal(said.get(name)) for name in FIELDS}
-    changed = {name for name in FIELDS if now[name] != _normal(was[name])}
+    now = {name: normal(said.get(name)) for name in FIELDS}
+    changed = {name for name in FIELDS if now[name] != normal(was[name])}
     new = dict(old)
     for name in PLAIN:
         if name in changed:
@@ -73,10 +73,6 @@ def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
     if inside:
         put(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
     return new
-
-
-def _normal(value: Any) -> str:
-    return "" if value is None else str(value).replace("\r\n", "\n").strip()
 
 
 def _fits(name: str, value: Any) -> bool:

@@ -7,7 +7,7 @@ had happened would do things twice. So before any process starts everything is h
   outside before it acts;
 * a grant that was not used is void, and people who were asked are asked anew;
 * a run that lived is marked: to a call that is not known the gate answers `in_doubt`, and a person
-  says whether it happened (approvals/lost_history.py);
+  says whether it happened (approvals/pauses.py);
 * people are logged out, since a log-out after the backup would be forgotten;
 * each workspace is paused until an administrator lifts the pause.
 """
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from allauth.socialaccount.models import SocialToken
 from django.contrib.sessions.models import Session
 
-from approvals import lost_history, pauses
+from approvals import pauses
 from recovery.engine import failure_paths, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
 from workspaces.models import Heartbeat, Workspace
@@ -44,8 +44,8 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
         {
             "plans stopped": stop_plans(why),
             "calls now unknown": lose_calls(why),
-            "grants void": lost_history.void_grants(why),
-            "runs whose calls are in doubt": lost_history.mark_runs(when),
+            "grants void": pauses.void_grants(why),
+            "runs whose calls are in doubt": pauses.mark_runs(when),
             "people logged out": log_out(),
         }
     )

@@ -27,7 +27,7 @@ from approvals.gate.decision_table import (
     decide,
 )
 from approvals.gate.gathering import gather, reads_texts
-from approvals.gate.looks import Gathered
+from approvals.gate.remembered import Gathered
 from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append

@@ -24,8 +24,8 @@ from approvals import (
     digests,
     grants,
     inbox,
+    inventory,
     memory,
-    tool_shapes,
 )
 from approvals.argument_fields import Field
 from approvals.digests import CallFacts, Change
@@ -73,7 +73,7 @@ def fields_of(approval: Approval) -> list[Field]:
     call = approval.calls[0]
     schema: Mapping[str, Any] = {}
     if approval.agent_id is not None:
-        shapes = tool_shapes.newest(approval.agent_id, str(call["operation"]))
+        shapes = inventory.newest(approval.agent_id, str(call["operation"]))
         schema = shapes[0].schema if shapes else {}
     return argument_fields.fields(call.get("args"), schema, call.get("targets") or [])
 

@@ -1,4 +1,4 @@
-"""Questions that wait, and bounded grants that cover them.
+"""What a bounded grant could and does cover: what a card offers, and questions that wait.
 
 A grant is given while other questions of its agent wait. What it covers of these is taken back, so
 that the agent comes again and draws on it (approvals/gate/bounded_grants.py); what it does not
@@ -6,6 +6,7 @@ cover waits on, and its card says why. The same is said where somebody only asks
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,10 +19,12 @@ from approvals import approval_requests, grants
 from approvals.deciders import locked
 from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
+from approvals.gate.bounded_grants import Limits, currency_of, why_not
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import PolicyDecision
 from approvals.signals import approval_decided
 from ledger.models import Action
+from workspaces import formatting
 
 LOOKED_AT_MAX = bounded_grants.GRANTS_LOOKED_AT_MAX
 BATCH = 200
@@ -126,3 +129,32 @@ def release_due() -> int:
         expires_at__gt=Now(),
     )
     return sum(release(one.pk) for one in walked(living.only("pk")))
+
+
+def offer(approval: Approval) -> dict[str, Any]:
+    """What a card offers: the limits as the first values of its fields, or why there are none."""
+    limits = Limits.of(approval.rules)
+    if limits is None or why_not(approval):
+        return {"why_not": why_not(approval)}
+    most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
+    terms = {"currency": currency_of(approval, limits)}
+    most += [f"{grants.amount(terms, str(limits.each))} each"] if limits.each else []
+    most += [f"{grants.amount(terms, str(limits.sum))} in all"] if limits.sum else []
+    minor = approval.amount_minor or 0
+    targets = approval.calls[0].get("targets") or []
+    return {
+        "limits": ", ".join(most),
+        "same": ", ".join(limits.same),
+        "uses": limits.uses,
+        "hours": f"{limits.seconds / 3600:g}",
+        "counts": bool(limits.amount),
+        "unit": f"As the call has it: {minor} is {formatting.money(minor, approval.currency)}."
+        if terms["currency"]
+        else "",
+        "each": limits.each or "",
+        "sum": limits.sum or "",
+        "listed": f"what stands on the list {limits.listed['list']} ({limits.listed['path']})"
+        if limits.listed
+        else "",
+        "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
+    }

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from approvals import not_before
+from approvals import grants
 from approvals.gate import covered_questions
 from approvals.gate.begin_context import as_approved
 from approvals.gate.begin_request import BeginRequest
@@ -74,7 +74,7 @@ def explained(request: BeginRequest, found: Decided) -> Reply:
 
 def _with_yes(found: Decided, pk: int) -> dict[str, Any]:
     """The answer where people said yes: perhaps for later."""
-    early = not_before.is_early(Approval.objects.get(pk=pk), found.context.now)
+    early = grants.is_early(Approval.objects.get(pk=pk), found.context.now)
     would: dict[str, Any] = {"answer": "wait" if early else "proceed", "approval": str(pk)}
     if found.context.change is not None and not early:
         would["arguments"] = found.context.change["args"]

@@ -19,8 +19,17 @@ from approvals import memory
 from approvals.card_context import targets_of
 from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
-from approvals.gate.looks import Gathered, Look, Looker, value_of
-from approvals.gate.remembered import counted, known, listed, unusual, working_hours
+from approvals.gate.remembered import (
+    Gathered,
+    Look,
+    Looker,
+    counted,
+    known,
+    listed,
+    unusual,
+    value_of,
+    working_hours,
+)
 from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix

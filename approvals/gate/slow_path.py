@@ -17,14 +17,7 @@ from django.db.models import F
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import (
-    approval_requests,
-    call_context,
-    digests,
-    grants,
-    not_before,
-    tool_shapes,
-)
+from approvals import approval_requests, call_context, digests, grants, inventory
 from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
@@ -145,7 +138,7 @@ def begin(request: BeginRequest) -> Reply:
     """The same in a thread, in a transaction on Django's connection."""
     reply = _done(request, carried_out(steps(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
-        shape = tool_shapes.noting(request.actor.agent_id, request.tool, request.tool_schema)
+        shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(desk_events.plain_connection(), [shape])
         transaction.on_commit(lambda: snapshot_cache.note_shape(request))
     return reply
@@ -206,9 +199,7 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         approval_requests.void(approval, why=why)
         if found.judgement.approval != "AUTO":
             return _question(request, found, Question(decision.proceed, why))
-    elif approval.state == ApprovalState.WAITING or not_before.is_early(
-        approval, found.context.now
-    ):
+    elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):

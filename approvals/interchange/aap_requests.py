@@ -23,7 +23,7 @@ from django.db.models.functions import Concat, Now, Substr
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, not_before, notifications
+from approvals import approval_requests, grants, notifications
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
@@ -249,7 +249,7 @@ def cancel(actor: Actor, id_: str) -> Seen:
 def _take_back(approval: Approval, why: str) -> None:
     row = locked(approval)
     is_waiting = row.state == ApprovalState.WAITING
-    if is_waiting or not_before.is_early(row, database_time()):
+    if is_waiting or grants.is_early(row, database_time()):
         approval_requests.void(row, why=why)
 
 
@@ -275,7 +275,7 @@ def _tell_receivers(approval: Approval) -> None:
     if approval.agent_id is None or not approval.run_ref.startswith(RUN):
         return
     row, now = Approval.objects.get(pk=approval.pk), database_time()
-    if not not_before.is_early(row, now):
+    if not grants.is_early(row, now):
         request = approval.run_ref.removeprefix(RUN)
         instances.tell(approval.agent_id, request, row.decided_at or now)
 
@@ -426,7 +426,7 @@ def _decision(
         status = EXPIRED
     if state in LIVING and until <= database_time():
         return EXPIRED, {"status": EXPIRED, "decided_at": stamp(until)}
-    if status == PENDING or not_before.is_early(approval, database_time()):
+    if status == PENDING or grants.is_early(approval, database_time()):
         return PENDING, None
     decided = {"status": status, "decided_at": stamp(approval.decided_at or until)}
     if approval.closing_reason:

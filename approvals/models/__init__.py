@@ -15,22 +15,22 @@ from approvals.models.approvals import (
     Requirement,
     SubjectKind,
 )
-from approvals.models.break_glass import BrokenGlass
-from approvals.models.named_lists import ListChange, ListEntry, NamedList
+from approvals.models.deciders import BrokenGlass, DailySummary, SigningKey
 from approvals.models.policy import (
     Denial,
     GateKey,
+    ListChange,
+    ListEntry,
+    NamedList,
     Pause,
     PauseKind,
     PolicyVersion,
     Reservation,
+    Review,
     Sighting,
     Tally,
     ToolShape,
 )
-from approvals.models.reviews import Review
-from approvals.models.signing_keys import SigningKey
-from approvals.models.summaries import DailySummary
 
 __all__ = [
     "APPROVAL_MOVES",

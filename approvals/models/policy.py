@@ -1,5 +1,5 @@
-"""What the gate judges by: versions of the policy, pauses, keys that it met, what it denied, which
-arguments tools take, and what conditions remember.
+"""What the gate judges by: versions of the policy, pauses, named lists, keys that it met, what it
+denied or found worth a look, which arguments tools take, and what conditions remember.
 """
 
 from typing import ClassVar
@@ -111,7 +111,7 @@ ARGUMENTS_SHOWN_MAX = 20
 
 
 class ToolShape(models.Model):
-    """Which arguments an agent has announced that a tool takes (`approvals.tool_shapes`)."""
+    """Which arguments an agent has announced that a tool takes (`approvals.inventory`)."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False)
     tool = models.CharField(max_length=200)
@@ -251,3 +251,105 @@ class Sighting(models.Model):
 
     def __str__(self) -> str:
         return f"{self.field} {self.value}"
+
+
+class NamedList(models.Model):
+    """A list of values, such as payees. Each change makes a version with a digest of its own."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    name = models.CharField(max_length=60)
+    kind = models.CharField(max_length=6, help_text="How entries are written and compared")
+    version = models.PositiveIntegerField(default=0)
+    digest = models.CharField(max_length=64, blank=True, help_text="Of this version and all before")
+    count = models.PositiveIntegerField(default=0, help_text="Of the entries that stand")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="list_of_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ListEntry(models.Model):
+    """One value on a list, from one version on and, once it was taken off, until another."""
+
+    list = models.ForeignKey(
+        NamedList, on_delete=models.CASCADE, related_name="entries", db_index=False
+    )
+    key = models.CharField(max_length=32, help_text="By which its normal form is found")
+    mark = models.CharField(
+        max_length=32, blank=True, help_text="By which it is found where the policy masks it"
+    )
+    shown = models.CharField(max_length=300, help_text="As it was written; hidden kinds masked")
+    label = models.CharField(max_length=200, blank=True)
+    since = models.PositiveIntegerField(help_text="The version that brought it")
+    until = models.PositiveIntegerField(null=True, help_text="The version that took it off")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["list", "key"], condition=Q(until=None), name="once_on_a_list"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["list", "mark"],
+                condition=Q(until=None) & ~Q(mark=""),
+                name="entry_by_its_mark",
+            ),
+            models.Index(fields=["list", "-id"], condition=Q(until=None), name="entry_that_stands"),
+            models.Index(fields=["list", "since"], name="entry_by_version"),
+            models.Index(
+                fields=["list", "until"], condition=Q(until__isnull=False), name="entry_taken_off"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+class ListChange(models.Model):
+    """One version of a list: who made it, when, and how much came and went."""
+
+    list = models.ForeignKey(
+        NamedList, on_delete=models.CASCADE, related_name="changes", db_index=False
+    )
+    version = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64)
+    by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    at = models.DateTimeField(db_default=Now())
+    note = models.TextField(blank=True)
+    added = models.PositiveIntegerField()
+    removed = models.PositiveIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["list", "version"], name="one_change_a_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.list_id} {self.version}"
+
+
+class Review(models.Model):
+    """One call that ran unasked, and by which rule it is worth a look."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    run_ref = models.CharField(max_length=120)
+    action = models.CharField(max_length=120)
+    glob = models.CharField(max_length=200)
+    words = models.CharField(max_length=400, help_text="The rule's own; they name no value")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["workspace", "run_ref", "action", "words"], name="looked_at_once"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["workspace", "at"], name="review_by_age")]
+
+    def __str__(self) -> str:
+        return self.words

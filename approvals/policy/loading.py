@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
-from approvals.policy import hours_section, lists_section, signing
+from approvals.policy import sections, signing
 from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
     COMPENSATIONS,
@@ -161,10 +161,10 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     rules = tuple(_rules(form, value.get("policies"), (*root, "policies")))
     always = tuple(_always(form, value.get("always"), (*root, "always")))
-    lists = lists_section.lists(form, value.get("lists"), (*root, "lists"))
+    lists = sections.lists(form, value.get("lists"), (*root, "lists"))
     review = tuple(_review(form, value.get("review"), (*root, "review")))
-    lists_section.check(form, (*rules, *always, *review), lists)
-    hours = hours_section.hours(form, value.get("hours"), (*root, "hours"))
+    sections.check(form, (*rules, *always, *review), lists)
+    hours = sections.hours(form, value.get("hours"), (*root, "hours"))
     for rule in (*rules, *always, *review) if hours is None else ():
         if rule.when and "working_hours" in rule.when.names:
             form.wrong((*rule.path, "when"), "“working_hours” needs the section “hours”")

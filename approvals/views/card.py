@@ -19,11 +19,11 @@ from approvals import (
     card_context,
     clarifications,
     deciders,
-    glass_context,
+    glass_decisions,
     inbox,
     signatures,
 )
-from approvals.gate import bounded_offer, changed_arguments, covered_questions
+from approvals.gate import changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
@@ -156,7 +156,7 @@ def _card(
             "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": shown_stamp(approval),
-            "broken": glass_context.broken(approval, timezone.get_current_timezone()),
+            "broken": glass_decisions.broken(approval, timezone.get_current_timezone()),
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
@@ -166,7 +166,7 @@ def _card(
             ),
             "ask_url": _ask_url(approval, person),
             "change": _change(approval, person, sees=sees),
-            "more": bounded_offer.offer(approval)
+            "more": covered_questions.offer(approval)
             if sees and may(person, "approve", here) and not inbox.why_not(approval, person)
             else None,
             "not_covering": _not_covering(approval) if sees else [],
@@ -182,7 +182,7 @@ def _glass(request: Request, approval: Approval, here_url: str) -> dict[str, Any
     """What whoever may break the glass is offered, with what they had typed."""
     person = request.user
     fresh = inbox.is_fresh(login_at(request))
-    offer = glass_context.offer(
+    offer = glass_decisions.offer(
         approval, person, fresh_login_url="" if fresh else address(person, here_url)
     )
     if offer and "url" in offer:

@@ -12,13 +12,12 @@ from django import forms
 from amends.protocol.vocabulary import RISKS
 from approvals import rule_fields, rule_table
 from approvals.document_fields import VERIFY_WORDS
-from approvals.policy import Problem, editing
+from approvals.policy import Problem, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
 from approvals.policy.editing import REVIEW, RULES, Row
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rule_fields import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
-from approvals.views.glob_field import GlobField
 from ledger.models import Action
 from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, without_hint
 from workspaces.models import Agent, Team, Workspace
@@ -52,6 +51,23 @@ MORE = {
     "Undoing it and reading it back": ("compensation", "verify"),
 }  # fmt: skip
 """What few rules say, folded away where this one does not."""
+
+
+class GlobField(OneLine):
+    """The name of a tool as agents say it; * and ? stand for letters."""
+
+    def __init__(self, *, help_text: str = "* and ? stand for letters.") -> None:
+        super().__init__(
+            label="Tool",
+            max_length=document.GLOB_CHARACTERS_MAX,
+            help_text=help_text,
+            widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
+        )
+
+    def validate(self, value: Any) -> None:
+        super().validate(value)
+        if value and (why := document.mistake(value)):
+            raise forms.ValidationError(f"Not a tool: {why}.")
 
 
 class RuleForm(forms.Form):

@@ -12,8 +12,7 @@ from approvals.policy.document import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, Row
 from approvals.policy.loading import KINDS
 from approvals.rule_fields import field_at
-from approvals.views.glob_field import GlobField
-from approvals.views.rule_form import stamp
+from approvals.views.rule_form import GlobField, stamp
 from workspaces.forms import WrittenField, choice_of, offer_too, without_hint
 
 TOOLS = CATALOGUES[0]

@@ -17,7 +17,7 @@ from approvals import proposals, versions
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid
 from approvals.views import meanwhile
-from approvals.views.glob_field import GlobField
+from approvals.views.rule_form import GlobField
 from ledger import disclosure
 from ledger.models import Effect
 from recovery.planning import teaching

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from approvals import grants, inbox, lost_history, periodic
-from approvals.gate import bounded_grants, bounded_offer, covered_questions
+from approvals import grants, inbox, pauses, periodic
+from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, ApprovalState, GrantUse
 from ledger.erasure import erase
 from ledger.models import Event
@@ -211,21 +211,23 @@ def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, typed):
 def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, ben):
     obey({"approval": "MANUAL"})
     pay(trip, "k0")
-    assert "Its rule allows none" in bounded_offer.offer(Approval.objects.get())["why_not"]
+    assert "Its rule allows none" in covered_questions.offer(Approval.objects.get())["why_not"]
     with pytest.raises(InvalidInput, match="allows none"):
         approve(ben)
 
     some = {"when": "args.amount > 1", "approval": "MANUAL"}
     obey({"approval": "MANUAL", "bounded": BOUNDED}, some)
     pay(trip, "k2")
-    assert "Its rule allows none" in bounded_offer.offer(Approval.objects.latest("pk"))["why_not"]
+    assert (
+        "Its rule allows none" in covered_questions.offer(Approval.objects.latest("pk"))["why_not"]
+    )
     small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
     obey(
         {"approval": "MANUAL", "bounded": BOUNDED},
         {"when": "args.amount > 1", "approval": "MANUAL", "bounded": small},
     )
     pay(trip, "k1")
-    offered = bounded_offer.offer(Approval.objects.latest("pk"))
+    offered = covered_questions.offer(Approval.objects.latest("pk"))
     assert (offered["uses"], offered["sum"], offered["each"], offered["hours"]) == (2, 90, 100, "1")
 
 
@@ -408,7 +410,7 @@ def test_a_restore_from_a_backup_voids_it(trip, obey, ben):
     obey()
     pay(trip, "k0")
     grant = approve(ben)
-    lost_history.void_grants("The desk was restored.")
+    pauses.void_grants("The desk was restored.")
     grant.refresh_from_db()
     assert grant.state == ApprovalState.WITHDRAWN
     assert answer(trip, "k1", run="run_2") == "wait"

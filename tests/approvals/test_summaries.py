@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.test import Client
 
-from approvals import inbox, summaries, versions
+from approvals import inbox, notifications, versions
 from approvals.models import Approval, DailySummary
 from approvals.policy import RequiredApprovers
 from connectors import channels
@@ -31,7 +31,7 @@ def at(monkeypatch):
 
     def set_hour(ben, acme, hours=1):
         there = clock.database_time().astimezone(ZoneInfo(acme.timezone or "UTC"))
-        summaries.choose(acme, ben, (there - timedelta(hours=hours)).hour)
+        notifications.choose_hour(acme, ben, (there - timedelta(hours=hours)).hour)
 
     return set_hour
 
@@ -45,7 +45,8 @@ def a_day_goes_by():
 
 def mails():
     return [
-        one.message for one in Delivery.objects.filter(subject=summaries.SUBJECT).order_by("pk")
+        one.message
+        for one in Delivery.objects.filter(subject=notifications.SUMMARY_SUBJECT).order_by("pk")
     ]
 
 
@@ -57,9 +58,9 @@ def test_whoever_wants_it_reads_once_a_day_what_waits_for_them(ask, acme, ben, a
         amount_minor=128_600, currency="USD", headline=f"Refund {CANARY}"
     )
 
-    assert summaries.write_due() == 0, "from the next time on"
+    assert notifications.write_summaries() == 0, "from the next time on"
     a_day_goes_by()
-    assert [summaries.write_due(), summaries.write_due()] == [1, 0]
+    assert [notifications.write_summaries(), notifications.write_summaries()] == [1, 0]
     while channels.send_due():
         pass
 
@@ -74,11 +75,11 @@ def test_whoever_wants_it_reads_once_a_day_what_waits_for_them(ask, acme, ben, a
 def test_where_nothing_waits_nothing_is_sent_and_the_day_is_over(ask, acme, ben, cleo, at):
     at(ben, acme)
     a_day_goes_by()
-    assert summaries.write_due() == 1
+    assert notifications.write_summaries() == 1
 
     ask()
 
-    assert summaries.write_due() == 0
+    assert notifications.write_summaries() == 0
     assert mails() == []
 
 
@@ -90,7 +91,7 @@ def test_who_may_not_decide_any_more_or_has_decided_is_not_told_of_it(ask, acme,
     acme.teams.get(name="leads").group.user_set.remove(cleo)
     a_day_goes_by()
 
-    assert summaries.write_due() == 2
+    assert notifications.write_summaries() == 2
     assert mails() == []
 
 
@@ -102,14 +103,14 @@ def test_it_waits_until_somebody_is_at_work(ask, acme, ben, ada, at):
     at(ben, acme)
     ask()
     a_day_goes_by()
-    assert summaries.write_due() == 0
+    assert notifications.write_summaries() == 0
 
     days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
     always = {"zone": "UTC", "days": days, "from": "00:00", "to": "23:59"}
     opened = versions.save(acme, json.dumps({"hours": always}), by=ada)
     versions.activate(opened, by=ada)
 
-    assert summaries.write_due() == 1
+    assert notifications.write_summaries() == 1
     assert len(mails()) == 1
 
 
@@ -119,7 +120,7 @@ def test_a_day_begins_at_the_hour_by_the_clock_of_the_person(acme, ben):
     now = datetime.now(UTC).astimezone(ZoneInfo(ben.timezone))
 
     for hours in (0, 23):
-        summaries.choose(acme, ben, (now - timedelta(hours=hours)).hour)
+        notifications.choose_hour(acme, ben, (now - timedelta(hours=hours)).hour)
         begun = (now - timedelta(hours=(now - timedelta(hours=hours)).hour)).date()
         assert DailySummary.objects.get().written_for == begun
 
@@ -135,14 +136,14 @@ def test_a_break_in_the_middle_leaves_all_or_nothing_and_another_try_writes_one(
         raise RuntimeError("the process ends here")
 
     with monkeypatch.context() as broken:
-        broken.setattr(summaries, "told", breaks)
+        broken.setattr(notifications, "summary_of", breaks)
         with pytest.raises(RuntimeError):
-            summaries.write_due()
+            notifications.write_summaries()
     assert mails() == []
-    assert summaries.write_due() == 1
+    assert notifications.write_summaries() == 1
     DailySummary.objects.update(written_for="2000-01-01")  # even if the row were lost
 
-    summaries.write_due()
+    notifications.write_summaries()
 
     assert len(mails()) == 1
 
@@ -155,11 +156,11 @@ def test_two_schedulers_at_once_write_one(ask, acme, ben, at):
     wrote = []
 
     def other():
-        wrote.append(summaries.write_due())
+        wrote.append(notifications.write_summaries())
         connection.close()
 
     with transaction.atomic():
-        wrote.append(summaries.write_due())
+        wrote.append(notifications.write_summaries())
         beside = threading.Thread(target=other)
         beside.start()
         beside.join(timeout=0.3)
@@ -170,15 +171,15 @@ def test_two_schedulers_at_once_write_one(ask, acme, ben, at):
 
 
 def test_long_lists_are_cut_and_say_so(ask, acme, ben, at):
-    for amount in range(summaries.LINES_MAX + 3):
+    for amount in range(notifications.LINES_MAX + 3):
         ask(calls=[refund(amount + 1)])
     at(ben, acme)
     a_day_goes_by()
-    summaries.write_due()
+    notifications.write_summaries()
 
     [mail] = mails()
-    assert mail["title"] == f"{summaries.LINES_MAX + 3} questions for you in Acme"
-    assert mail["text"].count("/approvals/") == summaries.LINES_MAX
+    assert mail["title"] == f"{notifications.LINES_MAX + 3} questions for you in Acme"
+    assert mail["text"].count("/approvals/") == notifications.LINES_MAX
     assert "And 3 more in the inbox" in mail["text"]
 
 
@@ -191,7 +192,7 @@ def test_with_a_call_that_is_erased_the_mails_that_told_of_it_are_empty(
     trip.begin(tool="pay.refund", args={"amount": 100})
     at(ben, acme)
     a_day_goes_by()
-    summaries.write_due()
+    notifications.write_summaries()
     [mail] = mails()
     assert "pay.refund" in mail["text"]
     inbox.reject(Approval.objects.get(), by=ben, seen=Approval.objects.get().digest, reason="no")
@@ -231,7 +232,7 @@ def test_one_click_in_the_mail_ends_it_without_a_log_in_and_nothing_else(
         at(person_, here)
     ask(RequiredApprovers("finance", 1))
     a_day_goes_by()
-    summaries.write_due()
+    notifications.write_summaries()
     while channels.send_due():
         pass
     head, text = {one["to"][0]: (one["head"], one["text"]) for one in post_office()}[ben.email]
@@ -260,7 +261,7 @@ def test_one_click_in_the_mail_ends_it_without_a_log_in_and_nothing_else(
 @pytest.mark.parametrize("spoiled", ["nothing", "1.1", "1.1:AAAA"])
 def test_a_link_of_another_making_stops_no_mail(acme, ben, at, spoiled):
     at(ben, acme)
-    ours = summaries.stop_token(acme, ben)
+    ours = notifications.stop_token(acme, ben)
     altered = [spoiled, ours[:-1] + ("A" if ours[-1] != "A" else "B"), f"1{ours}"]
 
     answers = [Client().post(f"/summary/stop/{one}/", ONE_CLICK).status_code for one in altered]

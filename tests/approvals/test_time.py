@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models.functions import Now
 
-from approvals import grants, inbox, not_before, periodic
+from approvals import grants, inbox, periodic
 from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval
 from approvals.policy import Invalid, load_new
@@ -233,7 +233,7 @@ def test_who_only_asks_what_would_be_hears_of_a_yes_for_later(trip, acme, ada, b
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
     trip.begin(tool="pay.card")
     approval = Approval.objects.get()
-    not_before.put_off(approval, now() + timedelta(minutes=5), by=ben, now=now())
+    grants.put_off(approval, now() + timedelta(minutes=5), by=ben, now=now())
     inbox.grant(approval, by=ben, seen=approval.digest)
     assert trip.begin(tool="pay.card", explain=True).json()["answer"] == "wait"
     Approval.objects.update(not_before=Now())
@@ -262,7 +262,7 @@ def test_a_call_that_somebody_approved_for_later_is_let_pass_by_no_grant_before(
     trip.begin(tool="pay.card", key="k0", action="a0")
     trip.begin(tool="pay.card", key="k1", action="a1", attempt="t1")
     first, later = Approval.objects.order_by("pk")
-    not_before.put_off(later, now() + timedelta(minutes=30), by=ben, now=now())
+    grants.put_off(later, now() + timedelta(minutes=30), by=ben, now=now())
     bounded_grants.approve_with_more(
         first, by=ben, seen=first.digest, reason="a batch",
         typed={"uses": "3", "hours": "1", "target": "any"},
@@ -290,7 +290,7 @@ def test_what_stays_put_keeps_no_grant_and_no_question_from_its_turn(
     ):
         trip.begin(tool=tool, key=f"k{n}", action=f"a{n}", attempt=f"t{n}", args={"to": to})
     mail, card, other, alike = Approval.objects.order_by("pk")
-    not_before.put_off(alike, now() + timedelta(minutes=30), by=ben, now=now())
+    grants.put_off(alike, now() + timedelta(minutes=30), by=ben, now=now())
     for question in (mail, card):
         bounded_grants.approve_with_more(
             question, by=ben, seen=question.digest, reason="a batch",

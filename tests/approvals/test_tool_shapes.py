@@ -74,12 +74,12 @@ def test_a_shape_is_noted_once_and_then_the_call_is_as_quick_as_ever(trip):
 
 
 def test_what_is_too_large_is_told_apart_and_an_agent_announces_no_end_of_them(trip, monkeypatch):
-    from approvals import tool_shapes
+    from approvals import inventory
 
     asks(trip, 1, FIRST | {"description": "x" * 9_000})
     assert ToolShape.objects.get().schema == {}
     assert "too large to be shown" in notices(asks(trip, 2, OTHER))[0]
 
-    monkeypatch.setattr(tool_shapes, "SHAPES_OF_AGENT_MAX", 2)
+    monkeypatch.setattr(inventory, "SHAPES_OF_AGENT_MAX", 2)
     asks(trip, 3, FIRST)
     assert ToolShape.objects.filter(agent=Agent.objects.get()).count() == 2

@@ -31,7 +31,7 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from approvals import inbox, not_before
+from approvals import grants, inbox
 from approvals.interchange import aap_requests
 from approvals.models import Approval
 from ledger.erasure import erase
@@ -168,7 +168,7 @@ def test_a_yes_for_later_is_none_before_its_moment_and_can_be_taken_back(client,
     request, other = client.create(body, "k-1"), client.create(body, "k-2")
     for approval in Approval.objects.order_by("pk"):
         soon = timezone.now() + timedelta(minutes=5)
-        not_before.put_off(approval, soon, by=ben, now=timezone.now())
+        grants.put_off(approval, soon, by=ben, now=timezone.now())
         inbox.grant(approval, by=ben, seen=approval.digest)
 
     assert client.get(request.id).status == "pending"

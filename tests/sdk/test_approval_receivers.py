@@ -24,7 +24,7 @@ from agentapprovalprotocol import (
 )
 from agentapprovalprotocol.receiver import new_secret
 
-from approvals import inbox, not_before
+from approvals import grants, inbox
 from approvals.gate import covered_questions
 from approvals.interchange import aap_requests
 from approvals.models import Approval
@@ -167,7 +167,7 @@ def test_who_waits_for_a_call_that_was_approved_for_later_is_woken_at_its_moment
     assert isinstance(service.wait(gate.check(CHARGE)), Pending)
     approval = Approval.objects.get()
     moment = now()
-    not_before.put_off(approval, moment + timedelta(minutes=5), by=ben, now=moment)
+    grants.put_off(approval, moment + timedelta(minutes=5), by=ben, now=moment)
     inbox.grant(approval, by=ben, seen=approval.digest, shown_seconds=1)
     service.hears()
     assert service.woken == [], "until then it is pending, and there is nothing to come for"

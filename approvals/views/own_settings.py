@@ -1,24 +1,30 @@
-"""Signing keys: whose are on record here, and putting one's own there."""
+"""What a person sets for themselves: keys by which they sign, and a mail a day of what waits."""
 
 import json
 from typing import Any
 
 from allauth.mfa.models import Authenticator
+from django import forms
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from fido2.utils import websafe_encode
 
-from approvals import inbox, signatures
+from approvals import inbox, notifications, signatures
 from approvals.models import Decision, SigningKey
+from approvals.policy import Unreadable, active
 from approvals.views import card
 from approvals.views.lists import approvals_of
 from ledger import disclosure
 from workspaces import formatting
-from workspaces.access import NotAllowed
+from workspaces.access import NotAllowed, may, require
+from workspaces.forms import without_hint
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, workspace_or_404
 from workspaces.written import InvalidInput
@@ -136,3 +142,74 @@ def _row(one: SigningKey, reader: Any) -> dict[str, Any]:
         "since": formatting.moment(one.enrolled_at, "ago", zone),
         "removed": formatting.moment(one.removed_at, "ago", zone) if one.removed_at else "",
     }
+
+
+class SummaryForm(forms.Form):
+    hour = forms.TypedChoiceField(
+        label="When",
+        choices=[("", "Never"), *((str(one), f"Every day at {one:02}:00") for one in range(24))],
+        coerce=int,
+        empty_value=None,
+        required=False,
+    )
+    without_hint(hour)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def summary(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    hour = notifications.hour_of(here, request.user)
+    form = SummaryForm(request.POST or None, initial={"hour": "" if hour is None else str(hour)})
+    if request.method == "POST":
+        require(request.user, "approve", here)
+        if form.is_valid():
+            notifications.choose_hour(here, request.user, form.cleaned_data["hour"])
+            messages.success(request, "Saved for you, in this workspace.")
+            return redirect("approvals:summary", workspace=here.slug)
+    try:
+        hours = active(here).working_hours
+    except Unreadable:
+        hours = None
+    context: dict[str, Any] = {
+        "workspace": here,
+        "tab": "summary",
+        "title": "Daily summary",
+        "lead": "One mail a day of the questions that wait for you in this workspace.",
+        "form": form,
+        "may_approve": may(request.user, "approve", here),
+        "zone_name": str(notifications.zone_for(request.user, here)),
+        "keeps_hours": hours is not None,
+        "writes_each": request.user.mail_approvals,
+    }
+    status = 422 if form.errors else 200
+    return page(request, "approvals/summary.html", context, status=status)
+
+
+@csrf_exempt  # a mail program posts it, without a session; the token is the proof
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def stop(request: HttpRequest, token: str) -> HttpResponse:
+    """One click from a mail (RFC 8058): a POST ends it. A GET only asks, for scanners follow links.
+
+    Whoever is logged in makes no difference, and nothing else is changed.
+    """
+    wanted = notifications.wanted_by(token)
+    if wanted is None:
+        return _private(render(request, "approvals/summary_stop.html", {}, status=404))
+    here, person = wanted
+    if request.method == "POST":
+        notifications.choose_hour(here, person, None)
+    context = {
+        "name": here.name,
+        "is_over": notifications.hour_of(here, person) is None,
+        "settings_url": reverse("approvals:summary", args=[here.slug]),
+    }
+    return _private(render(request, "approvals/summary_stop.html", context))
+
+
+def _private(answer: HttpResponse) -> HttpResponse:
+    """The address is a credential of sorts: it leaves by no referrer and stands in no index."""
+    answer["X-Robots-Tag"] = "noindex, nofollow"
+    answer["Referrer-Policy"] = "same-origin"
+    return answer

@@ -1,8 +1,13 @@
-"""Bounded grants: given with a yes from the card, listed with what they have let pass, revoked."""
+"""Answers to a card besides yes and no: a yes for later, a yes of two in place of others, and
+bounded grants, which are listed here with what they have let pass."""
 
+from datetime import datetime, tzinfo
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpResponse
@@ -11,9 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import card_context, grants, inbox
+from approvals import card_context, glass_decisions, grants, inbox, signatures
 from approvals.gate import bounded_grants
-from approvals.models import LIVING, Approval, ApprovalState, SubjectKind
+from approvals.models import LIVING, Approval, ApprovalState, BrokenGlass, SubjectKind
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
@@ -22,6 +27,77 @@ from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
 from workspaces.written import InvalidInput
+
+
+@login_required
+@require_POST
+def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Yes, and not before the moment that was typed, in the person's own time."""
+    here, approval = card.to_decide(request, workspace, pk)
+    posted = request.POST
+    try:
+        until = _moment(posted.get("not-before", ""), timezone.get_current_timezone())
+        with transaction.atomic():
+            inbox.as_shown(approval, posted.get("digest", ""))
+            grants.put_off(approval, until, by=request.user, now=clock.now())
+            inbox.grant(
+                approval,
+                **card.answer_of(request, approval),
+                login_at=card.login_at(request),
+            )
+    except card.REFUSALS as refusal:
+        return card.refused(request, here, pk, refusal)
+    return card.done_with(request, here, approval.pk)
+
+
+def _moment(typed: str, zone: tzinfo) -> datetime:
+    """The moment of a field for day and time. Raises InvalidInput where it is none."""
+    try:
+        found = datetime.fromisoformat(typed)
+    except ValueError:
+        raise InvalidInput("Not before: say a day and a time.") from None
+    return found if found.tzinfo else found.replace(tzinfo=zone)
+
+
+@login_required
+@require_POST
+def break_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Yes, as one of two in place of those who are asked."""
+    here = workspace_or_404(request, workspace)
+    approval = get_object_or_404(approvals_of(here), pk=pk)
+    posted = request.POST
+    try:
+        glass_decisions.agree(
+            approval,
+            by=request.user,
+            seen=posted.get("digest", ""),
+            reason=posted.get("glass-reason", ""),
+            shown=card.shown_of(request, approval),
+            shown_seconds=card.shown_seconds(posted.get("shown", "")),
+            login_at=card.login_at(request),
+            signed=signatures.answered(posted.get("signature", "")),
+        )
+    except card.REFUSALS as refusal:
+        return card.refused(request, here, pk, refusal)
+    return card.done_with(request, here, pk)
+
+
+@login_required
+@require_POST
+def review_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    rows = BrokenGlass.objects.select_related("approval__workspace", "workspace")
+    glass = get_object_or_404(rows, approval=pk, workspace=here)
+    try:
+        glass_decisions.review(glass, by=request.user, text=request.POST.get("review", ""))
+    except InvalidInput as wrong:
+        messages.error(request, str(wrong))
+    except inbox.NotYours as not_yours:
+        raise PermissionDenied(str(not_yours)) from None
+    else:
+        messages.success(request, "Reviewed.")
+    return redirect("approvals:health", workspace=here.slug)
+
 
 USES_SHOWN_MAX = 50
 
