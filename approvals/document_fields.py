@@ -1,6 +1,6 @@
 """What a document says for all rules, as the fields of a form, and the fields back as a document.
 
-As with a rule (approvals/rule_fields.py) nothing that is not changed changes its spelling. The
+As with a rule (approvals/rules.py) nothing that is not changed changes its spelling. The
 catalogue has fields of its own (approvals/tool_fields.py), and a twin is taught on a call.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from amends.protocol.vocabulary import RISKS
 from approvals.policy.decisions import VERIFIES
 from approvals.policy.named_lists import KINDS
-from approvals.rule_fields import as_claim, as_text, field_at, normal, put
+from approvals.rules import as_claim, as_text, field_at, normal, put
 
 LISTS_MAX = 30
 """So many lists have fields; a document with more keeps the others."""

@@ -1,11 +1,11 @@
 """One tool of the catalogue as the fields of a form, and back; as with a rule
-(approvals/rule_fields.py) what nobody changed keeps its spelling.
+(approvals/rules.py) what nobody changed keeps its spelling.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.rule_fields import as_claim, as_text, merged, normal, put
+from approvals.rules import as_claim, as_text, merged, normal, put
 
 FIELDS = {
     "class": "class",

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, begin, ingest, lists, noisy, retention, steps, waiting
+from bench import attacks, begin, ingest, lists, retention, steps, waiting
 from bench.servers import own, servers
 
 LATEST = Path(__file__).parent / "latest.json"
@@ -29,7 +29,7 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "again": begin.again,
     "client": begin.client,
     "waiting": waiting.waiting,
-    "noisy": noisy.noisy,
+    "noisy": begin.noisy,
     "steps": steps.against_dbos,
     "approve": steps.approve_to_call,
     "unwind": steps.unwind,

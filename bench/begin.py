@@ -1,6 +1,6 @@
 """What the tool boundary costs.
 
-    python -m bench begin again client
+    python -m bench begin again client noisy
 
 `begin` gives `begin_ratio` (for an auto-allowed action, in durable single-row INSERTs),
 `begin_memory_ratio` (under a sum, a count and a known value) and what they are made of: the median
@@ -16,12 +16,19 @@ retry, a replay, a question that still waits; each in turns with the others and 
 against the bare call. It is gated (asked for, made, and its outcome put in the spool), awaited, or
 only spooled (the desk is away, and the policy lets it go on). The outcomes travel behind the
 agent's back.
+
+`noisy` gives `noisy_ratio`: the 95th percentile of an agent's `begin` in a quiet workspace while
+eight agents of another ask as fast as they can and wait for nothing, over the same without them;
+the noisy one has a limit (`AMENDS_RATE_WORKSPACE`), as docs/running.md advises. By turns, medians
+of the rounds. `noisy_unlimited_ratio` is the same without it. The noise is a process of its own.
 """
 
 import asyncio
 import http.client
 import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +40,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 import amends
-from bench.servers import Desk
+from bench.servers import Desk, p95
 
 # Two seconds of each: with four hundred calls a busy moment of the machine moved the medians.
 CALLS = 1_000
@@ -328,3 +335,61 @@ def client(running: Desk, *, small: bool) -> dict[str, float]:
         "client_spooled_ms": round(spooled * 1000, 2),
         "client_bare_us": round(bare * 1_000_000, 2),
     }
+
+
+AGENTS = 8
+PER_MINUTE = 1_200
+NOISY_ROUNDS, NOISY_CALLS, NOISY_WARM_UP = 5, 200, 50
+SETTLE_SECONDS = 2.0
+"""Until the noise is at its rate, and a burst of its limit is used up."""
+
+NOISE = """
+import sys, threading
+from bench.begin import Caller
+url, token, agents = sys.argv[1:]
+def make(name):
+    caller, number = Caller(url, token, name), 0
+    while True:
+        number += 1
+        caller.ask("pay.refund", f"{name}_{number}", number, f"try-{number}")
+for one in range(int(agents)):
+    threading.Thread(target=make, args=[f"noise{one}"]).start()
+"""
+
+
+def noisy(running: Desk, *, small: bool) -> dict[str, Any]:
+    import django
+
+    django.setup()
+    from bench.generate import cast
+    from workspaces.models import Workspace
+
+    quiet, loud = cast("quiet"), cast("loud")
+    running.start_web()
+    caller, calls = (
+        Caller(running.url, quiet.tokens[0], "quiet"),
+        NOISY_CALLS // 4 if small else NOISY_CALLS,
+    )
+    for _ in range(NOISY_WARM_UP):
+        caller.begin()
+    found: dict[str, Any] = {}
+    for name, limit in (("noisy", PER_MINUTE), ("noisy_unlimited", None)):
+        Workspace.objects.filter(pk=loud.workspace.pk).update(rate_workspace=limit)
+        rounds = [_round(running.url, caller, loud.tokens[0], calls) for _ in range(NOISY_ROUNDS)]
+        found[f"{name}_ratio"] = round(statistics.median(b / a for a, b in rounds), 2)
+        found[f"{name}_p95_ms"] = round(statistics.median(b for _, b in rounds) * 1000, 2)
+    found["quiet_p95_ms"] = round(statistics.median(a for a, _ in rounds) * 1000, 2)
+    return found
+
+
+def _round(url: str, caller: Caller, token: str, calls: int) -> tuple[float, float]:
+    """The 95th percentile alone, and beside the noise, in seconds."""
+    alone = p95(caller.begin() for _ in range(calls))
+    command = [sys.executable, "-W", "ignore", "-c", NOISE, url, token, str(AGENTS)]
+    with subprocess.Popen(command) as noise:
+        try:
+            time.sleep(SETTLE_SECONDS)
+            beside = p95(caller.begin() for _ in range(calls))
+        finally:
+            noise.kill()
+    return alone, beside

@@ -75,7 +75,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "workspaces.zones.by_their_clock",
+    "workspaces.pages.by_their_clock",
     "config.middleware.disclosing",
 ]
 

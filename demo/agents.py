@@ -14,7 +14,7 @@ import httpx
 
 import amends
 from demo import places
-from demo.stories import calls, onboarding, trip, vouchers
+from demo.stories import calls, onboarding, trip
 from demo.stories.stage import Stage
 
 TRICKLE_SECONDS = 25.0
@@ -76,15 +76,15 @@ def grants_drawn_down(on: Stage) -> None:
     """
     from demo.setting import skyline, standing_in  # with models, which are there once Django is
 
-    (first, amount), *others = vouchers.DELAYED
-    asked = beside(vouchers.issue, on, first, amount)
-    if not standing_in.allow_more(skyline.SLUG, vouchers.TOOL, "moreau"):
+    (first, amount), *others = calls.DELAYED
+    asked = beside(calls.issue, on, first, amount)
+    if not standing_in.allow_more(skyline.SLUG, calls.TOOL, "moreau"):
         return
     asked.join(WAITS_SECONDS_MAX)
     for customer, minor in others:
-        play(vouchers.issue, on, customer, minor)
-    for customer, minor in vouchers.STRANDED:
-        beside(vouchers.issue, on, customer, minor)
+        play(calls.issue, on, customer, minor)
+    for customer, minor in calls.STRANDED:
+        beside(calls.issue, on, customer, minor)
 
 
 def beside(story: Callable[..., object], *args: object) -> threading.Thread:
@@ -116,7 +116,7 @@ def one_more(on: Stage) -> None:
     repertoire: list[tuple[int, Callable[[], object]]] = [
         (6, lambda: trip.play(on, traveller=name, hotel=True, price_minor=price)),
         (5, lambda: onboarding.play(on, name=name, fails=False)),
-        (2, lambda: beside(vouchers.issue, on, *random.choice(vouchers.DELAYED_LATER))),
+        (2, lambda: beside(calls.issue, on, *random.choice(calls.DELAYED_LATER))),
         (2, lambda: calls.bill(on, random.choice(list(calls.PAYEES)), price)),
         (4, lambda: calls.ticket(on, wanted="T-240", changed="T-240")),
         (1, lambda: trip.play(on, traveller=name)),

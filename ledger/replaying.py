@@ -12,7 +12,7 @@ from django.utils.html import format_html
 
 from amends.protocol.vocabulary import EventType
 from ledger import clocks, drivers, snapshots
-from ledger.append import projection_rows, statements
+from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
 from ledger.desk_events import plain_connection
@@ -342,7 +342,7 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     for (run, action), found in of_action.items():
         id_, effects = had.get((ids[run], action)) or (next(spare), None)
         row = fold_action(action, found)
-        actions.append(projection_rows.Folded(id_, ids[run], agents[run], effects, row))
+        actions.append(projection.Folded(id_, ids[run], agents[run], effects, row))
     checkpoints = [
         (ids[run], checkpoint_of(stored))
         for run, found in of_run.items()
@@ -351,11 +351,9 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
     ]
     yield LastWrites(
         [
-            *projection_rows.write_actions(workspace_id, actions),
-            *projection_rows.write_runs(
-                [(ids[run], fold_run(found)) for run, found in of_run.items()]
-            ),
-            *projection_rows.write_checkpoints(checkpoints),
+            *projection.write_actions(workspace_id, actions),
+            *projection.write_runs([(ids[run], fold_run(found)) for run, found in of_run.items()]),
+            *projection.write_checkpoints(checkpoints),
             (SUMS, _sums(ids, moved)),
         ]
     )

@@ -157,7 +157,7 @@ def moment(
     """A `<time>` that says `style` and keeps the exact time behind it.
 
     Styles: `ago` (41 min ago), `span` (41 min), `clock` (10:02:15), `day` (2026-11-21), `full`.
-    It goes by the page's clock (workspaces/zones.py) unless `zone` says another; behind it is UTC,
+    It goes by the page's clock (workspaces/pages.py) unless `zone` says another; behind it is UTC,
     too. The script in moments.js goes on counting.
     """
     if when is None:

@@ -6,7 +6,7 @@ from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.utils.text import slugify
 
-from workspaces import delegations, entrance, zones
+from workspaces import delegations, entrance, pages
 from workspaces.access import people_with
 from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Workspace
 from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
@@ -272,7 +272,7 @@ class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run ti
     name = OneLine(label="Name", max_length=120)
     timezone = forms.ChoiceField(
         label="Time zone",
-        choices=[(zone, zone) for zone in sorted(zones.names())],
+        choices=[(zone, zone) for zone in sorted(pages.zone_names())],
         help_text="Shown where a person’s own is not known, as on a correction without script.",
     )
 
@@ -311,5 +311,5 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     def __init__(self, *args: Any, browser: str, **options: Any) -> None:
         super().__init__(*args, **({"auto_id": "id_own_%s"} | options))
         as_it_says = f"As this browser says{f': {browser}' if browser else ''}"
-        known = [(zone, zone) for zone in sorted(zones.names())]
+        known = [(zone, zone) for zone in sorted(pages.zone_names())]
         cast(forms.ChoiceField, self.fields["timezone"]).choices = [("", as_it_says), *known]

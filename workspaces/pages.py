@@ -3,16 +3,24 @@
 The view names the part that an htmx request gets, never the client; whoever comes without
 JavaScript gets the whole page. A page of a list starts after the last row seen, so page 40,000
 costs what page 1 costs.
+
+One clock to a page: what stands there, what is typed there and what a script writes go by the
+person's own zone. Without a choice the browser tells its zone in a cookie, which decides nothing
+but how times look.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo, available_timezones
 
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils import timezone
 from django_htmx.middleware import HtmxDetails
 
 from workspaces import formatting
@@ -148,3 +156,38 @@ def _url(request: HttpRequest, after: str | None) -> str:
     if after is not None:
         query["after"] = after
     return f"{request.path}?{urlencode(query)}" if query else request.path
+
+
+COOKIE = "zone"
+"""Written by static/js/moments.js."""
+
+View = Callable[[HttpRequest], HttpResponseBase]
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """Every zone that is known here."""
+    return frozenset(available_timezones())
+
+
+def zone_of_browser(request: HttpRequest) -> str:
+    """The zone that the person's browser says it is in; empty where it says none that we know."""
+    said = request.COOKIES.get(COOKIE, "")
+    return said if said in zone_names() else ""
+
+
+def zone_of(request: HttpRequest) -> ZoneInfo:
+    chosen = getattr(request.user, "timezone", "")
+    return ZoneInfo(chosen or zone_of_browser(request) or "UTC")
+
+
+def by_their_clock(answer: View) -> View:
+    """Django middleware: pages of a workspace go by the clock of who reads them."""
+
+    def answered(request: HttpRequest) -> HttpResponseBase:
+        if not request.path.startswith("/w/") or not request.user.is_authenticated:
+            return answer(request)
+        with timezone.override(zone_of(request)):
+            return answer(request)
+
+    return answered

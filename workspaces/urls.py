@@ -1,6 +1,6 @@
 from django.urls import path
 
-from workspaces.views import delegations, directory, entrance, keys, members
+from workspaces.views import directory, entrance, keys, members
 
 app_name = "workspaces"
 
@@ -20,10 +20,10 @@ urlpatterns = [
         members.withdraw_invitation,
         name="withdraw_invitation",
     ),
-    path(HERE + "settings/delegations/", delegations.give, name="delegate"),
+    path(HERE + "settings/delegations/", members.delegate, name="delegate"),
     path(
         HERE + "settings/delegations/<int:pk>/revoke/",
-        delegations.revoke,
+        members.revoke_delegation,
         name="revoke_delegation",
     ),
     path(HERE + "settings/teams/", members.make_team, name="make_team"),

@@ -1,9 +1,11 @@
 """The policy document (docs/policy.md), read once into what the desk works with."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
@@ -20,8 +22,34 @@ from amends.protocol.vocabulary import (
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
-from approvals.policy.working_hours import WorkingHours
 from ledger.canonical import canonical_of
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingHours:
+    """From a minute of the day until another, which may be of the next day."""
+
+    zone: str
+    days: Sequence[str]
+    start: int
+    end: int
+    closed: frozenset[date]
+
+    def covers(self, moment: datetime) -> bool:
+        """Whether somebody is there at this moment; a shift past midnight is of its first day."""
+        local = moment.astimezone(ZoneInfo(self.zone))
+        minute, today = local.hour * 60 + local.minute, local.date()
+        if self.start < self.end:
+            return self.start <= minute < self.end and self._is_open(today)
+        if minute >= self.start:
+            return self._is_open(today)
+        return minute < self.end and self._is_open(date.fromordinal(today.toordinal() - 1))
+
+    def _is_open(self, day: date) -> bool:
+        return DAYS[day.weekday()] in self.days and day not in self.closed
+
 
 # Twins: the compensating operation of a tool, its arguments taken from facts of the ledger.
 

@@ -8,6 +8,7 @@ from zoneinfo import available_timezones
 
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.decisions import Rule
+from approvals.policy.document import DAYS, WorkingHours
 from approvals.policy.expressions import at, near
 from approvals.policy.form import Form
 from approvals.policy.named_lists import (
@@ -21,7 +22,6 @@ from approvals.policy.named_lists import (
     normal,
 )
 from approvals.policy.reading import Path
-from approvals.policy.working_hours import DAYS, WorkingHours
 
 CLOSED_MAX = 400
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|(24):(00)")

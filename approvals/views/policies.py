@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import finding, inventory, pauses, rule_table, team_coverage, versions
+from approvals import finding, inventory, pauses, rules, team_coverage, versions
 from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Problem, Unreadable, active, default, load
 from approvals.views.policy_editor import rehearsed, source_of
@@ -76,7 +76,7 @@ def _page(
         "workspace": here,
         "version": version,
         "source": source_of(version),
-        "table": rule_table.of(source_of(version)),
+        "table": rules.of(source_of(version)),
         "versions": [
             {
                 "number": one.number,

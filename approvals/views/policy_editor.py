@@ -19,7 +19,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from approvals import dry_run, rule_table, versions
+from approvals import dry_run, rules, versions
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import (
     Invalid,
@@ -32,7 +32,7 @@ from approvals.policy import (
     judge,
 )
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, spelled
-from approvals.rule_fields import PLACES_MAX
+from approvals.rules import PLACES_MAX
 from approvals.views import meanwhile, rule_form, settings_form, tool_form
 from approvals.views.rule_form import RuleForm
 from approvals.views.settings_form import SettingsForm
@@ -237,7 +237,7 @@ def _put(draft: Draft, _at: int) -> None:
     edited, own = found
     rows = editing.rows(edited.source)
     at = next(n for n, row in enumerate(rows) if (row.section, row.glob, row.entry) == own)
-    problems = rule_table.problems_of(rows[at], _checked(draft.here, edited.source)[1])
+    problems = rules.problems_of(rows[at], _checked(draft.here, edited.source)[1])
     if problems:
         draft.rule_problems = form.tell(problems, spelled(rows[at].path))
         draft.status = 422
@@ -417,7 +417,7 @@ def _page(
     context = {
         "workspace": here,
         "form": draft.form or PolicyForm(initial=initial),
-        "table": rule_table.of(draft.source, problems),
+        "table": rules.of(draft.source, problems),
         "rule": draft.rule,
         "more_people": draft.rule is not None and draft.rule.places < PLACES_MAX,
         "rule_problems": draft.rule_problems,
@@ -471,7 +471,7 @@ def _told_of_call(draft: Draft, policy: Policy | None) -> str:
     except Unreadable:
         return ""
     becomes = judge(policy, dry_run.deed_of(draft.call))
-    words = {name: said for name, (_, said) in rule_table.VERDICT_WORDS.items()}
+    words = {name: said for name, (_, said) in rules.VERDICT_WORDS.items()}
     return (
         f"{words[was.approval]} as it stands, {words[becomes.approval].lower()} by this:"
         f" {becomes.why}"

@@ -1,5 +1,5 @@
 """One rule of the policy as a form: its fields out of the document, and back into it
-(approvals/rule_fields.py), with what each means in words and a mistake at its own field.
+(approvals/rules.py), with what each means in words and a mistake at its own field.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any
 from django import forms
 
 from amends.protocol.vocabulary import RISKS
-from approvals import rule_fields, rule_table
+from approvals import rules
 from approvals.document_fields import VERIFY_WORDS
 from approvals.policy import Problem, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
 from approvals.policy.editing import REVIEW, RULES, Row
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
-from approvals.rule_fields import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
+from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
 from ledger.models import Action
 from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, without_hint
 from workspaces.models import Agent, Team, Workspace
@@ -78,7 +78,7 @@ class RuleForm(forms.Form):
     )
     section = forms.ChoiceField(
         label="What the rule is for",
-        choices=rule_table.SECTION_WORDS,
+        choices=rules.SECTION_WORDS,
         help_text="A look afterwards has a condition and a reason, and nothing else.",
     )
     agent = forms.ChoiceField(label="Agent", required=False)
@@ -96,7 +96,7 @@ class RuleForm(forms.Form):
         label="Decision",
         required=False,
         choices=[("", "By its risk: people from high up"),
-                 *((one, rule_table.VERDICT_WORDS[one][1]) for one in VERDICTS)],
+                 *((one, rules.VERDICT_WORDS[one][1]) for one in VERDICTS)],
     )  # fmt: skip
     risk = forms.ChoiceField(
         label="Risk at least",
@@ -206,7 +206,7 @@ class RuleForm(forms.Form):
         if not offers:
             del self.fields["offers"]
         self._offer_teams(here)
-        for name in rule_fields.CHOICES:
+        for name in rules.CHOICES:
             offer_too(choice_of(self, name), self._now(name))
         for name, field in self.fields.items():
             if isinstance(field, forms.ChoiceField) or name.startswith("count_"):
@@ -286,7 +286,7 @@ class RuleForm(forms.Form):
         left = []
         for one in problems:
             below = one.path.removeprefix(at).removeprefix(".")
-            name = rule_fields.field_at(below, one.message, list(self.fields))
+            name = rules.field_at(below, one.message, list(self.fields))
             if name:
                 self.add_error(name, one.message)
             else:
@@ -296,18 +296,18 @@ class RuleForm(forms.Form):
     def entry(self, old: Mapping[str, Any], section: str = "") -> dict[str, Any]:
         """The rule as it is to stand in the document, where `old` stood in its section."""
         said = dict(self.cleaned_data)
-        said["when"] = self._condition(rule_table.text_of(old.get("when")))
+        said["when"] = self._condition(rules.text_of(old.get("when")))
         if said["section"] == REVIEW:
             kept = {"when", "words", *(old if section == REVIEW else ())}
             old = {name: value for name, value in old.items() if name in kept}
-            alone = rule_fields.fields_of(old) | {name: said[name] for name in ("when", "words")}
-            return rule_fields.entry_of(old, alone)
-        was = rule_table.text_of(old.get("approval")).upper()
+            alone = rules.fields_of(old) | {name: said[name] for name in ("when", "words")}
+            return rules.entry_of(old, alone)
+        was = rules.text_of(old.get("approval")).upper()
         if said["approval"] in {"AUTO", "DENY"} and was != said["approval"]:
             old = {name: value for name, value in old.items() if name != "requires"}
             people = [name for pair in self.people for name in (pair[0].name, pair[1].name)]
             said = {name: one for name, one in said.items() if name not in people}
-        return rule_fields.entry_of(old, said)
+        return rules.entry_of(old, said)
 
     def _condition(self, old: str) -> str:
         agent, rest = split_agent(old)
@@ -343,8 +343,8 @@ def split_agent(when: str) -> tuple[str, str]:
 def initial_of(row: Row, number: int) -> dict[str, Any]:
     """What the fields of a rule begin with."""
     entry = row.entry
-    agent, when = split_agent(rule_table.text_of(entry.get("when")))
-    return rule_fields.fields_of(entry) | {
+    agent, when = split_agent(rules.text_of(entry.get("when")))
+    return rules.fields_of(entry) | {
         "glob": row.glob, "section": row.section, "agent": agent, "when": when,
         "at": number, "was": stamp(row),
     }  # fmt: skip

@@ -11,7 +11,7 @@ from approvals.policy import Invalid, Problem, editing
 from approvals.policy.document import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, Row
 from approvals.policy.loading import KINDS
-from approvals.rule_fields import field_at
+from approvals.rules import field_at
 from approvals.views.rule_form import GlobField, stamp
 from workspaces.forms import WrittenField, choice_of, offer_too, without_hint
 

@@ -84,13 +84,15 @@ def _append(workspace: Workspace, past: Sequence[past_runs.PastRun]) -> None:
             workspace.pk, workspace.slug, "agent", agent.name, agent_id=agent.pk, trusted=True,
             mask=tuple(workspace.mask), masking_key=desk_events.masking_key(workspace),
         )  # fmt: skip
-        told = [_parsed(one, actor) for run in past if run.agent == agent.name for one in run.told]
+        told = [
+            _parsed(one, actor) for run in past if run.agent == agent.name for one in run.events
+        ]
         for at in range(0, len(told), EVENTS_AT_A_TIME):
             some = told[at : at + EVENTS_AT_A_TIME]
             drivers.run(append.record(actor, some), desk_events.plain_connection())
 
 
-def _parsed(one: past_runs.Told, actor: Actor) -> ParsedEvent:
+def _parsed(one: past_runs.PastEvent, actor: Actor) -> ParsedEvent:
     said = {
         "id": append.new_id(), "type": one.type, "run": one.run, "action": one.action or None,
         "n": one.n, "time": clocks.written(one.at), "data": one.data | SAYS,

@@ -19,7 +19,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class PastEvent:
     """One event of an agent, at the time that it says itself."""
 
     type: str
@@ -37,12 +37,12 @@ class PastRun:
     agent: str
     run: str
     at: datetime
-    told: list[Told] = field(default_factory=list)
+    events: list[PastEvent] = field(default_factory=list)
     calls: int = 0
 
     def tell(self, kind: str, action: str = "", **data: Any) -> None:
         self.at += timedelta(seconds=2)
-        self.told.append(Told(kind, self.run, self.at, data, action, len(self.told) + 1))
+        self.events.append(PastEvent(kind, self.run, self.at, data, action, len(self.events) + 1))
 
     def call(self, tool: str, target: tuple[str, str], args: Data, /, **came: Any) -> str:
         """One call that succeeded with `came`, or failed where that has an `error`."""
@@ -58,7 +58,7 @@ class PastRun:
         return action
 
 
-class Drawn(NamedTuple):
+class RunParameters(NamedTuple):
     """What chance has drawn for one run, and chance itself for the rest of it."""
 
     chance: random.Random
@@ -75,7 +75,7 @@ def of_days(chance: random.Random, now: datetime, *, days: int, a_day: int) -> I
             number += 1
             at = now - timedelta(days=ago) + timedelta(minutes=chance.uniform(0, 60 * 9))
             story = STORIES[(number + ago) % len(STORIES)]
-            yield story(Drawn(chance, number, at, chance.random() < WRONG))
+            yield story(RunParameters(chance, number, at, chance.random() < WRONG))
 
 
 WRONG = 0.3
@@ -100,8 +100,8 @@ def _effect(kind: str, id_: str, before: Any, after: Any, *words: str) -> Data:
     return said | {"summary": words[0], "reversibility": words[1]}
 
 
-def _trip(drawn: Drawn) -> PastRun:
-    chance, number, at, wrong = drawn
+def _trip(parameters: RunParameters) -> PastRun:
+    chance, number, at, wrong = parameters
     name, price = chance.choice(PEOPLE), chance.randrange(9_000, 90_000)
     words = "Book me to Lisbon next week, with a hotel near the river"
     run = _begin(trip.AGENT, number, at, "trip", words, on_behalf_of=_person(name))
@@ -130,8 +130,8 @@ def _trip(drawn: Drawn) -> PastRun:
     return run
 
 
-def _ticket(drawn: Drawn) -> PastRun:
-    chance, number, at, wrong = drawn
+def _ticket(parameters: RunParameters) -> PastRun:
+    chance, number, at, wrong = parameters
     name, wanted = chance.choice(PEOPLE), f"T-S{number}"
     changed = f"T-S{number + 5000}" if wrong else wanted
     run = _begin(
@@ -150,8 +150,8 @@ def _ticket(drawn: Drawn) -> PastRun:
     return run
 
 
-def _invoice(drawn: Drawn) -> PastRun:
-    chance, number, at, wrong = drawn
+def _invoice(parameters: RunParameters) -> PastRun:
+    chance, number, at, wrong = parameters
     name, other = chance.sample(PEOPLE, 2)
     right, amount = _person(name)["contact"], chance.randrange(4_000, 60_000)
     to, invoice = _person(other)["contact"] if wrong else right, f"INV-S{number}"
@@ -169,8 +169,8 @@ def _invoice(drawn: Drawn) -> PastRun:
     return run
 
 
-def _hire(drawn: Drawn) -> PastRun:
-    chance, number, at, wrong = drawn
+def _hire(parameters: RunParameters) -> PastRun:
+    chance, number, at, wrong = parameters
     name, staff = chance.choice(PEOPLE), f"E-S{number}"
     run = _begin(
         onboarding.AGENT, number, at, "hire", f"Onboard {name}, who starts on Monday",
@@ -192,8 +192,8 @@ def _hire(drawn: Drawn) -> PastRun:
     return run
 
 
-def _transfer(drawn: Drawn) -> PastRun:
-    chance, number, at, wrong = drawn
+def _transfer(parameters: RunParameters) -> PastRun:
+    chance, number, at, wrong = parameters
     """People were asked: most said yes at once, some no, and of some nobody heard in time."""
     payee, amount = chance.choice(list(calls.PAYEES)), chance.randrange(210_000, 1_600_000)
     seconds = min(chance.lognormvariate(5.5 if amount > LARGE else 3.8, 1.1), 3_000)

@@ -16,7 +16,7 @@ from connectors import connections
 from connectors.models import Connection
 from demo import places
 from demo.outside import standards
-from demo.stories import calls, onboarding, trip, vouchers
+from demo.stories import calls, onboarding, trip
 from workspaces import entrance, keys, teams
 from workspaces.access import Codename
 from workspaces.models import Agent, APIKey, Membership, User, Workspace
@@ -95,7 +95,7 @@ AGENTS = {
     calls.CLERK: "Sends invoices",
     calls.PAYER: "Pays bills",
     calls.JANITOR: "Tidies up repositories",
-    vouchers.AGENT: "Makes up for delays with vouchers",
+    calls.AGENT: "Makes up for delays with vouchers",
 }
 
 

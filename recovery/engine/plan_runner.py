@@ -24,8 +24,8 @@ from recovery.engine import (
     plan_lifecycle,
     preconditions,
     protocol,
+    step_batch,
     steps,
-    traces,
 )
 from recovery.engine.ordering_law import Act, NextAction
 from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
@@ -235,7 +235,7 @@ class PlanRunner:
             batch.ending.clear()
             protocol.claims_committed(held)
         batch.take(held)
-        traces.record("claim", began, (one.step for one in held))
+        step_batch.record_spans("claim", began, (one.step for one in held))
         going = {one.step.plan_id for one in held} | {action.plan_id for action in others}
         self._plans -= set(plans) - going
         return others

@@ -12,7 +12,7 @@ of the others, and the step waits for the end of its lease, as if its worker wer
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +23,8 @@ from connectors import calls
 from connectors.call_pool import QUICK_SECONDS, Answers, CallPool, OutboundCall
 from connectors.calllog import Log
 from connectors.contract import Answer, CannotRead, Check, Observation, Operation
-from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol, traces
+from edge import tracing
+from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol
 from recovery.engine.approved_calls import Void
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import MayProceed
@@ -246,7 +247,7 @@ class StepBatch:
             return
         began = time.time()
         for some, found in self._committed(going, transaction.atomic(protocol.intend_all)):
-            traces.record("intend", began, (one.step for one in found.intents.values()))
+            record_spans("intend", began, (one.step for one in found.intents.values()))
             for step, checked in some:
                 member = members[step.pk]
                 self._guard(step, partial(self._intended, member, checked, found))
@@ -277,7 +278,7 @@ class StepBatch:
 
     def _answer(self, member: BatchMember, intent: Intent, call: OutboundCall[Answer]) -> None:
         answer = call.told()
-        traces.record("act", traces.at(call.began), [intent.step])
+        record_spans("act", wall_time(call.began), [intent.step])
         faults.point("answered")
         self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
 
@@ -296,7 +297,7 @@ class StepBatch:
         going = [(answered.intent.step, answered) for _, answered in settling]
         began = time.time()
         for some, moved in self._committed(going, partial(protocol.settle_until, until=until)):
-            traces.record("settle", began, moved)
+            record_spans("settle", began, moved)
             stand = {step.pk: step for step in moved}
             for step, _ in some:
                 yield members[step.pk], stand.get(step.pk)
@@ -371,3 +372,22 @@ def _end(ending: Sequence[StepEnding]) -> None:
             protocol.end_all(some, state)
             for _ in some:
                 faults.point("ending")
+
+
+def record_spans(name: str, began: float, steps: Iterable[Step]) -> None:
+    """A span for each step, all of one moment: what they share is one commit."""
+    if not tracing.tracing.is_on:
+        return
+    for step in steps:
+        action = step.effect.action
+        tracing.record(
+            name, began, of_plan=f"{step.workspace_id}/{step.plan_id}",
+            workspace=step.workspace.slug, run=action.run.run, action=action.action,
+            plan=step.plan_id, step=step.pk, position=step.position, state=step.state,
+            connection=step.connection.name, operation=step.operation,
+        )  # fmt: skip
+
+
+def wall_time(monotonic: float) -> float:
+    """By `time.time()`, what was by `time.monotonic()`."""
+    return time.time() - (time.monotonic() - monotonic)

@@ -19,8 +19,7 @@ from ledger.models.actions import choices_of
 from ledger.parsed_events import StoredEvent
 from recovery.models.plans import Plan
 from workspaces.models import Workspace
-
-BORN = ""
+from workspaces.moves import BORN
 
 
 class StepState(models.TextChoices):

@@ -1,5 +1,5 @@
 // Moments: relative times go on counting. The server has written all of them by the page's clock
-// (workspaces/zones.py), with UTC behind it. Where nobody chose one, it hears here in which zone the
+// (workspaces/pages.py), with UTC behind it. Where nobody chose one, it hears here in which zone the
 // browser is, and until it has, this page is put into that zone.
 
 const EVERY_SECONDS = 20;

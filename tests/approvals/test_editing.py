@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import rule_fields, versions
+from approvals import rules, versions
 from approvals.policy import Policy, ToolCall, editing, judge, load
 from approvals.policy.reading import read
 
@@ -211,8 +211,8 @@ def test_what_is_done_in_the_table_is_what_the_document_says(source, acts, data)
         else:
             rule = data.draw(WRITTEN_RULES)
             if act == "replace" and "requires" not in {*rule, *row.entry}:  # as its form does it
-                typed = rule_fields.fields_of(rule)
-                rule = rule_fields.entry_of(row.entry, {**typed, "words": rule.get("words", "")})
+                typed = rules.fields_of(rule)
+                rule = rules.entry_of(row.entry, {**typed, "words": rule.get("words", "")})
             section, glob = row.section, row.glob
             if act == "relocate":
                 section, glob = data.draw(st.tuples(TABLES, GLOBS))

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import document_fields, rule_fields, tool_fields
+from approvals import document_fields, rules, tool_fields
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
 from approvals.policy.reading import read
@@ -70,24 +70,24 @@ def lists_of(document):
 @settings(max_examples=50, deadline=None)
 @given(rule=st.one_of(RULES, MISTAKEN))
 def test_a_rule_that_is_opened_and_put_back_is_the_rule_even_with_its_mistakes(rule):
-    assert rule_fields.entry_of(rule, typed(rule_fields.fields_of(rule))) == rule
+    assert rules.entry_of(rule, typed(rules.fields_of(rule))) == rule
 
 
 @settings(max_examples=50, deadline=None)
 @given(old=RULES, new=RULES)
 def test_from_any_rule_the_fields_lead_to_any_other(old, new):
-    beyond = old.get("requires", [])[rule_fields.PLACES_MAX :]
-    wanted = {**new, "requires": [*new.get("requires", [])[: rule_fields.PLACES_MAX], *beyond]}
-    found = rule_fields.entry_of(old, typed(rule_fields.fields_of(new)))
+    beyond = old.get("requires", [])[rules.PLACES_MAX :]
+    wanted = {**new, "requires": [*new.get("requires", [])[: rules.PLACES_MAX], *beyond]}
+    found = rules.entry_of(old, typed(rules.fields_of(new)))
     assert tidy(found | {"requires": found.get("requires", [])}) == tidy(wanted)
 
 
 def test_every_name_that_a_document_knows_has_a_field():
-    members = {path.partition(".")[0] for path in rule_fields.FIELDS.values()} | {"requires"}
+    members = {path.partition(".")[0] for path in rules.FIELDS.values()} | {"requires"}
     assert members == set(loading.RULE_FIELDS)
     sections = {path.partition(".")[0] for path in document_fields.PATHS.values()} | {"lists"}
-    rules = {*editing.SECTIONS, *editing.CATALOGUES}
-    assert sections | rules == set(loading.SECTIONS)
+    tables = {*editing.SECTIONS, *editing.CATALOGUES}
+    assert sections | tables == set(loading.SECTIONS)
 
 
 DAYS = st.lists(st.sampled_from(["mon", "Tue", "sun"]), min_size=1, max_size=3)
@@ -224,13 +224,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("glob", "rule", "field"), MISTAKES)
 def test_a_mistake_is_told_at_its_own_field(glob, rule, field):
-    known = [*rule_fields.FIELDS, *(f"{one}_{n}" for one in ("who", "count") for n in range(2))]
+    known = [*rules.FIELDS, *(f"{one}_{n}" for one in ("who", "count") for n in range(2))]
     with pytest.raises(Invalid) as wrong:
         load_new({"policies": {glob: rule}})
     found = [
-        rule_fields.field_at(
-            one.path.removeprefix(f"policies.{glob}").lstrip("."), one.message, known
-        )
+        rules.field_at(one.path.removeprefix(f"policies.{glob}").lstrip("."), one.message, known)
         for one in wrong.value.problems
     ]
     assert field in found

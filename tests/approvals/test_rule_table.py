@@ -7,7 +7,7 @@ import re
 import pytest
 from django.test import Client
 
-from approvals import rule_table, versions
+from approvals import rules, versions
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid, load_new
 from approvals.policy.condition_words import in_words
@@ -155,12 +155,12 @@ def test_who_saves_past_somebody_else_is_told_once_and_keeps_what_they_wrote(bro
 
 def test_a_mistake_stands_in_its_row_and_all_others_beside_the_table():
     wrong = "policies:\n  a: [{approval: AUTO}, {approval: YES}]\nunwind: {strategy: NOW}\n"
-    page = rule_table.of(wrong, _problems(wrong))
+    page = rules.of(wrong, _problems(wrong))
     (_, (good, bad)), = page.sections  # fmt: skip
     assert [one.message for one in good.problems] == []
     assert "one of AUTO, MANUAL, DENY" in bad.problems[0].message
     assert [one.path for one in page.elsewhere] == ["unwind.strategy"]
-    assert rule_table.of("policies: [").unread
+    assert rules.of("policies: [").unread
 
 
 def _problems(source):

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connections
 
 from amends.__main__ import main
-from config import deletion, leaving
+from config import leaving
 from ledger import audit, entries
 from ledger.models import Event
 from ledger.partitions import owner_alias
@@ -214,7 +214,7 @@ def test_nothing_of_it_is_left_but_what_is_kept_for_a_reason(acted, acme, tmp_pa
         for one in leaving.tables()
         if one.model._default_manager.filter(**{one.path: acme}).exists()
     }
-    assert left <= deletion.KEPT
+    assert left <= leaving.KEPT
     assert not Event.objects.filter(workspace=acme, data__isnull=False).exclude(
         type="workspace.changed"
     )

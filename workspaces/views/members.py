@@ -1,4 +1,4 @@
-"""Members of a workspace: people, their teams, what teams may, and invitations."""
+"""Members of a workspace: people, teams and what these may, invitations, who decides for whom."""
 
 from copy import copy
 from datetime import timedelta
@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
 from django.db.models import Prefetch
 from django.db.models.functions import Now
@@ -16,8 +17,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import delegations, entrance, formatting, outbox, teams, zones
+from workspaces import clock, delegations, entrance, formatting, outbox, pages, teams
 from workspaces.access import may, require
+from workspaces.delegations import Term
 from workspaces.forms import (
     CODENAMES,
     DelegationForm,
@@ -26,8 +28,9 @@ from workspaces.forms import (
     TeamForm,
     WorkspaceForm,
 )
-from workspaces.models import Invitation, Team, User, Workspace
+from workspaces.models import Delegation, Invitation, Team, User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
+from workspaces.written import InvalidInput
 
 # Settings of a workspace: its name and zone, members and teams, agents and keys.
 
@@ -39,7 +42,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     said, of_person = request.POST or None, "single_keys_known" in request.POST
     form = WorkspaceForm(None if of_person else said, instance=copy(here))
-    of_browser = zones.of_browser(request)
+    of_browser = pages.zone_of_browser(request)
     person = PersonForm(
         said if of_person else None, instance=copy(request.user), browser=of_browser
     )
@@ -227,4 +230,42 @@ def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse
             teams.remove(team, person, by=request.user)
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
+    return redirect("workspaces:members", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def delegate(request: Request, workspace: str) -> HttpResponse:
+    here = workspace_to("approve", request, workspace)
+    form = DelegationForm(request.POST, workspace=here, person=request.user)
+    if form.is_valid():
+        said = form.cleaned_data
+        term = Term(said["starts_at"] or clock.now(), said["until"])
+        try:
+            row = delegations.give(
+                here, by=request.user, to=said["to"], team=said["team"], term=term,
+                reason=said["reason"],
+            )  # fmt: skip
+        except InvalidInput as wrong:
+            form.add_error(None, str(wrong))
+        else:
+            messages.success(request, f"{row.delegate} decides for you.")
+            return redirect("workspaces:members", workspace=here.slug)
+    return shown(request, here, delegation=form)
+
+
+@login_required
+@require_POST
+def revoke_delegation(request: Request, workspace: str, pk: int) -> HttpResponse:
+    here = workspace_or_404(request, workspace)
+    row = get_object_or_404(
+        Delegation.objects.select_related("workspace", "delegator", "delegate", "team"),
+        pk=pk,
+        workspace=here,
+    )
+    try:
+        delegations.revoke(row, by=request.user)
+    except delegations.NotYours as not_yours:
+        raise PermissionDenied(str(not_yours)) from None
+    messages.success(request, f"{row.delegate} no longer decides for {row.delegator}.")
     return redirect("workspaces:members", workspace=here.slug)

@@ -1,4 +1,4 @@
-"""Delete a workspace for good, and write the receipt (config/deletion.py)."""
+"""Delete a workspace for good, and write the receipt (config/leaving.py)."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from config import deletion
+from config import leaving
 from config.backups import bar
 from workspaces.models import Workspace
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         try:
             with receipt.open("x") as file:
                 self._delete(here, file, typed=typed, reason=reason)
-        except (deletion.CannotDelete, OSError) as wrong:
+        except (leaving.CannotDelete, OSError) as wrong:
             raise CommandError(str(wrong)) from wrong
         self.stdout.write(f"{receipt}")
 
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         """Where it breaks off no receipt is left behind, for the same command is to go on."""
         try:
             with bar(self.stderr) as progress:
-                told = deletion.delete(here, typed=typed, reason=reason, progress=progress)
+                told = leaving.delete(here, typed=typed, reason=reason, progress=progress)
             json.dump(told, file, indent=1)
         except BaseException:
             Path(file.name).unlink()
