@@ -1,8 +1,9 @@
 """Memory: sums and counts over calls that ran or are granted, and values that are known.
 
-A tally is read under its row's lock and written in the transaction in which the call proceeds, so
-that any number of calls at once never pass a cap. What a call holds is written beside it, by its
-action: whoever reads the tally next looks what became of it. A call without effect gives back what
+A tally is written in the transaction in which the call proceeds, and only where nobody has written
+it since it was read (`gate_remember`, in the last migration of that name), so that any number of
+calls at once never pass a cap. What a call holds is written beside it, by its action: whoever reads
+the tally next looks what became of it. A call without effect gives back what
 it held, and a granted call holds what it asked for before it is made; nobody has to be told of
 either, so nothing is lost.
 
@@ -78,7 +79,8 @@ FROM unnest(%b::text[], %b::text[]) AS u (meter, subject) ORDER BY meter, subjec
 ON CONFLICT (workspace_id, meter, subject) DO UPDATE SET touched_at = clock_timestamp()"""
 
 TALLIES = f"""
-SELECT json_agg(json_build_array(t.id, t.subject, t.buckets, extract(epoch FROM t.since), (
+SELECT json_agg(json_build_array(t.subject, t.buckets, extract(epoch FROM t.since),
+    t.touched_at, (
     SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, (
         SELECT a.state FROM ledger_run r JOIN ledger_action a ON a.run_id = r.id
         WHERE r.workspace_id = t.workspace_id AND r.run = o.run_ref AND a.action = o.action), (
@@ -109,9 +111,12 @@ def tallies(caller: Caller, meter: Meter) -> Statement:
 class Standing:
     """One tally as it stands for this call: what others hold, and what is to be written."""
 
-    id: int
-    buckets: dict[int, Decimal]
-    since: datetime | None
+    meter: Meter
+    subject: str
+    buckets: dict[int, Decimal] = field(default_factory=dict)
+    since: datetime | None = None
+    touched_at: str | None = None
+    """When it was written last, as PostgreSQL spells it; None for one that is not there yet."""
     granted: Decimal = Decimal(0)
     done: list[int] = field(default_factory=list)
     is_complete: bool = True
@@ -119,6 +124,14 @@ class Standing:
     @property
     def others(self) -> Decimal:
         return sum(self.buckets.values(), self.granted)
+
+    def written(self, now: datetime, *, held: bool) -> dict[str, str]:
+        """The sums as they are to be kept, with this call where it holds at once."""
+        buckets = dict(self.buckets)
+        if held:
+            bucket = self.meter.bucket(now)
+            buckets[bucket] = buckets.get(bucket, Decimal(0)) + self.meter.amount
+        return {str(number): str(amount) for number, amount in buckets.items() if amount}
 
 
 def standings(
@@ -128,15 +141,15 @@ def standings(
     those of others do.
     """
     oldest = meter.bucket(now) - BUCKETS
-    found = []
-    for id_, _, buckets, since, open_rows in rows or ():
+    found = {subject: Standing(meter, subject) for subject in meter.subjects}
+    for subject, buckets, since, touched_at, open_rows in rows or ():
         kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
-        one = Standing(id_, kept, datetime.fromtimestamp(float(since), now.tzinfo))
+        begun = datetime.fromtimestamp(float(since), now.tzinfo)
+        one = found[subject] = Standing(meter, subject, kept, begun, touched_at)
         one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
         for row in open_rows or ():
             _settle(one, *row, is_begun=is_begun)
-        found.append(one)
-    return found
+    return list(found.values())
 
 
 def _settle(
@@ -159,33 +172,6 @@ def _settle(
         tally.granted += Decimal(amount)
     elif approval != ApprovalState.WAITING:
         tally.done.append(id_)
-
-
-RESERVE = """
-WITH written AS (UPDATE approvals_tally SET buckets = %b::jsonb WHERE id = %b),
-done AS (DELETE FROM approvals_reservation WHERE id = ANY(%b::bigint[]))
-INSERT INTO approvals_reservation
-    (tally_id, agent_id, key, run_ref, action, bucket, amount, held, at)
-VALUES (%b, %b, %b, %b, %b, %b, %b::numeric, %b, clock_timestamp())
-ON CONFLICT (tally_id, agent_id, key) DO UPDATE SET run_ref = excluded.run_ref,
-    action = excluded.action, bucket = excluded.bucket, amount = excluded.amount,
-    held = excluded.held, at = excluded.at"""
-
-
-def reserve(
-    caller: Caller, meter: Meter, standing: Standing, now: datetime,
-    *, run: str, action: str, held: bool,
-) -> Statement:  # fmt: skip
-    """Write what this call holds: at once where it may be made, else once people say yes."""
-    bucket = meter.bucket(now)
-    buckets = dict(standing.buckets)
-    if held:
-        buckets[bucket] = buckets.get(bucket, Decimal(0)) + meter.amount
-    said = {str(number): str(amount) for number, amount in buckets.items() if amount}
-    values = [_json.encode(said).decode(), standing.id, standing.done, standing.id]
-    return RESERVE, [
-        *values, caller.agent_id, caller.key, run, action, bucket, str(meter.amount), held,
-    ]  # fmt: skip
 
 
 LET_GO = """
@@ -313,22 +299,56 @@ def seen_targets(
     return TARGETS, [*told, *by, *here]
 
 
-SIGHT = """
-INSERT INTO approvals_sighting
-    (workspace_id, field, value, shape, agent_id, person, run_ref, action, at)
-SELECT %b, field, value, shape, %b, %b, %b, %b, clock_timestamp()
-FROM unnest(%b::text[], %b::text[], %b::text[]) AS u (field, value, shape)"""
+# What is written with a call.
+
+# The parameters of `gate_remember` after the first: the types that its migration gives them, in the
+# order of `remembered`.
+SIGNATURE = {
+    "here": "bigint", "of_agent": "bigint", "under_key": "text", "in_run": "text",
+    "by_action": "text", "is_held": "boolean",
+    "meters": "text[]", "subjects": "text[]", "seen_at": "timestamptz[]", "sums": "text[]",
+    "buckets": "bigint[]", "amounts": "numeric[]", "settled": "bigint[]",
+    "fields": "text[]", "had": "text[]", "looking_like": "text[]", "for_person": "text",
+}  # fmt: skip
+PARAMETERS = ", ".join(f"%b::{kind}" for kind in SIGNATURE.values())
+REMEMBER = f"SELECT gate_remember(clock_timestamp(), {PARAMETERS})"
 
 
-def sight(
-    caller: Caller, sighted: Mapping[tuple[str, str], Value], *, person: str, run: str, action: str
-) -> Statement:
-    """Remember that this call was begun with these values."""
-    by = digest_of(person) if person else ""
-    fields, values = [field_ for field_, _ in sighted], list(sighted.values())
-    return SIGHT, [
-        caller.workspace_id, caller.agent_id, by, run, action, fields,
-        [one.value for one in values], [one.shape for one in values],
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The call that is remembered: whose, which, for whom, and whether it may be made at once."""
+
+    caller: Caller
+    run: str
+    action: str
+    person: str
+    is_held: bool
+
+
+def remembered(
+    doing: Doing,
+    standings: Sequence[Standing],
+    sighted: Mapping[tuple[str, str], Value],
+    now: datetime,
+) -> list[Any]:
+    """What `gate_remember` is given: what the call holds, at once where it may be made, else once
+    people say yes; and the values it has.
+    """
+    caller, meters = doing.caller, [one.meter for one in standings]
+    sums = [one.written(now, held=doing.is_held) for one in standings]
+    return [
+        caller.workspace_id, caller.agent_id, caller.key, doing.run, doing.action, doing.is_held,
+        [one.meter for one in meters],
+        [one.subject for one in standings],
+        [one.touched_at for one in standings],
+        [_json.encode(one).decode() for one in sums],
+        [one.bucket(now) for one in meters],
+        [str(one.amount) for one in meters],
+        [id_ for one in standings for id_ in one.done],
+        [field_ for field_, _ in sighted],
+        [one.value for one in sighted.values()],
+        [one.shape for one in sighted.values()],
+        digest_of(doing.person) if doing.person else "",
     ]  # fmt: skip
 
 

@@ -1,24 +1,29 @@
 """`POST /api/v1/actions/begin`: the tool boundary in one round trip, by one of two paths.
 
-The fast path is here: the usual `begin` in one statement. Most calls come under a key never met,
-are allowed by rule, and belong to a run that goes well. What that decision rests on beside the call
-itself (the policy in force, the pauses, the labels of the run) this process has seen a moment ago.
-So it is judged by that, and the function `gate_begin` proceeds if all of it still holds under the
-locks and nothing is known of the call.
+The fast path is here: the usual `begin` in one statement, or in two where rules ask what is
+remembered. Most calls come under a key never met, are allowed by rule, and belong to a run that
+goes well. What that decision rests on beside the call itself (the policy in force, the pauses, the
+labels of the run) this process has seen a moment ago. So it is judged by that, and the function
+`gate_begin` proceeds if all of it still holds under the locks and nothing is known of the call;
+with `gate_remember`, if no sum that was read has moved since.
 
 Whatever is not so is left to the slow path (`approvals.gate.slow_path`), which looks, decides by
 the table and records. Both leave the same rows, and a test compares them.
 """
 
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from psycopg.errors import UniqueViolation
+from psycopg import AsyncConnection
+from psycopg.errors import SerializationFailure, UniqueViolation
 
-from approvals import reviews
-from approvals.gate import slow_path, snapshot_cache
+from approvals import memory, reviews
+from approvals.gate import gathering, slow_path, snapshot_cache
+from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
     Proceed,
@@ -27,7 +32,8 @@ from approvals.gate.decision_table import (
     pause_of,
     with_address,
 )
-from approvals.policy import active_policies, questions, verdict
+from approvals.gate.remembered import Gathered
+from approvals.policy import Policy, Question, ToolCall, active_policies, questions, verdict
 from edge import pools, tracing
 from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
 from ledger.agent_keys import actor_of
@@ -56,7 +62,10 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
     explain: dict[str, Any] = {}
 
 
-BEGIN = f"SELECT gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
+_BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
+BEGIN = f"SELECT {_BEGIN}"
+BEGIN_REMEMBERED = f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})"
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 async def begin(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,13 +99,27 @@ def _explain(scope: Scope) -> bool:
 
 async def begin_fast(request: BeginRequest) -> Reply | None:
     """Proceed at once, or None where the slow path must look."""
-    given = arguments(request)
-    if given is None:
+    call = usual_call(request)
+    if call is None:
+        return None
+    asked = questions(call.policy, call.judged)
+    if not all(map(gathering.is_of_memory, asked)):
         return None
     try:
         async with pools.AutocommitConnection() as connection:
-            row = await (await connection.execute(BEGIN, given)).fetchone()
-    except UniqueViolation:  # of an event's id: the slow path says duplicate or conflict
+            looked = await _looked_up(connection, call, asked) if asked else None
+            judged = request.tool_call(call.labels, looked.findings) if looked else call.judged
+            approval, action_class = verdict(call.policy, judged)
+            if approval != "AUTO":
+                return None
+            sql, given = BEGIN, arguments(call, action_class)
+            if looked:
+                planned = request.planned
+                sql = BEGIN_REMEMBERED
+                given += looked.remembered(planned.run, planned.action)
+            row = await (await connection.execute(sql, given)).fetchone()
+    except (UniqueViolation, SerializationFailure):
+        # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
         return None
     until: datetime | None = row[0] if row else None
     if until is None:
@@ -105,31 +128,60 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
     return Reply(Proceed(planned.run, planned.action, FIRST_FENCE, is_planned=False).as_body(until))
 
 
-def arguments(request: BeginRequest) -> list[Any] | None:
-    """What `gate_begin` is to hold against the database; None where it is no usual call."""
+@dataclass(frozen=True, slots=True)
+class UsualCall:
+    """A call as it is judged by what this process saw last."""
+
+    request: BeginRequest
+    policy: Policy
+    seen: snapshot_cache.Standing
+    labels: Mapping[str, Any]
+    judged: ToolCall
+
+
+def usual_call(request: BeginRequest) -> UsualCall | None:
+    """None where it is no usual call."""
     if snapshot_cache.brings_news(request):
         return None
     seen = snapshot_cache.standing(request)
     policy = active_policies.known(seen.policy_digest) if seen else None
     if request.explain or seen is None or policy is None or pause_of(request, seen.pauses, policy):
         return None
+    if reviews.applies(policy, request.tool):
+        return None
     labels = snapshot_cache.labels(request)
-    call = request.tool_call(labels)
-    if questions(policy, call) or reviews.applies(policy, request.tool):
-        return None
-    approval, action_class = verdict(policy, call)
-    if approval != "AUTO":
-        return None
+    return UsualCall(request, policy, seen, labels, request.tool_call(labels))
+
+
+async def _looked_up(
+    connection: AsyncConnection[Any], call: UsualCall, asked: Sequence[Question]
+) -> Gathered:
+    """What the rules ask of memory: read without a lock. `gate_remember` writes nothing where
+    somebody else was counted meanwhile.
+    """
+    unknown = BeginContext(EPOCH, "", None, "", call.seen.policy_digest)
+    found = Gathered(call.request, unknown, call.policy)
+    looks = gathering.looks_of(found, call.judged, asked)
+    statement = gathering.looking_up(looks, "clock_timestamp()")
+    now, *cells = await (await connection.execute(*statement)).fetchone() or ()
+    found.context = replace(unknown, now=now)
+    found.findings |= gathering.findings(looks, cells)
+    return found
+
+
+def arguments(call: UsualCall, action_class: str) -> list[Any]:
+    """What `gate_begin` is to hold against the database."""
+    request, policy = call.request, call.policy
     planned = request.planned
     return [
-        seen.policy_digest,
-        [one.id for one in seen.pauses],
+        call.seen.policy_digest,
+        [one.id for one in call.seen.pauses],
         request.subject_key,
         *events.arguments(
             request.actor,
             planned,
             request.started(planned.run, planned.action, FIRST_FENCE),
-            labels=labels if policy.reads_labels else None,
+            labels=call.labels if policy.reads_labels else None,
             may_follow_pivot=(
                 policy.order_law == "WARN" or not breach_after_pivot(request, action_class)
             ),

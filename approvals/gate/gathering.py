@@ -50,14 +50,7 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     request = as_approved(request, context)
     call = request.tool_call(context.labels)
     found = Gathered(request, context, policy)
-    looks: dict[str, Look] = {}
-    facts = call.facts()
-    for question in questions(policy, call):
-        answer = LOOKS[question.function](question, found, facts)
-        if isinstance(answer, Look):
-            looks[question.key] = answer
-        else:
-            found.findings[question.key] = answer
+    looks = looks_of(found, call, questions(policy, call))
     if looks and request.explain:
         for key, look in looks.items():
             began = perf_counter()
@@ -68,11 +61,32 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     return found
 
 
+def looks_of(found: Gathered, call: ToolCall, asked: Sequence[Question]) -> dict[str, Look]:
+    """What must be looked up for these questions; what needs no look is found at once."""
+    looks: dict[str, Look] = {}
+    facts = call.facts()
+    for question in asked:
+        answer = LOOKS[question.function](question, found, facts)
+        if isinstance(answer, Look):
+            looks[question.key] = answer
+        else:
+            found.findings[question.key] = answer
+    return looks
+
+
 def reads_texts(policy: Policy, call: ToolCall) -> bool:
     """Whether what the policy asks of a call takes reading what people or strangers wrote, which
     may be long: nobody else is served meanwhile where it is not done in a thread.
     """
     return any(one.function in OF_TEXTS for one in questions(policy, call))
+
+
+def is_of_memory(question: Question) -> bool:
+    """Whether it is asked of what is remembered of calls and lists, whatever the run is and on
+    whose behalf.
+    """
+    options = question.option("per", ""), question.option("by", "")
+    return question.function in OF_MEMORY and "person" not in options
 
 
 # Each look goes by keys to an index, whatever it is asked; planning them anew for every call took
@@ -81,12 +95,21 @@ GENERIC_PLAN: Statement = ("SET LOCAL plan_cache_mode = force_generic_plan", ())
 
 
 def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Finding]]:
-    sql = f"SELECT {', '.join(f'({look.sql})' for look in looks.values())}"
-    values = [value for look in looks.values() for value in look.values]
     locks = [memory.lock(found.caller, found.meters)] if found.meters else []
     if found.request.explain:
         locks = []
-    *_, [row] = yield [GENERIC_PLAN, *locks, (sql, values)]
+    *_, [row] = yield [GENERIC_PLAN, *locks, looking_up(looks)]
+    return findings(looks, row)
+
+
+def looking_up(looks: Mapping[str, Look], *more: str) -> Statement:
+    """All looks as one statement, behind `more` expressions that take no values."""
+    scalars = [*more, *(f"({look.sql})" for look in looks.values())]
+    return f"SELECT {', '.join(scalars)}", [one for look in looks.values() for one in look.values]
+
+
+def findings(looks: Mapping[str, Look], row: Sequence[Any]) -> dict[str, Finding]:
+    """What the row of `looking_up` says, without what stands before the looks."""
     return {key: look.read(cell) for (key, look), cell in zip(looks.items(), row, strict=True)}
 
 
@@ -278,6 +301,7 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
 
 
 OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted"})
+OF_MEMORY = frozenset({"count", "sum", "known", "lookalike", "unusual", IN_LIST})
 LOOKS: Mapping[str, Looker] = {
     "request": _text,
     "goal": _text,

@@ -17,7 +17,7 @@ from approvals import memory, named_lists
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import NOTHING_BEGUN
-from approvals.memory import Caller, Meter, Standing, Value
+from approvals.memory import Caller, Doing, Meter, Standing, Value
 from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question
 from approvals.policy.conditions import window_seconds
 from approvals.policy.document import posix
@@ -45,7 +45,7 @@ class Gathered:
     policy: Policy
     findings: dict[str, Finding] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
-    standings: list[tuple[Meter, Standing]] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
     sighted: dict[tuple[str, str], Value] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     """What each look took by itself, where it is only asked what would be."""
@@ -65,24 +65,24 @@ class Gathered:
         person = None if self.disagrees("on_behalf_of") else self.context.on_behalf_of
         return str(person.get("id") or "") if isinstance(person, dict) else ""
 
-    def proceeding(self, run: str, action: str) -> list[Statement]:
+    def remembered(self, run: str, action: str) -> list[Any]:
         """What is written with the call that proceeds: what it holds, and the values it has."""
-        sights = [
-            memory.sight(self.caller, self.sighted, person=self.person, run=run, action=action)
-        ]
-        return [*self._reserved(run, action, held=True), *(sights if self.sighted else [])]
+        doing = Doing(self.caller, run, action, self.person, is_held=True)
+        return memory.remembered(doing, self.standings, self.sighted, self.context.now)
+
+    def proceeding(self, run: str, action: str) -> list[Statement]:
+        """The same as a statement, where there is something to remember."""
+        if not self.standings and not self.sighted:
+            return []
+        return [(memory.REMEMBER, self.remembered(run, action))]
 
     def asking(self, run: str, action: str) -> list[Statement]:
         """What is written where people are asked: it holds as much from their yes on."""
-        return self._reserved(run, action, held=False)
-
-    def _reserved(self, run: str, action: str, *, held: bool) -> list[Statement]:
-        return [
-            memory.reserve(
-                self.caller, meter, standing, self.context.now, run=run, action=action, held=held
-            )
-            for meter, standing in self.standings
-        ]
+        if not self.standings:
+            return []
+        doing = Doing(self.caller, run, action, self.person, is_held=False)
+        values = memory.remembered(doing, self.standings, {}, self.context.now)
+        return [(memory.REMEMBER, values)]
 
 
 Looker = Callable[[Question, Gathered, Mapping[str, Any]], Look | Finding]
@@ -114,14 +114,15 @@ def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) ->
     if meter is None:
         return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
     gathered.meters.append(meter)
-    now, before = gathered.context.now, gathered.context.action
+    before = gathered.context.action
     # One that has begun is answered and not made again: it stands among the others, or is too old.
     is_begun = before is not None and before.state not in NOTHING_BEGUN
     adds = Decimal(0) if is_begun else meter.amount
 
     def read(rows: Sequence[Any] | None) -> Finding:
+        now = gathered.context.now
         found = memory.standings(meter, rows, now, is_begun=is_begun)
-        gathered.standings += [(meter, one) for one in found]
+        gathered.standings += found
         total = max((one.others for one in found), default=Decimal(0)) + adds
         if not all(one.is_complete for one in found):
             return Finding(UNKNOWN, f"More calls are open than {question.source} looks at")
@@ -216,7 +217,7 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
         if is_target
         else memory.seen_values(whose, values)
     )
-    return Look(sql, parameters, partial(_seen, question, gathered.context.now))
+    return Look(sql, parameters, partial(_seen, question, gathered))
 
 
 def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
@@ -231,7 +232,8 @@ def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
     return own, f"^({'|'.join(map(posix, reading))})$" if reading else "^$"
 
 
-def _seen(question: Question, now: datetime, rows: Sequence[Any] | None) -> Finding:
+def _seen(question: Question, gathered: Gathered, rows: Sequence[Any] | None) -> Finding:
+    now = gathered.context.now
     seen = [msgspec.convert(one, memory.Seen) for one in rows or ()]
     if question.function == "lookalike":
         alike = any(one.is_alike and not one.is_known for one in seen)
