@@ -55,6 +55,11 @@ HASHED_NAME = r"\.[0-9a-f]{12}\.[a-z0-9]+$"
 CHUNK_BYTES = 256 * 1024
 
 
+# Each statement of the edge goes by keys to an index, whatever it is asked; planning one anew for
+# every call took as long as all the rest of it.
+GENERIC_PLANS = "-c plan_cache_mode=force_generic_plan"
+
+
 class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
     """Names carry a hash, also those that an ES module imports, so browsers keep them for good."""
 
@@ -234,7 +239,7 @@ class Edge:
             settings.DATABASE_URL,
             connections_max=settings.HOT_POOL_SIZE,
             prepare_after=settings.PREPARE_AFTER,
-            options="" if settings.POOLER else settings.SESSION_OPTIONS,
+            options="" if settings.POOLER else f"{settings.SESSION_OPTIONS} {GENERIC_PLANS}",
         )
         await each(self._modules, "opened")
 

@@ -17,7 +17,15 @@ from approvals.gate import slow_path
 from approvals.gate.begin import begin_fast
 from approvals.gate.begin_request import parse
 from approvals.gate.slow_path import THREADS_MAX as SLOW_THREADS
-from approvals.models import Approval, Denial, GateKey, Pause
+from approvals.models import (
+    Approval,
+    Denial,
+    GateKey,
+    Pause,
+    Reservation,
+    Sighting,
+    Tally,
+)
 from approvals.policy import active_policies
 from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
@@ -32,10 +40,23 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 POLICY = {"policies": {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
 BY_LABEL = {"policies": {"crm.*": {"when": "labels.tier == 'gold'", "approval": "MANUAL"}}}
-TABLES: tuple[Any, ...] = (Run, Action, Attempt, Event, EventKey, Unsealed, GateKey)
+MEMORY = {
+    "policies": {
+        "crm.*": [
+            {"when": "sum(args.amount, per: tool, over: '24h') > 100", "approval": "MANUAL"},
+            {"when": "count(per: target, over: '1h') > 9", "approval": "MANUAL"},
+            {"when": "known(args.to) && args.amount > 60", "approval": "MANUAL"},
+            {"approval": "AUTO"},
+        ],
+        "pay.*": {"when": "called('crm.*') > 0", "approval": "MANUAL"},
+        "mail.*": {"when": "sum(args.amount, per: person, over: '24h') > 9", "approval": "MANUAL"},
+    }
+}
+REMEMBERED = (Tally, Reservation, Sighting)
+TABLES: tuple[Any, ...] = (Run, Action, Attempt, Event, EventKey, Unsealed, GateKey, *REMEMBERED)
 OF_THE_ROW = {
     "id", "pk", "place", "first_place", "last_place", "salt", "digest", "content", "event_id",
-    "run_id", "action_id", "agent_id", "workspace_id",
+    "run_id", "action_id", "agent_id", "workspace_id", "tally_id",
 }  # fmt: skip
 
 
@@ -82,7 +103,11 @@ def rows(workspace_id):
     for table in TABLES:
         names = [field.attname for field in table._meta.concrete_fields]
         names = [name for name in names if name not in OF_THE_ROW]
-        owner = {Attempt: "action__workspace_id", GateKey: "agent__workspace_id"}
+        owner = {
+            Attempt: "action__workspace_id",
+            GateKey: "agent__workspace_id",
+            Reservation: "tally__workspace_id",
+        }
         said = table.objects.filter(**{owner.get(table, "workspace_id"): workspace_id})
         if table is Event:
             said = said.filter(type__startswith="action.").order_by("place")
@@ -159,6 +184,68 @@ def test_both_ways_leave_the_same_rows(acme, globex, ada, dev, agent, asked, is_
     assert (quick.body["answer"], quick.body["fence"]) == ("proceed", 1)
     assert quick.body.keys() == general.body.keys()
     assert rows(acme.pk) == rows(globex.pk)
+
+
+def test_both_ways_remember_the_same(acme, globex, ada, dev, agent):
+    twin = Agent.objects.create(workspace=globex, name=agent.name)
+    for one, by in ((agent, ada), (twin, dev)):
+        obey(one.workspace, MEMORY, by)
+        look_around(one, args={"amount": 1, "to": "Eve"})
+
+    for number, (amount, to) in enumerate([(30, "Eve"), (40, "Mia"), (20.5, "Eve")]):
+        asked = {"id": new_id(), "attempt": "a1", "args": {"amount": amount, "to": to}}
+        asked |= {"key": f"key-{number}", "action": f"act_{number}"}
+        quick = hear(asking(agent, explain=False, **asked), fast=True)
+        general = hear(asking(twin, explain=False, **asked), fast=False)
+        assert quick.body["answer"] == general.body["answer"] == "proceed"
+
+    assert Reservation.objects.count() == 12
+    assert rows(acme.pk) == rows(globex.pk)
+    over = asking(agent, explain=False, key="key-9", action="act_9", args={"amount": 10, "to": "B"})
+    assert hear(over, fast=True) is None
+    assert Reservation.objects.count() == 12
+
+
+def test_where_somebody_else_was_counted_meanwhile_nothing_is_written(trip, acme, ada, agent):
+    """Both have read the sum; the second goes on first, for the first waits for its run."""
+    obey(acme, MEMORY, ada)
+    assert trip.begin(key="k0", action="act_0", args={"amount": 1, "to": "B"}).status_code == 200
+    asked = {"args": {"amount": 60, "to": "Eve"}, "key": "k1", "action": "act_1"}
+    look_around(agent, **asked)
+    second = {**asked, "run": "run_2", "key": "k2", "action": "act_2"}
+    first, second = (asking(agent, explain=False, **one) for one in (asked, second))
+
+    async def story(_client):
+        with psycopg.connect(os.environ["DATABASE_URL"]) as recovery:
+            recovery.execute("SELECT FROM ledger_run WHERE run = 'run_1' FOR UPDATE")
+            waiting = asyncio.create_task(begin_fast(first))
+            await asyncio.to_thread(waits_in_thread)
+            reply = await begin_fast(second)
+        return reply, await waiting
+
+    replies = visit(story)
+
+    assert (replies[0].body["answer"], replies[1]) == ("proceed", None)
+    assert Reservation.objects.count() == 4
+    assert set(Action.objects.values_list("action", flat=True)) == {"act_0", "act_2"}
+    assert not GateKey.objects.filter(key="k1").exists()
+    assert trip.begin(**asked).json()["answer"] == "wait"
+
+
+def waits_in_thread():
+    waits(1)
+    connection.close()
+
+
+@pytest.mark.parametrize("tool", ["pay.refund", "mail.send"])
+def test_what_the_run_or_its_person_decides_is_not_guessed(trip, acme, ada, agent, tool):
+    obey(acme, MEMORY, ada)
+    trip.send("run.started", on_behalf_of={"id": "eve"})
+    look_around(agent, tool=tool, args={"amount": 1})
+
+    asked = asking(agent, tool=tool, args={"amount": 1}, explain=False)
+    assert hear(asked, fast=True) is None
+    assert trip.begin(tool=tool, args={"amount": 1}).json()["answer"] == "proceed"
 
 
 def held(trip, acme, ada, agent):
