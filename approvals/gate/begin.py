@@ -163,7 +163,7 @@ async def _looked_up(
     found = Gathered(call.request, unknown, call.policy)
     looks = gathering.looks_of(found, call.judged, asked)
     statement = gathering.looking_up(looks, "clock_timestamp()")
-    now, *cells = await (await connection.execute(*statement)).fetchone() or ()
+    [(now, *cells)] = await (await connection.execute(*statement)).fetchall()
     found.context = replace(unknown, now=now)
     found.findings |= gathering.findings(looks, cells)
     return found
