@@ -26,7 +26,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import plain, skeleton
-from ledger.append.statements import Statement
+from ledger.append.statements import Statement, array
 from ledger.models import ActionState
 from ledger.schemas import IMPORTED
 
@@ -104,7 +104,7 @@ def lock(caller: Caller, meters: Iterable[Meter]) -> Statement:
 def tallies(caller: Caller, meter: Meter) -> Statement:
     """What stands in them, and what became of the calls whose outcome was not known."""
     here = caller.workspace_id
-    return TALLIES, [caller.agent_id, caller.key, here, meter.meter, list(meter.subjects)]
+    return TALLIES, [caller.agent_id, caller.key, here, meter.meter, array(meter.subjects)]
 
 
 @dataclass(slots=True)
@@ -283,7 +283,7 @@ def seen_values(whose: Whose, values: Sequence[Value]) -> Statement:
     here = [whose.workspace_id, whose.field]
     person = None if whose.person is None else digest_of(whose.person)
     by = [whose.agent_id, whose.agent_id, person, person]
-    digests = [one.value for one in values], [one.shape for one in values]
+    digests = array(one.value for one in values), array(one.shape for one in values)
     return VALUES, [*digests, *whose.making_known, *here, *by, *here]
 
 
@@ -293,9 +293,9 @@ def seen_targets(
     """The same of targets, each a type and an id."""
     types, ids = zip(*targets, strict=True)
     by = [whose.agent_id, whose.agent_id, whose.person, whose.person]
-    digests = [one.value for one in values], [one.shape for one in values]
+    digests = array(one.value for one in values), array(one.shape for one in values)
     here = [whose.workspace_id, whose.field]
-    told = [list(types), list(ids), *digests, *whose.making_known, whose.workspace_id]
+    told = [array(types), array(ids), *digests, *whose.making_known, whose.workspace_id]
     return TARGETS, [*told, *by, *here]
 
 
@@ -338,16 +338,16 @@ def remembered(
     sums = [one.written(now, held=doing.is_held) for one in standings]
     return [
         caller.workspace_id, caller.agent_id, caller.key, doing.run, doing.action, doing.is_held,
-        [one.meter for one in meters],
-        [one.subject for one in standings],
-        [one.touched_at for one in standings],
-        [_json.encode(one).decode() for one in sums],
-        [one.bucket(now) for one in meters],
-        [str(one.amount) for one in meters],
-        [id_ for one in standings for id_ in one.done],
-        [field_ for field_, _ in sighted],
-        [one.value for one in sighted.values()],
-        [one.shape for one in sighted.values()],
+        array(one.meter for one in meters),
+        array(one.subject for one in standings),
+        array(one.touched_at for one in standings),
+        array(_json.encode(one).decode() for one in sums),
+        array(one.bucket(now) for one in meters),
+        array(str(one.amount) for one in meters),
+        array(id_ for one in standings for id_ in one.done),
+        array(field_ for field_, _ in sighted),
+        array(one.value for one in sighted.values()),
+        array(one.shape for one in sighted.values()),
         digest_of(doing.person) if doing.person else "",
     ]  # fmt: skip
 

@@ -8,12 +8,13 @@ caches by then. Here one connection stays at hand.
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncRawCursor, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
@@ -36,6 +37,7 @@ THREADS_WAITING_MAX = 200
 # So long the same connection is lent. Then another has its turn, and the pool looks how old this
 # one is.
 AT_HAND_SECONDS_MAX = 60.0
+NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 
 
 class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
@@ -178,6 +180,22 @@ class AutocommitConnection:
 
     async def __aexit__(self, *_: object) -> None:
         await self._pool.putconn(self._connection)
+
+
+@lru_cache(maxsize=NUMBERED_MAX)
+def numbered(sql: str) -> str:
+    """The statement with PostgreSQL's own `$1`, `$2`, … for each `%b`, for `execute_raw`."""
+    first, *others = sql.split("%b")
+    return first + "".join(f"${n}{part}" for n, part in enumerate(others, 1))
+
+
+async def execute_raw(
+    connection: AsyncConnection[TupleRow], sql: str, values: Sequence[Any]
+) -> AsyncRawCursor[TupleRow]:
+    """Execute a long statement that is `numbered`: psycopg reads one of more than fifty parameters
+    or four thousand characters anew each time, which took as long as sending it.
+    """
+    return await AsyncRawCursor(connection).execute(sql, values)
 
 
 def threads_pool() -> ThreadsPool:

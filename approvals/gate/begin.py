@@ -64,7 +64,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
 
 _BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
 BEGIN = f"SELECT {_BEGIN}"
-BEGIN_REMEMBERED = f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})"
+BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})")
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -112,12 +112,13 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
             approval, action_class = verdict(call.policy, judged)
             if approval != "AUTO":
                 return None
-            sql, given = BEGIN, arguments(call, action_class)
+            given = arguments(call, action_class)
             if looked:
-                planned = request.planned
-                sql = BEGIN_REMEMBERED
-                given += looked.remembered(planned.run, planned.action)
-            row = await (await connection.execute(sql, given)).fetchone()
+                given += looked.remembered(request.planned.run, request.planned.action)
+                cursor = await pools.execute_raw(connection, BEGIN_REMEMBERED, given)
+            else:
+                cursor = await connection.execute(BEGIN, given)
+            row = await cursor.fetchone()
     except (UniqueViolation, SerializationFailure):
         # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
         return None
@@ -162,8 +163,9 @@ async def _looked_up(
     unknown = BeginContext(EPOCH, "", None, "", call.seen.policy_digest)
     found = Gathered(call.request, unknown, call.policy)
     looks = gathering.looks_of(found, call.judged, asked)
-    statement = gathering.looking_up(looks, "clock_timestamp()")
-    [(now, *cells)] = await (await connection.execute(*statement)).fetchall()
+    sql, values = gathering.looking_up(looks, "clock_timestamp()")
+    cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
+    [(now, *cells)] = await cursor.fetchall()
     found.context = replace(unknown, now=now)
     found.findings |= gathering.findings(looks, cells)
     return found
