@@ -63,7 +63,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
 
 
 _BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
-BEGIN = f"SELECT {_BEGIN}"
+BEGIN = pools.numbered(f"SELECT {_BEGIN}")
 BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})")
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -112,12 +112,11 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
             approval, action_class = verdict(call.policy, judged)
             if approval != "AUTO":
                 return None
-            given = arguments(call, action_class)
+            sql, given = BEGIN, arguments(call, action_class)
             if looked:
+                sql = BEGIN_REMEMBERED
                 given += looked.remembered(request.planned.run, request.planned.action)
-                cursor = await pools.execute_raw(connection, BEGIN_REMEMBERED, given)
-            else:
-                cursor = await connection.execute(BEGIN, given)
+            cursor = await pools.execute_raw(connection, sql, given)
             row = await cursor.fetchone()
     except (UniqueViolation, SerializationFailure):
         # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
