@@ -55,9 +55,9 @@ HASHED_NAME = r"\.[0-9a-f]{12}\.[a-z0-9]+$"
 CHUNK_BYTES = 256 * 1024
 
 
-# Each statement of the edge goes by keys to an index, whatever it is asked; planning one anew for
-# every call took as long as all the rest of it.
-GENERIC_PLANS = "-c plan_cache_mode=force_generic_plan"
+# Each statement of the edge goes by keys to an index, whatever it is asked and however few rows
+# there are now: it is planned once, and the plan must stand when there are a million.
+PLANNING = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 
 
 class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
@@ -239,7 +239,7 @@ class Edge:
             settings.DATABASE_URL,
             connections_max=settings.HOT_POOL_SIZE,
             prepare_after=settings.PREPARE_AFTER,
-            options="" if settings.POOLER else f"{settings.SESSION_OPTIONS} {GENERIC_PLANS}",
+            options="" if settings.POOLER else f"{settings.SESSION_OPTIONS} {PLANNING}",
         )
         await each(self._modules, "opened")
 
