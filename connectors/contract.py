@@ -84,6 +84,9 @@ class NothingSchema(msgspec.Struct, forbid_unknown_fields=True):
     """The schema of a connector without settings or credentials."""
 
 
+COLUMN_END = 2**63
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One thing that a connector can do, and how far it can be trusted to do it once.
@@ -239,6 +242,11 @@ class Money:
 
     def __str__(self) -> str:
         return formatting.money(self.amount_minor, self.currency)
+
+    @property
+    def in_column(self) -> int | None:
+        """The amount for a column; None beyond 64 bits, where the words alone say it."""
+        return self.amount_minor if -COLUMN_END <= self.amount_minor < COLUMN_END else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,11 +135,14 @@ def _shown(
 def _section(
     request: Request, name: str, found: Group | None, members: list[Member], *, apart: bool
 ) -> dict[str, Any]:
-    """`chosen`: whether they are chosen at first; `sum`: what they move together, per currency."""
+    """`chosen`: whether they are chosen at first; `sum`: what they move together, per currency, and
+    nothing where one moves more than can be added.
+    """
     sums: Counter[str] = Counter()
-    for one in members:
-        if bool(one.apart) == apart and one.approval.amount_minor is not None:
-            sums[one.approval.currency] += one.approval.amount_minor
+    moved = [one.approval for one in members if bool(one.apart) == apart and one.approval.currency]
+    if all(one.amount_minor is not None for one in moved):
+        for one in moved:
+            sums[one.currency] += one.amount_minor or 0
     told = [formatting.money(minor, currency) for currency, minor in sorted(sums.items())]
     return {
         "name": name,

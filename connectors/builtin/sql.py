@@ -170,7 +170,7 @@ def read(
     names = dict.fromkeys(name for one in (left, *wanted) for name in one)
     texts = [sql.SQL("t.{}::text").format(sql.Identifier(name)) for name in names]
     query = sql.SQL("SELECT {} FROM {} AS t WHERE {}{}").format(
-        sql.SQL(", ").join([sql.SQL("to_jsonb(t)::text"), *texts]),
+        sql.SQL(", ").join([sql.SQL("to_jsonb(t.*)::text"), *texts]),
         name_of(table.table),
         matches(key),
         sql.SQL(" FOR UPDATE" if lock else ""),

@@ -245,7 +245,7 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
         if facts.irreversible()
         else drafted.reversibility,
         "needs_approval": previews.approval(judgement)[:200],
-        "amount_minor": money.amount_minor if money else None,
+        "amount_minor": money.in_column if money else None,
         "currency": money.currency[:3].upper() if money else "",
         "unknown_count": len(facts.unknown()),
         "standing_count": len(facts.remaining()),

@@ -14,6 +14,7 @@ from ledger.models import Action
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
+from workspaces import formatting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,6 +71,15 @@ def test_an_amount_far_above_what_the_tool_moved_before_is_pointed_out(trip, car
     assert "Unusual amount." in shown
     assert "The most among the last 3 calls of this tool was €1.20." in shown
     assert "<b>€6.00</b>" in shown  # in the inbox beside it, for its title does not say so
+
+
+@pytest.mark.parametrize("amount", [2**63, 10**30, 1e300])
+def test_an_amount_that_no_column_holds_is_asked_about_as_any_other(trip, card, amount):
+    assert pay(trip, 1, amount).json()["answer"] == "wait"
+
+    approval = Approval.objects.get()
+    assert approval.amount_minor is None
+    assert formatting.money(int(amount), "EUR") in html.unescape(card(approval))
 
 
 def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, card):

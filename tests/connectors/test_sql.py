@@ -115,6 +115,18 @@ def test_a_key_that_names_two_rows_names_none(shop_connection, shop):
     assert shop.execute("SELECT name FROM customers").fetchall() == [("Mia",), ("Mia",)]
 
 
+@pytest.mark.parametrize("name", ["t", "r", "key", "Row", "to_jsonb"])
+def test_a_column_may_have_any_name(shop_connection, shop, ticket, name):
+    shop.execute(f'ALTER TABLE tickets RENAME priority TO "{name}"')
+    rest = {field: value for field, value in NORMAL.items() if field != "priority"}
+
+    answer = restore(shop_connection, to={**rest, name: "normal"}, expected={**rest, name: "high"})
+
+    assert answer.outcome == "applied"
+    changed = shop.execute(f'SELECT "{name}", assignee FROM tickets WHERE id = %s', ["T-182"])
+    assert changed.fetchone() == ("normal", "mia")
+
+
 def test_a_column_that_is_as_wanted_is_not_written(shop_connection, shop, ticket):
     """Somebody's triggers, and rights to single columns, tell a write of the same from none."""
     shop.execute(

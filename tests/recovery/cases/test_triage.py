@@ -8,6 +8,8 @@ from django.utils import timezone
 from amends.protocol.vocabulary import EventType
 from approvals import versions
 from approvals.models import PolicyVersion
+from connectors import connections
+from connectors.contract import Money
 from ledger import desk_events
 from ledger.models import Effect, Event, Run
 from recovery.casework import closing
@@ -100,6 +102,29 @@ def test_a_failed_verification_opens_a_case_in_plain_words(begin_run, shop_conne
     opened = Event.objects.get(type="case.opened")
     assert opened.run == "run_1"
     assert opened.data["reasons"][0]["code"] == "verification_failed"
+
+
+def test_an_undo_of_more_than_a_column_holds_is_a_case_as_any_other(begin_run, acme, ada):
+    settings = {
+        "url": "https://payments.test/amends",
+        "operations": {
+            "refund": {"title": "Refund {money}", "kind": "money",
+                       "amount": "amount", "currency": "currency"}
+        },
+    }  # fmt: skip
+    connections.create(acme, "payments", "webhook", settings, by=ada)
+    twins = "twins:\n    cards.charge: {connection: payments, operation: refund}\n"
+    document = POLICY.replace("twins:\n", twins)
+    versions.activate(versions.save(acme, document, by=None), by=None)
+    run = begin_run()
+    run.does("cards.charge", ("charge", "ch_1", None, {"amount": 10**30, "currency": "EUR"}))
+    run.ends("failed", error={"type": "Broken", "message": "boom"})
+
+    case = run.case()
+
+    assert case is not None
+    assert (case.amount_minor, case.currency) == (None, "EUR")
+    assert Money(10**30, "EUR").in_column is None
 
 
 def test_looking_twice_changes_nothing(begin_run):
