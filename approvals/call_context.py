@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from approvals.argument_fields import as_text
 from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
@@ -103,7 +104,7 @@ def _facts(
         yield {"name": "Reaches", "value": ", ".join(shown["recipients"])}
     if not shown.get("rows") and "args" not in shown:
         for name, value in _args(facts):
-            yield {"name": name, "value": _text(value)}
+            yield {"name": name, "value": as_text(value)}
 
 
 def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:
@@ -125,15 +126,11 @@ def _args(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return list(args.items()) if isinstance(args, dict) else [("arguments", args)]
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _listed(value: Any) -> str:
     """A list of texts as people write it; anything else as it is."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
-    return _text(value)
+    return as_text(value)
 
 
 def _named(named: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
@@ -362,11 +359,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for place, inner in enumerate(value):
             yield from _leaves(inner, f"{path}[{place}]")
     elif value is not None or path:
-        yield path or "value", _as_written(value)
-
-
-def _as_written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield path or "value", as_text(value)
 
 
 def _value(one: Any, facts: Mapping[str, Any]) -> Any:
@@ -382,7 +375,7 @@ def _preview_text(one: Any, facts: Mapping[str, Any]) -> str:
     value = _value(one, facts)
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
-    return "" if value is None else _as_written(value)
+    return "" if value is None else as_text(value)
 
 
 def _money(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> Money | None:

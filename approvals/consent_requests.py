@@ -5,7 +5,6 @@ rule says `must`, nobody grants before every affected person has said yes, so th
 always one of the people who decide (docs/decisions/approvals.md).
 """
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
 from workspaces import encryption
+from workspaces.keys import link_digest
 from workspaces.moves import CannotMove
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
@@ -70,7 +70,7 @@ def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
         name=person.name,
         contact=person.contact,
         question=question,
-        token_digest=_digest(token),
+        token_digest=link_digest(token),
         token_sealed=encryption.seal(token),
     )
     _record(consent, EventType.APPROVAL_AFFECTED_ASKED, question=question)
@@ -107,7 +107,7 @@ def find(token: str) -> ConsentRequest | None:
     living = ConsentRequest.objects.select_related("approval__workspace").filter(
         approval__state=ApprovalState.WAITING, approval__expires_at__gt=Now()
     )
-    return living.filter(token_digest=_digest(token)).first()
+    return living.filter(token_digest=link_digest(token)).first()
 
 
 def link_of(consent: ConsentRequest) -> str:
@@ -131,10 +131,6 @@ def lacking(approval: Approval) -> str:
 
 def address(token: str) -> str:
     return f"{settings.AMENDS_URL}/ask/{token}/"
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _record(consent: ConsentRequest, event: EventType, **data: Any) -> None:

@@ -67,7 +67,7 @@ TITLES = {
 REASON_CHARACTERS_MAX = 400
 
 
-def outline(approval: Approval, about: NotificationKind, *, stuck: bool = False) -> Message:
+def outline(approval: Approval, about: NotificationKind, *, stuck: bool) -> Message:
     """What may leave by every channel; `stuck` where nobody is left who could answer."""
     text = _text(approval, about)
     if stuck:

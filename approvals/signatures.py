@@ -72,11 +72,6 @@ class NotSigned(Exception):
     """We stopped because this takes a signature by a key that counts; the message says why."""
 
 
-def unavailable() -> str:
-    """Why nobody can sign on this desk, in words; empty where people can."""
-    return signing.unavailable()
-
-
 def fingerprint(credential: str) -> str:
     """A key in so few characters that people can compare them: of SHA-256 over its id, the first
     eight bytes in hexadecimal.
@@ -225,7 +220,7 @@ def enrol(
     workspace: Workspace, authenticator: Authenticator, *, by: User, answer: Any
 ) -> SigningKey:
     """Put a key of `by` on record here. Raises NotSigned, or InvalidInput where it cannot be."""
-    if why := unavailable():
+    if why := signing.unavailable():
         raise InvalidInput(f"Nobody can sign here: {why}.")
     list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
     known = on_record(workspace, by)
@@ -291,7 +286,7 @@ def challenge_of(approval: Approval, person: User) -> bytes:
 
 def options(approval: Approval, person: User) -> Facts | str:
     """What the browser is asked for a yes of this person, or why they cannot sign, in words."""
-    if why := unavailable():
+    if why := signing.unavailable():
         return why
     keys = _keys_before(approval, person)
     if isinstance(keys, str):
@@ -303,7 +298,7 @@ def sign(approval: Approval, *, by: User, answer: Any) -> dict[str, str]:
     """The signature of a yes, which the caller keeps with it, in the transaction that writes both.
     Raises NotSigned.
     """
-    if why := unavailable():
+    if why := signing.unavailable():
         raise NotSigned(why)
     keys = _keys_before(approval, by)
     if isinstance(keys, str):
@@ -343,7 +338,7 @@ def lacking(approval: Approval) -> str:
     Looked at when a grant is used, not only when it is given: rows may have been written since by
     somebody who owns the database. Only what stands under the head outside is believed.
     """
-    if why := unavailable():
+    if why := signing.unavailable():
         return why
     decisions = list(approval.decisions.filter(granted=True).select_related("person"))
     if not decisions:

@@ -78,7 +78,7 @@ def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
 
 
 def action_as_json(
-    action: Action, settled: Settlement | None = None, *, sensitive: bool
+    action: Action, settled: Settlement | None, *, sensitive: bool
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "action": action.action, "n": action.n, "tool": action.tool, "key": action.key,

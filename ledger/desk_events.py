@@ -205,7 +205,7 @@ def _of_what_is_known(workspace: Workspace, run: str, action: str) -> dict[str, 
     }
 
 
-def desk_actor(workspace: Workspace, *, by: User | None = None, part: str = "engine") -> Actor:
+def desk_actor(workspace: Workspace, *, by: User | None = None, part: str) -> Actor:
     kind, name = ("desk", part) if by is None else ("person", str(by.pk))
     return Actor(
         workspace.pk, workspace.slug, kind, name, mask=tuple(workspace.mask),

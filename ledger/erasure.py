@@ -396,7 +396,7 @@ def _first_named(workspace: Workspace, named: list[str]) -> tuple[list[int], lis
     return whole, named[RUNS_AT_A_TIME:], rows > ROWS_OF_PART
 
 
-def actions_on(workspace: Workspace, person: str, runs: Collection[int] = ()) -> list[int]:
+def actions_on(workspace: Workspace, person: str, runs: Collection[int]) -> list[int]:
     affecting = Effect.objects.filter(workspace=workspace, affects__id=person)
     others = affecting.exclude(action__run__in=runs)
     return sorted(set(others.values_list("action", flat=True)[:RUNS_MAX]))

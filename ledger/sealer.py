@@ -271,7 +271,7 @@ def last_of(signer: Signer) -> Head | None:
 
 
 def _last_of(public: bytes, origin: str) -> Head | None:
-    known = [h for h in (_last.get(public), _read(origin)) if h is not None]
+    known = [h for h in (_last.get(public), remembered(origin)) if h is not None]
     return max(known, key=lambda head: head.size, default=None)
 
 
@@ -281,15 +281,11 @@ def is_unreadable(origin: str, public: bytes = b"") -> bool:
     """
     path = _path(origin)
     is_there = path is not None and path.exists()
-    return is_there and public not in _last and _read(origin) is None
+    return is_there and public not in _last and remembered(origin) is None
 
 
 def remembered(origin: str) -> Head | None:
     """The head that the file keeps, if there is one."""
-    return _read(origin)
-
-
-def _read(origin: str) -> Head | None:
     path = _path(origin)
     if path is None or not path.exists():
         return None

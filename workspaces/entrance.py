@@ -1,6 +1,5 @@
 """How a person gets in: the set-up link, and invitations. Only digests of links are kept."""
 
-import hashlib
 import secrets
 from collections.abc import Iterable
 from datetime import timedelta
@@ -13,6 +12,7 @@ from django.dispatch import Signal
 from amends.protocol.vocabulary import EventType
 from workspaces import clock, independence, outbox, teams
 from workspaces.access import Codename
+from workspaces.keys import link_digest
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 
 SETUP_LINK_HOURS = 24
@@ -47,10 +47,6 @@ class TooMany(Exception):
     """We stopped because a limit was reached; the message names it."""
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 def needs_setup() -> bool:
     """Whether nobody can administer anything yet."""
     return not Workspace.objects.exists()
@@ -60,14 +56,14 @@ def setup_link() -> str:
     """Make the token of `/setup/<token>/`; it works once and for a day."""
     token = secrets.token_urlsafe(32)
     SetupLink.objects.create(
-        digest=_digest(token), expires_at=clock.now() + timedelta(hours=SETUP_LINK_HOURS)
+        digest=link_digest(token), expires_at=clock.now() + timedelta(hours=SETUP_LINK_HOURS)
     )
     return token
 
 
 def standing_setup_link(token: str) -> SetupLink | None:
     return SetupLink.objects.filter(
-        digest=_digest(token), used_at=None, expires_at__gt=Now()
+        digest=link_digest(token), used_at=None, expires_at__gt=Now()
     ).first()
 
 
@@ -98,7 +94,7 @@ def set_up(
     Raises `LinkIsOver` for a used or old link.
     """
     used = SetupLink.objects.filter(
-        digest=_digest(token), used_at=None, expires_at__gt=Now()
+        digest=link_digest(token), used_at=None, expires_at__gt=Now()
     ).update(used_at=Now())
     if not used:
         raise LinkIsOver("This set-up link was used or is more than a day old.")
@@ -127,7 +123,7 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
     invitation = Invitation.objects.create(
         workspace=workspace,
         email=email.lower(),
-        digest=_digest(token),
+        digest=link_digest(token),
         invited_by=by,
         expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
     )
@@ -145,7 +141,7 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
 def standing_invitation(token: str) -> Invitation | None:
     return (
         Invitation.objects.select_related("workspace")
-        .filter(Q(digest=_digest(token)), accepted_at=None, withdrawn_at=None)
+        .filter(Q(digest=link_digest(token)), accepted_at=None, withdrawn_at=None)
         .filter(expires_at__gt=Now())
         .first()
     )

@@ -55,6 +55,11 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
+def link_digest(token: str) -> str:
+    """What is kept of a token that stands in the address of a link."""
+    return digest_of(token).hex()
+
+
 def proves(token: str, digest: bytes | memoryview) -> bool:
     return hmac.compare_digest(digest_of(token), bytes(digest))
 

@@ -158,6 +158,16 @@ def _url(request: HttpRequest, after: str | None) -> str:
     return f"{request.path}?{urlencode(query)}" if query else request.path
 
 
+def private(answer: HttpResponse) -> HttpResponse:
+    """Keep the address out of search engines and of other sites' logs.
+
+    To ourselves the browser says where it comes from: without an origin no form would be taken.
+    """
+    answer["X-Robots-Tag"] = "noindex, nofollow"
+    answer["Referrer-Policy"] = "same-origin"
+    return answer
+
+
 COOKIE = "zone"
 """Written by static/js/moments.js."""
 

@@ -8,7 +8,7 @@ beside it under the desk's own name.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -20,11 +20,12 @@ from ninja import Router
 
 from amends.protocol.canonical import INTEGER_MAX, digest
 from amends.protocol.masking import holds_mask
-from approvals import card_context
+from approvals import card_context, notifications
 from approvals.gate import slow_path
 from approvals.interchange import aap
 from approvals.interchange import aap_requests as requests
 from approvals.interchange.aap_requests import Conflict, Seen, Submission, Unknown
+from approvals.interchange.instances import stamp
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
 from ledger import clocks, disclosure
@@ -241,7 +242,9 @@ def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
         "action_digest": digest(action),
         "risk": {"level": approval.risk, "reasons": shown},
         "choices": [dict(one) for one in CHOICES],
-        "extensions": {_extension(): {"digest": approval.digest, "card": _card(approval)} | after},
+        "extensions": {
+            _extension(): {"digest": approval.digest, "card": notifications.url(approval)} | after
+        },
     }
 
 
@@ -318,10 +321,6 @@ def _extension() -> str:
     return f"{settings.AMENDS_URL}/approval"
 
 
-def _card(approval: Approval) -> str:
-    return f"{settings.AMENDS_URL}/w/{approval.workspace.slug}/approvals/{approval.pk}/"
-
-
 def _named(text: str) -> str:
     """The text as an id of the specification: what it does not allow is an underscore."""
     plain = re.sub(r"[^A-Za-z0-9._:-]", "_", text)[:190]
@@ -336,10 +335,6 @@ def _exact(value: Any) -> Any:
         return [_exact(inner) for inner in value]
     is_wide = isinstance(value, int) and abs(value) > INTEGER_MAX
     return str(value) if is_wide else value
-
-
-def stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 # From agents: a document that asks becomes a question.

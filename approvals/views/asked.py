@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods
 from approvals import consent_requests
 from approvals.models import ConsentRequest
 from workspaces.moves import CannotMove
+from workspaces.pages import private
 from workspaces.written import InvalidInput
 
 
@@ -17,7 +18,7 @@ from workspaces.written import InvalidInput
 def asked(request: HttpRequest, token: str) -> HttpResponse:
     consent = consent_requests.find(token)
     if consent is None:
-        return _private(render(request, "approvals/asked_gone.html", {}, status=404))
+        return private(render(request, "approvals/asked_gone.html", {}, status=404))
     if request.method != "POST":
         return _consent_page(request, consent, token)
     try:
@@ -46,14 +47,4 @@ def _consent_page(
         "note": request.POST.get("note", ""),
         "action": reverse("approvals:asked", args=[token]),
     }
-    return _private(render(request, "approvals/asked.html", context, status=status))
-
-
-def _private(answer: HttpResponse) -> HttpResponse:
-    """Keep the address out of search engines and of other sites' logs.
-
-    To ourselves the browser says where it comes from: without an origin no form would be taken.
-    """
-    answer["X-Robots-Tag"] = "noindex, nofollow"
-    answer["Referrer-Policy"] = "same-origin"
-    return answer
+    return private(render(request, "approvals/asked.html", context, status=status))

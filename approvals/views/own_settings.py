@@ -18,7 +18,7 @@ from fido2.utils import websafe_encode
 
 from approvals import inbox, notifications, signatures
 from approvals.models import Decision, SigningKey
-from approvals.policy import Unreadable, active
+from approvals.policy import Unreadable, active, signing
 from approvals.views import card
 from approvals.views.lists import approvals_of
 from ledger import disclosure
@@ -26,7 +26,7 @@ from workspaces import formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import without_hint
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, private, workspace_or_404
 from workspaces.written import InvalidInput
 
 KEYS_SHOWN_MAX = 500
@@ -86,7 +86,7 @@ def _keys(
     request: Request, here: Workspace, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
     person = request.user
-    why_not = signatures.unavailable()
+    why_not = signing.unavailable()
     fresh = inbox.is_fresh(card.login_at(request))
     rows = SigningKey.objects.filter(workspace=here).select_related("person")
     context = {
@@ -100,7 +100,9 @@ def _keys(
         if problem
         else None,
         "why_not": why_not,
-        "mine": [] if why_not else [_mine(here, person, one) for one in _own(person)],
+        "mine": []
+        if why_not
+        else [_mine(here, person, one) for one in signatures.authenticators(person)],
         "may_enrol": not why_not and signatures.may_enrol(person, here),
         "fresh_login_url": ""
         if fresh
@@ -108,10 +110,6 @@ def _keys(
         "keys": [_row(one, person) for one in rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]],
     }
     return page(request, "approvals/signing_keys.html", context, status=status)
-
-
-def _own(person: Any) -> list[Authenticator]:
-    return signatures.authenticators(person)
 
 
 def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:
@@ -196,7 +194,7 @@ def stop(request: HttpRequest, token: str) -> HttpResponse:
     """
     wanted = notifications.wanted_by(token)
     if wanted is None:
-        return _private(render(request, "approvals/summary_stop.html", {}, status=404))
+        return private(render(request, "approvals/summary_stop.html", {}, status=404))
     here, person = wanted
     if request.method == "POST":
         notifications.choose_hour(here, person, None)
@@ -205,11 +203,4 @@ def stop(request: HttpRequest, token: str) -> HttpResponse:
         "is_over": notifications.hour_of(here, person) is None,
         "settings_url": reverse("approvals:summary", args=[here.slug]),
     }
-    return _private(render(request, "approvals/summary_stop.html", context))
-
-
-def _private(answer: HttpResponse) -> HttpResponse:
-    """The address is a credential of sorts: it leaves by no referrer and stands in no index."""
-    answer["X-Robots-Tag"] = "noindex, nofollow"
-    answer["Referrer-Policy"] = "same-origin"
-    return answer
+    return private(render(request, "approvals/summary_stop.html", context))

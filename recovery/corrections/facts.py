@@ -165,7 +165,7 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
             else "",
             "request_state": _request_state(case, items),
             "why": why(case),
-            "reviewed": reviewed(case),
+            "reviewed": reviewers(case),
             "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
         }
 
@@ -445,11 +445,6 @@ def why(case: Case) -> str:
     kinds = [KINDS[code] for code in found]
     telling = [kind for kind in kinds if not kind.is_about_repair] or kinds
     return telling[0].person if telling else WITHOUT_REASON
-
-
-def reviewed(case: Case) -> dict[str, Any]:
-    """Whether and by whom it was reviewed: roles, never names."""
-    return reviewers(case)
 
 
 HELD_BACK = frozenset({"told", "asked", "approved"})

@@ -36,6 +36,7 @@ from recovery.models import (
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from workspaces import encryption
+from workspaces.keys import link_digest
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.periodic import each
@@ -56,11 +57,7 @@ TOKEN_CHARACTERS_MAX = 64
 def new_token() -> tuple[str, str, bytes]:
     """A new token, its digest, and the sealed copy for operators."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    return token, digest_of(token), encryption.seal(token)
-
-
-def digest_of(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    return token, link_digest(token), encryption.seal(token)
 
 
 def find(token: str) -> Correction | None:
@@ -70,7 +67,7 @@ def find(token: str) -> Correction | None:
     return (
         Correction.objects.select_related("case__run", "case__workspace", "workspace")
         .filter(
-            token_digest=digest_of(token),
+            token_digest=link_digest(token),
             state=CorrectionState.PUBLISHED,
             revoked_at=None,
             expires_at__gt=Now(),

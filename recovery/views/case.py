@@ -37,7 +37,7 @@ from recovery.views import (
 )
 from recovery.views.request_context import (
     case_or_404,
-    case_to,
+    case_to_recover,
     case_url,
     head,
     list_of,
@@ -351,7 +351,7 @@ def _residue(case: Case) -> list[dict[str, Any]]:
 @login_required
 @require_POST
 def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     try:
         cases.comment(case, by=request.user, text=request.POST.get("comment", ""))
     except REFUSALS as refusal:
@@ -363,7 +363,7 @@ def comment(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Stop what has not been sent, and say what is on the wire."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     plan = case.plans.filter(state__in=LIVING).first()
     if plan is None:
         messages.info(request, "No plan was running any more.")
@@ -384,7 +384,7 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     try:
         cases.reopen(
             case,
@@ -441,7 +441,7 @@ def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = 
 @login_required
 @require_POST
 def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     kind, why = request.POST.get("kind", ""), request.POST.get("why", "")
     name = _pausable(case).get(kind)
     if name is None:
@@ -462,7 +462,7 @@ def refused(
     """The case as it now stands, why nothing was done, and what was typed; 409, or 422 where that
     is what is wrong. `asked` is the form on the page that it was typed into, if it stands in one.
     """
-    fresh = case_to("recover", request, case.workspace.slug, case.pk)
+    fresh = case_to_recover(request, case.workspace.slug, case.pk)
     context = _context(request, fresh, tab=tab)
     typed = request.POST.get(field, "")
     is_there = {"reopen": context["reopen_url"], "pause": context["pausing"]}.get(asked, True)

@@ -128,8 +128,8 @@ def trends(causes: Sequence[Cause], now: datetime | None = None) -> dict[int, Tr
     }
 
 
-def trend(cause: Cause, now: datetime | None = None) -> Trend:
-    return trends([cause], now)[cause.pk]
+def trend(cause: Cause) -> Trend:
+    return trends([cause])[cause.pk]
 
 
 def _is_back() -> Q:

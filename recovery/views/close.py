@@ -20,7 +20,7 @@ from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
-from recovery.views.request_context import case_to, case_url
+from recovery.views.request_context import case_to_recover, case_url
 from workspaces import exporting, formatting
 from workspaces.access import people_with, require
 from workspaces.models import Workspace
@@ -35,7 +35,7 @@ PEOPLE_MAX = 200
 @login_required
 @require_http_methods(["GET", "POST"])
 def close(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     facts = facts_of(case.run)
     if request.method == "GET":
         return _show(request, case, facts)

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from approvals.argument_fields import as_text
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint
@@ -17,7 +18,7 @@ from recovery.planning import plans, previews
 from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context, story
-from recovery.views.request_context import case_to
+from recovery.views.request_context import case_to_recover
 from workspaces import formatting
 from workspaces.pages import Request, is_number
 
@@ -50,7 +51,7 @@ FIELDS_OF_A_WHOLE_MAX = 40
 @require_http_methods(["GET", "POST"])
 def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     """GET shows the plan; POST with `act=commit` submits exactly the plan that was shown."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     params = request.POST or request.GET
     reach, choices = _reach(case, params.get("reach", "")), _choices(params)
     if request.method == "GET" or params.get("act") != "commit":
@@ -170,7 +171,7 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
     steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
     for shown in steps:
         changed = [
-            f"{row['field']} is now {formatting.quoted(_text(row['now']))}"
+            f"{row['field']} is now {formatting.quoted(as_text(row['now']))}"
             for row in shown["drift"]
         ]
         if shown["is_gone"]:
@@ -275,11 +276,7 @@ def _afterwards(preview: Preview) -> list[dict[str, str]]:
     fields = {} if preview.kind == "row" else wanted.get("fields") or {}
     if wanted and not fields and preview.kind != "row":
         return [{"name": "It is found there", "value": "yes"}]
-    return [{"name": name, "value": _text(value)} for name, value in fields.items()]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return [{"name": name, "value": as_text(value)} for name, value in fields.items()]
 
 
 def _difference(one: DraftStep) -> list[dict[str, Any]]:

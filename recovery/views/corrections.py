@@ -23,8 +23,8 @@ from recovery.corrections.facts import without_values
 from recovery.corrections.sentences import review_words
 from recovery.models import Contest, Correction, CorrectionState
 from recovery.run_facts.sentences import plural
-from recovery.views.public import private, trail_context
-from recovery.views.request_context import case_to, case_url, seen_revision
+from recovery.views.public import trail_context
+from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
@@ -36,6 +36,7 @@ from workspaces.pages import (
     is_number,
     page,
     page_of,
+    private,
     workspace_or_404,
     workspace_to,
 )
@@ -373,7 +374,7 @@ def contest(request: Request, workspace: str, pk: int, contest: int) -> HttpResp
 @require_POST
 def draft_now(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Draft what each affected person of a case is told, without waiting for its end."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     drafted = corrections.draft(case)
     if drafted:
         messages.success(request, f"{plural(len(drafted), 'correction')} drafted, or drafted anew.")

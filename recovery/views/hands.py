@@ -12,7 +12,7 @@ from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import cases
 from recovery.views import acts
 from recovery.views.case import refused
-from recovery.views.request_context import case_to, case_url, seen_revision
+from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces.pages import Request, is_number
 from workspaces.written import InvalidInput
 
@@ -21,7 +21,7 @@ from workspaces.written import InvalidInput
 @require_POST
 def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Claim or release, as `act` says."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     verb = cases.release if request.POST.get("act") == "release" else cases.claim
     try:
         verb(case, by=request.user, seen=seen_revision(request))
@@ -34,7 +34,7 @@ def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def hand_over(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Into somebody's hands, with a note."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     to = next((one for one in acts.colleagues(case) if str(one.pk) == request.POST.get("to")), None)
     try:
         if to is None:
@@ -51,7 +51,7 @@ def hand_over(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def snooze(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Out of the list of open cases for some hours; with none, back into it."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     hours = int(request.POST["hours"]) if is_number(request.POST.get("hours", "")) else 0
     note, seen = request.POST.get("note", ""), seen_revision(request)
     try:

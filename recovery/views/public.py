@@ -31,6 +31,7 @@ from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
 from workspaces import formatting
+from workspaces.pages import private
 from workspaces.written import InvalidInput
 
 # Records: what the affected person can download and anybody can check offline.
@@ -254,16 +255,6 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
         "correction": {"title": _title(correction), "number": correction.reference},
         "trail_url": _in_language("recovery:trail", token),
     }
-
-
-def private(answer: HttpResponse) -> HttpResponse:
-    """Keep the address out of search engines and of other sites' logs.
-
-    To ourselves the browser says where it comes from: without an origin no form would be taken.
-    """
-    answer["X-Robots-Tag"] = "noindex, nofollow"
-    answer["Referrer-Policy"] = "same-origin"
-    return answer
 
 
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:

@@ -31,10 +31,10 @@ def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
     )
 
 
-def case_to(codename: access.Codename, request: Request, slug: str, pk: int) -> Case:
-    """The same for an act that needs a permission; raises NotAllowed."""
+def case_to_recover(request: Request, slug: str, pk: int) -> Case:
+    """The same for who may recover; raises NotAllowed."""
     case = case_or_404(request, slug, pk)
-    access.require(request.user, codename, case.workspace)
+    access.require(request.user, "recover", case.workspace)
     return case
 
 

@@ -12,7 +12,7 @@ from recovery.casework import resuming
 from recovery.models import Case
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context
-from recovery.views.request_context import case_to, trace_url
+from recovery.views.request_context import case_to_recover, trace_url
 from workspaces import formatting
 from workspaces.pages import Request
 
@@ -28,7 +28,7 @@ LABELS = {
 @login_required
 @require_http_methods(["GET", "POST"])
 def resume(request: Request, workspace: str, pk: int) -> HttpResponse:
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     params = request.POST or request.GET
     points = list(Checkpoint.objects.filter(run=case.run).order_by("-place"))
     wanted = params.get("checkpoint")

@@ -25,7 +25,7 @@ from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import outcome_probes
 from recovery.views import plan_card, request_context, story
-from recovery.views.request_context import case_to, case_url
+from recovery.views.request_context import case_to_recover, case_url
 from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.models import User
@@ -107,7 +107,7 @@ class OpenOutcomes:
 @require_http_methods(["GET", "POST"])
 def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The doubt that the address names, else the first one of the case."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     outcomes = OpenOutcomes.of(case)
     subject = _subject(request, outcomes)
     late = subject_of(request, case) if subject is None else None
@@ -356,7 +356,7 @@ WRONG = ("wrong", "It is not", "The case says so, and what it did can be undone.
 @require_http_methods(["GET", "POST"])
 def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The call that the address names, else the first that waits."""
-    case = case_to("recover", request, workspace, pk)
+    case = case_to_recover(request, workspace, pk)
     params = request.POST or request.GET
     facts = facts_of(case.run)
     waiting = settling.awaited(facts)
