@@ -12,6 +12,8 @@ import pytest
 from django.db import transaction
 
 if TYPE_CHECKING:
+    from django.test import Client
+
     from workspaces.access import Codename
     from workspaces.models import Team, User, Workspace
 
@@ -27,6 +29,15 @@ def person(name: str, *standing: Team) -> User:
     for team in standing:
         teams.add(team, found, by=None)
     return found
+
+
+def logged_in(who: User) -> Client:
+    """A browser without scripts in which this person is logged in."""
+    from django.test import Client
+
+    browser = Client()
+    browser.force_login(who)
+    return browser
 
 
 def team(workspace: Workspace, name: str, *may: Codename) -> Team:

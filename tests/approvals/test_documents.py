@@ -16,7 +16,7 @@ from approvals.approval_requests import void
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
 from tests.approvals.cast import refund
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from workspaces import keys
 from workspaces.models import Act
 
@@ -27,8 +27,7 @@ SECRET = "4111 1111 1111 1111"
 
 
 def read(who, approval, name):
-    browser = Client()
-    browser.force_login(who)
+    browser = logged_in(who)
     return browser.get(f"/w/acme/approvals/{approval.pk}/{name}.json")
 
 
@@ -41,8 +40,7 @@ def test_what_was_asked_and_decided_goes_out_and_its_own_command_finds_it_valid(
     assert read(ben, approval, "resolved").status_code == 404, "it may still be taken back"
     assert grants.use(approval.pk, approval.digest)
 
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     card = browser.get(page).content.decode()
     told = {}
     for name in ("requested", "decided", "resolved"):

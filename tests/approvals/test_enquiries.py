@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from django.test import Client
 
 from approvals import clarifications, inbox
 from approvals.models import Approval, ApprovalState, Clarification
@@ -11,7 +10,7 @@ from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import visit
 from tests.approvals.test_waiting import in_a_thread, until_waiting
-from tests.people import person
+from tests.people import logged_in, person
 from workspaces import teams
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -19,25 +18,15 @@ from workspaces.written import InvalidInput
 IRREVERSIBLE = {"class_": "external_irreversible"}
 
 
-@pytest.fixture
-def as_person():
-    def enter(who):
-        browser = Client()
-        browser.force_login(who)
-        return browser
-
-    return enter
-
-
-def test_ben_asks_ada_answers_and_both_stand_on_card_and_record(ask, ada, ben, acme, as_person):
+def test_ben_asks_ada_answers_and_both_stand_on_card_and_record(ask, ada, ben, acme):
     approval = ask()
     card = f"/w/acme/approvals/{approval.pk}/"
 
-    as_person(ben).post(f"{card}ask/", {"question": "Did the customer confirm?"})
+    logged_in(ben).post(f"{card}ask/", {"question": "Did the customer confirm?"})
     asked = Clarification.objects.get()
-    as_person(ada).post(f"{card}answer/{asked.pk}/", {f"answer_{asked.pk}": "Yes, by phone."})
+    logged_in(ada).post(f"{card}answer/{asked.pk}/", {f"answer_{asked.pk}": "Yes, by phone."})
 
-    shown = as_person(ben).get(card).content.decode()
+    shown = logged_in(ben).get(card).content.decode()
     assert "Did the customer confirm?" in shown
     assert "Yes, by phone." in shown
     assert told(acme, "approval.questioned")[0]["question"] == "Did the customer confirm?"
@@ -50,7 +39,7 @@ def test_ben_asks_ada_answers_and_both_stand_on_card_and_record(ask, ada, ben, a
 
 
 def test_who_may_not_decide_asks_nothing_and_strangers_answer_nothing(
-    ask, ada, ben, dev, acme, finance, as_person
+    ask, ada, ben, dev, acme, finance
 ):
     approval = ask()
     with pytest.raises(inbox.NotYours):
@@ -61,8 +50,8 @@ def test_who_may_not_decide_asks_nothing_and_strangers_answer_nothing(
     with pytest.raises(inbox.NotYours):
         clarifications.answer(asked, "Because.", by=fred)  # decides, but is no operator
     card = f"/w/acme/approvals/{approval.pk}/"
-    assert as_person(dev).post(f"{card}answer/{asked.pk}/", {}).status_code == 404
-    assert as_person(dev).post(f"{card}ask/", {"question": "?"}).status_code == 404
+    assert logged_in(dev).post(f"{card}answer/{asked.pk}/", {}).status_code == 404
+    assert logged_in(dev).post(f"{card}ask/", {"question": "?"}).status_code == 404
     asked.refresh_from_db()
     assert asked.answered_at is None
 
@@ -98,7 +87,7 @@ def trip(key, acme, ada, ben):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_waiting_agent_hears_the_question_and_answers_it(trip, ben, acme, as_person):
+def test_a_waiting_agent_hears_the_question_and_answers_it(trip, ben, acme):
     trip.begin(**IRREVERSIBLE)
     approval = Approval.objects.get()
 
@@ -122,7 +111,7 @@ def test_a_waiting_agent_hears_the_question_and_answers_it(trip, ben, acme, as_p
     assert trip.request("POST", path, body).status_code == 200
     assert trip.request("POST", path, body).status_code == 409
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["questions"] == []
-    shown = as_person(ben).get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+    shown = logged_in(ben).get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert "⟦U+202E⟧" in shown  # fenced and made visible, as all that an agent writes
     assert "<b>please</b>" not in shown
     approval.refresh_from_db()
@@ -151,14 +140,14 @@ def test_an_agent_answers_only_what_it_was_asked_itself(trip, ben, acme):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_preset_no_reaches_the_agent_as_it_is(trip, ben, as_person):
+def test_a_preset_no_reaches_the_agent_as_it_is(trip, ben):
     trip.begin(**IRREVERSIBLE)
     approval = Approval.objects.get()
-    shown = as_person(ben).get(f"/w/acme/approvals/{approval.pk}/").content.decode()
+    shown = logged_in(ben).get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert all(reason in shown for reason in inbox.REASONS)
 
     said = {"decision": "reject", "digest": approval.digest, "reason": inbox.REASONS[1]}
-    as_person(ben).post(f"/w/acme/approvals/{approval.pk}/decide/", said)
+    logged_in(ben).post(f"/w/acme/approvals/{approval.pk}/decide/", said)
 
     answer = trip.begin(**IRREVERSIBLE).json()
     assert answer["answer"] == "denied"

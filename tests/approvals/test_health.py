@@ -6,20 +6,17 @@ from statistics import median
 
 import pytest
 from django.db.models.functions import Now
-from django.test import Client
 
 from approvals import approval_requests, grants, health, inbox, periodic
 from approvals.models import Approval
-from tests.people import person
+from tests.people import logged_in, person
 
 PAGE = "/w/acme/approvals/health/"
 
 
 @pytest.fixture
 def as_ben(ben):
-    browser = Client()
-    browser.force_login(ben)
-    return browser
+    return logged_in(ben)
 
 
 RULE = {"glob": "crm.*", "words": "Somebody looks at CRM changes"}
@@ -144,8 +141,7 @@ def test_what_the_desk_takes_back_to_ask_anew_is_nobodys_change_of_mind(ask, acm
 
 def test_an_empty_desk_and_a_stranger(as_ben, dev, acme):
     assert "Nobody was asked" in as_ben.get(PAGE).content.decode()
-    browser = Client()
-    browser.force_login(dev)
+    browser = logged_in(dev)
     assert browser.get(PAGE).status_code == 404
 
 

@@ -8,14 +8,13 @@ import pytest
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from approvals import inbox
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
 from tests.approvals.door import visit
-from tests.people import person
+from tests.people import logged_in, person
 from workspaces import teams
 from workspaces.news import moment
 
@@ -29,12 +28,6 @@ async def django(scope, receive, send):
     """Stands where Django stands, and answers what nobody else does."""
     await send({"type": "http.response.start", "status": PASSED_ON, "headers": []})
     await send({"type": "http.response.body", "body": b""})
-
-
-def entered(who):
-    browser = Client()
-    browser.force_login(who)
-    return browser
 
 
 def cookie_of(browser):
@@ -80,11 +73,11 @@ def polled(cookie, path=INBOX, since=None, meanwhile=None):
 def test_a_console_that_nothing_is_new_for_is_answered_at_the_door(ben, ask, path):
     Approval.objects.filter(pk=ask().pk).update(asked_at=timezone.now() - timedelta(hours=1))
 
-    assert polled(cookie_of(entered(ben)), path) == [204, 204]
+    assert polled(cookie_of(logged_in(ben)), path) == [204, 204]
 
 
 def test_what_was_asked_or_decided_since_is_told(ben, cleo, ask):
-    cookie = cookie_of(entered(ben))
+    cookie = cookie_of(logged_in(ben))
     approval = ask()
 
     assert polled(cookie, meanwhile=ask) == [204, 200]
@@ -158,7 +151,7 @@ def test_the_door_tells_what_django_would_tell(ask, ada, ben, cleo, dev, happen,
     happen(ask, ada, ben, cleo)
 
     for reader in (ada, ben, cleo):
-        browser = entered(reader)
+        browser = logged_in(reader)
         full = browser.get(INBOX, drawn).json()
         [said] = answered(cookie_of(browser), [INBOX + f"?since={quote(drawn['since'])}"])
 
@@ -176,12 +169,12 @@ def test_another_list_than_what_waits_for_me_is_left_to_django(ben, ask, more):
     drawn = datetime.now(UTC) - timedelta(minutes=1)
     ask()
 
-    assert polled(cookie_of(entered(ben)), f"{INBOX}?{more}", drawn) == [PASSED_ON, PASSED_ON]
+    assert polled(cookie_of(logged_in(ben)), f"{INBOX}?{more}", drawn) == [PASSED_ON, PASSED_ON]
 
 
 def test_what_a_page_has_heard_is_not_told_again_though_it_was_not_read(ben, ask):
     """The pill says “+1 new” and stays; the page sends back up to when it was told."""
-    browser, drawn = entered(ben), datetime.now(UTC) - timedelta(minutes=5)
+    browser, drawn = logged_in(ben), datetime.now(UTC) - timedelta(minutes=5)
     asked = timezone.now() - timedelta(minutes=1)
     Approval.objects.filter(pk=ask().pk).update(asked_at=asked)
     told = browser.get(INBOX, {"since": drawn.isoformat()}).json()
@@ -219,7 +212,7 @@ def too_old(ben, browser, finance):
 
 
 def of_somebody_else(ben, browser, finance):
-    other = entered(person("zoe"))
+    other = logged_in(person("zoe"))
     stored = Session.objects.get(pk=other.session.session_key).session_data
     Session.objects.filter(pk=browser.session.session_key).update(session_data=stored)
 
@@ -233,7 +226,7 @@ def of_somebody_else(ben, browser, finance):
     ids=lambda story: story.__name__,
 )  # fmt: skip
 def test_who_may_no_longer_look_is_not_even_told_that_nothing_is_new(ben, ada, finance, become):
-    browser = entered(ben)
+    browser = logged_in(ben)
 
     assert polled(
         cookie_of(browser), meanwhile=lambda: become(ben, browser, finance)
@@ -241,7 +234,7 @@ def test_who_may_no_longer_look_is_not_even_told_that_nothing_is_new(ben, ada, f
 
 
 def test_strangers_are_left_to_django(ben, dev):
-    stranger = cookie_of(entered(dev))
+    stranger = cookie_of(logged_in(dev))
     assert polled(stranger) == [PASSED_ON, PASSED_ON]
     assert polled("") == [PASSED_ON, PASSED_ON]
     assert polled(f"{settings.SESSION_COOKIE_NAME}=%00'--") == [PASSED_ON, PASSED_ON]
@@ -250,7 +243,7 @@ def test_strangers_are_left_to_django(ben, dev):
 
 @pytest.mark.parametrize("since", ["", "?since=soon", "?since=2026-13-45T00:00Z"])
 def test_a_moment_that_is_none_is_left_to_django(ben, since):
-    cookie = cookie_of(entered(ben))
+    cookie = cookie_of(logged_in(ben))
 
     async def story(client):
         return (await client.get(INBOX + since, headers={"cookie": cookie})).status_code
@@ -259,7 +252,7 @@ def test_a_moment_that_is_none_is_left_to_django(ben, since):
 
 
 def test_nul_in_an_address_is_the_senders_mistake(ben):
-    cookie = cookie_of(entered(ben))
+    cookie = cookie_of(logged_in(ben))
 
     async def story(client):
         return (await client.get(INBOX + "?since=%00", headers={"cookie": cookie})).status_code

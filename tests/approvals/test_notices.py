@@ -4,7 +4,6 @@ import html
 import re
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from approvals import inbox, notifications
@@ -14,6 +13,7 @@ from ledger.models import Action
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
+from tests.people import logged_in
 from workspaces import formatting
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,8 +43,7 @@ def trip(key, acme, ada, ben):
 
 @pytest.fixture
 def card(ben):
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     return lambda approval: browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
 
 

@@ -17,7 +17,7 @@ from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
 from tests.approvals.cast import refund, told
-from tests.people import person
+from tests.people import logged_in, person
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LINK = re.compile(r"https?://\S+")
@@ -183,8 +183,7 @@ def test_who_was_told_and_whether_it_arrived_is_on_the_record_and_on_the_card(
     assert (said[ben.pk]["about"], said[ben.pk]["way"]) == ("requested", "mail")
     assert said["ops"]["arrived"] is None  # the mail server refused the mailbox
     assert len(told(acme, "approval.told")) == 2
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     shown = browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert "Who was told (2)" in shown
     assert "not delivered" in shown

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from django.test import Client
 
 from approvals import inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
@@ -17,7 +16,7 @@ from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
-from tests.people import person
+from tests.people import logged_in, person
 from workspaces import teams
 from workspaces.models import Workspace
 from workspaces.written import InvalidInput
@@ -28,16 +27,12 @@ DENIES = 'policies:\n  crm.*: {approval: DENY, words: "nobody touches the CRM"}\
 
 @pytest.fixture
 def ada_s(ada):
-    browser = Client()
-    browser.force_login(ada)
-    return browser
+    return logged_in(ada)
 
 
 @pytest.fixture
 def viewer(acme, leads):
-    browser = Client()
-    browser.force_login(person("vera", leads))
-    return browser
+    return logged_in(person("vera", leads))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The health page proposes to ask less where that was earned, and more where it was lost."""
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from approvals import proposals, versions
@@ -10,7 +9,7 @@ from approvals.policy import active, judge
 from approvals.policy.decisions import ToolCall
 from ledger.models import Action, Run
 from tests.approvals.cast import put_in_force
-from tests.people import person, team
+from tests.people import logged_in, person, team
 
 HEALTH = "/w/acme/approvals/health/"
 DOCUMENT = {"policies": {"pay.refund": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
@@ -62,8 +61,7 @@ def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk,
     [(kind, tool)] = proposed(desk)
     assert (kind, tool) == ("looser", "pay.refund")
 
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
     page = browser.get(HEALTH).content.decode()
     assert "Ask less" in page
     address = f"{HEALTH}proposal/?of=looser:pay.refund"
@@ -137,8 +135,7 @@ def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent,
     assert proposed(desk) == [("tighter", "crm.update")]
     assert judge(active(desk), ToolCall(tool="crm.update")).approval == "AUTO"  # a person confirms
 
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
     answer = browser.post(f"{HEALTH}proposal/?of=tighter:crm.update")
     number = int(answer["Location"].rstrip("/").rpartition("/")[2])
     versions.activate(PolicyVersion.objects.get(workspace=desk, number=number), by=ada)
@@ -149,7 +146,6 @@ def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent,
 @pytest.mark.django_db
 def test_who_may_not_change_the_policy_is_proposed_nothing(desk, agent, ben):
     did(desk, agent, 1, tool="crm.update", verified="failed")
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     assert "Ask more" not in browser.get(HEALTH).content.decode()
     assert browser.get(f"{HEALTH}proposal/?of=tighter:crm.update").status_code == 403

@@ -18,7 +18,7 @@ from ledger.append.events import new_id
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read as parsed
 from tests.approvals.cast import put_in_force
-from tests.people import person
+from tests.people import logged_in, person
 from workspaces import teams
 
 NEW = "/w/acme/policies/new/"
@@ -47,9 +47,7 @@ def many(finance, leads):
 
 @pytest.fixture
 def browser(ada):
-    client = Client()
-    client.force_login(ada)
-    return client
+    return logged_in(ada)
 
 
 @pytest.fixture
@@ -171,8 +169,7 @@ def _problems(source):
 
 def test_who_may_not_write_a_policy_reads_the_table_and_is_offered_nothing(acme, ada, leads, many):
     put_in_force(acme, ada, read(DOCUMENT).value)
-    vera = Client()
-    vera.force_login(person("vera", leads))
+    vera = logged_in(person("vera", leads))
     shown = vera.get("/w/acme/policies/").text
     assert "A refund moves money" in shown
     assert 'value="remove:0"' not in shown
@@ -181,8 +178,7 @@ def test_who_may_not_write_a_policy_reads_the_table_and_is_offered_nothing(acme,
 
 def test_values_of_a_call_are_in_no_form_of_who_may_not_see_them(acme, ada, agent, history):
     olgas = teams.create(acme, "olgas", by=None, may=["view", "administer"])
-    hidden = Client()
-    hidden.force_login(person("olga", olgas))
+    hidden = logged_in(person("olga", olgas))
     page = hidden.get(f"{NEW}?tool=crm.update").text
     assert "crm.update" in fields(page)["glob"]
     assert "target is new" in page

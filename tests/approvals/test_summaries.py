@@ -19,7 +19,7 @@ from connectors.models import Delivery
 from ledger.erasure import erase
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from workspaces import clock
 
 CANARY = "canary-7731"
@@ -205,8 +205,7 @@ def test_with_a_call_that_is_erased_the_mails_that_told_of_it_are_empty(
 
 
 def test_the_page_is_for_whoever_approves(acme, ben):
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     assert 'value="" selected' in browser.get("/w/acme/settings/summary/").text
 
     browser.post("/w/acme/settings/summary/", {"hour": "8"})

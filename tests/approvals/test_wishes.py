@@ -16,6 +16,7 @@ from approvals.policy import Invalid, ToolCall, judge, load
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.test_notifications import LINK, send_all
+from tests.people import logged_in
 
 EVE = {"id": "cus_7", "name": "Eve Adams", "contact": "eve@home.example"}
 WORDS = "I can restore it and add a note. Do you want that?"
@@ -74,8 +75,7 @@ def test_eve_says_yes_by_the_link_in_her_mail_and_people_still_decide(
     assert approval.state == ApprovalState.WAITING  # it started nothing
     [said] = told(acme, "approval.affected_answered")
     assert (said["affected"], said["answer"], said["note"]) == ("cus_7", "yes", "Please, soon.")
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     card = browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert "wants it" in card
     assert "Please, soon." in card
@@ -141,8 +141,7 @@ def test_where_no_address_is_known_an_operator_passes_the_link_on(ask_first, ada
 
     shown = {}
     for who in (ada, ben):
-        browser = Client()
-        browser.force_login(who)
+        browser = logged_in(who)
         shown[who] = browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert link in shown[ada]  # an operator
     assert link not in shown[ben]  # who decides must not answer for her

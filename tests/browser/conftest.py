@@ -110,6 +110,13 @@ def site(web_process: Process, transactional_db: None) -> str:
 
 
 @pytest.fixture
+def acme(transactional_db: None) -> Any:
+    from workspaces.models import Workspace
+
+    return Workspace.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
 def visit(site: str, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """Open a page as a person: `visit(ada)`, `visit(ada, java_script_enabled=False)`."""
     contexts: list[BrowserContext] = []

@@ -19,11 +19,6 @@ from workspaces.models import User, Workspace
 
 
 @pytest.fixture
-def acme(transactional_db: None) -> Workspace:
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
 def ada(acme: Workspace) -> User:
     operators = teams.create(acme, "operators", by=None, may=["view", "recover", "administer"])
     return person("ada", operators)

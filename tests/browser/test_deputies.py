@@ -23,11 +23,6 @@ LOOKS: list[Look] = [
 
 
 @pytest.fixture
-def acme(transactional_db: None) -> Workspace:
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
 def cast(acme: Workspace) -> dict[str, User]:
     may: dict[str, tuple[Any, ...]] = {
         "operators": ("view", "recover", "administer"), "finance": ("view", "approve"),

@@ -22,11 +22,6 @@ BOUNDED = {
 
 
 @pytest.fixture
-def acme(transactional_db: None) -> Workspace:
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
 def ben(acme: Workspace) -> User:
     finance = teams.create(acme, "finance", by=None, may=["view", "approve"])
     person("cleo", finance)

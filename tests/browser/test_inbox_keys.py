@@ -14,12 +14,7 @@ from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from workspaces.models import User
 
-acme, ada, ben, ask = (
-    test_approvals.acme,
-    test_approvals.ada,
-    test_approvals.ben,
-    test_approvals.ask,
-)
+ada, ben, ask = test_approvals.ada, test_approvals.ben, test_approvals.ask
 
 TITLE = "Refund 1.00 EUR to the card ending 4421"
 

@@ -28,11 +28,6 @@ LOOKS: list[Look] = [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("
 
 
 @pytest.fixture
-def acme(transactional_db: None) -> Workspace:
-    return Workspace.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
 def ada(acme: Workspace) -> User:
     finance = teams.create(acme, "finance", by=None, may=["view", "approve"])
     person("ben", finance)

@@ -21,7 +21,7 @@ from config import single_sign_on
 from ledger import desk_events
 from tests.adapters.conftest import environment_of
 from tests.approvals.cast import asker, told
-from tests.people import acme, ada, dev, globex, operators, person, team
+from tests.people import acme, ada, dev, globex, logged_in, operators, person, team
 from tests.processes import Processes
 from workspaces import delegations, independence, keys, teams
 from workspaces.delegations import Term
@@ -152,8 +152,7 @@ def test_who_leaves_is_out_at_once(
     cleo, ben = (User.objects.get(email=f"{one}@example.com") for one in ("cleo", "ben"))
     for one in (cleo, ben):
         independence.prove(one)
-    browser = Client()
-    browser.force_login(cleo)
+    browser = logged_in(cleo)
     browser.get("/w/acme/queue/")
     token = keys.create_token(acme, by=cleo, name="script")[1]
     dora = person("dora", team(acme, "viewers", "view"))
@@ -276,8 +275,7 @@ def test_a_token_opens_its_workspace_alone_and_is_shown_once(
 def test_somebody_who_works_elsewhere_too_stays_there(
     acme: Workspace, dev: User, directory: Directory
 ) -> None:
-    browser = Client()
-    browser.force_login(dev)
+    browser = logged_in(dev)
     browser.get("/w/globex/queue/")
     dev_id = directory.person("dev")
     directory.group("finance", dev_id)

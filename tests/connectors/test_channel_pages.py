@@ -1,11 +1,11 @@
 """The channels' page: administrators add, try and switch off; addresses are never shown again."""
 
 import pytest
-from django.test import Client
 
 from connectors import channels
 from connectors.models import Channel, Connection, Delivery
 from tests.connectors.forms import sent
+from tests.people import logged_in
 from workspaces import teams
 
 PAGE = "/w/acme/channels/"
@@ -15,9 +15,7 @@ PAGE = "/w/acme/channels/"
 def browser(acme, ada):
     team = teams.create(acme, "operators", by=None, may=["view", "recover", "administer"])
     teams.add(team, ada, by=None)
-    client = Client()
-    client.force_login(ada)
-    return client
+    return logged_in(ada)
 
 
 def test_ada_adds_a_channel_tries_it_and_switches_it_off(browser, acme, outsides, outbound):
@@ -77,8 +75,7 @@ def test_who_does_not_administer_reads_and_changes_nothing(browser, acme):
     channels.create(acme, "ops", "mail", by=None, settings={"to": ["ops@acme.example"]})
     ben = User.objects.create_user("ben@acme.example", name="Ben")
     teams.add(teams.create(acme, "readers", by=None, may=["view"]), ben, by=None)
-    reader = Client()
-    reader.force_login(ben)
+    reader = logged_in(ben)
     pk = Channel.objects.get().pk
 
     assert reader.get(PAGE).status_code == 200

@@ -7,9 +7,9 @@ import urllib.request
 from urllib.error import HTTPError
 
 from django.conf import settings
-from django.test import Client
 
 from approvals.models import Approval
+from tests.people import logged_in
 from workspaces.models import User, Workspace
 
 ANSWER_SECONDS_MAX = 30
@@ -19,8 +19,7 @@ class Person:
     """Logged in already, as if it were yesterday."""
 
     def __init__(self, who: User, url: str, here: Workspace) -> None:
-        browser = Client()
-        browser.force_login(who)
+        browser = logged_in(who)
         self._url = f"{url}/w/{here.slug}/"
         self._token = secrets.token_hex(16)
         self._cookies = (

@@ -11,7 +11,6 @@ import urllib.request
 
 import pytest
 import redis
-from django.test import Client
 
 from config.local.postgres import way_to_run
 from ledger.append.events import new_id
@@ -20,6 +19,7 @@ from recovery.planning import plans
 from tests.conftest import started
 from tests.connectors.conftest import server_of
 from tests.crash.oracle import until
+from tests.people import logged_in
 from tests.recovery.cases import conftest as cases
 from workspaces import keys, teams
 
@@ -171,8 +171,7 @@ def test_planted_secrets_are_found_nowhere(
     read = "SELECT priority FROM tickets"
     until(lambda: shop.execute(read).fetchone()[0] == "normal", 60, "the ticket is put back")
 
-    client = Client()
-    client.force_login(ada)
+    client = logged_in(ada)
     pages = crawled(client)
     assert len(pages) > 25
     assert any("raised" in page for page in pages.values()), "payloads are shown"

@@ -7,19 +7,9 @@ from django.db import connection
 from django.utils import timezone
 
 from workspaces import clock, entrance, keys
-from workspaces.models import Agent, User
+from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def ada():
-    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
-
-
-@pytest.fixture
-def airline(ada):
-    return entrance.open_workspace("Airline", "airline", by=ada)
 
 
 @pytest.fixture(params=[timedelta(hours=1), -timedelta(hours=1)], ids=["ahead", "behind"])

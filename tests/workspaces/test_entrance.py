@@ -13,16 +13,6 @@ from workspaces.models import Act, Agent, Secret, User, Workspace, opened_maskin
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def ada() -> User:
-    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
-
-
-@pytest.fixture
-def airline(ada: User) -> Workspace:
-    return entrance.open_workspace("Airline desk", "airline", by=ada)
-
-
 def test_a_set_up_link_makes_the_first_administrator_once():
     token = entrance.setup_link()
 

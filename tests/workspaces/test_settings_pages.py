@@ -14,16 +14,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def ada():
-    return User.objects.create_user("ada@example.com", "a long enough secret", name="Ada")
-
-
-@pytest.fixture
-def airline(ada):
-    return entrance.open_workspace("Airline desk", "airline", by=ada)
-
-
-@pytest.fixture
 def ben(airline):
     ben = User.objects.create_user("ben@example.com", "a long enough secret", name="Ben")
     teams.add(airline.teams.get(name="viewers"), ben, by=None)

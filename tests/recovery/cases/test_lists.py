@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -23,7 +22,7 @@ from recovery.models import Case, Residue
 from recovery.triage import triage
 from recovery.views.saved_views import save_view
 from tests.approvals.cast import asker, refund
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.cases.test_disclosure import W, routes
 from workspaces import entrance, keys, teams
@@ -118,9 +117,7 @@ def reader(acme, ada, leads):
     """Ada with every right there is, so that each page shows all that it has."""
     for one in (leads, team(acme, "heads", "view", "view_sensitive", "administer")):
         teams.add(one, ada, by=None)
-    browser = Client()
-    browser.force_login(ada)
-    return browser
+    return logged_in(ada)
 
 
 def test_every_list_is_counted():

@@ -2,13 +2,12 @@
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from approvals import named_lists, pauses
 from recovery.views import palette
 from recovery.views.saved_views import save_view
-from tests.people import person, team
+from tests.people import logged_in, person, team
 
 pytestmark = pytest.mark.django_db
 
@@ -24,8 +23,7 @@ def desk(acme, ada, ben, policy, shop_connection):
 
 def found(who, q):
     """What the palette shows: (kind, label) of each, in its order."""
-    browser = Client()
-    browser.force_login(who)
+    browser = logged_in(who)
     answer = browser.get("/w/acme/find/", {"q": q})
     assert answer.status_code == 200
     return [(one["kind"], one["label"]) for one in answer.json()["found"]]
@@ -46,8 +44,7 @@ def test_one_word_finds_what_is_called_so_of_each_kind(desk, ada, ben):
 
 
 def test_each_leads_to_a_page_that_shows_it(desk, ada):
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
 
     for q in ("shop", "ben", "finance", "mail.*", "settings"):
         for one in browser.get("/w/acme/find/", {"q": q}).json()["found"]:
@@ -65,14 +62,12 @@ def test_nobody_finds_what_they_may_not_see(desk, ada, ben, dev):
     assert ("View", "My shop") not in found(ada, "shop")
     assert ("Page", "Kept and forgotten") in found(hana, "retention")
     assert found(vic, "retention") == []
-    browser = Client()
-    browser.force_login(dev)
+    browser = logged_in(dev)
     assert browser.get("/w/acme/find/", {"q": "shop"}).status_code == 404
 
 
 def test_thirty_people_are_found_by_as_few_queries_as_three(desk, ada):
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
     browser.get("/w/acme/find/", {"q": "member"})
     guests = team(desk, "guests", "view")
     queries = []

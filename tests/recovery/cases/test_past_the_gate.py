@@ -5,7 +5,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from approvals import dry_run, versions
@@ -16,6 +15,7 @@ from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.triage import triage
 from tests.approvals.door import Agent
+from tests.people import logged_in
 from tests.recovery.cases.cast import AgentRun
 from workspaces import keys
 from workspaces.models import User
@@ -187,8 +187,7 @@ def test_an_imported_run_opens_no_case_for_it_and_is_listed_as_would_have_asked(
     assert [(one.run, one.tool, one.answer) for one in found.rows] == [
         ("run_old", "repos.delete", "MANUAL")
     ]
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
     page = browser.get("/w/acme/policies/reported/").content.decode()
     assert "would have asked for 1 and denied 0" in page
     assert 'href="/w/acme/runs/run_old/"' in page

@@ -12,7 +12,7 @@ from recovery.models import Case
 from recovery.planning.drafting import connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
-from tests.people import person
+from tests.people import logged_in, person
 from workspaces import teams
 
 TEACH = "/w/acme/teach/"
@@ -24,9 +24,7 @@ def browser(acme):
     admins = teams.create(
         acme, "admins", by=None, may=["view", "view_sensitive", "recover", "administer"]
     )
-    client = Client()
-    client.force_login(person("nina", admins))
-    return client
+    return logged_in(person("nina", admins))
 
 
 @pytest.fixture
@@ -129,8 +127,7 @@ def test_what_cannot_be_undone_at_all_is_not_offered_to_be_taught(browser, begin
 
 def test_only_who_administers_teaches_and_values_are_for_who_sees_them(acme, closed, operators):
     effect = Effect.objects.get()
-    operator = Client()
-    operator.force_login(person("otto", operators))
+    operator = logged_in(person("otto", operators))
     assert operator.get(f"{TEACH}?effect={effect.pk}").status_code == 403
     assert TEACH not in operator.get(f"/w/acme/cases/{Case.objects.get().pk}/").text
     hidden = Client()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.test import Client
 
 from approvals import dry_run
 from approvals.policy import active
@@ -16,6 +15,7 @@ from config.local.places import ROOT
 from ledger.models import Action, Blob, Event, Run
 from recovery.models import Case
 from recovery.triage import triage
+from tests.people import logged_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -207,8 +207,7 @@ def test_the_team_sees_what_its_agents_would_have_needed(agent, policy, files, a
     reasons = [*Case.objects.values_list("reasons", flat=True)]
     unsure = [["outcome_unknown"], ["outcome_unknown", "past_its_time"]]
     assert sorted(reasons) == unsure, "nothing is held against what passed no gate"
-    browser = Client()
-    browser.force_login(ada)
+    browser = logged_in(ada)
     page = browser.get("/w/acme/policies/reported/").content.decode()
     assert "would have asked for 2 and denied 0" in page
     charged = call("cards.charge")

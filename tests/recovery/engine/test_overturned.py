@@ -1,11 +1,11 @@
 """A yes to a plan that was stopped, or whose work was undone, is counted as overturned."""
 
 import pytest
-from django.test import Client
 
 from approvals import health, inbox
 from ledger.models import Action
 from recovery.engine import plan_lifecycle, steps
+from tests.people import logged_in
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for
 
@@ -23,8 +23,7 @@ def granted(case, world, ada, ben):
 
 def listed(ben):
     """What stands behind the figure, in the list that it opens."""
-    browser = Client()
-    browser.force_login(ben)
+    browser = logged_in(ben)
     shown = browser.get("/w/acme/approvals/history/?q=is:overturned").content.decode()
     return shown.count('class="row-link"')
 
