@@ -115,12 +115,12 @@ def _portion(round_: AuditRound, head: TreeHead) -> Portion:
     return Portion(since, min(head.size, since + entries), round_.after_place, round_.emptied)
 
 
-def _found_in(workspace: Workspace, head: TreeHead, portion: Portion) -> Found:
+def _found_in(workspace: Workspace, head: TreeHead, portion: Portion) -> PortionFindings:
     found = _walked(workspace, head, portion)
     place = max(found.place, portion.after_place)
     up_to = LAST_PLACE if portion.until >= head.size else place
     findings = [*found.findings, _unlogged(workspace, portion.after_place, up_to)]
-    return Found(findings, place, found.emptied)
+    return PortionFindings(findings, place, found.emptied)
 
 
 def _looked_at(
@@ -375,7 +375,7 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class Found:
+class PortionFindings:
     """What was found of a portion; the last place in it, and the emptied payloads up to its end."""
 
     findings: list[AuditFinding]
@@ -383,7 +383,7 @@ class Found:
     emptied: int
 
 
-def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> Found:
+def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> PortionFindings:
     """The entries of a portion, and the tree above the ones before grown by their leaves."""
     seen, misplaced = Seen(workspace, emptied_before=portion.emptied), list[int]()
     forks: list[int] = []
@@ -409,7 +409,7 @@ def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> Found:
         misplaced.append(growth.size)
     of_this_tree = _list("Every head is of this tree", forks, "not", head.size)
     emptied = portion.emptied + len(seen.emptied)
-    return Found([*seen.findings(misplaced), of_this_tree], place, emptied)
+    return PortionFindings([*seen.findings(misplaced), of_this_tree], place, emptied)
 
 
 def _leaves(workspace: Workspace, portion: Portion) -> Iterator[list[Leaf]]:

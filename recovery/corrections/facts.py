@@ -19,46 +19,17 @@ from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
-from approvals.models import ApprovalState, Decision
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import asked_first, sentences
-from recovery.models import Case, CaseOutcome, Plan, Step, StepState
-from recovery.models.steps import DONE, LEFT
+from recovery.corrections import approvers, sentences
+from recovery.models import Case, CaseOutcome, Step, StepState
+from recovery.models.steps import DONE
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, changed_fields, shortened
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
 from workspaces.models import Team
-
-# Who reviewed a recovery, by role: what the affected person may know of it.
-
-
-def reviewers(case: Case) -> dict[str, Any]:
-    """How many people approved what ran, in which roles, and whether it was read back."""
-    plans = list(Plan.objects.filter(case=case, started_at__isnull=False).order_by("number"))
-    decisions = Decision.objects.filter(
-        approval__plan_id__in=[plan.pk for plan in plans],
-        approval__workspace=case.workspace_id,
-        approval__state=ApprovalState.USED,
-        granted=True,
-    ).select_related("requirement__team")
-    roles = {
-        one.requirement.team.name
-        for one in decisions
-        if one.requirement is not None and one.requirement.team is not None
-    }
-    steps = Step.objects.filter(plan__in=plans).exclude(state__in=LEFT)
-    ended = list(steps.values_list("state", flat=True))
-    return {
-        "approvers": len({one.person_id for one in decisions}),
-        "roles": sorted(roles),
-        "by_person": any(plan.drafted_by_id for plan in plans),
-        "automatic": bool(plans) and all(plan.automatic for plan in plans),
-        "read_back": bool(ended) and all(state == StepState.VERIFIED for state in ended),
-    }
-
 
 VERSION = 2
 ITEMS_MAX = 500
@@ -133,7 +104,7 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
     """What this person is told, as JSON; in English, with what other languages are made of."""
     steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
     own = run.run.customer == person.id
-    asked = asked_first.of({action.pk: action for action, _ in theirs}.values())
+    asked = approvers.of_calls({action.pk: action for action, _ in theirs}.values())
     with translation.override("en"):
         net = _net(theirs)[:ITEMS_MAX]
         items = [
@@ -150,7 +121,7 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
             for one in net
         ]
         items = [
-            told | asked_first.told(asked.get(one.action.pk), own=own)
+            told | approvers.told(asked.get(one.action.pk), own=own)
             for told, one in zip(items, net, strict=True)
         ]
         agent = run.run.agent.name if run.run.agent else ""
@@ -165,7 +136,7 @@ def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict
             else "",
             "request_state": _request_state(case, items),
             "why": why(case),
-            "reviewed": reviewers(case),
+            "reviewed": approvers.of_recovery(case),
             "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
         }
 

@@ -6,7 +6,7 @@ from approvals import inbox
 from approvals.models import Approval
 from ledger.erasure import erase
 from ledger.models import Action
-from recovery.corrections import asked_first
+from recovery.corrections import approvers
 from tests.approvals import test_bounded_grants
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
 from workspaces.moves import CannotMove
@@ -60,6 +60,6 @@ def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
     assert len(calls) == 3
 
     with django_assert_num_queries(3):
-        found = asked_first.of(calls)
+        found = approvers.of_calls(calls)
 
     assert found == {one.pk: {"people": 1, "roles": [], "ahead": True} for one in calls}

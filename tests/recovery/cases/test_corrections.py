@@ -13,7 +13,7 @@ from connectors.models import Delivery
 from ledger.models import Effect, Event, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, facts, publishing
+from recovery.corrections import CannotPublish, approvers, facts, publishing
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
@@ -194,14 +194,14 @@ def test_that_it_was_read_back_is_said_where_every_step_was(begin_run, shop, tic
     )
     by_hand.advance(plan.pk)
     case.refresh_from_db()
-    assert facts.reviewers(case)["read_back"]
+    assert approvers.of_recovery(case)["read_back"]
 
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("UPDATE recovery_step SET state = 'reported' WHERE position = 1")
         cursor.execute("SET LOCAL session_replication_role = origin")
 
-    assert not facts.reviewers(case)["read_back"]
+    assert not approvers.of_recovery(case)["read_back"]
 
 
 def test_nothing_is_published_while_its_recovery_runs(raised, ada):

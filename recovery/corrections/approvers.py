@@ -1,5 +1,5 @@
-"""Who approved a call before it was made, by role and never by name: what stands behind an action
-that an affected person is told of.
+"""Who approved, by role and never by name, what an affected person is told of: a call before it was
+made, and its recovery.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,9 +12,11 @@ from approvals.gate import changed_arguments
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.models import Action
 from recovery.corrections import sentences
+from recovery.models import Case, Plan, Step, StepState
+from recovery.models.steps import LEFT
 
 
-def of(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
+def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
     """Per action that people had approved: how many, in which roles, whether they had changed it
     (`changes`, path by path), or had allowed it `ahead` by a bounded grant.
     """
@@ -51,12 +53,17 @@ def _approved(approvals: Iterable[Approval]) -> dict[int, dict[str, Any]]:
     found = {}
     for pk, one in known.items():
         decisions: list[Decision] = vars(one)["granted"]
-        teams = {each.requirement.team for each in decisions if each.requirement}
         found[pk] = {
             "people": len({each.person_id for each in decisions}),
-            "roles": sorted(team.name for team in teams if team is not None),
+            "roles": _roles(decisions),
         }
     return found
+
+
+def _roles(decisions: Iterable[Decision]) -> list[str]:
+    """In which teams they were asked for, each once."""
+    teams = {each.requirement.team for each in decisions if each.requirement}
+    return sorted({team.name for team in teams if team is not None})
 
 
 def _changed(approval: Approval) -> dict[str, Any]:
@@ -81,3 +88,23 @@ def told(asked: dict[str, Any] | None, *, own: bool) -> dict[str, Any]:
         return {}
     found = {"asked": asked if own else asked | {"changes": []} if "changes" in asked else asked}
     return found | {"approved": sentences.approved(found)}
+
+
+def of_recovery(case: Case) -> dict[str, Any]:
+    """How many people approved what ran, in which roles, and whether it was read back."""
+    plans = list(Plan.objects.filter(case=case, started_at__isnull=False).order_by("number"))
+    decisions = Decision.objects.filter(
+        approval__plan_id__in=[plan.pk for plan in plans],
+        approval__workspace=case.workspace_id,
+        approval__state=ApprovalState.USED,
+        granted=True,
+    ).select_related("requirement__team")
+    steps = Step.objects.filter(plan__in=plans).exclude(state__in=LEFT)
+    ended = list(steps.values_list("state", flat=True))
+    return {
+        "approvers": len({one.person_id for one in decisions}),
+        "roles": _roles(decisions),
+        "by_person": any(plan.drafted_by_id for plan in plans),
+        "automatic": bool(plans) and all(plan.automatic for plan in plans),
+        "read_back": bool(ended) and all(state == StepState.VERIFIED for state in ended),
+    }
