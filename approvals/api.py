@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import JsonResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
@@ -13,24 +13,12 @@ from approvals.models import NamedList
 from approvals.policy.named_lists import key_of, normal
 from ledger import desk_events
 from workspaces import access
-from workspaces.keys import ByPerson
-from workspaces.models import User, Workspace
+from workspaces.keys import AsPerson, ByPerson
 from workspaces.pages import is_number
 from workspaces.written import InvalidInput
 
 PROBLEM = "application/problem+json"
 LIMIT_MAX = 1_000
-
-
-class Person(Protocol):
-    """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
-
-    workspace: Workspace
-    person: User
-
-
-class AsPerson(HttpRequest):
-    auth: Person
 
 
 class ListEntryIn(Schema):

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
 from approvals import call_context, call_history, consent_requests, deciders, digests, grants
+from approvals.argument_fields import as_text
 from approvals.call_context import calls
 from approvals.models import (
     LIVING,
@@ -367,9 +368,7 @@ def agent_text(approval: Approval) -> str:
     if not isinstance(said, dict):
         return ""
     return "\n".join(
-        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in said.items()
-        if value is not None
+        f"{name}: {as_text(value)}" for name, value in said.items() if value is not None
     )
 
 

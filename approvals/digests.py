@@ -178,7 +178,6 @@ def in_words(changes: list[Change], most: int) -> str:
 
 def _asked(judgement: PolicyDecision) -> dict[str, Any]:
     """What people would notice of a judgement; which rule says it comes last."""
-    people = " and ".join(map(str, judgement.requires)) or "1 person who may approve"
     return {
         "rule": {
             "affected person": AFFECTED[judgement.affected],
@@ -187,6 +186,6 @@ def _asked(judgement: PolicyDecision) -> dict[str, Any]:
             "fresh log-in": judgement.fresh_login,
             "one's own": OWN[judgement.self_approval],
             **({"signature": "of each person's own key"} if judgement.signed else {}),
-            "people": people if judgement.approval == "MANUAL" else NOBODY,
+            "people": judgement.people if judgement.approval == "MANUAL" else NOBODY,
         }
     }

@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 from urllib.parse import parse_qsl
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -60,7 +60,7 @@ from scim2_server.responses import ScimResponse
 from scim2_server.service import ScimService
 from scim2_server.storage import ScimStorage, SearchPage
 
-from workspaces import directory, keys, rates
+from workspaces import directory, keys, locks, rates
 from workspaces.models import DirectoryGroup, DirectoryPerson, DirectoryToken, Workspace
 
 logger = logging.getLogger(__name__)
@@ -142,10 +142,8 @@ class Storage(ScimStorage):
 
     @contextmanager
     def operation(self) -> Generator[None]:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(%s::int, %s::int)", [LOCK, self.workspace.pk]
-            )
+        with transaction.atomic():
+            locks.advisory(LOCK, self.workspace.pk)
             try:
                 with transaction.atomic():
                     yield

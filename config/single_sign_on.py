@@ -96,21 +96,13 @@ def follow(person: User, groups: Collection[str]) -> None:
             teams.add(team, person, by=None)
     for team in unwanted:
         if team.group_id in stands:
-            take_out(team, person)
-
-
-def take_out(team: Team, person: User) -> None:
-    """The last administrator stays, or nobody could put another one in: the log says so."""
-    try:
-        teams.remove(team, person, by=None)
-    except teams.NobodyLeft:
-        logger.exception("%s left, and is the last who may administer %s.", person, team.workspace)
+            directory.take_out(team, person)
 
 
 def left(person: User) -> None:
     """Out of every team and every browser. A later log-in puts them back, by their groups."""
     for team in Team.objects.filter(group__user=person):
-        take_out(team, person)
+        directory.take_out(team, person)
     for session in UserSession.objects.filter(user=person):
         session.end()
     SocialToken.objects.filter(account__user=person).delete()

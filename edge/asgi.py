@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import msgspec
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
@@ -114,6 +115,12 @@ def refuse(kind: str, title: str, status: int, detail: str = "") -> Refused:
 
 def header(scope: Scope, name: bytes) -> str:
     return next((v.decode("latin-1") for n, v in scope["headers"] if n == name), "")
+
+
+def query(scope: Scope, name: str, default: str) -> str:
+    """The last value that the query string has for a name."""
+    text: str = scope.get("query_string", b"").decode("latin-1")
+    return parse_qs(text).get(name, [default])[-1]
 
 
 def bearer(scope: Scope) -> str:

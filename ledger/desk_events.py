@@ -3,7 +3,7 @@
 Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
@@ -24,6 +24,7 @@ from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 from ledger.wire import of_desk
 from workspaces import locks
 from workspaces.models import Act, User, Workspace, opened_masking_key
+from workspaces.pages import is_number
 
 # Completion append: the events with which the steps of plans end, folded from what is in hand.
 #
@@ -255,3 +256,8 @@ def _take_some() -> int:
         record(act.workspace, EventType(act.type), data=data, by=act.person, part="desk")
     Act.objects.filter(pk__in=[act.pk for act in waiting]).update(taken_in_at=Now())
     return len(waiting)
+
+
+def people_of(events: Iterable[Event]) -> dict[int, User]:
+    """Who did what these tell of, by their ids; the desk itself is nobody."""
+    return User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})

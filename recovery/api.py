@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, JsonResponse
@@ -32,7 +32,7 @@ from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSou
 from recovery.planning import plans
 from recovery.planning.plans import Drifted
 from workspaces import access
-from workspaces.keys import ByAgent, ByPerson, caller_of
+from workspaces.keys import AsPerson, ByAgent, ByPerson, Person, caller_of
 from workspaces.models import User, Workspace
 from workspaces.pages import is_number
 from workspaces.written import InvalidInput
@@ -40,17 +40,6 @@ from workspaces.written import InvalidInput
 PROBLEM = "application/problem+json"
 LIMIT_DEFAULT = 50
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Person(Protocol):
-    """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
-
-    workspace: Workspace
-    person: User
-
-
-class AsPerson(HttpRequest):
-    auth: Person
 
 
 router = Router(auth=ByPerson(), tags=["recovery"])

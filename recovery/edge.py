@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qs
 
 from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
 from approvals.signals import DIRECTIVES
 from edge import pools
-from edge.asgi import Operation, Receive, Scope, Send, answer, answering, refuse, route
+from edge.asgi import Operation, Receive, Scope, Send, answer, answering, query, refuse, route
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.news import route_of_news
@@ -136,7 +135,7 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
 
 
 def _seconds(scope: Scope) -> float:
-    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("wait", ["0"])[-1]
+    given = query(scope, "wait", "0")
     try:
         return max(0.0, min(float(given), WAIT_SECONDS_MAX))
     except ValueError:

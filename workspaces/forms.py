@@ -28,6 +28,11 @@ def choice_of(form: forms.Form, name: str) -> forms.ChoiceField:
     return cast("forms.ChoiceField", form.fields[name])
 
 
+def shown_in(form: forms.Form, name: str) -> str:
+    """What stands in a field as the form is shown."""
+    return str(form.data.get(form.add_prefix(name), form.initial.get(name, "")) or "")
+
+
 def offer_too(field: forms.ChoiceField, now: str) -> None:
     """Offer what stands there already, if nothing else does: whoever mends it sees it."""
     choices: list[tuple[str, Any]] = list(cast("Any", field.choices))

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -244,6 +244,17 @@ class ByPerson(HttpBearer):
             return None
         rates.take(found.workspace, "", found.prefix)
         return Caller(found.workspace, person=found.person)
+
+
+class Person(Protocol):
+    """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
+
+    workspace: Workspace
+    person: User
+
+
+class AsPerson(HttpRequest):
+    auth: Person
 
 
 class ByAgent(HttpBearer):

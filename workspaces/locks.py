@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from django.db import OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.db.models import Model, QuerySet
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
@@ -146,3 +146,9 @@ def holders(database: str) -> str:
         )
         or "somebody who is gone by now"
     )
+
+
+def advisory(kind: int, workspace: int) -> None:
+    """Until the transaction ends, nobody else does this kind of thing in the workspace."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", [kind, workspace])

@@ -15,7 +15,6 @@ import contextlib
 import logging
 from collections import defaultdict
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 from django.conf import settings
@@ -29,7 +28,7 @@ from approvals.gate import slow_path
 from approvals.models import ApprovalState, Clarification
 from approvals.signals import CHANNEL
 from edge import pools, sockets
-from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, refuse, when_leaving
+from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, query, refuse, when_leaving
 from edge.asgi import answer as send_answer
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
@@ -315,7 +314,7 @@ async def _waited(
 
 
 def wait_seconds(scope: Scope) -> float:
-    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("wait", ["0"])[-1]
+    given = query(scope, "wait", "0")
     try:
         return max(0.0, min(float(given), WAIT_SECONDS_MAX)) if len(given) < 10 else 0.0  # noqa: PLR2004
     except ValueError:
@@ -324,7 +323,7 @@ def wait_seconds(scope: Scope) -> float:
 
 def heard_of(scope: Scope) -> int:
     """How many questions the agent knows of; who does not say is not woken by them."""
-    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("heard", [""])[-1]
+    given = query(scope, "heard", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else HEARD_ALL  # noqa: PLR2004
 
 

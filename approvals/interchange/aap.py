@@ -11,7 +11,6 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
@@ -34,6 +33,7 @@ from edge.asgi import (
     bearer,
     body_of,
     header,
+    query,
     refuse,
 )
 from ledger import canonical, wire
@@ -229,7 +229,7 @@ def idempotency_key(scope: Scope) -> str:
 
 
 def _wait(scope: Scope) -> float:
-    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("wait", ["0"])[-1]
+    given = query(scope, "wait", "0")
     found = WAIT.fullmatch(given)
     if found is None:
         raise refuse("invalid_wait", "“wait” is a number of seconds, as 25s.", 400)

@@ -212,6 +212,11 @@ class PolicyDecision:
     rules: tuple[dict[str, Any], ...] = ()
     why: str = ""
 
+    @property
+    def people(self) -> str:
+        """Who has to answer, in words."""
+        return " and ".join(map(str, self.requires)) or "1 person who may approve"
+
     def but_asked(self, why: str) -> "PolicyDecision":
         """The same, but people are asked where no rule asks them, as strictly as for its risk."""
         return replace(

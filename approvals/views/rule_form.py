@@ -19,7 +19,7 @@ from approvals.policy.editing import REVIEW, RULES, Row
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
 from ledger.models import Action
-from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, without_hint
+from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, shown_in, without_hint
 from workspaces.models import Agent, Team, Workspace
 
 CONDITION_CHARACTERS_MAX = 2_000
@@ -200,21 +200,17 @@ class RuleForm(forms.Form):
         agents = Agent.objects.filter(workspace=here).order_by("name")
         names = list(agents.values_list("name", flat=True)[:CHOICES_MAX])
         choice_of(self, "agent").choices = [
-            ("", "Any agent"), *((one, one) for one in _with(names, self._now("agent"))),
+            ("", "Any agent"), *((one, one) for one in _with(names, shown_in(self, "agent"))),
         ]  # fmt: skip
         choice_of(self, "offers").choices = [(one, in_words(one)) for one in offers]
         if not offers:
             del self.fields["offers"]
         self._offer_teams(here)
         for name in rules.CHOICES:
-            offer_too(choice_of(self, name), self._now(name))
+            offer_too(choice_of(self, name), shown_in(self, name))
         for name, field in self.fields.items():
             if isinstance(field, forms.ChoiceField) or name.startswith("count_"):
                 without_hint(field)
-
-    def _now(self, name: str) -> str:
-        """What stands in a field as the form is shown."""
-        return str(self.data.get(self.add_prefix(name), self.initial.get(name, "")) or "")
 
     def _places(self) -> int:
         """So many requirements are shown: those that there are, and one to fill in."""
@@ -227,10 +223,10 @@ class RuleForm(forms.Form):
         teams = Team.objects.filter(workspace=here).order_by("name")
         names = list(teams.values_list("name", flat=True)[:CHOICES_MAX])
         choice_of(self, "escalate_group").choices = [
-            ("", "None"), *((one, one) for one in _with(names, self._now("escalate_group"))),
+            ("", "None"), *((one, one) for one in _with(names, shown_in(self, "escalate_group"))),
         ]  # fmt: skip
         for n in range(self.places):
-            chosen = self._now(f"who_{n}").removeprefix(TEAM).removeprefix(ANYBODY)
+            chosen = shown_in(self, f"who_{n}").removeprefix(TEAM).removeprefix(ANYBODY)
             self.fields[f"who_{n}"] = forms.ChoiceField(
                 label="Who approves" if not n else "And",
                 required=False,
@@ -252,7 +248,7 @@ class RuleForm(forms.Form):
         """What few rules say: its heading, its fields, and whether something stands in one."""
         return [
             (words, [self[name] for name in names],
-             any(self._now(name) or self.errors.get(name) for name in names))
+             any(shown_in(self, name) or self.errors.get(name) for name in names))
             for words, names in MORE.items()
         ]  # fmt: skip
 

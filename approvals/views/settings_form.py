@@ -9,7 +9,7 @@ from approvals import document_fields
 from approvals.document_fields import CHOICE, CLAIM, GROUPS, LINES, LIST_PARTS, LISTS_MAX, SETTINGS
 from approvals.policy import Invalid, Problem, editing
 from approvals.policy.named_lists import KINDS
-from workspaces.forms import WrittenField, offer_too, without_hint
+from workspaces.forms import WrittenField, offer_too, shown_in, without_hint
 from workspaces.models import Team, Workspace
 
 TEXT_CHARACTERS_MAX = 400
@@ -37,16 +37,13 @@ class SettingsForm(forms.Form):
             required=False,
             choices=[("", "Administrators"), *((one, one) for one in names)],
         )
-        offer_too(team, self._now("glass_group"))
+        offer_too(team, shown_in(self, "glass_group"))
         self.fields["glass_group"] = team
         self.lists = self._lists_shown()
         for n in range(self.lists):
             self._add_list(n)
         for field in self.fields.values():
             without_hint(field)
-
-    def _now(self, name: str) -> str:
-        return str(self.data.get(self.add_prefix(name), self.initial.get(name, "")) or "")
 
     def _field(self, name: str, one: document_fields.Setting) -> forms.Field:
         without = f"Empty: {one.without}." if one.without else ""
@@ -66,7 +63,7 @@ class SettingsForm(forms.Form):
             choices=[("", f"Not said: {one.without}"), *one.choices],
             help_text=one.help,
         )
-        offer_too(field, self._now(name))
+        offer_too(field, shown_in(self, name))
         return field
 
     def _lists_shown(self) -> int:
@@ -85,7 +82,7 @@ class SettingsForm(forms.Form):
         kind = forms.ChoiceField(
             label="Of what", required=False, choices=[("", "text"), *((one, one) for one in KINDS)]
         )
-        offer_too(kind, self._now(f"list_kind_{n}"))
+        offer_too(kind, shown_in(self, f"list_kind_{n}"))
         self.fields[f"list_kind_{n}"] = kind
         self.fields[f"list_words_{n}"] = WrittenField(
             label="What it is", characters_max=TEXT_CHARACTERS_MAX, required=False
@@ -104,7 +101,7 @@ class SettingsForm(forms.Form):
         of_lists = [f"list_{part}_{n}" for n in range(self.lists) for part in LIST_PARTS]
         return [
             (words, [self[name] for name in names],
-             any(self._now(name) or self.errors.get(name) for name in names))
+             any(shown_in(self, name) or self.errors.get(name) for name in names))
             for words, names in [*found, ("Named lists", of_lists)]
         ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from approvals.policy.editing import CATALOGUES, Row
 from approvals.policy.loading import KINDS
 from approvals.rules import field_at
 from approvals.views.rule_form import GlobField, stamp
-from workspaces.forms import WrittenField, choice_of, offer_too, without_hint
+from workspaces.forms import WrittenField, choice_of, offer_too, shown_in, without_hint
 
 TOOLS = CATALOGUES[0]
 TEXT_CHARACTERS_MAX = 400
@@ -69,8 +69,7 @@ class ToolForm(forms.Form):
             "was": forms.CharField(required=False, strip=False, widget=forms.HiddenInput()),
         }
         for name in CHOICES:
-            now = self.data.get(self.add_prefix(name), self.initial.get(name, ""))
-            offer_too(choice_of(self, name), str(now or ""))
+            offer_too(choice_of(self, name), shown_in(self, name))
         for field in self.fields.values():
             without_hint(field)
 

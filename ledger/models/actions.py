@@ -137,6 +137,11 @@ class Action(models.Model):
         """The tool as a sentence of the desk names it: an agent chose the word."""
         return formatting.named(self.tool)
 
+    @property
+    def targets_words(self) -> str:
+        """`order 12, customer 7`"""
+        return ", ".join(f"{one.get('type')} {one.get('id')}" for one in self.targets or [])
+
 
 class Attempt(models.Model):
     """One try at an action. A stale fence is kept, flagged, and settles nothing."""

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from ledger import audit, clocks, disclosure, logkeys, proofs, snapshots
+from ledger import audit, clocks, desk_events, disclosure, logkeys, proofs, snapshots
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import exporting, formatting, outbox
@@ -290,7 +290,7 @@ def acts(request: Request, workspace: str) -> HttpResponseBase:
         return _export_acts(request, here, kind)
     before = request.GET.get("before", "")
     events = list(_acts(here, kind, int(before) if is_number(before) else None)[: PAGE + 1])
-    people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
+    people = desk_events.people_of(events)
     older = f"?kind={kind}&before={events[PAGE - 1].place}" if len(events) > PAGE else ""
     context = {
         "workspace": here,
@@ -314,7 +314,7 @@ def _export_acts(request: Request, here: Workspace, kind: str) -> HttpResponseBa
 
     def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         events = exporting.in_order(Event.objects.filter(workspace=here), keys)
-        people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
+        people = desk_events.people_of(events)
         for one in events:
             told = _told(here, one, people)
             yield (one.place, one.received_at, told["who"], told["words"], told["details"], one.run,

@@ -76,7 +76,7 @@ def people(facts: RunFacts, internal: Sequence[str] = ()) -> dict[str, tuple[Per
     `internal` are globs of kinds of targets that are bookkeeping (counters, sessions): no news.
     """
     found: dict[str, tuple[Person, Theirs]] = {}
-    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
+    untold = facts.untold()
     for action in facts.actions:
         effects: Sequence[Effect | None] = facts.effects.get(action.pk, ())
         for effect in [None] if action.pk in untold else effects:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals import approval_requests, deciders, digests, grants, policy
@@ -325,7 +325,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     if plan.state == PlanState.STOPPED:
         if Plan.objects.filter(pk=plan.pk, ended_at=None).update(ended_at=Clock()):
             move_case(plan, CaseState.OPEN)
-            _let_triage_look(run)
+            steps.let_triage_look(run)
         return
     move(plan, PlanState.FINISHED, ended_at=Clock())
     counted = (*DONE, StepState.SKIPPED)
@@ -334,7 +334,7 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
         lifecycle.restored(plan.case)
     else:
         move_case(plan, CaseState.OPEN)
-    _let_triage_look(run)
+    steps.let_triage_look(run)
 
 
 def is_restored(case: Case, run: Run) -> bool:
@@ -381,7 +381,3 @@ def wait_for_people(plan_id: int) -> bool:
     """
     lifecycle.follow(Case.objects.filter(plans=plan_id, state=CaseState.RECOVERING), CaseState.OPEN)
     return False
-
-
-def _let_triage_look(run: Run) -> None:
-    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)

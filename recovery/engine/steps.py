@@ -40,6 +40,11 @@ FAILED = "compensation.failed"
 """The subject to which a channel subscribes."""
 
 
+def let_triage_look(run: Run) -> None:
+    """Triage looks at every run whose revision it has not seen."""
+    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+
+
 def step_needs_a_person(step: Step, why: str) -> None:
     """Bring the case back into the queue and tell its channels; the caller holds the transaction.
 
@@ -49,7 +54,7 @@ def step_needs_a_person(step: Step, why: str) -> None:
     """
     logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
     run = step.effect.action.run
-    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+    let_triage_look(run)
     message = Message(
         title=f"Step {step.position} of case {step.plan.case_id} needs a person",
         text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests
@@ -239,8 +239,7 @@ LOCK = 0xA070
 def one_by_one(workspace: int) -> None:
     """Until the transaction ends, nobody else starts a plan of this workspace by itself: whoever
     comes after this call sees what those before it have started."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", [LOCK, workspace])
+    locks.advisory(LOCK, workspace)
 
 
 def undone_lately(draft: Draft, one: DraftStep) -> bool:

@@ -102,7 +102,7 @@ def approval(judgement: PolicyDecision | None) -> str:
         return ""
     if judgement.approval == "DENY":
         return "Never allowed"
-    return " and ".join(map(str, judgement.requires)) or "1 person who may approve"
+    return judgement.people
 
 
 TARGETS_MAX = 1_000

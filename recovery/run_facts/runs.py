@@ -148,6 +148,10 @@ class RunFacts:
         claims = (effect.reversibility, twin.reversibility if twin is not None else None)
         return Reversibility.IRREVERSIBLE in claims
 
+    def untold(self) -> set[int]:
+        """Calls that cannot be undone, and of which nobody told what they did."""
+        return {one.action.pk for one in self.irreversible() if one.effect is None}
+
     def irreversible(self) -> list[CallEffect]:
         """What happened, cannot be undone and was not corrected, newest first: whether or not its
         record was repaired, and whether or not anybody told what it did.

@@ -143,7 +143,7 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         code, words = "stalled", "The run fell silent and {} stands"
     if not code:
         return
-    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
+    untold = facts.untold()
     for action in living(facts):
         standing = _stands(facts, action)
         if standing:

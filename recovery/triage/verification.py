@@ -21,6 +21,7 @@ from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
+from recovery.engine.steps import let_triage_look
 from recovery.models import Readback, ReadbackState
 from recovery.planning import drifts
 from recovery.planning.drafting import DraftStep, connections_of, draft_steps
@@ -147,7 +148,7 @@ def _settle(
         )  # the same run wrote over it, and that is what is read back
     elif row.tries >= TRIES_MAX:
         _end(row, ReadbackState.GIVEN_UP, "Its targets could not be read over any connection.")
-        Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+        let_triage_look(run)
     return 0
 
 

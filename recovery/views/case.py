@@ -12,7 +12,7 @@ from django_htmx.http import HttpResponseClientRefresh
 
 from approvals import pauses
 from approvals.models import PauseKind
-from ledger import disclosure
+from ledger import desk_events, disclosure
 from ledger.models import Event, Run, RunState
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
@@ -136,7 +136,7 @@ def _activity(case: Case) -> list[dict[str, Any]]:
     """What people and the desk did about the case, newest first, from the ledger."""
     events_told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
     events = list(events_told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
-    people = User.objects.in_bulk({int(e.actor) for e in events if is_number(e.actor)})
+    people = desk_events.people_of(events)
     return [
         {
             "who": str(people.get(int(event.actor), "somebody"))
@@ -325,7 +325,7 @@ def _reported(one: Report) -> dict[str, Any]:
 
 
 def _effects(facts: RunFacts, person: User) -> list[dict[str, Any]]:
-    untold = {one.action.pk for one in facts.irreversible() if one.effect is None}
+    untold = facts.untold()
     newest_first = [
         (action, effect)
         for action in reversed(facts.actions)

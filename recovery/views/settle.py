@@ -208,7 +208,7 @@ def _title(step: Step) -> str:
 
 def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str, Any]:
     """An agent's call without an answer: what was sent, and what a probe sees now."""
-    targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
+    targets = action.targets_words
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
     message = error.get("message") or error.get("type")

@@ -159,7 +159,7 @@ def _action(
 ) -> dict[str, Any]:
     effects, action_class = facts.effects.get(action.pk, ()), facts.class_of(action)
     tone, sign = MARKS.get(action.state, ("calm", "○"))
-    targets = ", ".join(f"{one.get('type')} {one.get('id')}" for one in action.targets or [])
+    targets = action.targets_words
     failed = case.failed_action_id == action.pk
     reads = action_class in WORDS
     summary = "; ".join(effect.summary for effect in effects if effect.summary)
