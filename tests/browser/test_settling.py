@@ -7,11 +7,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from recovery.models import Case, Step, StepState
-from recovery.planning import plans
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import Visit, press
 from tests.recovery.cases import conftest as cast
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces.models import User
 
@@ -37,8 +37,7 @@ def drifted(transactional_db: None, raised: Any, shop: Any, ada: User) -> Case:
     """A plan whose one step found that Finn had taken the ticket meanwhile."""
     triage.look()
     case = Case.objects.get()
-    draft = plans.draft(case)
-    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
     advance(case)
     return case

@@ -15,12 +15,12 @@ import redis
 from config.local.postgres import way_to_run
 from ledger.append.events import new_id
 from recovery.models import Case
-from recovery.planning import plans
 from tests.conftest import started
 from tests.connectors.conftest import server_of
 from tests.crash.oracle import until
 from tests.people import logged_in
 from tests.recovery.cases import conftest as cases
+from tests.recovery.cases.cast import submitted
 from workspaces import keys, teams
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -166,8 +166,7 @@ def test_planted_secrets_are_found_nowhere(
     send(running[0].url, token, story(ticket))
     until(Case.objects.exists, 30, "the case is open")
     case = Case.objects.get()
-    seen = plans.draft(case)
-    plans.submit(case, digest=seen.digest, revision=seen.case.revision, by=ada, reason="it broke")
+    submitted(case, ada, reason="it broke")
     read = "SELECT priority FROM tickets"
     until(lambda: shop.execute(read).fetchone()[0] == "normal", 60, "the ticket is put back")
 

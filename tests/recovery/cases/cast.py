@@ -10,9 +10,10 @@ from ledger.desk_events import plain_connection
 from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from recovery.models import Case
+from recovery.models import Case, Plan
+from recovery.planning import plans
 from recovery.triage import triage
-from workspaces.models import Agent
+from workspaces.models import Agent, User
 
 
 class AgentRun:
@@ -102,3 +103,10 @@ class AgentRun:
         """Triage looks; the run's case, if it has one."""
         triage.look()
         return Case.objects.filter(run__run=self.run).first()
+
+
+def submitted(case: Case, by: User, *, reason: str = "Wrong", **more: Any) -> Plan:
+    """The plan that a preview of the case shows, submitted."""
+    draft = plans.draft(case, **more)
+    revision = draft.case.revision
+    return plans.submit(case, digest=draft.digest, revision=revision, by=by, reason=reason, **more)

@@ -13,7 +13,7 @@ from approvals.policy import PolicyDecision, RequiredApprovers
 from recovery import corrections
 from recovery.corrections import publishing
 from recovery.models import Correction
-from recovery.planning import plans
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 
@@ -44,10 +44,7 @@ def test_who_approved_an_action_before_it_was_done_is_told_by_role(raised, acme,
     """With what they changed, in her words and in her language; nobody is named."""
     approve_before(raised, ben, {"priority": "urgent"}, {"priority": "high"})
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    plan = submitted(case, ada)
     by_hand.advance(plan.pk)
     publishing.draft_due()
     correction = Correction.objects.get()

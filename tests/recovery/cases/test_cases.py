@@ -12,6 +12,7 @@ from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState
+from tests.recovery.cases.cast import submitted
 from workspaces.moves import CannotMove
 
 
@@ -107,20 +108,11 @@ def test_what_is_left_needs_an_owner_of_the_workspace_and_a_day_ahead(case, ada,
 
 def test_a_live_plan_keeps_a_case_open(raised, shop, ada, ben):
     from ledger.models import Effect
-    from recovery.planning import plans
 
     case = raised.case()
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
     choices = {Effect.objects.get().pk: "override"}
-    draft = plans.draft(case, choices=choices)
-    plan = plans.submit(
-        case,
-        digest=draft.digest,
-        revision=draft.case.revision,
-        by=ada,
-        reason="x",
-        choices=choices,
-    )
+    plan = submitted(case, ada, reason="x", choices=choices)
     case.refresh_from_db()
 
     with pytest.raises(CannotClose, match="stop it first"):

@@ -17,6 +17,7 @@ from recovery.corrections import CannotPublish, approvers, facts, publishing
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import locks
 from workspaces.moves import CannotMove
@@ -27,10 +28,7 @@ from workspaces.written import InvalidInput
 def restored(raised, ada):
     """The case of the raised ticket, compensated and closed."""
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    plan = submitted(case, ada)
     by_hand.advance(plan.pk)
     case.refresh_from_db()
     return case
@@ -188,10 +186,7 @@ def test_that_it_was_read_back_is_said_where_every_step_was(begin_run, shop, tic
     run.does("tickets.update", *changed)
     run.ends("failed")
     case = run.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    plan = submitted(case, ada)
     by_hand.advance(plan.pk)
     case.refresh_from_db()
     assert approvers.of_recovery(case)["read_back"]

@@ -18,10 +18,10 @@ from ledger.models import EventKey
 from recovery.corrections import draft as draft_corrections
 from recovery.corrections import publish
 from recovery.models import Case, Correction, Plan, Residue
-from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals.cast import asker, refund
 from tests.people import person, team
+from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from workspaces import keys, teams
 from workspaces.models import Act
@@ -262,10 +262,7 @@ def drifted(begin_run, shop, ticket, ada):
     run.ends("failed")
     triage.look()
     case = Case.objects.get(run__run="run_3")
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    plan = submitted(case, ada)
     shop.execute("UPDATE tickets SET assignee = %s WHERE id = 'T-7'", [SAID_OUTSIDE + PLAIN])
     by_hand.advance(plan.pk)
     triage.look([case.run_id])

@@ -13,6 +13,7 @@ from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage, verification
+from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
@@ -32,13 +33,6 @@ def directed(run, by):
     seen = resuming.preview(run.case())
     return resuming.commit(
         seen.case, digest=seen.digest, revision=seen.case.revision, by=by, reason="Again"
-    )
-
-
-def submitted(case, by):
-    draft = plans.draft(case)
-    return plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
     )
 
 

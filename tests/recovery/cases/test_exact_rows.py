@@ -8,7 +8,7 @@ from amends.protocol.masking import holds_mask
 from recovery.models import CaseState, Plan, PlanState, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
-from tests.recovery.cases.test_plans import submitted
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 WIDE = 1152921504606846977

@@ -28,7 +28,7 @@ from recovery.planning import plans
 from recovery.triage import triage
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
-from tests.recovery.cases.cast import AgentRun
+from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
 
 # Her name, her address, and who stands in the snapshot of her ticket.
@@ -39,10 +39,7 @@ CANARIES = ("Eve Adams", "eve@example.com", "Nora")
 def told(raised, ada):
     """Her case, compensated, closed, and the correction mailed to her; and the link to it."""
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Eve Adams asked"
-    )
+    plan = submitted(case, ada, reason="Eve Adams asked")
     by_hand.advance(plan.pk)
     assert publishing.draft_due() == 1
     correction = Correction.objects.get()

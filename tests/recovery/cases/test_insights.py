@@ -8,9 +8,9 @@ from django.utils import timezone
 from recovery import metrics
 from recovery.casework import closing
 from recovery.models import Case, Plan
-from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import plots
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 
@@ -19,8 +19,7 @@ def restored(raised, ada):
     """The case of T-182, compensated and verified."""
     triage.look()
     case = Case.objects.get()
-    draft = plans.draft(case)
-    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="wrong")
+    submitted(case, ada, reason="wrong")
     by_hand.advance(Plan.objects.get().pk)
     case.refresh_from_db()
     assert case.outcome == "restored"

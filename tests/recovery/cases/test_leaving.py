@@ -11,7 +11,7 @@ from recovery.corrections import draft as draft_corrections
 from recovery.corrections import link_of, publish
 from recovery.engine import plan_lifecycle
 from recovery.models import Correction, Plan
-from recovery.planning import plans
+from tests.recovery.cases.cast import submitted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,10 +27,7 @@ def test_a_workspace_waits_for_its_running_plan_and_goes_once_it_is_stopped(
     raised, policy, acme, ada, shop_connection, tmp_path
 ):
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    plan = submitted(case, ada)
 
     with pytest.raises(CommandError, match="stop it, or see it through"):
         deleted(tmp_path)

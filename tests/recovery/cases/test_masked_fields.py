@@ -8,7 +8,7 @@ from ledger.desk_events import masking_key
 from recovery.models import PlanState
 from recovery.planning import drafting, plans
 from recovery.planning.drafting import CannotUndo
-from tests.recovery.cases.test_plans import submitted
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 HIDES = ("before.assignee", "after.assignee")

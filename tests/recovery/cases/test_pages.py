@@ -10,9 +10,9 @@ from approvals import versions
 from approvals.models import Pause
 from recovery.casework import cases, closing
 from recovery.models import Case, CaseOutcome, Plan
-from recovery.planning import plans
 from recovery.triage import triage
 from tests import people
+from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 
@@ -219,10 +219,7 @@ def test_looking_at_previews_changes_nothing(desk, case):
 
 
 def test_when_a_plan_is_over_the_whole_page_is_new(desk, case, ada):
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="wrong"
-    )
+    plan = submitted(case, ada, reason="wrong")
     asked = {"path": f"/w/acme/cases/{case.pk}/progress/", "headers": {"HX-Request": "true"}}
     assert "HX-Refresh" not in desk.get(**asked)
 
@@ -410,10 +407,7 @@ def test_without_view_sensitive_no_payload_is_on_the_page(desk, case):
 
 
 def test_a_stopped_plan_cancels_what_was_not_sent(desk, case, ada):
-    drafted = plans.draft(case)
-    plans.submit(
-        case, digest=drafted.digest, revision=drafted.case.revision, by=ada, reason="wrong ticket"
-    )
+    submitted(case, ada, reason="wrong ticket")
 
     page = desk.post(f"/w/acme/cases/{case.pk}/stop/", follow=True).text
 

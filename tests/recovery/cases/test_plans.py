@@ -16,15 +16,10 @@ from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
 from tests.locks import waits
 from tests.people import person
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import teams
 from workspaces.models import Team
-
-
-def submitted(case, by, **more):
-    draft = plans.draft(case, **more)
-    digest, revision = draft.digest, draft.case.revision
-    return plans.submit(case, digest=digest, revision=revision, by=by, reason="Wrong", **more)
 
 
 def test_a_draft_shows_the_exact_call_and_that_nothing_has_drifted(raised, ticket):

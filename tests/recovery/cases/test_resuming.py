@@ -15,10 +15,10 @@ from recovery.casework.resuming import CannotResume
 from recovery.edge import waiters
 from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Directive, Step
-from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.clock import database_time
@@ -181,8 +181,7 @@ def test_an_answer_is_heard_whatever_the_clock_of_the_web_process_says(
 def test_a_run_does_not_go_on_while_an_undo_of_it_may_be_on_its_way(raised, ada, was, state):
     """The plan was stopped; what it had sent is not known yet."""
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    plan = submitted(case, ada, reason="x")
     Step.objects.update(was=was, state=state)
     plan_lifecycle.stop(plan, by=ada)
 
@@ -220,8 +219,7 @@ def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(
     run.fails("mail.send")
     run.ends("failed")
     case = run.case()
-    draft = plans.draft(case)
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    plan = submitted(case, ada, reason="x")
     by_hand.advance(plan.pk)
 
     seen = resuming.preview(run.case(), checkpoint=run.row.checkpoints.get())

@@ -12,11 +12,10 @@ from approvals import pauses
 from recovery import search
 from recovery.casework import cases
 from recovery.models import Case
-from recovery.planning import plans
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART
-from tests.recovery.cases.cast import AgentRun
+from tests.recovery.cases.cast import AgentRun, submitted
 from workspaces import clock
 
 
@@ -110,8 +109,7 @@ def test_what_is_paused_is_what_the_pause_holds_up(queue, globex, ada, kind, nam
 
 def test_a_step_that_a_pause_holds_makes_its_case_a_paused_one(raised, ada):
     case = raised.case()
-    draft = plans.draft(case)
-    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    submitted(case, ada)
     assert runs(case.workspace, "is:paused") == []
 
     pauses.pause(case.workspace, "tool", "shop.rest*", by=ada, reason="The shop is slow")

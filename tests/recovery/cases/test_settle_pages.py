@@ -7,11 +7,11 @@ from approvals.models import Approval
 from connectors import connections
 from recovery.casework import settling
 from recovery.models import Step, StepState
-from recovery.planning import plans
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
 from tests.connectors.conftest import server_of
 from tests.people import person, team
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 STRICTER = {
@@ -33,10 +33,7 @@ def desk(client, acme):
 def plan_of(run, by, *, changed):
     """A plan that was drafted, then something changed, then it was tried."""
     case = run.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
-    )
+    plan = submitted(case, by)
     changed()
     by_hand.advance(plan.pk)
     triage.look([case.run_id])
@@ -209,10 +206,7 @@ def test_a_form_about_nothing_of_this_case_leads_back(desk, raised):
 def test_leads_are_asked_anew_by_the_new_plan(desk, raised, acme, ada, ben):
     """What the page offers instead of an answer."""
     case = plan_of(raised, ada, changed=lambda: put_in_force(acme, ada, STRICTER))
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="As it is now"
-    )
+    plan = submitted(case, ada, reason="As it is now")
     approval = Approval.objects.get(pk=plan.approval_id)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
 

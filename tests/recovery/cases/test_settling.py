@@ -17,6 +17,7 @@ from recovery.planning import plans
 from recovery.triage import triage
 from tests.locks import waits
 from tests.people import person, team
+from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
 from workspaces.written import InvalidInput
@@ -29,13 +30,6 @@ def doubtful(begin_run):
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
     return run
-
-
-def submitted(case, by):
-    draft = plans.draft(case)
-    return plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=by, reason="Wrong"
-    )
 
 
 def test_it_did_not_happen_and_nothing_is_left_to_do(doubtful, ada):

@@ -8,9 +8,9 @@ from django.test import Client
 
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, Plan
-from recovery.planning import plans
 from recovery.triage import triage
 from tests.locks import waits
+from tests.recovery.cases.cast import submitted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,10 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_who_stops_a_plan_that_ends_at_that_moment_is_told_so(raised, ada):
     triage.look()
     case = Case.objects.get()
-    drafted = plans.draft(case)
-    plans.submit(
-        case, digest=drafted.digest, revision=drafted.case.revision, by=ada, reason="wrong ticket"
-    )
+    submitted(case, ada, reason="wrong ticket")
     client, pages = Client(), []
     client.force_login(ada)
 

@@ -8,6 +8,7 @@ from recovery.engine import steps
 from recovery.models import Case, CaseState
 from recovery.planning import plans
 from recovery.triage import triage
+from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 
@@ -21,8 +22,7 @@ def undone(raised, acme, ada, shop):
     document = POLICY.replace("  twins:\n", f"  twins:\n{twin}")
     versions.activate(versions.save(acme, document, by=None), by=None)
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    plan = submitted(case, ada, reason="x")
     by_hand.advance(plan.pk)
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     return Run.objects.get(run=steps.run_of(plan))
