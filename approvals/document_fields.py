@@ -1,7 +1,7 @@
 """What a document says for all rules, as the fields of a form, and the fields back as a document.
 
 As with a rule (approvals/rules.py) nothing that is not changed changes its spelling. The
-catalogue has fields of its own (approvals/tool_fields.py), and a twin is taught on a call.
+catalogue and twins have fields of their own (approvals/tool_fields.py, approvals/twin_fields.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -329,6 +329,32 @@ def put(entry: dict[str, Any], name: str, value: Any) -> None:
         entry[name] = value
 
 
+# Names with values, a line for each: rows of a card, arguments of a call.
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether it can stand in a line of its own; what cannot stays in the document."""
+    return isinstance(value, str) and ":" not in name and "\n" not in name + value
+
+
+def lines_of(given: Any) -> str:
+    """Each as `name: value`; nothing of what is no object."""
+    pairs = given if isinstance(given, dict) else {}
+    return "\n".join(f"{name}: {one}" for name, one in pairs.items() if _fits(name, one))
+
+
+def without_line(given: Any) -> dict[str, Any]:
+    """Those that fit in no line."""
+    pairs = given if isinstance(given, dict) else {}
+    return {name: one for name, one in pairs.items() if not _fits(name, one)}
+
+
+def pairs_of(lines: str) -> dict[str, str]:
+    """What stands before and behind the first colon of each line; without one, nothing behind."""
+    found = (one.partition(":") for one in lines.split("\n") if one.strip())
+    return {name.strip(): value.strip() for name, _, value in found}
+
+
 def field_at(path: str, message: str, known: Sequence[str], fields: Fields = FIELDS) -> str | None:
     """The field at which a mistake is told: by its path below the rule, or by the member of it that
     the message misses; None where it has none.

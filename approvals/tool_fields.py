@@ -5,7 +5,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.rules import as_claim, as_text, merged, normal, put
+from approvals.rules import (
+    as_claim,
+    as_text,
+    lines_of,
+    merged,
+    normal,
+    pairs_of,
+    put,
+    without_line,
+)
 
 FIELDS = {
     "class": "class",
@@ -36,14 +45,14 @@ def fields_of(entry: Entry) -> dict[str, str]:
     level = entry.get("sensitivity")
     of_args = level if isinstance(level, dict) else {}
     found["sensitivity"] = as_text(of_args.get("tool")) if of_args else as_text(level)
-    found["sensitive"] = _lines({name: one for name, one in of_args.items() if name != "tool"})
+    found["sensitive"] = lines_of({name: one for name, one in of_args.items() if name != "tool"})
     preview = entry.get(PREVIEW)
     shown = preview if isinstance(preview, dict) else {}
     for name, path in FIELDS.items():
         if path.startswith(f"{PREVIEW}.") and name not in LINES:
             found[name] = as_text(shown.get(path.partition(".")[2]))
     rows = shown.get("rows")
-    return found | {"preview_rows": _lines(rows if isinstance(rows, dict) else {})}
+    return found | {"preview_rows": lines_of(rows)}
 
 
 def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,37 +68,17 @@ def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         put(new, "reads_untrusted", {"yes": True, "no": False}.get(now["untrusted"]))
     if changed & {"sensitivity", "sensitive"}:
         own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
-        of_args = _others(old.get("sensitivity")) | _pairs(now["sensitive"])
+        of_args = without_line(old.get("sensitivity")) | pairs_of(now["sensitive"])
         put(new, "sensitivity", {**own, **of_args} if of_args else now["sensitivity"])
     inside: dict[str, Any] = {
-        FIELDS[name].partition(".")[2]: _pairs(now[name]) or None if name in LINES else now[name]
+        FIELDS[name].partition(".")[2]: pairs_of(now[name]) or None if name in LINES else now[name]
         for name in changed
         if FIELDS[name].startswith(f"{PREVIEW}.")
     }
     if "rows" in inside:
         shown = old.get(PREVIEW)
-        others = _others(shown.get("rows") if isinstance(shown, dict) else None)
+        others = without_line(shown.get("rows") if isinstance(shown, dict) else None)
         inside["rows"] = others | (inside["rows"] or {}) or None
     if inside:
         put(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
     return new
-
-
-def _fits(name: str, value: Any) -> bool:
-    """Whether it can stand in a line of its own; what cannot stays in the document."""
-    return isinstance(value, str) and ":" not in name and "\n" not in name + value
-
-
-def _lines(pairs: Mapping[str, Any]) -> str:
-    return "\n".join(f"{name}: {one}" for name, one in pairs.items() if _fits(name, one))
-
-
-def _others(given: Any) -> dict[str, Any]:
-    pairs = given if isinstance(given, dict) else {}
-    return {name: one for name, one in pairs.items() if not _fits(name, one)}
-
-
-def _pairs(lines: str) -> dict[str, str]:
-    """What stands before and behind the first colon of each line; without one, nothing behind."""
-    found = (one.partition(":") for one in lines.split("\n") if one.strip())
-    return {name.strip(): value.strip() for name, _, value in found}

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -33,10 +34,10 @@ from approvals.policy import (
 )
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, spelled
 from approvals.rules import PLACES_MAX
-from approvals.views import meanwhile, rule_form, settings_form, tool_form
+from approvals.views import catalogue_form, meanwhile, rule_form, settings_form
+from approvals.views.catalogue_form import EntryForm
 from approvals.views.rule_form import RuleForm
 from approvals.views.settings_form import SettingsForm
-from approvals.views.tool_form import ToolForm
 from ledger import disclosure
 from ledger.models import Action
 from workspaces.access import may, require
@@ -46,7 +47,7 @@ from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 UP, DOWN = "up", "down"
-F = TypeVar("F", SettingsForm, ToolForm)
+F = TypeVar("F", SettingsForm, EntryForm)
 
 
 class PolicyForm(forms.Form):
@@ -80,8 +81,8 @@ class Draft:
     rule_problems: list[Problem] = field(default_factory=list)
     settings: SettingsForm | None = None
     """What holds for all rules, while it is changed."""
-    tool: ToolForm | None = None
-    """A tool of the catalogue, while it is changed."""
+    entry: EntryForm | None = None
+    """A tool of the catalogue or a twin, while it is changed."""
     focus: str = ""
     """Which control has the focus then: `up:3`, `open:3`, `add`."""
     notice: dict[str, Any] | None = None
@@ -123,8 +124,9 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         draft.rule = RuleForm(here, posted, offers=draft.offers())
     if "all-unknown" in posted:
         draft.settings = SettingsForm(here, posted)
-    if "tool-glob" in posted:
-        draft.tool = ToolForm(posted)
+    for name, kind in catalogue_form.FORMS.items():
+        if f"{name}-glob" in posted:
+            draft.entry = kind(here, posted)
     act, _, at = posted.get("act", "").partition(":")
     if act == "save":
         return _save(request, draft)
@@ -273,21 +275,21 @@ def _settings_close(draft: Draft, _at: int) -> None:
     draft.settings, draft.focus, draft.is_same = None, "settings", True
 
 
-def _tool_add(draft: Draft, _at: int) -> None:
-    draft.tool, draft.is_same = ToolForm(initial={"glob": ""}), True
+def _entry_add(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+    draft.entry, draft.is_same = kind(draft.here, initial={"glob": ""}), True
 
 
-def _tool_open(draft: Draft, at: int) -> None:
+def _entry_open(kind: type[EntryForm], draft: Draft, at: int) -> None:
     draft.is_same = True
-    rows = tool_form.rows(draft.source)
+    rows = catalogue_form.rows(draft.source, kind)
     if at < len(rows):
-        draft.tool = ToolForm(initial=tool_form.initial_of(rows[at], at))
+        draft.entry = kind(draft.here, initial=catalogue_form.initial_of(kind, rows[at], at))
 
 
-def _tool_put(draft: Draft, _at: int) -> None:
-    """The tool of the form into the document, if it can be one; else it stays in the form."""
-    if _is_put(draft, draft.tool, tool_form.put):
-        draft.tool, draft.focus = None, "tool_add"
+def _entry_put(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+    """What the form says into the document, if it can be there; else it stays in the form."""
+    if _is_put(draft, draft.entry, catalogue_form.put):
+        draft.entry, draft.focus = None, f"{kind.name}_add"
 
 
 def _is_put(draft: Draft, form: F | None, put: Callable[[str, F], editing.Edited | None]) -> bool:
@@ -307,13 +309,13 @@ def _is_put(draft: Draft, form: F | None, put: Callable[[str, F], editing.Edited
     return True
 
 
-def _tool_close(draft: Draft, _at: int) -> None:
-    draft.tool, draft.focus, draft.is_same = None, "tool_add", True
+def _entry_close(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+    draft.entry, draft.focus, draft.is_same = None, f"{kind.name}_add", True
 
 
-def _tool_remove(draft: Draft, at: int) -> None:
-    rows = tool_form.rows(draft.source)
-    draft.focus = "tool_add"
+def _entry_remove(kind: type[EntryForm], draft: Draft, at: int) -> None:
+    rows = catalogue_form.rows(draft.source, kind)
+    draft.focus = f"{kind.name}_add"
     if at < len(rows):
         edited = editing.removed(draft.source, rows[at].glob, rows[at].place, rows[at].section)
         draft.source, draft.lost = edited.source, edited.lost
@@ -357,17 +359,24 @@ def _rows(draft: Draft) -> list[editing.Row]:
         return []
 
 
-ACTS = {
+ENTRY_ACTS = {
+    "add": _entry_add, "open": _entry_open, "put": _entry_put, "close": _entry_close,
+    "remove": _entry_remove,
+}  # fmt: skip
+ACTS: dict[str, Callable[[Draft, int], None]] = {
     "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
     "remove": _remove, "people": _people,
     "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
-    "tool_add": _tool_add, "tool_open": _tool_open, "tool_put": _tool_put,
-    "tool_close": _tool_close, "tool_remove": _tool_remove,
+    **{
+        f"{name}_{act}": partial(do, kind)
+        for name, kind in catalogue_form.FORMS.items()
+        for act, do in ENTRY_ACTS.items()
+    },
 }  # fmt: skip
 
 
 def _save(request: Request, draft: Draft) -> HttpResponse:
-    if any(one is not None for one in (draft.rule, draft.settings, draft.tool)):
+    if any(one is not None for one in (draft.rule, draft.settings, draft.entry)):
         draft.notice = {
             "tone": "wait",
             "title": "Nothing was saved.",
@@ -422,8 +431,8 @@ def _page(
         "more_people": draft.rule is not None and draft.rule.places < PLACES_MAX,
         "rule_problems": draft.rule_problems,
         "settings": draft.settings,
-        "tool": draft.tool,
-        "tools": tool_form.told(draft.source),
+        "entry": draft.entry,
+        "catalogues": catalogue_form.catalogues(draft.source, draft.entry),
         "told_settings": settings_form.told(draft.source),
         "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
         "call": _call_shown(draft) if draft.rule else None,

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import document_fields, rules, tool_fields
+from approvals import document_fields, rules, tool_fields, twin_fields
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
 from approvals.policy.reading import read
@@ -194,6 +194,37 @@ def test_a_tool_comes_back_as_it_was_and_the_fields_lead_to_any_other(old, new):
     found = tool_fields.entry_of(new, typed(tool_fields.fields_of(new)))
     found = tool_fields.entry_of({}, typed(tool_fields.fields_of(found)))
     assert tidy(found) == tidy(new)
+
+
+CALLS = {
+    "connection": st.just("crm"), "operation": st.sampled_from(["restore", "refund"]),
+    "args": st.dictionaries(st.sampled_from(["id", "to"]), CEL, min_size=1),
+}  # fmt: skip
+TWINS = some(
+    CALLS, target=SAID, words=SAID, reversibility=st.sampled_from(["exact", "irreversible"]),
+    probe=some(CALLS),
+)  # fmt: skip
+ODD_TWINS = st.dictionaries(
+    st.sampled_from(["connection", "operation", "args", "target", "probe", "conection"]),
+    st.one_of(ODD, st.just({"args": {"a": [1], "b": {"c": "args.c"}}})), max_size=5,
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(old=st.one_of(TWINS, ODD_TWINS), new=TWINS)
+def test_a_twin_comes_back_as_it_was_and_the_fields_lead_to_any_other(old, new):
+    assert twin_fields.entry_of(old, typed(twin_fields.fields_of(old))) == old
+    found = twin_fields.entry_of({}, typed(twin_fields.fields_of(new)))
+    assert tidy(found) == tidy(new)
+
+
+def test_an_argument_that_is_no_text_stays_where_the_others_change():
+    twin = {"args": {"row": {"a": "before.a"}, "n": 3, "id": "target.id"}}
+    said = twin_fields.fields_of(twin)
+    assert said["args"] == "id: target.id"
+    assert twin_fields.entry_of(twin, said | {"args": "key: args.key"}) == {
+        "args": {"row": {"a": "before.a"}, "n": 3, "key": "args.key"}
+    }
 
 
 def test_what_fits_in_no_line_stays_where_the_others_change():

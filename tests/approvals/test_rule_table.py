@@ -396,3 +396,43 @@ def test_the_catalogue_stands_beside_the_rules_and_is_changed_there(do, browser)
     put = {f"tool-{name}": value for name, value in added.items()}
     assert "x.*: {class: draft}" in html.unescape(browser.post(NEW, form | put).text)
     assert browser.post(NEW, form | put | {"act": "save"}).status_code == 422
+
+
+TWINS = """\
+policies: {}
+twins:
+  pay.refund: {connection: bank, operation: take_back, args: {id: target.id}}   # money
+  crm.*:
+    - {target: note, connection: crm, operation: delete, args: {id: target.id}}
+    - {connection: crm, operation: restore, args: {row: before, kept: [1]}}
+"""
+
+
+def test_how_calls_are_undone_stands_there_too(do, browser):
+    page, _ = do("check", TWINS)
+    assert "of note: crm.delete" in page.text
+    for at in range(3):
+        typed = all_fields(do(f"twin_open:{at}", TWINS)[0].text, of="twin")
+        put = {f"twin-{name}": value for name, value in typed.items()}
+        form = {"source": TWINS, "act": "twin_put", "note": ""}
+        assert html.escape(TWINS) in browser.post(NEW, form | put).text
+    assert (typed["connection"], typed["args"]) == ("crm", "row: before")
+
+    changed = browser.post(NEW, form | put | {"twin-args": "row: before.row", "twin-words": "Back"})
+    text = html.unescape(changed.text)
+    assert "operation: restore, args: {row: before.row, kept: [1]}, words: Back}" in text
+    assert "# money" in text
+    for name, wrong in {
+        "args": "row: before..x", "probe_operation": "find", "target": "note", "was": "other",
+    }.items():  # fmt: skip
+        refused = browser.post(NEW, form | put | {f"twin-{name}": wrong})
+        assert refused.status_code == 422, name
+        assert html.escape(TWINS) in refused.text
+        assert "This is no twin yet." in refused.text
+    added = all_fields(do("twin_add", TWINS)[0].text, of="twin") | {
+        "glob": "mail.send", "connection": "", "operation": "recall",
+    }  # fmt: skip
+    put = {f"twin-{name}": value for name, value in added.items()}
+    assert browser.post(NEW, form | put).status_code == 422
+    assert "mail.send" not in html.unescape(do("twin_remove:0", TWINS)[0].text)
+    assert "take_back" not in html.unescape(do("twin_remove:0", TWINS)[0].text)
