@@ -159,10 +159,10 @@ def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None
     """
     made = [one.data["args"] for one in started
             if "args" in one.data and one.data.get("attempt") == row.current_attempt]  # fmt: skip
-    if not made:
-        return
-    row.asked_args, row.args, row.compensation = row.args, made[0], None
-    told = [event.data.get("args") for one in row.attempts if one.attempt == row.current_attempt
+    if made:
+        row.asked_args, row.args, row.compensation = row.args, made[0], None
+    told = [event.data.get("args", None if made else row.args)
+            for one in row.attempts if one.attempt == row.current_attempt
             for event in one.successes]  # fmt: skip
     if any(_comparable(one) != _comparable(row.args) for one in told):
         flags.add(NOT_AS_APPROVED)

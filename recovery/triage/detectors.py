@@ -207,7 +207,7 @@ def without_approval(facts: RunFacts) -> Iterator[Reason]:
         if (facts.run.pk, action.action) in facts.imported:
             continue
         if NOT_AS_APPROVED in action.flags:
-            words = f"{action.tool_words} was made with other arguments than were approved"
+            words = f"{action.tool_words} was made with other arguments than it was allowed with"
             yield Reason("unapproved", words, action.action)
             continue
         if action.pk not in facts.past_the_gate:

@@ -323,6 +323,23 @@ def test_an_agent_that_used_its_own_arguments_is_a_case(trip, obey, ben, cleo, a
     assert Case.objects.get().reasons == ["unapproved"]
 
 
+@pytest.mark.parametrize(
+    ("args", "flags"), [(ASKED | {"amount": 999}, ["not_as_approved"]), (ASKED, [])]
+)
+def test_an_agent_that_says_it_used_others_than_it_asked_for_is_a_case(
+    trip, obey, ben, args, flags
+):
+    obey()
+    ask(trip)
+    inbox.grant(waiting(), by=ben, seen=waiting().digest)
+
+    trip.succeeded(ask(trip), attempt="a1", result={}, args=args)
+
+    assert Action.objects.get().flags == flags
+    triage.look()
+    assert [one.reasons for one in Case.objects.all()] == [["unapproved"]] * len(flags)
+
+
 def test_a_try_that_came_to_nothing_is_asked_about_anew_as_it_was_asked_for(trip, obey, ben, cleo):
     obey()
     ask(trip)
