@@ -168,7 +168,7 @@ def private(answer: HttpResponse) -> HttpResponse:
     return answer
 
 
-COOKIE = "zone"
+ZONE_COOKIE = "zone"
 """Written by static/js/moments.js."""
 
 View = Callable[[HttpRequest], HttpResponseBase]
@@ -182,7 +182,7 @@ def zone_names() -> frozenset[str]:
 
 def zone_of_browser(request: HttpRequest) -> str:
     """The zone that the person's browser says it is in; empty where it says none that we know."""
-    said = request.COOKIES.get(COOKIE, "")
+    said = request.COOKIES.get(ZONE_COOKIE, "")
     return said if said in zone_names() else ""
 
 

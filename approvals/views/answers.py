@@ -125,7 +125,7 @@ def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse
 def grants_list(request: Request, workspace: str) -> HttpResponse:
     """Living ones first, then those that are over."""
     here = workspace_or_404(request, workspace)
-    return _list(request, here)
+    return _grants_page(request, here)
 
 
 @login_required
@@ -138,19 +138,19 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
         inbox.withdraw(approval, by=request.user, reason=request.POST.get("reason", ""))
     except (CannotMove, InvalidInput) as refusal:
         problem = {"tone": "bad", "title": "Nothing was revoked.", "text": f"{refusal}."}
-        return _list(request, here, problem=problem, status=409)
+        return _grants_page(request, here, problem=problem, status=409)
     return redirect("approvals:grants", workspace=here.slug)
 
 
-def _list(
+def _grants_page(
     request: Request, here: Workspace, *, problem: dict[str, Any] | None = None, status: int = 200
 ) -> HttpResponse:
     sees = disclosure.sees(request.user, here, deciding=True)
     living = [
-        _row(request, here, one, sees=sees)
-        for one in _of_workspace(here, living=True)[:ROWS_A_PAGE]
+        _grant_row(request, here, one, sees=sees)
+        for one in _grants_of(here, living=True)[:ROWS_A_PAGE]
     ]
-    past = _of_workspace(here, living=False)
+    past = _grants_of(here, living=False)
     after = request.GET.get("after", "")
     if after.isascii() and after.isdigit():
         past = past.filter(pk__lt=int(after))
@@ -161,7 +161,7 @@ def _list(
         "problem": problem,
         "sections": [
             {"name": "In force", "rows": living},
-            {"name": "Over", "rows": [_row(request, here, one, sees=sees) for one in over]},
+            {"name": "Over", "rows": [_grant_row(request, here, one, sees=sees) for one in over]},
         ],
         "pager": pager,
         "empty": None
@@ -184,7 +184,7 @@ def _became(one: Approval) -> str:
     return "Its time is over" if one.state == ApprovalState.USED else card_context.ended(one)
 
 
-def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
+def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
     zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
     terms = one.calls[0]["more"]["bounded"] if one.calls else {}  # none once it is erased
@@ -214,7 +214,7 @@ def _row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dic
     }
 
 
-def _of_workspace(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
+def _grants_of(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
     """Those of a workspace, newest first: living ones, or those that are over."""
     rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
     alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())

@@ -54,7 +54,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
             for one in found.rubber_stamped
         ],
-        "proposals": of_workspace(here, request.user),
+        "proposals": _proposals_of(here, request.user),
         "glasses": glass_decisions.to_review(here, request.user, timezone.get_current_timezone()),
         "empty": None
         if found.asked
@@ -139,7 +139,7 @@ def _rule(one: health.OfRule) -> dict[str, Any]:
     }
 
 
-def of_workspace(here: Workspace, person: User) -> list[dict[str, Any]]:
+def _proposals_of(here: Workspace, person: User) -> list[dict[str, Any]]:
     """For the health page of who may change the policy and sees payloads, out of which the limits
     are taken; nobody else is proposed anything.
     """
@@ -149,10 +149,10 @@ def of_workspace(here: Workspace, person: User) -> list[dict[str, Any]]:
         found = proposals.of(here, active(here))
     except Unreadable:
         return []
-    return [_row(here, one) for one in found]
+    return [_proposal_row(here, one) for one in found]
 
 
-def _row(here: Workspace, one: Proposal) -> dict[str, Any]:
+def _proposal_row(here: Workspace, one: Proposal) -> dict[str, Any]:
     address = reverse("approvals:proposal", args=[here.slug])
     return {
         "words": one.words,
