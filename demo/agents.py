@@ -48,7 +48,7 @@ def wait_until_ready(where: places.Places) -> None:
 
 def premiere(on: Stage) -> None:
     """Every story of the demo, once."""
-    for story in (calls.transfer, calls.delete, trip.earlier):
+    for story in (calls.transfer, calls.tidy, trip.earlier):
         beside(story, on)
     play(onboarding.play, on)
     play(calls.ticket, on)
@@ -59,6 +59,9 @@ def premiere(on: Stage) -> None:
     play(trip.seat, on)
     play(calls.invoice, on)
     play(calls.doubt, on)
+    play(calls.doubt, on, traveller="Lea Roth", card="0088", lags=0)
+    play(calls.unanswered, on)
+    play(trip.no_room, on)
     play(calls.ticket, on, wanted="T-219", changed="T-233")
     play(calls.ticket_drifts, on, "T-233")
     numbers = [f"T-{number}" for number, *_ in calls.MIXED_UP]

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -14,7 +15,8 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from amends import NoEffect, twins
+from amends import NoEffect, twins, webhooks
+from workspaces import formatting
 
 # A journal that only grows: one JSON line for every effect, written through to the disk.
 
@@ -83,7 +85,7 @@ class Service:
                 length = int(environ.get("CONTENT_LENGTH") or 0)
                 if length > BODY_BYTES_MAX:
                     return 413, {"error": "too long"}
-                body = environ["wsgi.input"].read(length)
+                body = environ["demo.body"] = environ["wsgi.input"].read(length)
                 try:
                     said = json.loads(body) if body else {}
                 except ValueError:
@@ -112,9 +114,11 @@ def serve(application: Application, port: int) -> Threaded:
 # A payment provider: charges and refunds, with idempotency keys, and twins for the desk.
 #
 # What it can do wrong on purpose: `fail_next` makes the next call answer 504 after (or before) it
-# took effect, which is how the demo gets an outcome that nobody knows.
+# took effect, which is how the demo gets an outcome that nobody knows. The desk may ask its search
+# for a charge by its key; that search lags behind as long as `fail_next` says.
 
 LIMIT_MINOR = 10_000_000
+UNTOLD = ("what", "key", "found_from")
 
 
 class Payments:
@@ -125,7 +129,8 @@ class Payments:
         self.charges: dict[str, Entry] = {}
         self.refunds: dict[str, Entry] = {}
         self.answers: dict[str, Json] = {}
-        self.faults: list[str] = []
+        self.faults: list[tuple[str, float]] = []
+        self.secret = secret
         for entry in self.journal.entries():
             self._take(entry)
         self.numbers = itertools.count(len(self.charges) + len(self.refunds) + 1)
@@ -135,6 +140,7 @@ class Payments:
         self.service.route("GET", "/charges/([^/]+)")(self.read)
         self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
         self.service.route("POST", "/faults")(self.fail_next)
+        self.service.route("POST", "/search")(self.search)
 
     def all(self) -> list[Entry]:
         return list(self.journal.entries())
@@ -142,7 +148,7 @@ class Payments:
     def _take(self, entry: Entry) -> None:
         kept = self.charges if entry["what"] == "charged" else self.refunds
         kept[entry["id"]] = entry
-        self.answers[entry["key"]] = {k: v for k, v in entry.items() if k not in ("what", "key")}
+        self.answers[entry["key"]] = {k: v for k, v in entry.items() if k not in UNTOLD}
 
     def charge(self, said: Json, environ: Json) -> Answer:
         """Charge a card once per Idempotency-Key; another request under the key is refused."""
@@ -150,7 +156,7 @@ class Payments:
         if not isinstance(amount, int) or not 0 < amount <= LIMIT_MINOR:
             return 400, {"error": "amount is a whole number of cents"}
         key = environ.get("HTTP_IDEMPOTENCY_KEY") or secrets.token_hex(8)
-        fault = self.faults.pop(0) if self.faults else ""
+        fault, lags_seconds = self.faults.pop(0) if self.faults else ("", 0.0)
         if fault == "before":
             return 504, {"error": "gateway time-out"}
         with self.journal.lock:
@@ -164,6 +170,7 @@ class Payments:
                         currency=said.get("currency", "usd"),
                         card=said.get("card", ""),
                         customer=said.get("customer", ""),
+                        found_from=time.time() + lags_seconds,
                     )
                 )
         if fault == "after":
@@ -175,12 +182,12 @@ class Payments:
         return (200, state) if state else (404, {"error": "no such charge"})
 
     def state(self, charge: str) -> Json | None:
-        kept = self.charges.get(charge)
+        kept = self.charges.get(charge) or self._newest_of(charge)
         if kept is None:
             return None
-        back = sum(r["amount"] for r in self.refunds.values() if r["charge"] == charge)
+        back = sum(r["amount"] for r in self.refunds.values() if r["charge"] == kept["id"])
         return {
-            "id": charge,
+            "id": kept["id"],
             "amount": kept["amount"],
             "currency": kept["currency"],
             "card": kept["card"],
@@ -188,10 +195,43 @@ class Payments:
             "status": "refunded" if back >= kept["amount"] else "paid",
         }
 
+    def _newest_of(self, card: str) -> Entry | None:
+        """The newest charge of a card, for whoever never learned the id of the charge."""
+        return next(
+            (one for one in reversed(self.charges.values()) if f"ending {one['card']}" == card),
+            None,
+        )
+
     def fail_next(self, said: Json, _environ: Json) -> Answer:
-        """`{"when": "before"|"after"}`: the next charge answers 504 before or after its effect."""
-        self.faults.append("after" if said.get("when") == "after" else "before")
-        return 200, {"faults": self.faults}
+        """`{"when": "before"|"after", "lags": seconds}`: the next charge answers 504 before or
+        after its effect, and the search finds it so much later.
+        """
+        when = "after" if said.get("when") == "after" else "before"
+        self.faults.append((when, float(said.get("lags", 0))))
+        return 200, {"faults": [one for one, _ in self.faults]}
+
+    def search(self, said: Json, environ: Json) -> Answer:
+        """Whether there is a charge under a key, as the desk asks it: a signed `probe`
+        (docs/twins.md). Not one of `Twins`, which know only of keys of their own undos.
+        """
+        headers = {
+            name[5:].replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_")
+        }
+        try:
+            webhooks.check([self.secret], headers=headers, body=environ["demo.body"])
+        except webhooks.BadSignature as reason:
+            return 401, {"detail": str(reason)}
+        if said.get("do") != "probe":
+            return 200, {"outcome": "no_effect", "detail": "It finds charges, and makes none."}
+        found = next((one for one in self.charges.values() if one["key"] == said.get("key")), None)
+        if found is None:
+            return 200, {"outcome": "no_effect", "detail": "There is no charge under this key."}
+        if found.get("found_from", 0.0) > time.time():
+            return 200, {"outcome": "unknown", "detail": "The search is some minutes behind."}
+        told = f"{found['id']}: {formatting.money(found['amount'], found['currency'].upper())}"
+        return 200, {"outcome": "applied", "detail": f"{told}, paid."}
 
     def _twins(self, folder: Path, secret: str) -> twins.Twins:
         undo = twins.Twins(secret, store=os.fspath(folder / "payments-twins.sqlite"))
@@ -210,7 +250,7 @@ class Payments:
                             "refunded",
                             id=f"re_{next(self.numbers):05d}",
                             key=key,
-                            charge=target["id"],
+                            charge=state["id"],
                             amount=left,
                         )
                     )

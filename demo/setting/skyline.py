@@ -202,6 +202,9 @@ def connect(workspace: Workspace, ada: User) -> None:
     ):
         settings = {"url": f"{url}/amends", "operations": {operation: told}}
         one.make(name, "webhook", settings, secret, secret)
+    find = {"find": {"title": "Find the charge of {target}", "observes": False}}
+    search = {"url": f"{where.payments}/search", "operations": find}
+    one.make("charges", "webhook", search, secret, secret)
     mail = {"host": "127.0.0.1", "port": where.smtp_port, "tls": "none",
             "sender": "Skyline Airways <care@skyline.example>",
             "look_up": f"{where.mailbox}/messages"}  # fmt: skip

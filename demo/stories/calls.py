@@ -78,7 +78,21 @@ def bill(stage: Stage, payee: str, amount: int) -> None:
             )
 
 
-def delete(stage: Stage) -> None:
+FORGOTTEN = (
+    ("crew-rota-2019", "2025-08-30"),
+    ("gate-display-poc", "2025-06-11"),
+    ("menu-cards", "2025-02-03"),
+)
+"""Repositories with their last commits. One is asked about after the other, so that whoever puts a
+signing key on record finds a question that came afterwards."""
+
+
+def tidy(stage: Stage) -> None:
+    for name, last_commit in FORGOTTEN:
+        delete(stage, name, last_commit)
+
+
+def delete(stage: Stage, name: str, last_commit: str) -> None:
     with stage.desks[JANITOR].run(
         "Tidy up repositories that nobody has touched for a year",
         on_behalf_of={"id": "platform", "name": "Platform team"},
@@ -87,8 +101,8 @@ def delete(stage: Stage) -> None:
         try:
             with run.action(
                 "repositories.delete",
-                target=("repository", "skyline/crew-rota-2019"),
-                args={"name": "skyline/crew-rota-2019", "last_commit": "2025-08-30"},
+                target=("repository", f"skyline/{name}"),
+                args={"name": f"skyline/{name}", "last_commit": last_commit},
                 effect_class="external_irreversible",
                 intent={
                     "goal": "less clutter",
@@ -99,7 +113,7 @@ def delete(stage: Stage) -> None:
                 action.succeeded(
                     result={"deleted": True},
                     after=None,
-                    summary="deleted skyline/crew-rota-2019",
+                    summary=f"deleted skyline/{name}",
                     reversibility="irreversible",
                 )
         except (amends.Denied, amends.ApprovalTimeout):
@@ -219,32 +233,73 @@ def invoice(stage: Stage) -> str:
 
 PLANNER = "trip-planner"
 PRICE_MINOR = 8_900
+SEARCH_LAGS_SECONDS = 20 * 60
+"""So long a probe cannot tell, and a person settles it; whoever looks later sees it found."""
 
 
-def doubt(stage: Stage) -> str:
-    """Play it; the run's id. The charge took effect, and the agent cannot know."""
-    stage.break_next(stage.where.payments, when="after")
+def doubt(
+    stage: Stage,
+    *,
+    traveller: str = "Omar Davis",
+    card: str = "0077",
+    lags: float = SEARCH_LAGS_SECONDS,
+) -> str:
+    """Play it; the run's id. The charge took effect, and the agent cannot know. Without a lag of
+    the provider's search the desk finds it by itself.
+    """
+    stage.break_next(stage.where.payments, when="after", lags=lags)
+    first = traveller.partition(" ")[0].lower()
+    person = {"id": traveller.lower().replace(" ", "."), "name": traveller,
+              "contact": f"{first}@example.com"}  # fmt: skip
     run = stage.desks[PLANNER].run(
-        "Add a checked bag to my trip",
-        on_behalf_of={"id": "omar.davis", "name": "Omar Davis", "contact": "omar@example.com"},
-        model="demo-large",
+        "Add a checked bag to my trip", on_behalf_of=person, model="demo-large"
     )
     try:
         with (
             run,
             run.action(
                 "payments.charge",
-                target=("card", "ending 0077"),
-                args={"amount": PRICE_MINOR, "currency": "usd", "last_four": "0077"},
+                target=("card", f"ending {card}"),
+                args={"amount": PRICE_MINOR, "currency": "usd", "last_four": card},
                 effect_class="external_reversible",
             ) as action,
         ):
-            paid = stage.charge(PRICE_MINOR, "0077", key=action.row.key, customer="omar.davis")
+            paid = stage.charge(PRICE_MINOR, card, key=action.row.key, customer=person["id"])
             action.succeeded(result=paid, after=paid)
     except httpx.HTTPStatusError:
         pass  # recorded as a failure whose outcome is unknown
     return run.id
 
+
+def unanswered(stage: Stage) -> str:
+    """Play it; the run's id. The hotel's portal hung up, and no probe can ask it: only a person who
+    looks there knows whether a room is held.
+    """
+    person = {"id": "ines.costa", "name": "Ines Costa", "contact": "ines@example.com"}
+    run = stage.desks[PLANNER].run(
+        "Hold a room in Porto for one more night", on_behalf_of=person, model="demo-large"
+    )
+    try:
+        with (
+            run,
+            run.action(
+                "hotels.book",
+                target=("hotel", "Ribeira Porto, room 31"),
+                args={"nights": 1, "guest": "Ines Costa"},
+                effect_class="external_reversible",
+            ),
+        ):
+            _hang_up()
+    except TimeoutError:
+        pass  # recorded as a failure whose outcome is unknown
+    return run.id
+
+
+def _hang_up() -> None:
+    raise TimeoutError("The hotel’s portal did not answer within 10 s")
+
+
+# Vouchers: the first is asked about, a scripted approver allows more, and the next draw on it.
 
 AGENT = "care-desk"
 TOOL = "vouchers.issue"
@@ -254,7 +309,9 @@ DELAYED_LATER = (("Hugo Laurent", 4_500), ("Sara Lund", 7_500))
 
 
 def issue(stage: Stage, customer: str, amount: int) -> str:
-    """Play one; the run's id. It waits for people unless a bounded grant covers it."""
+    """Play one; the run's id. It waits for people unless a bounded grant covers it, and whoever is
+    asked may correct the amount.
+    """
     number = f"V-{secrets.randbelow(90000) + 10000}"
     row = {"id": number, "customer": customer, "amount": amount, "state": "issued"}
     with stage.desks[AGENT].run(
@@ -268,8 +325,9 @@ def issue(stage: Stage, customer: str, amount: int) -> str:
             args={"customer": customer, "amount": amount, "currency": "eur"},
             before=None,
             effect_class="internal_update",
+            accepts_changed_arguments=True,
         ) as action:
-            stage.write("vouchers", row)
+            stage.write("vouchers", row | {"amount": action.args["amount"]})
             action.succeeded(
                 result={"voucher": number},
                 after=stage.read("vouchers", number),

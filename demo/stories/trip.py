@@ -62,6 +62,20 @@ def play(
     return run.id
 
 
+def no_room(stage: Stage) -> str:
+    """Play it; the run's id. It fails at its first call, so there is nothing to put right."""
+    person = {"id": "maya.lindholm", "name": "Maya Lindholm", "contact": "maya@example.com"}
+    run = stage.desks[AGENT].run(
+        "A room in Lisbon for three nights, please", on_behalf_of=person, model="demo-small"
+    )
+    try:
+        with run:
+            _book_hotel(run, new_number(), found=False, pivot=False)
+    except NoRoom:
+        pass  # the run says that it failed, and did nothing
+    return run.id
+
+
 def new_number() -> str:
     return f"{secrets.randbelow(90000) + 10000}"
 

@@ -144,7 +144,9 @@ def test_a_trip_is_refunded_once_finance_agrees_and_a_mail_corrected_once_read(
 
 
 def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
-    case = skyline.case_of(calls.doubt(skyline.stage()))
+    stage = skyline.stage()
+    case, found = (skyline.case_of(calls.doubt(stage, lags=lags)) for lags in (3_600, 0))
+    unasked = skyline.case_of(calls.unanswered(stage))
     rina, vik = at_the_desk("rina"), at_the_desk("vik")
 
     open_case(vik, case)
@@ -154,6 +156,10 @@ def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
     assert rina.locator(".headline a.button").count() == 1, "it is settled before anything else"
     act(rina, "Settle")
     for_everybody(rina)
+    told = rina.locator("form#preview").inner_text()
+    assert "$89.00" in told
+    assert "charges · find, on card “ending 0077”, by the key of the call" in told
+    assert "A probe could not tell." in told, "the provider’s search is behind"
     rina.get_by_label(re.compile("^It happened")).check()
     rina.get_by_label("How do you know?").fill("The provider's page shows ch_00001 as paid")
     rina.keyboard.press("Control+Enter")
@@ -162,6 +168,11 @@ def test_nobody_guesses_what_nobody_knows(skyline, at_the_desk):
     case.refresh_from_db()
     assert (case.unknown_count, case.suggestion) == (0, "compensate")
     for_everybody(rina)
+    until(lambda: not type(found).objects.get(pk=found.pk).unknown_count)
+    rina.goto(f"/w/skyline/cases/{found.pk}/")
+    assert rina.get_by_text("A probe found it.").count(), "the desk asked, and nobody had to"
+    rina.goto(f"/w/skyline/cases/{unasked.pk}/settle/")
+    assert rina.get_by_text("The policy has no probe for hotels.book").count()
 
 
 def test_the_people_of_another_workspace_see_their_own_desk_and_nothing_of_skyline(
