@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from approvals import call_history, card_context, deciders
+from approvals import call_context, call_history, card_context, deciders
 from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
+from workspaces import formatting
 from workspaces.models import User
 
 LOOKED_AT_MAX = 200
@@ -23,11 +24,14 @@ FEW = 3
 
 @dataclass(slots=True)
 class Member:
-    """One question of a group: its values, by the names of its arguments, and what stands out."""
+    """One question of a group: its values, by the names of its arguments, and what stands out.
+    `money` names the argument that says how much it moves: its value is told as money.
+    """
 
     approval: Approval
     values: Mapping[str, str]
     amounts: Mapping[str, float]
+    money: str = ""
     apart: list[str] = field(default_factory=list)
 
 
@@ -103,7 +107,11 @@ def _member(approval: Approval) -> Member:
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    return Member(approval, {name: as_text(value) for name, value in values.items()}, amounts)
+    texts = {name: as_text(value) for name, value in values.items()}
+    money = call_context.sum_among(texts, approval.amount_minor)
+    if money:
+        texts[money] = formatting.money(approval.amount_minor or 0, approval.currency)
+    return Member(approval, texts, amounts, money)
 
 
 def _values(call: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -117,4 +125,7 @@ def _unusual(member: Member, members: Sequence[Member]) -> Iterable[str]:
     for name, value in member.amounts.items():
         middle = median(one.amounts[name] for one in members if name in one.amounts)
         if middle > 0 and value > TIMES_THE_USUAL * middle:
-            yield f"{name} is more than twice what is usual here ({middle:g})"
+            usual = f"{middle:g}"
+            if name == member.money:
+                usual = formatting.money(round(middle), member.approval.currency)
+            yield f"{name} is more than twice what is usual here ({usual})"

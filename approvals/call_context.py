@@ -73,10 +73,7 @@ def _payload(facts: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, An
         "entry": _entry(named) if kind == "calendar" else [],
         **_diff(shown),
         "was_words": "as the agent saw it" if shown.get("diff_is_reported") else "now",
-        "arguments": [
-            {"name": name, "value": ABOVE if letter and text == letter["text"] else text}
-            for name, text in shown.get("args", [])
-        ],
+        "arguments": list(_arguments(shown, letter)),
         "raw": json.dumps(facts, indent=2, ensure_ascii=False, sort_keys=True),
     }
 
@@ -105,6 +102,30 @@ def _facts(
     if not shown.get("rows") and "args" not in shown:
         for name, value in _args(facts):
             yield {"name": name, "value": as_text(value)}
+
+
+def _arguments(
+    shown: Mapping[str, Any], letter: Mapping[str, Any] | None
+) -> Iterator[dict[str, str]]:
+    """Every argument as it is sent; beside the one that says how much it moves, as money."""
+    rows, money = shown.get("args", []), shown.get("money")
+    of_money = sum_among(dict(rows), money and money["amount_minor"])
+    for name, text in rows:
+        above = letter and text == letter["text"]
+        note = formatting.money(money["amount_minor"], money["currency"]) if money else ""
+        yield {
+            "name": name,
+            "value": ABOVE if above else text,
+            "note": note if name == of_money else "",
+        }
+
+
+def sum_among(texts: Mapping[str, str], minor: int | None) -> str:
+    """The one argument that is the sum which a call moves, by its name; empty where none or more
+    than one is, since then it could as well be a number of something else.
+    """
+    found = [name for name, text in texts.items() if text == str(minor)]
+    return found[0] if minor is not None and len(found) == 1 else ""
 
 
 def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:

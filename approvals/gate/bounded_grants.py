@@ -269,8 +269,11 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
         ["Calls", str(bounded["uses"])],
         *([["Each at most", each]] if each else []),
         *([["In all at most", total]] if total else []),
-        *([path, formatting.one_line(str(one))] for path, one in bounded["same"].items()),
-        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from now"],
+        *(
+            [path.removeprefix("args."), formatting.one_line(str(one))]
+            for path, one in bounded["same"].items()
+        ),
+        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the yes on"],
     ]
     return {
         "kind": "http",

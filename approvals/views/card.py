@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
     alike,
+    call_context,
     card_context,
     clarifications,
     deciders,
@@ -29,7 +30,7 @@ from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
 from approvals.views.lists import approvals_of, context_of_list
 from ledger import disclosure
-from workspaces import delegations
+from workspaces import delegations, formatting
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
@@ -224,6 +225,10 @@ def _change(approval: Approval, person: User, *, sees: bool) -> dict[str, Any] |
         return None
     if why := changed_arguments.why_not(approval):
         return {"why_not": why}
+    found = changed_arguments.fields_of(approval)
+    minor = approval.amount_minor
+    of_money = call_context.sum_among({one.name: one.text for one in found}, minor)
+    unit = f"As the call has it: {minor} is {formatting.money(minor or 0, approval.currency)}."
     return {
         "url": reverse("approvals:change", args=[approval.workspace.slug, approval.pk]),
         "fields": [
@@ -235,8 +240,9 @@ def _change(approval: Approval, person: User, *, sees: bool) -> dict[str, Any] |
                 "choices": one.choices,
                 "is_long": one.is_long,
                 "why_not": one.why_not,
+                "note": unit if one.name == of_money else "",
             }
-            for one in changed_arguments.fields_of(approval)
+            for one in found
         ],
         "decides": "You approve it yourself, then."
         if approval.self_approval

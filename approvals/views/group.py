@@ -115,7 +115,7 @@ def _shown(
         if approval.calls
         else "",
         "agent": str(approval.agent or ""),
-        "why": card_context.why(approval),
+        "why": _why_all(approval, members),
         "same": list(found.same.items()) if found and sees else [],
         "differing": found.differing if found else [],
         "sections": sections,
@@ -130,6 +130,12 @@ def _shown(
         "inbox_url": reverse("approvals:inbox", args=[here.slug]),
     }  # fmt: skip
     return page(request, "approvals/group.html", context, status=status)
+
+
+def _why_all(approval: Approval, members: list[Member]) -> list[dict[str, Any]]:
+    """Why people are asked, as far as it is the same of each."""
+    others = [card_context.why(one.approval) for one in members if one.approval.pk != approval.pk]
+    return [row for row in card_context.why(approval) if all(row in why for why in others)]
 
 
 def _section(

@@ -48,6 +48,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "figures": _figures(here, found),
         "plot": _plot(found, timezone.now().date()),
         "plot_width": days * BAR_STEP,
+        "plot_most": _longest(found),
         "people": [_person(here, one, days) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
         "stamped": [
@@ -75,7 +76,8 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
     ends = found.ends
     fast = f"under {health.FAST_SECONDS:.0f} s in front of the card"
     overturned = f"{found.taken_back} taken back · {found.undone_later} undone later"
-    ended = f"{found.granted} granted · {ends['rejected']} rejected · {ends['waiting']} wait"
+    ended = f"{found.granted} granted · {ends['rejected']} rejected · {ends['expired']} expired"
+    ended += f"; {ends['waiting']} more wait" if ends["waiting"] else ""
     figures = [
         ("Time to decide, median", seconds(found.median_seconds), "", ""),
         ("Ended", found.asked - ends["waiting"], ended, ""),
@@ -96,6 +98,12 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
         }
         for name, value, note, q in figures
     ]
+
+
+def _longest(found: health.Health) -> str:
+    """What the highest bar stands for: the drawing has no axis."""
+    medians = [median(times) for times in found.by_day.values()]
+    return seconds(max(medians)) if medians else ""
 
 
 def _plot(found: health.Health, today: date) -> list[dict[str, Any]]:

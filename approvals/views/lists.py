@@ -316,10 +316,14 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
     zone, root = timezone.get_current_timezone(), reverse("approvals:inbox", args=[here.slug])
+    sees = disclosure.sees(request.user, here, deciding=True)
     context = {
         "workspace": here,
         "q": q,
-        "rows": [_past(one, zone, root) for one in found[:PAGE]],
+        "rows": [
+            _past(one, zone, root) | {"amount": card_context.amount_of(one) if sees else ""}
+            for one in found[:PAGE]
+        ],
         "views": views_of(here, request.user, "history"),
         "find": {"url": request.path, "q": q},
         "files": exporting.links(request),
@@ -329,6 +333,7 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
             "icon": "clear",
             "title": f"Nothing fits “{q}”." if q else "Nothing has been decided yet.",
             "text": "What was approved, rejected, or not answered in time stands here.",
+            "links": [{"url": request.path, "label": "Drop the search", "main": True}] if q else [],
         },
     }
     return page(request, "approvals/history.html", context)

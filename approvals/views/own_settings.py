@@ -16,6 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from fido2.utils import websafe_encode
 
+from amends.protocol.vocabulary import Risk
 from approvals import inbox, notifications, signatures
 from approvals.models import Decision, SigningKey
 from approvals.policy import Unreadable, active, signing
@@ -100,6 +101,7 @@ def _keys(
         if problem
         else None,
         "why_not": why_not,
+        "asked_from": _asked_from(here),
         "mine": []
         if why_not
         else [_mine(here, person, one) for one in signatures.authenticators(person)],
@@ -110,6 +112,15 @@ def _keys(
         "keys": [_row(one, person) for one in rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]],
     }
     return page(request, "approvals/signing_keys.html", context, status=status)
+
+
+def _asked_from(here: Workspace) -> str:
+    """The lowest risk at which a yes is signed here; empty where none is, or nobody can tell."""
+    try:
+        policy = active(here)
+    except Unreadable:
+        return ""
+    return next((one.value for one in Risk if policy.wants_signature(one)), "")
 
 
 def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:

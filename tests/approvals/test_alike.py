@@ -72,6 +72,14 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     page = client.get(here(six[0])).content.decode()
     assert re.findall(r"<b>(€[\d.]+)</b> in all", page) == ["€54.00", "€100.00"]
     assert "These stand out" in page
+    for one, minor in zip(six, (10, 11, 12, 10, 100, 11), strict=True):
+        Approval.objects.filter(pk=one.pk).update(amount_minor=minor)
+    Approval.objects.filter(pk=six[0].pk).update(reason="Only this one was asked for by hand")
+    as_money = alike.of(six[0], ben)
+    assert [one.values["amount"] for one in as_money.members[:2]] == ["€0.10", "€0.11"]
+    assert "amount is more than twice what is usual here (€0.11)" in as_money.members[4].apart
+    same = client.get(here(six[0])).content.decode().partition("The same in all of them")[2]
+    assert "Only this one" not in same.partition("</section>")[0], "it is not the same in all"
     assert page.count('name="digest-') == 6
     assert "6 alike" in client.get(f"/w/acme/approvals/{six[3].pk}/").content.decode()
     other = Approval.objects.get(subject_key__endswith=" m")

@@ -125,6 +125,8 @@ def test_every_figure_equals_the_list_that_it_opens(ask, acme, ben, as_ben, q, m
     [figure] = re.findall(rf'q={q}\+asked:30d">[^<]*</a></h2></header><div class="inner">'
                           r'<span class="amount">(\d+)', shown)  # fmt: skip
     listed = as_ben.get(f"/w/acme/approvals/history/?q={q}+asked:30d").content.decode()
+    none = as_ben.get("/w/acme/approvals/history/?q=nothing-like-that").content.decode()
+    assert "Drop the search" in none, "the way on is one click away"
 
     assert int(figure) == made == listed.count('class="row-link"')
 

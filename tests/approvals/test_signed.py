@@ -390,8 +390,12 @@ def test_offline_a_key_that_came_after_the_question_proves_nothing(granted, acme
 
 
 @pytest.mark.django_db
-def test_the_policy_names_the_risk_and_the_server_may_name_a_lower_one(acme, ada, settings):
+def test_the_policy_names_the_risk_and_the_server_may_name_a_lower_one(acme, ada, settings, client):
+    client.force_login(ada)
+    there = "/w/acme/settings/signing-keys/"
+    assert "Nobody needs one before the policy asks" in client.get(there).content.decode()
     put_in_force(acme, ada, SIGNED)
+    assert "without a key on record nobody can give it" in client.get(there).content.decode()
     version = versions.active_version(acme) if hasattr(versions, "active_version") else None
     assert version is None or version.document
     settings.AMENDS_URL = "http://192.0.2.7:8000"
