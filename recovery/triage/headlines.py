@@ -8,7 +8,7 @@ a second one (`in_full`), and `ledger.disclosure.headline` says who reads which.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from approvals import call_context
@@ -131,22 +131,20 @@ def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
     calls = [blamed] if blamed is not None else []
     done = list({action.pk: action for action, _ in facts.done()}.values())
     for among in (calls, done):
-        moved = [one for one in map(_money_of(facts), among) if one is not None]
+        moved = [one for one in (money_of(facts, call) for call in among) if one is not None]
         if moved and len({one.currency for one in moved}) == 1:
             return Money(sum(one.amount_minor for one in moved), moved[0].currency)
     return None
 
 
-def _money_of(facts: RunFacts) -> Callable[[Action], Money | None]:
-    def moved(action: Action) -> Money | None:
-        known = facts.policy.tool(action.tool)
-        if known is None or not known.preview:
-            return None
-        return call_context.money(
-            known.preview, tool=action.tool, args=action.args, targets=action.targets or []
-        )
-
-    return moved
+def money_of(facts: RunFacts, action: Action) -> Money | None:
+    """What one call moves, by the preview that the policy has of its tool."""
+    known = facts.policy.tool(action.tool)
+    if known is None or not known.preview:
+        return None
+    return call_context.money(
+        known.preview, tool=action.tool, args=action.args, targets=action.targets or []
+    )
 
 
 def _at_stake(money: Money | None) -> str:

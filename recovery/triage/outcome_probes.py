@@ -24,6 +24,7 @@ from recovery.cases.lifecycle import locked
 from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import triage
+from workspaces import formatting
 from workspaces.clock import database_time
 
 PROBES_MAX = 6
@@ -54,6 +55,19 @@ def probe_of(policy: Policy, action: Action) -> Call | None:
         if twin is not None and twin.probe is not None:
             return twin.probe
     return None
+
+
+def question(facts: RunFacts, action: Action) -> str:
+    """What a probe asks, and whom: “charges · charge, on card ending 0077, by the key of the call”;
+    empty where none is registered.
+    """
+    probe = probe_of(facts.policy, action)
+    if probe is None:
+        return ""
+    first = next((one for one in action.targets or [] if isinstance(one, dict)), {})
+    kind, name = str(first.get("type", "")), str(first.get("id", ""))
+    on = f", on {formatting.named(kind)} {formatting.named(name)}" if name else ""
+    return f"{probe.connection} · {probe.operation}{on}, by the key of the call"
 
 
 def ask(facts: RunFacts, action: Action) -> ProbeAnswer:

@@ -10,12 +10,15 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from amends.protocol.vocabulary import RISKS, Risk
+from ledger import disclosure
 from recovery import search
 from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
 from recovery.models import BulkItem, BulkItemState, BulkJob, CaseState
 from recovery.models.cases import PUT_RIGHT
 from recovery.run_facts.sentences import plural
+from recovery.views import queue_rows
 from recovery.views.request_context import case_url, queue_url
 from workspaces import formatting
 from workspaces.access import may, require
@@ -138,27 +141,37 @@ def _show(
     request: Request, here: Workspace, seen: DryRun, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
     number, verb = len(seen.eligible), VERBS[seen.verb]
+    sensitive = disclosure.sees(request.user, here)
     context: dict[str, Any] = {
         "workspace": here,
         "queue_url": _list_url(here, seen.query),
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
         "act": seen.verb,
         "q": seen.query,
-        "title": f"{verb.label} {plural(number, 'case')}",
+        "label": verb.label,
+        "number": plural(number, "case"),
         "tiles": tiles(seen),
-        "eligible": [eligible(one) for one in seen.eligible],
+        "eligible": [eligible(one) for one in sorted(seen.eligible, key=_as_in_the_queue)],
         "not_eligible": [
-            {"url": case_url(one.case), "headline": one.case.headline, "why": one.why}
+            {
+                "url": case_url(one.case),
+                "headline": queue_rows.trouble_of(one.case, sensitive=sensitive),
+                "why": one.why,
+            }
             for one in seen.not_eligible
         ],
         "why": request.POST.get("why", ""),
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
-        "commit_label": f"{verb.label} {plural(number, 'case')}",
         "others": _others(here, seen),
         "choice": _choice(here, verb.choice, seen) if verb.choice else None,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
+
+
+def _as_in_the_queue(one: Eligible) -> tuple[int, float]:
+    """The highest risk first, and of one risk what failed last."""
+    return -RISKS.index(Risk(one.case.risk)), -one.case.failed_at.timestamp()
 
 
 def _list_url(here: Workspace, q: str) -> str:
@@ -226,6 +239,10 @@ def eligible(one: Eligible) -> dict[str, Any]:
         "headline": one.headline,
         "run": one.case.run.run,
         "customer": one.case.customer_name or one.case.customer,
+        "customer_id": one.case.customer,
+        "minor": one.money.amount_minor if one.money else "",
+        "currency": one.money.currency if one.money else "",
+        "irreversible": one.reversibility == "irreversible",
         "risk": one.case.risk,
         "reversibility": one.reversibility,
         "approval": one.approval or "None",
@@ -272,6 +289,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     living = found.ended_at is None and found.stopped_at is None
     moving = living or any(item.case.state in MOVING for item in shown)
     counts, verb = bulk.counts(found), VERBS[found.verb]
+    sensitive = disclosure.sees(request.user, here)
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
@@ -287,7 +305,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
             )
             if key != "restored" or verb.restores
         ],
-        "items": [_item(found, one) for one in shown],
+        "items": [_item(found, one, sensitive=sensitive) for one in shown],
         "pager": pager,
         "progress_url": f"{url}progress/?{urlencode({'after': after})}" if moving else "",
         "stop_url": f"{url}stop/" if living and may(request.user, verb.permission, here) else "",
@@ -308,7 +326,7 @@ def _head(one: BulkJob) -> dict[str, Any]:
     }
 
 
-def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
+def _item(job: BulkJob, item: BulkItem, *, sensitive: bool) -> dict[str, Any]:
     tone, word = ITEM_WORDS.get(item.state, ("calm", item.state))
     if item.state == BulkItemState.DONE:
         word = VERBS[job.verb].done
@@ -317,7 +335,7 @@ def _item(job: BulkJob, item: BulkItem) -> dict[str, Any]:
     return {
         "id": item.pk,
         "url": case_url(case),
-        "headline": case.headline,
+        "headline": queue_rows.trouble_of(case, sensitive=sensitive),
         "run": case.run.run,
         "customer": case.customer_name or case.customer,
         "tone": tone,

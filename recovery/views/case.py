@@ -30,6 +30,7 @@ from recovery.views import (
     close,
     compensate,
     plan_card,
+    queue_rows,
     request_context,
     settle,
     story,
@@ -113,7 +114,7 @@ def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
     if case.customer:
         alike |= Q(customer=case.customer)
     found = (
-        Case.objects.select_related("run", "workspace")
+        Case.objects.select_related("run", "workspace", "agent")
         .filter(alike, workspace=case.workspace)
         .exclude(pk=case.pk)
         .order_by("-failed_at", "-id")
@@ -121,9 +122,7 @@ def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
     return [
         {
             "url": case_url(one),
-            "headline": disclosure.headline(
-                one.headline, one.headline_in_full, sensitive=sensitive
-            ),
+            "headline": queue_rows.trouble_of(one, sensitive=sensitive),
             "state": one.state,
             "words": f"{one.run.run} · same "
             + ("cause" if one.cause_id == case.cause_id else "customer"),
@@ -142,8 +141,7 @@ def _activity(case: Case) -> list[dict[str, Any]]:
             "who": str(people.get(int(event.actor), "somebody"))
             if is_number(event.actor)
             else f"The desk ({event.actor})",
-            "words": event.type.partition(".")[2].replace("_", " ")
-            + f" the {event.type.partition('.')[0]}",
+            "words": story.deed(event),
             "comment": (event.data or {}).get("text") or (event.data or {}).get("reason") or "",
             "time": formatting.moment(event.received_at),
         }

@@ -40,7 +40,7 @@ def row(
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
         "peek_url": f"?peek={case.pk}",
         "risk": case.risk,
-        "headline": disclosure.headline(_short(case), case.headline_in_full, sensitive=sensitive),
+        "headline": trouble_of(case, sensitive=sensitive),
         "request": case.request[:200],
         "run": case.run.run,
         "customer": case.customer_name or case.customer,
@@ -85,6 +85,11 @@ def _suggested(case: Case) -> tuple[str, str]:
         if case.suggestion == Suggestion.RESUME:
             return "", "None"
     return case.reversibility, case.needs_approval or "None"
+
+
+def trouble_of(case: Case, *, sensitive: bool) -> str:
+    """What went wrong, in the words of a list: what a check found, to who may read that."""
+    return disclosure.headline(_short(case), case.headline_in_full, sensitive=sensitive)
 
 
 def _short(case: Case) -> str:

@@ -61,9 +61,15 @@ def trace_url(trace: object) -> str:
     return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
 
 
+HEADLINE_CHARACTERS_MAX = 150
+"""Two lines on a narrow desk. A longer sentence stands below the trouble alone, as lists say it."""
+
+
 def head(case: Case, reader: User) -> dict[str, Any]:
     """What every page of a case says of it to a reader, formatted."""
     sensitive = disclosure.sees(reader, case.workspace)
+    sentence = disclosure.headline(case.headline, case.headline_in_full, sensitive=sensitive)
+    is_long = bool(case.brief) and len(sentence) > HEADLINE_CHARACTERS_MAX
     return {
         "id": case.pk,
         "url": case_url(case),
@@ -72,7 +78,8 @@ def head(case: Case, reader: User) -> dict[str, Any]:
         "revision": case.revision,
         "risk": case.risk,
         "state": case.state,
-        "headline": disclosure.headline(case.headline, case.headline_in_full, sensitive=sensitive),
+        "headline": case.brief if is_long else sentence,
+        "story": sentence if is_long else "",
         "request": case.request,
         "customer": case.customer_name or case.customer,
         "failed": formatting.moment(case.failed_at),

@@ -16,6 +16,7 @@ from recovery.views.request_context import case_to_recover, trace_url
 from workspaces import formatting
 from workspaces.pages import Request
 
+SUMMARY_CHARACTERS_MAX = 80
 LABELS = {
     "skip": "done",
     "repeat_same_key": "same_key",
@@ -101,6 +102,7 @@ def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[d
     then = resuming.known_at(resume_preview.facts.run, chosen)
     trace = trace_url(then.trace)
     found: list[dict[str, Any]] = [
+        {"name": "It says", "value": _said(chosen)},
         {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},
         {"name": "Told", "time": formatting.moment(chosen.at)},
         {"name": "Approvals in force", "value": listed(then.approvals) or "none"},
@@ -117,6 +119,11 @@ def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[d
     return [one for one in found if one.get("value") or one.get("time")]
 
 
+def _said(one: Checkpoint) -> str:
+    """The agent's own summary of what stood then."""
+    return formatting.quoted(one.summary, SUMMARY_CHARACTERS_MAX) if one.summary else ""
+
+
 def _points(
     resume_preview: resuming.Resume, points: list[Checkpoint], chosen: Checkpoint | None
 ) -> list[dict[str, Any]]:
@@ -124,7 +131,7 @@ def _points(
         *(
             {
                 "value": one.pk,
-                "label": formatting.named(one.name),
+                "label": f"{formatting.named(one.name)} {_said(one)}".strip(),
                 "selected": chosen is not None and one.pk == chosen.pk,
                 "stale": "stale" if resuming.staleness(resume_preview.facts, one) else "",
             }

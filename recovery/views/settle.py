@@ -23,7 +23,7 @@ from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.runs import RunFacts, facts_of
-from recovery.triage import outcome_probes
+from recovery.triage import headlines, outcome_probes
 from recovery.views import plan_card, request_context, story
 from recovery.views.request_context import case_to_recover, case_url
 from recovery.views.story import short_key
@@ -212,10 +212,11 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
     message = error.get("message") or error.get("type")
+    money = headlines.money_of(facts, action)
     sent = {
         "Tool": action.tool,
         "Target": targets,
-        "Key": short_key(action.key),
+        "Amount": str(money) if money else "",
         "Answer": formatting.quoted(message) if message else "none came",
     }
     probes, found = _asked(facts, action, sensitive=sensitive)
@@ -224,10 +225,16 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "title": f"Did {action.tool_words} happen?",
         "lead": "The agent sent it and never learned how it ended. Until somebody knows,"
         " this run is neither resumed nor undone.",
-        "sent": named(sent)
-        + ([{"name": "Sent", "time": formatting.moment(sent_at, "full")}] if sent_at else []),
+        "sent": [
+            *named(sent),
+            *([{"name": "Sent", "time": formatting.moment(sent_at, "full")}] if sent_at else []),
+            {"name": "Key", "value": action.key, "mono": True},
+        ],
         "raw": _raw(action.args) if sensitive else "",
+        "asks": outcome_probes.question(facts, action),
         "probes": probes,
+        "no_probe": f"The policy has no probe for {action.tool_words}, so the desk cannot ask."
+        " Look in the system itself: what was sent stands beside it, with its key.",
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
         "found": found,
         "evidence_label": "How do you know?",
@@ -242,6 +249,8 @@ def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[di
     paths = facts.run.workspace.mask
     found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
     saw = json.dumps(found, default=str, ensure_ascii=False) if found else ""
+    if isinstance(found, dict) and set(found) == {"detail"}:
+        saw = formatting.quoted(str(found["detail"])) if found["detail"] else ""
     return [{"words": asked.words, "saw": saw, "time": "just now"}], asked.outcome
 
 

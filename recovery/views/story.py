@@ -8,6 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
+from amends.protocol.vocabulary import EventType
 from ledger.api import Trace, traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
@@ -17,6 +18,7 @@ from ledger.models import (
     Checkpoint,
     Compensated,
     Effect,
+    Event,
     Reversibility,
 )
 from ledger.replaying import UNDONE, too_large
@@ -24,7 +26,7 @@ from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
 from recovery.corrections import sentences
 from recovery.corrections.facts import act_of, outcome_of, steps_of
-from recovery.models import Case, Step
+from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.views.request_context import trace_url
@@ -160,7 +162,7 @@ def _action(
     effects, action_class = facts.effects.get(action.pk, ()), facts.class_of(action)
     tone, sign = MARKS.get(action.state, ("calm", "○"))
     targets = action.targets_words
-    failed = case.failed_action_id == action.pk
+    failed = case.failed_action_id == action.pk and case.outcome != CaseOutcome.RESUMED
     reads = action_class in WORDS
     summary = "; ".join(effect.summary for effect in effects if effect.summary)
     return {
@@ -332,3 +334,11 @@ def _at_a_glance(value: object) -> object:
     if isinstance(value, str) and (value.count("\n") > 1 or len(value) > VALUE_CHARACTERS_MAX):
         return f"a text of {plural(len(value.splitlines()), 'line')}"
     return value
+
+
+def deed(event: Event) -> str:
+    """`claimed the case`; a case that was put off is also brought back, by the same event."""
+    of, _, did = event.type.partition(".")
+    if event.type == EventType.CASE_SNOOZED:
+        return "put the case off" if (event.data or {}).get("until") else "brought the case back"
+    return f"{did.replace('_', ' ')} the {of}"

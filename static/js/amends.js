@@ -6,6 +6,7 @@ import "./keep.js";
 import "./live.js";
 import "./query.js";
 import "./selection.js";
+import "./chosen.js";
 import "./palette.js";
 import "./keys.js";
 import "./copy.js";

@@ -55,12 +55,14 @@ function pickRange() {
 }
 
 function money(sums) {
-  return [...sums].map(([currency, minor]) =>
-    new Intl.NumberFormat("en", { style: "currency", currency }).format(minor / 100).replaceAll(",", "\u00a0"),
-  );
+  return [...sums].map(([currency, minor]) => {
+    const format = new Intl.NumberFormat("en", { style: "currency", currency });
+    const digits = format.resolvedOptions().maximumFractionDigits;
+    return format.format(minor / 10 ** digits).replaceAll(",", "\u00a0");
+  });
 }
 
-function summary(boxes) {
+export function summary(boxes) {
   const chosen = boxes.map((box) => box.closest("[data-id]")).filter(Boolean);
   const customers = new Set(chosen.map((row) => row.dataset.customer).filter(Boolean));
   const sums = new Map();

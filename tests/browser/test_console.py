@@ -145,6 +145,22 @@ def test_the_focus_stays_where_it_is_while_a_job_goes_on(
     assert page.evaluate("document.querySelector('#progress').contains(document.activeElement)")
 
 
+def test_a_dry_run_speaks_of_what_stays_ticked(visit: Visit, three: list[Case], ada: User) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/bulk/new/?act=close&q=is:open")
+    button = page.locator("[data-commits]")
+    boxes = page.get_by_role("checkbox").all()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Close {len(boxes)} cases")
+
+    for box in boxes[1:]:
+        box.uncheck()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Close 1 case")
+    expect(button).to_contain_text("Close 1 case")
+    boxes[0].uncheck()
+    expect(button).to_be_disabled()
+
+
 def test_bulk_and_views_work_without_scripts(visit: Visit, three: list[Case], ada: User) -> None:
     page = visit(ada, java_script_enabled=False)
     page.goto("/w/acme/queue/")

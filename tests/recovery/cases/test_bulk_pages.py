@@ -4,7 +4,7 @@ import pytest
 
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
-from recovery.models import BulkItem, BulkJob, Plan
+from recovery.models import BulkItem, BulkJob, Case, Plan
 from tests.people import person, team
 from tests.recovery.engine import by_hand
 from workspaces.written import REASON_CHARACTERS_MAX
@@ -29,8 +29,12 @@ def started(page, **said):
 def test_the_dry_run_shows_who_is_meant_and_who_not_and_writes_nothing(desk, three):
     page = dry_run(desk, q="is:open")
 
-    assert page.context["title"] == "Compensate 2 cases"
-    assert [one["run"] for one in page.context["eligible"]] == ["run_1", "run_2"]
+    assert "<h1>Compensate <span data-chosen-count>2 cases</span></h1>" in page.text
+    shown = [one["run"] for one in page.context["eligible"]]
+    assert shown == ["run_2", "run_1"], "as in the queue: what failed last"
+    Case.objects.filter(run__run="run_1").update(risk="critical")
+    anew = dry_run(desk, q="is:open").context["eligible"]
+    assert [one["run"] for one in anew] == ["run_1", "run_2"], "the highest risk stands first"
     assert "nobody knows whether it happened" in page.context["not_eligible"][0]["why"]
     assert not BulkJob.objects.exists()
 
@@ -49,7 +53,7 @@ def test_exactly_what_was_left_ticked_is_started(desk, three, ada):
     job = BulkJob.objects.get()
     assert answer["location"] == f"/w/acme/bulk/{job.pk}/"
     assert (job.started_by, job.reason) == (ada, "Same cause")
-    assert [one.case.run.run for one in job.items.all()] == ["run_2"]
+    assert [one.case.run.run for one in job.items.all()] == ["run_1"]
     assert not Plan.objects.exists(), "the page only writes down what the sweeper does"
 
 

@@ -68,11 +68,18 @@ def test_what_is_put_off_leaves_the_list_and_comes_back_by_itself(case, client, 
     assert listed(acme, "", ada) == []
     assert listed(acme, "is:snoozed", ada) == [case.pk]
     assert listed(acme, "run:run_1", ada) == [case.pk], "who looks for it finds it"
+    assert client.post(there, said | {"hours": "0"}).status_code == 302
+    activity = client.get(f"/w/acme/cases/{case.pk}/?tab=activity").context["activity"]
+    assert [one["words"] for one in activity][:2] == ["brought the case back", "put the case off"]
+    assert client.post(there, said).status_code == 302
     queue = client.get("/w/acme/queue/")
     assert not queue.context["nav"]["queue"], "the badge is the list"
     Case.objects.update(snoozed_until=timezone.now() - timedelta(seconds=1))
     assert listed(acme, "", ada) == [case.pk]
-    assert Event.objects.get(type="case.snoozed").data["text"] == "They call back tomorrow"
+    assert (
+        Event.objects.filter(type="case.snoozed").latest("place").data["text"]
+        == "They call back tomorrow"
+    )
 
 
 def test_nothing_sleeps_past_the_moment_when_it_is_due(case, ada):

@@ -176,6 +176,18 @@ def test_the_case_tells_its_story_and_its_effects(desk, case):
     assert "Compensate" in page
 
 
+def test_a_long_headline_is_told_by_its_trouble_with_the_whole_sentence_below(desk, case):
+    there = f"/w/acme/cases/{case.pk}/"
+    assert f"<h1>{escape(case.headline)}</h1>" in desk.get(there).text
+    long = "Agent “planner” reports “booked” and “paid”, " * 4 + "then failed at hotels.book"
+    Case.objects.update(headline=long, brief="Failed: no room on these dates")
+
+    page = desk.get(there).text
+
+    assert "<h1>Failed: no room on these dates</h1>" in page
+    assert f"<p>{escape(long)}</p>" in page
+
+
 @pytest.mark.parametrize("tab", ["evidence", "related", "activity", "correction", "nonsense"])
 def test_every_tab_of_a_case_opens(desk, case, tab):
     assert desk.get(f"/w/acme/cases/{case.pk}/?tab={tab}").status_code == 200

@@ -163,6 +163,9 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
     run.ends("failed")
     case = run.case()
     (action,) = settling.facts_now(case).unknown()
+    shown = desk.get(f"/w/acme/cases/{case.pk}/settle/")
+    assert {"name": "Key", "value": action.key, "mono": True} in shown.context["sent"], "whole"
+    assert "The policy has no probe for tickets.update" in shown.text
     said = {"outcome": "applied", "evidence": "It reads high", "revision": case.revision}
     settling.settle_action(
         case, action, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision
