@@ -7,7 +7,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from approvals import glass_decisions, glass_eligibility, grants, inbox
+from approvals import glass_decisions, glass_eligibility, grants, inbox, pauses
 from approvals.models import Approval, BrokenGlass, Decision
 from approvals.policy import Invalid, RequiredApprovers
 from connectors.models import Delivery
@@ -226,6 +226,16 @@ def test_what_must_be_signed_is_signed_by_each_of_the_two(acme, ada, glass, wait
 
     with pytest.raises(signatures.NotSigned):
         breaks(approval, ada)
+
+
+def test_nobody_breaks_it_while_the_desk_itself_holds_everything(acme, ada, glass, waits):
+    glass()
+    approval = waits()
+    pauses.hold_for(acme, "The log went back.", {}, "ledger")
+
+    with pytest.raises(inbox.NotYours, match="The log went back"):
+        breaks(approval, ada)
+    assert not BrokenGlass.objects.exists()
 
 
 def test_the_database_lets_nobody_break_it_past_the_desk(acme, ada, waits):
