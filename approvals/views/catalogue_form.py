@@ -56,6 +56,8 @@ class EntryForm(forms.Form):
     choices: Sequence[str]
     says: Any
     """The module that reads the fields out of an entry, and back."""
+    do_not_call_in_templates = True
+    """A page speaks of the class itself: of its name and its words."""
 
     def __init__(
         self,

@@ -248,9 +248,7 @@ def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[di
     asked = outcome_probes.ask(facts, action)
     paths = facts.run.workspace.mask
     found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
-    saw = json.dumps(found, default=str, ensure_ascii=False) if found else ""
-    if isinstance(found, dict) and set(found) == {"detail"}:
-        saw = formatting.quoted(str(found["detail"])) if found["detail"] else ""
+    saw = story.seen_words(found)
     return [{"words": asked.words, "saw": saw, "time": "just now"}], asked.outcome
 
 

@@ -208,7 +208,7 @@ def _settled(
         "settled": {
             "words": capitalised(found.words),
             "evidence": found.text,
-            "saw": json.dumps(found.saw, default=str) if sensitive and found.saw else "",
+            "saw": seen_words(found.saw) if sensitive else "",
             "time": formatting.moment(found.at),
         },
         "attempts": [
@@ -334,6 +334,13 @@ def _at_a_glance(value: object) -> object:
     if isinstance(value, str) and (value.count("\n") > 1 or len(value) > VALUE_CHARACTERS_MAX):
         return f"a text of {plural(len(value.splitlines()), 'line')}"
     return value
+
+
+def seen_words(saw: Any) -> str:
+    """What a probe saw, as it stands beside its finding: a single sentence without its JSON."""
+    if isinstance(saw, dict) and set(saw) == {"detail"}:
+        return formatting.quoted(str(saw["detail"])) if saw["detail"] else ""
+    return json.dumps(saw, default=str, ensure_ascii=False) if saw else ""
 
 
 def deed(event: Event) -> str:
