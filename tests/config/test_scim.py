@@ -23,7 +23,7 @@ from tests.adapters.conftest import environment_of
 from tests.approvals.cast import asker, told
 from tests.people import acme, ada, dev, globex, logged_in, operators, person, team
 from tests.processes import Processes
-from workspaces import delegations, independence, keys, teams
+from workspaces import delegations, entrance, independence, keys, teams
 from workspaces.delegations import Term
 from workspaces.models import (
     DirectoryPerson,
@@ -155,6 +155,8 @@ def test_who_leaves_is_out_at_once(
     browser = logged_in(cleo)
     browser.get("/w/acme/queue/")
     token = keys.create_token(acme, by=cleo, name="script")[1]
+    link = f"/join/{entrance.invite(acme, 'Cleo@example.com', [team(acme, 'late')], by=ada)}/"
+    assert browser.get(link).status_code == 200
     dora = person("dora", team(acme, "viewers", "view"))
     now = timezone.now()
     tomorrow = Term(now, now + timedelta(days=1))
@@ -170,6 +172,7 @@ def test_who_leaves_is_out_at_once(
     assert dora.pk not in deciders.entitled(Approval.objects.get(pk=approval.pk))
     assert keys.person_of(token) is None
     assert PersonToken.objects.get().revoked_at is not None
+    assert Client().get(link).status_code == 410, "she is not let in again by an old link"
     assert not UserSession.objects.filter(user=cleo).exists()
     assert teams_of(ben.email) == {"finance"}
     assert directory.says("GET", f"/Users/{cleo_id}").json()["active"] is False
