@@ -334,7 +334,8 @@ class Connector:
     def observe(self, call: Call) -> Observation:
         """Read the target as it is now, and change nothing. Gone is found=False, no error.
 
-        Raises CannotRestore where it shows that what was recorded cannot be given back.
+        Raises CannotRead where that is not to be had, always if the operation does not observe, and
+        CannotRestore where it shows that what was recorded cannot be given back.
         """
         raise NotImplementedError
 

@@ -109,9 +109,9 @@ class RunFacts:
     directive: Directive | None = None
     unread: Mapping[int, Readback] = field(default_factory=dict)
     denied_often: str | None = None
+    """The tool that a rule denied last, where rules denied this run's calls again and again."""
     unlike: Sequence[tuple[str, str]] = ()
     """Actions that ran unasked and are unlike what their agent did before, each with why."""
-    """The tool that a rule denied last, where rules denied this run's calls again and again."""
 
     @property
     def is_silent(self) -> bool:
