@@ -22,6 +22,7 @@ from connectors import channels
 from connectors.channels import Message
 from workspaces import formatting
 from workspaces.access import people_with
+from workspaces.fresh_login import is_fresh
 from workspaces.models import User, Workspace
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
@@ -52,7 +53,7 @@ def agree(
     why = glass_eligibility.why_not(approval, by) or inbox.held(approval)
     if why or said is None:
         raise NotYours(approval, ApprovalState.GRANTED, why)
-    if not inbox.is_fresh(login_at):
+    if not is_fresh(login_at):
         raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
     team = glass_eligibility.team_of(said, approval.workspace)
     glass, begun = BrokenGlass.objects.get_or_create(

@@ -5,7 +5,7 @@ What a person saw is bound to what they decide: the digest that the page showed 
 
 import time
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -22,6 +22,7 @@ from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.signals import publish_on_commit
 from edge import tracing
 from workspaces import access, delegations, independence
+from workspaces.fresh_login import is_fresh
 from workspaces.models import Delegation, Team, User
 from workspaces.moves import CannotMove, move
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
@@ -41,7 +42,6 @@ decide_seconds = Histogram(
     buckets=BUCKETS,
 )
 
-FRESH_SECONDS = 300
 UNPROVEN = "prove first that your e-mail address is yours"
 WITHOUT_REASON = "Say why, so that whoever asked can learn."
 ERASED = "what it was about is erased"
@@ -263,10 +263,6 @@ def needs_fresh(approval: Approval, person: User) -> bool:
     """Critical ones, and a person's own where the rule allows it, need a fresh log-in."""
     own = person.pk in {approval.requested_by_id, approval.agent_owner_id}
     return approval.fresh_login or own
-
-
-def is_fresh(login_at: datetime | None) -> bool:
-    return login_at is not None and database_now() - login_at <= timedelta(seconds=FRESH_SECONDS)
 
 
 def check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:

@@ -41,7 +41,10 @@ WORKER_PROCESSES = 5
 DEMO_PROCESSES = ("world", "agents")
 # The ports of the demo's outside world begin above ours; its mail server has the fourth of them.
 DEMO_PORT_ABOVE = 11
+DEMO_PORTS = 5
 DEMO_MAIL_ABOVE = 3
+# Where something else listens, such as the demo of the desk next door, the next row is tried.
+DEMO_ROWS_MAX = 40
 
 
 class CannotStart(Exception):
@@ -181,6 +184,28 @@ def claim_port(host: str, port: int) -> None:
             raise CannotStart(f"Port {port} is taken ({error}). Try: make up PORT={free}") from None
 
 
+def demo_ports(port: int) -> int:
+    """The first of `DEMO_PORTS` ports in a row above `port` on which nobody listens."""
+    above = port + DEMO_PORT_ABOVE
+    for first in range(above, above + DEMO_ROWS_MAX * DEMO_PORTS, DEMO_PORTS):
+        if all(map(_is_free, range(first, first + DEMO_PORTS))):
+            return first
+    raise CannotStart(
+        f"The demo needs {DEMO_PORTS} free ports in a row, and finds none from {above} on."
+        " Try another PORT, or DEMO=0."
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):  # taken, or above the last port there is
+            return False
+    return True
+
+
 def prepare(environment: dict[str, str]) -> None:
     """Migrate, collect static files, load the demo or make the set-up link, in one process."""
     command = [sys.executable, "manage.py", "prepare", "--alone"]
@@ -202,7 +227,8 @@ def up(port: int, host: str, *, demo: bool) -> int:
     if demo:  # its outside world lives on this machine, where connections otherwise never go
         here = ["127.0.0.1", "localhost", str(Postgres(local_home()).sockets)]
         environment.setdefault("AMENDS_OUTBOUND_ALLOW", ",".join(here))
-        first = int(environment.setdefault("DEMO_PORT", str(port + DEMO_PORT_ABOVE)))
+        first = int(environment.get("DEMO_PORT") or demo_ports(port))
+        environment["DEMO_PORT"] = str(first)
         if "EMAIL_HOST" not in environment:  # so that the desk's own mails arrive somewhere
             mail = {"EMAIL_HOST": "127.0.0.1", "EMAIL_PORT": str(first + DEMO_MAIL_ABOVE)}
             environment |= mail

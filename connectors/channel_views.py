@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from connectors import channels
-from connectors.forms import ChannelForm
+from connectors.forms import CARRIED, ChannelForm
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Feed
 from workspaces import formatting
 from workspaces.access import may, require
@@ -88,7 +88,7 @@ def _row(one: Channel, last: Delivery | None, feed: Feed | None) -> dict[str, An
         "name": one.name,
         "kind": one.get_kind_display(),
         "to": ", ".join(to) if to else "an address that is kept secret",
-        "subjects": ", ".join(one.subjects) or "everything",
+        "subjects": "; ".join(CARRIED.get(each, each) for each in one.subjects) or "everything",
         "tier": one.tier,
         "feed": _feed(feed) if feed else "",
         "disabled": one.disabled_at is not None,
@@ -135,7 +135,7 @@ def make(request: Request, workspace: str) -> HttpResponse:
             by=request.user,
             settings=form.kept_settings(),
             secret=form.kept_secret(),
-            subjects=said["subjects"],
+            subjects=form.kept_subjects(),
             tier=said["tier"],
         )
     except channels.BadChannel as wrong:

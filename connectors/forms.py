@@ -14,6 +14,18 @@ from workspaces.forms import choice_of
 CREDENTIAL_CHARACTERS_MAX = 8_000
 SUBJECTS_MAX = 50
 SUBJECT = re.compile(r"[a-z_.*]{1,80}")
+CARRIED = {
+    "approval.*": "approvals: asked, reminded, decided",
+    "compensation.*": "compensations that failed",
+    "case.*": "critical cases",
+    "policy.*": "rules that nobody can meet any more",
+    "desk.*": "the desk itself: what has stopped, and what goes again",
+    "ledger.went_back": "a ledger that lacks what it had signed",
+    "correction.*": "corrections for the affected person (signed webhook)",
+    "ledger.head": "signed heads, for a witness (signed webhook)",
+    "ledger.entries": "every entry of the log, for a SIEM (signed webhook)",
+}
+"""What a channel can be asked to carry, by its subjects, in words."""
 
 
 class NewConnectionForm(forms.Form):
@@ -101,12 +113,19 @@ class ChannelForm(forms.Form):
         200,
         "For signed webhooks, whsec_…; left empty, one is made and shown once.",
     )
-    subjects = forms.CharField(
+    carries = forms.MultipleChoiceField(
         label="What it carries",
         required=False,
+        choices=[(subject, words.capitalize()) for subject, words in CARRIED.items()],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Nothing chosen: whatever happens, but neither heads nor entries of the log.",
+    )
+    subjects = forms.CharField(
+        label="Single subjects",
+        required=False,
         max_length=2_000,
-        help_text="Separated by commas, such as approval.* or compensation.failed; empty: all."
-        " For a SIEM: ledger.entries, over a signed webhook.",
+        help_text="Only where the lines above are too coarse: separated by commas, such as"
+        " approval.ended.",
     )
     tier = forms.ChoiceField(
         label="How much may leave by it",
@@ -122,6 +141,10 @@ class ChannelForm(forms.Form):
                 f"At most {SUBJECTS_MAX} subjects, each of letters, dots, _ and *."
             )
         return found
+
+    def kept_subjects(self) -> list[str]:
+        """What is chosen and what is typed; none means all."""
+        return list(dict.fromkeys(self.cleaned_data["carries"] + self.cleaned_data["subjects"]))
 
     def kept_settings(self) -> dict[str, Any]:
         mails = self.cleaned_data["kind"] == ChannelKind.MAIL

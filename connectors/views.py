@@ -55,6 +55,7 @@ def row_of(one: Connection) -> dict[str, Any]:
         "name": one.name,
         "url": f"/w/{one.workspace.slug}/connectors/{one.name}/",
         "connector": one.connector,
+        "kind": registry.get(one.connector).title,
         "version": calls.connector_version(one),
         "account": f"revision {one.revision} · settings {formatting.digest(one.settings_digest)}",
         "state": state,
@@ -195,7 +196,11 @@ def _one(
         "facts": [
             {"name": "Connector", "value": row["version"]},
             {"name": "Health", "value": row["health"]},
-            {"name": "Digest of settings", "value": one.settings_digest, "mono": True},
+            {
+                "name": "Digest of settings",
+                "value": formatting.digest(one.settings_digest),
+                "mono": True,
+            },
             *(
                 {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
                 for purpose, secret in _secrets(one)

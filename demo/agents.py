@@ -133,6 +133,8 @@ def one_more(on: Stage) -> None:
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()  # for the scripted approver, who answers as a person would
+    # Who waits stands under Approvals; here it would push the log-ins out of the terminal.
+    logging.getLogger("amends").setLevel(logging.ERROR)
     on = stage()
     wait_until_ready(on.where)
     if not places.SharedFacts().read().get("played"):

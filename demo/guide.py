@@ -12,11 +12,11 @@ from allauth.account.forms import LoginForm
 from django.contrib.auth import logout
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import split_domain_port
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from demo import places
 from demo.setting import skyline
@@ -46,7 +46,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
     """`demo` for templates: people, and where in its steps the story of the first trip is."""
     if not _is_here(request):
         return {}
-    steps = SimpleLazyObject(lambda: _steps(request))
+    steps = SimpleLazyObject(lambda: _steps(request, request.path))
     return {"demo": {"people": skyline.PEOPLE, "first": OPERATOR[0], "steps": steps}}
 
 
@@ -63,10 +63,12 @@ def _is_here(request: HttpRequest) -> bool:
     return ipaddress.ip_address(address).is_loopback and name in LOOPBACK_NAMES
 
 
-def _steps(request: HttpRequest) -> list[Step]:
-    """None once the correction is published, where the guide is hidden, or before the trip."""
-    match = request.resolver_match
-    is_skyline = bool(match and match.kwargs.get("workspace") == skyline.SLUG)
+def _steps(request: HttpRequest, at_path: str) -> list[Step]:
+    """For somebody who looks at the page `at_path`.
+
+    None once the correction is published, where the guide is hidden, or before the trip.
+    """
+    is_skyline = at_path.startswith(f"/w/{skyline.SLUG}/")
     if not (is_skyline and request.user.is_authenticated) or request.session.get(HIDDEN):
         return []
     trips = Case.objects.filter(
@@ -95,7 +97,7 @@ def _steps(request: HttpRequest) -> list[Step]:
             OPERATOR,
         ),
     ]
-    now = _current(plan, is_open=request.path.startswith(at))
+    now = _current(plan, is_open=at_path.startswith(at))
     me = getattr(request.user, "email", "")
     return [
         Step(i + 1, words, url, (who[0], who[1]), i < now, i == now, who[0] == me)
@@ -133,6 +135,25 @@ def enter(request: HttpRequest) -> HttpResponse:
     return answer
 
 
+@require_GET
+def guide(request: HttpRequest) -> HttpResponse:
+    """The strip anew for the page `at`, or 204 while its story stands at `step`.
+
+    An answer to an approval changes only its card, and a plan runs while somebody reads: the strip
+    goes on by itself.
+    """
+    if not _is_here(request):
+        raise Http404
+    steps = _steps(request, request.GET.get("at", ""))
+    now = next((step.number for step in steps if step.is_current), None)
+    if now is None:
+        return HttpResponse()
+    if request.GET.get("step") == str(now):
+        return HttpResponse(status=204)
+    told = {"people": skyline.PEOPLE, "first": OPERATOR[0], "steps": steps}
+    return render(request, "demo/start_here.html", {"demo": told, "at": request.GET["at"]})
+
+
 @require_POST
 def hide(request: HttpRequest) -> HttpResponse:
     request.session[HIDDEN] = True
@@ -145,5 +166,6 @@ app_name = "demo"
 
 urlpatterns = [
     path("demo/enter/", enter, name="enter"),
+    path("demo/guide/", guide, name="guide"),
     path("demo/hide/", hide, name="hide"),
 ]

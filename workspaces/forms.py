@@ -13,11 +13,11 @@ from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 CODENAMES = [
     ("view", "view: read the queue, the runs and the ledger"),
-    ("view_sensitive", "view_sensitive: reveal payloads; each reveal is recorded"),
+    ("view_sensitive", "view sensitive: reveal payloads; each reveal is recorded"),
     ("recover", "recover: compensate, resume, settle and close"),
     ("approve", "approve: decide on approvals"),
     ("administer", "administer: change members, keys, connections and policy"),
-    ("edit_lists", "edit_lists: change the named lists that policies ask about"),
+    ("edit_lists", "edit lists: change the named lists that policies ask about"),
 ]
 KEY_DAYS_MAX = 730
 SLUG_CHARACTERS_MAX = 48

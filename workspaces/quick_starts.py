@@ -181,7 +181,7 @@ MCP = "amends mcp-gateway -- npx @modelcontextprotocol/server-filesystem /home/m
 CURL = """\
 run=run_$(date +%s)
 ask() {
-  curl --silent --show-error --fail-with-body "$AMENDS_URL$1" --data-binary @- \\
+  curl --silent --show-error --fail-with-body --write-out "\\n" "$AMENDS_URL$1" --data-binary @- \\
     --header "Authorization: Bearer $AMENDS_KEY" --header "Content-Type: application/json"
 }
 

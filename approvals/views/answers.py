@@ -23,6 +23,7 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import clock, formatting
+from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
@@ -43,7 +44,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
             inbox.grant(
                 approval,
                 **card.answer_of(request, approval),
-                login_at=card.login_at(request),
+                login_at=login_at(request),
             )
     except card.REFUSALS as refusal:
         return card.refused(request, here, pk, refusal)
@@ -74,7 +75,7 @@ def break_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
             reason=posted.get("glass-reason", ""),
             shown=card.shown_of(request, approval),
             shown_seconds=card.shown_seconds(posted.get("shown", "")),
-            login_at=card.login_at(request),
+            login_at=login_at(request),
             signed=signatures.answered(posted.get("signature", "")),
         )
     except card.REFUSALS as refusal:
@@ -113,7 +114,7 @@ def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse
             approval,
             typed={name: posted.get(f"more-{name}", "") for name in card.MORE},
             **card.answer_of(request, approval),
-            login_at=card.login_at(request),
+            login_at=login_at(request),
         )
     except (CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin) as refusal:
         return card.refused(request, here, pk, refusal)

@@ -4,14 +4,12 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from allauth.account.authentication import get_authentication_records
 from django.contrib.auth.decorators import login_required
 from django.core import signing
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.http import urlencode
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
@@ -32,37 +30,11 @@ from approvals.views.lists import approvals_of, context_of_list
 from ledger import disclosure
 from workspaces import delegations, formatting
 from workspaces.access import may
+from workspaces.fresh_login import NO_METHOD, address, has_method, is_fresh, login_at
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import InvalidInput
-
-# When a person last proved who they are, by allauth's own record in the session.
-#
-# Stricter than allauth's: single sign-on proves nothing here; it takes a method of one's own.
-
-PROVING = frozenset({"password", "mfa"})
-
-
-def login_at(request: Request) -> datetime | None:
-    """The time of the last proof in this session, or None."""
-    records: list[dict[str, Any]] = get_authentication_records(request, request.user)
-    times = [one["at"] for one in records if one.get("method") in PROVING and "at" in one]
-    return datetime.fromtimestamp(max(times), UTC) if times else None
-
-
-def has_method(person: User) -> bool:
-    """Whether the person has a password or a second factor to prove themselves with."""
-    from allauth.mfa.models import Authenticator
-
-    return person.has_usable_password() or Authenticator.objects.filter(user=person).exists()
-
-
-def address(person: User, then: str) -> str:
-    """Where to prove it again, coming back to `then` afterwards."""
-    name = "account_reauthenticate" if person.has_usable_password() else "mfa_reauthenticate"
-    return f"{reverse(name)}?{urlencode({'next': then})}"
-
 
 REFUSALS = (
     CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin, signatures.NotSigned,
@@ -182,7 +154,7 @@ def _card(
 def _glass(request: Request, approval: Approval, here_url: str) -> dict[str, Any]:
     """What whoever may break the glass is offered, with what they had typed."""
     person = request.user
-    fresh = inbox.is_fresh(login_at(request))
+    fresh = is_fresh(login_at(request))
     offer = glass_decisions.offer(
         approval, person, fresh_login_url="" if fresh else address(person, here_url)
     )
@@ -266,10 +238,9 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
     if why_not:
         return {"may_decide": False, "why_not": why_not}
     at = login_at(request)
-    if inbox.needs_fresh(approval, person) and not inbox.is_fresh(at):
+    if inbox.needs_fresh(approval, person) and not is_fresh(at):
         if not has_method(person):
-            why_not = "This needs a password or second factor of your own: set one up first."
-            return {"may_decide": False, "why_not": why_not}
+            return {"may_decide": False, "why_not": NO_METHOD}
         return {"may_decide": False, "fresh_login_url": address(person, here_url)}
     standing = deciders.standing(approval, with_person=person.pk)
     wanted = sum(one.count for one in standing.requirements)

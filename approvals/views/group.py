@@ -17,6 +17,7 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import delegations, formatting
+from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -81,7 +82,7 @@ def _decide(request: Request, approval: Approval, *, grants: bool) -> None:
         "shown_seconds": card.shown_seconds(posted.get("shown", "")),
     }
     if grants:
-        inbox.grant(approval, **answer, login_at=card.login_at(request))
+        inbox.grant(approval, **answer, login_at=login_at(request))
     else:
         inbox.reject(approval, **answer)
 

@@ -17,13 +17,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from fido2.utils import websafe_encode
 
 from amends.protocol.vocabulary import Risk
-from approvals import inbox, notifications, signatures
+from approvals import notifications, signatures
 from approvals.models import Decision, SigningKey
 from approvals.policy import Unreadable, active, signing
-from approvals.views import card
 from approvals.views.lists import approvals_of
 from ledger import disclosure
-from workspaces import formatting
+from workspaces import formatting, fresh_login
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import without_hint
 from workspaces.models import Workspace
@@ -50,7 +49,7 @@ def enrol(request: Request, workspace: str, pk: int) -> HttpResponse:
     key = get_object_or_404(
         Authenticator, pk=pk, user=request.user, type=Authenticator.Type.WEBAUTHN
     )
-    if not inbox.is_fresh(card.login_at(request)):
+    if not fresh_login.is_fresh(fresh_login.login_at(request)):
         return _keys(request, here, problem=NEEDS_FRESH, status=422)
     try:
         signatures.enrol(
@@ -88,7 +87,7 @@ def _keys(
 ) -> HttpResponse:
     person = request.user
     why_not = signing.unavailable()
-    fresh = inbox.is_fresh(card.login_at(request))
+    fresh = fresh_login.is_fresh(fresh_login.login_at(request))
     rows = SigningKey.objects.filter(workspace=here).select_related("person")
     context = {
         "workspace": here,
@@ -108,7 +107,7 @@ def _keys(
         "may_enrol": not why_not and signatures.may_enrol(person, here),
         "fresh_login_url": ""
         if fresh
-        else card.address(person, reverse("approvals:signing_keys", args=[here.slug])),
+        else fresh_login.address(person, reverse("approvals:signing_keys", args=[here.slug])),
         "keys": [_row(one, person) for one in rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]],
     }
     return page(request, "approvals/signing_keys.html", context, status=status)

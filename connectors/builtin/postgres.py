@@ -40,6 +40,9 @@ from ledger.canonical import canonical_of
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
+# No file can be below a device: libpq looks there in silence. Of the device itself it complains.
+NO_FILE = f"{os.devnull}/none"
+
 OUR_TABLES = ["connectors_connection", "connectors_calllog", "workspaces_secret"]
 """A database with all of these is a desk's own, and is never touched through a connection."""
 
@@ -138,7 +141,7 @@ def _connect(call: Call, deadline: Deadline) -> Database:
         dbname=server.database,
         user=login.user,
         password=login.password,
-        passfile=os.devnull,
+        passfile=NO_FILE,
         connect_timeout=max(2, int(deadline.remaining())),
         application_name="amends",
         row_factory=tuple_row,

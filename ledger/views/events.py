@@ -294,7 +294,7 @@ def acts(request: Request, workspace: str) -> HttpResponseBase:
     older = f"?kind={kind}&before={events[PAGE - 1].place}" if len(events) > PAGE else ""
     context = {
         "workspace": here,
-        "tab": "acts",
+        "tab": "audit",
         "title": "Audit",
         "lead": "Who did what. Each line is an entry of the ledger, with its proof behind it.",
         "filters": chips(request, "kind", [(name, name.capitalize()) for name in ACTS], kind),
@@ -341,7 +341,7 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     who = people.get(int(event.actor)) if is_number(event.actor) else None
     data = event.data if isinstance(event.data, dict) else {}
     said = " · ".join(
-        f"{key.replace('_', ' ')} {words}"
+        key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {words}"
         for key, value in sorted(data.items(), key=_rank)
         if not _is_for_machines(key, value) and (words := _short(value))
     )

@@ -356,7 +356,9 @@ def title(facts: dict[str, Any]) -> str:
     elif outcomes == {"corrected"}:
         text = _("We made a mistake with %(things)s, and sent a correction") % things
     elif outcomes <= {"restored", "as_before"}:
-        text = _("We changed %(things)s by mistake, and put it back") % things
+        one = _("We changed %(things)s by mistake, and put it back")
+        many = _("We changed %(things)s by mistake, and put them back")
+        text = (one if len(_named(items)) == 1 else many) % things
     elif outcomes <= UNDONE:
         text = _("We made a mistake with %(things)s, and undid it") % things
     elif outcomes & UNDONE:
@@ -372,14 +374,18 @@ def _is_recipient(facts: dict[str, Any]) -> bool:
     return is_mail and not facts.get("request")
 
 
+def _named(items: list[Item]) -> set[tuple[str, str]]:
+    return {(one["target"]["type"], one["target"]["id"]) for one in items}
+
+
 def _things(items: list[Item]) -> str:
     kinds = {one["target"]["type"] for one in items}
-    names = {(one["target"]["type"], one["target"]["id"]) for one in items}
     if len(kinds) != 1:
         return _("several things of yours")
     kind = kind_of(next(iter(kinds)))
     if not kind:
         return _("your details")
+    names = _named(items)
     if len(names) == 1:
         return _("your %(kind)s") % {"kind": kind}
     many = plural(2, kind).partition(" ")[2]

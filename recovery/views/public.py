@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.conf import settings as configuration
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -288,6 +289,7 @@ def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, An
         },
         "contest": {
             "url": links.get("contest", ""),
+            "address": f"{configuration.AMENDS_URL}{links.get('contest', '')}",
             "rights": wording.sentence(settings, "rights"),
             "answer_days": settings.answer_days,
             "made": [

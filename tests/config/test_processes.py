@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from config.local.places import ROOT
-from tests.ports import free_port
+from config.processes import DEMO_PORT_ABOVE, DEMO_PORTS, demo_ports
+from tests.ports import free_port, free_ports
 from tests.processes import answers
 
 UP_SECONDS_MAX = 180.0
@@ -162,3 +163,16 @@ def test_a_killed_desk_leaves_no_worker_either_when_its_broker_hangs(desk: Desk)
         assert desk.is_gone(), desk.left_behind()
     finally:
         os.kill(broker, signal.SIGKILL)
+
+
+def test_the_demo_of_a_second_desk_goes_around_the_ports_of_the_first() -> None:
+    """Two desks on ports side by side: the second one's outside world takes the next free row."""
+    port = free_ports(DEMO_PORT_ABOVE + 3 * DEMO_PORTS)
+    row = port + DEMO_PORT_ABOVE
+    with socket.socket() as neighbour:
+        neighbour.bind(("127.0.0.1", row + 2))
+        neighbour.listen()
+        around = demo_ports(port)
+
+    assert around == row + DEMO_PORTS
+    assert demo_ports(port) == row

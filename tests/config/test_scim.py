@@ -255,7 +255,13 @@ def test_a_token_opens_its_workspace_alone_and_is_shown_once(
 ) -> None:
     ann = person("ann", team(acme, "administrators", "view", "administer"))
     client.force_login(ann)
-    page = client.post("/w/acme/settings/directory/tokens/", {"name": "Entra"}).content.decode()
+    assert "Confirm that it is you" in client.get(DIRECTORY).content.decode()
+    stale = client.post(f"{DIRECTORY}tokens/", {"name": "Entra"})
+    assert stale.status_code == 422, "a log-in of before says nothing of who sits there now"
+    assert not DirectoryToken.objects.exists()
+
+    client.post("/accounts/reauthenticate/", {"password": "correct horse"})
+    page = client.post(f"{DIRECTORY}tokens/", {"name": "Entra"}).content.decode()
     token = re.search(r"amends_\w+_[\w-]+", page)[0]
     assert token not in client.get("/w/acme/settings/directory/").content.decode()
     bearer = {"Authorization": f"Bearer {token}"}

@@ -23,10 +23,12 @@ def test_ada_adds_a_channel_tries_it_and_switches_it_off(browser, acme, outsides
     receiver = outsides("receiver")
     address = f"{receiver.at['url']}/canary-page"
     said = {"name": "chat", "kind": "slack", "url": address, "tier": "headline"}
-    assert browser.post(f"{PAGE}new/", said | {"subjects": "approval.*"}).status_code == 302
+    carried = {"carries": ["approval.*", "desk.*"], "subjects": "case.critical"}
+    assert browser.post(f"{PAGE}new/", said | carried).status_code == 302
 
     made = Channel.objects.get()
-    assert (made.subjects, made.tier) == (["approval.*"], "headline")
+    assert (made.subjects, made.tier) == (["approval.*", "desk.*", "case.critical"], "headline")
+    assert "approvals: asked, reminded, decided; the desk itself" in browser.get(PAGE).text
     browser.post(f"{PAGE}{made.pk}/test/")
     channels.send_due()
     assert [one["path"] for one in receiver.journal.entries()][-1] == "/canary-page"
@@ -59,6 +61,7 @@ def test_a_signing_secret_is_made_and_shown_once(browser):
         {"kind": "mail", "to": "nobody"},
         {"kind": "slack", "url": "ftp://x"},
         {"kind": "mail", "to": "a@b.example", "subjects": "DROP TABLE"},
+        {"kind": "mail", "to": "a@b.example", "carries": "DROP TABLE"},
         {"kind": "pigeon"},
     ],
 )

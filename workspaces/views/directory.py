@@ -7,10 +7,11 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import directory, formatting, keys
+from workspaces import directory, formatting, fresh_login, keys
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
@@ -24,7 +25,9 @@ def overview(request: Request, workspace: str) -> HttpResponse:
     return _page(request, workspace_to("administer", request, workspace))
 
 
-def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse:
+def _page(request: Request, here: Workspace, *, token: str = "", status: int = 200) -> HttpResponse:
+    fresh = fresh_login.is_fresh(fresh_login.login_at(request))
+    here_url = reverse("workspaces:directory", args=[here.slug])
     people = DirectoryPerson.objects.filter(workspace=here).select_related("person")
     groups = directory.groups_of(here)
     theirs = {one.team_id for one in groups}
@@ -36,6 +39,8 @@ def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse
         " groups, and who leaves is out at once.",
         "address": f"{settings.AMENDS_URL}/scim/v2/{here.slug}",
         "token": token,
+        "fresh_login_url": "" if fresh else fresh_login.address(request.user, here_url),
+        "no_method": "" if fresh or fresh_login.has_method(request.user) else fresh_login.NO_METHOD,
         "tokens": DirectoryToken.objects.filter(workspace=here, revoked_at=None)
         .select_related("created_by")
         .order_by("pk")[:SHOWN_MAX],
@@ -48,15 +53,19 @@ def _page(request: Request, here: Workspace, *, token: str = "") -> HttpResponse
         "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }
-    return page(request, "workspaces/directory.html", context)
+    return page(request, "workspaces/directory.html", context, status=status)
 
 
 @never_cache
 @login_required
 @require_POST
 def make_token(request: Request, workspace: str) -> HttpResponse:
-    """Show it once: only its digest is kept."""
+    """Show it once: only its digest is kept. Whoever holds it says who works here, so it takes a
+    fresh log-in, as what is critical does.
+    """
     here = workspace_to("administer", request, workspace)
+    if not fresh_login.is_fresh(fresh_login.login_at(request)):
+        return _page(request, here, status=422)
     name = " ".join(request.POST.get("name", "").split())[:NAME_CHARACTERS_MAX] or "directory"
     _, token = keys.create_directory_token(here, by=request.user, name=name)
     return _page(request, here, token=token)

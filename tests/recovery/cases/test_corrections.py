@@ -13,7 +13,7 @@ from connectors.models import Delivery
 from ledger.models import Effect, Event, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
-from recovery.corrections import CannotPublish, approvers, facts, publishing
+from recovery.corrections import CannotPublish, approvers, facts, publishing, sentences
 from recovery.models import CaseState, Correction, Report, Step
 from recovery.planning import plans
 from tests.locks import waits
@@ -43,6 +43,15 @@ def drafted(restored):
 def published(correction, ada, **more):
     found = corrections.publish(correction, by=ada, seen=correction.revision, **more)
     return found, corrections.link_of(found).removeprefix("http://localhost")
+
+
+def test_the_title_of_a_correction_about_several_things_tells_of_several():
+    ticket = {"outcome": "restored", "target": {"type": "ticket", "id": "T-1"}}
+    other = {"outcome": "restored", "target": {"type": "ticket", "id": "T-2"}}
+    told = sentences.title({"items": [ticket, other]})
+    assert told == "We changed 2 of your tickets by mistake, and put them back"
+    told = sentences.title({"items": [ticket, ticket]})
+    assert told == "We changed your ticket by mistake, and put it back"
 
 
 def test_a_recovered_case_drafts_what_the_person_is_told(drafted):

@@ -48,7 +48,7 @@ CORRECTION, V1 = f"{W}corrections/<int:pk>/", "api/v1/"
 PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys(
         (
-            "", "address/", "demo/enter/", "demo/hide/",
+            "", "address/", "demo/enter/", "demo/guide/", "demo/hide/",
             "api/docs", f"{V1}", f"{V1}openapi.json", f"{V1}docs", "setup/<str:token>/",
             "join/<str:token>/", "ask/<str:token>/", "summary/stop/<str:token>/",
             "c/<str:token>/", "c/<str:token>/record.json",
