@@ -95,7 +95,10 @@ class RehearseForm(TryForm):
 
 
 class ChannelForm(forms.Form):
-    """A channel. What a kind needs is told beside the fields; addresses of webhooks are secret."""
+    """A channel. What a kind needs is told beside the fields; addresses of webhooks are secret.
+
+    `.of-kinds` of the style sheet hides from each kind the fields that it does not ask for.
+    """
 
     name = forms.SlugField(label="Name", max_length=80)
     kind = forms.ChoiceField(label="Kind", choices=ChannelKind.choices)

@@ -316,7 +316,7 @@ class Verb:
     permission: access.Codename = "recover"
     together: int = 1
     """So many items are in hand at a time. Of several, cases and items change in one transaction,
-    so `work` reaches nothing outside then.
+    so `work` reaches nothing outside then, and locks the runs of all before the first case.
     """
 
     restores: bool = False
