@@ -70,7 +70,7 @@ def test_the_preview_labels_each_remaining_step(stopped):
     assert start.digest != seen.digest
 
 
-def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada):
+def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada, client):
     directive = directed(stopped, ada, checkpoint=stopped.row.checkpoints.get())
     case = stopped.case()
     assert case.state == CaseState.RESUMING
@@ -86,6 +86,12 @@ def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada):
     case = stopped.case()
     assert (case.state, case.outcome) == (CaseState.CLOSED, "resumed")
     assert Event.objects.filter(type="resume.acknowledged").count() == 1
+    case.failed_action = case.run.actions.get(tool="hotels.book", state="succeeded")
+    case.save(update_fields=["failed_action"])  # tried again under the key that had failed
+    client.force_login(ada)
+    told = client.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
+    signs = [one["sign"] for one in told if one["tool"] == "hotels.book"]
+    assert signs[-1] == "✓", "it is blamed for nothing any more"
 
 
 def test_without_an_answer_in_time_the_case_comes_back(stopped, ada):
