@@ -119,7 +119,7 @@ class ChannelForm(forms.Form):
     carries = forms.MultipleChoiceField(
         label="What it carries",
         required=False,
-        choices=[(subject, words.capitalize()) for subject, words in CARRIED.items()],
+        choices=[(subject, f"{words[0].upper()}{words[1:]}") for subject, words in CARRIED.items()],
         widget=forms.CheckboxSelectMultiple,
         help_text="Nothing chosen: whatever happens, but neither heads nor entries of the log.",
     )

@@ -28,7 +28,9 @@ def test_ada_adds_a_channel_tries_it_and_switches_it_off(browser, acme, outsides
 
     made = Channel.objects.get()
     assert (made.subjects, made.tier) == (["approval.*", "desk.*", "case.critical"], "headline")
-    assert "approvals: asked, reminded, decided; the desk itself" in browser.get(PAGE).text
+    listed = browser.get(PAGE).text
+    assert "approvals: asked, reminded, decided; the desk itself" in listed
+    assert "Every entry of the log, for a SIEM" in listed
     browser.post(f"{PAGE}{made.pk}/test/")
     channels.send_due()
     assert [one["path"] for one in receiver.journal.entries()][-1] == "/canary-page"
