@@ -82,6 +82,7 @@ QUOTED_CHARACTERS_MAX = 240
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 
 # ISO 4217: how many digits stand behind the point, where it is not two.
+DIGITS = 2
 WHOLE = "BIF CLP DJF GNF ISK JPY KMF KRW MGA PYG RWF UGX VND VUV XAF XOF XPF"
 EXPONENTS = dict.fromkeys(WHOLE.split(), 0) | dict.fromkeys(
     ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3
@@ -91,7 +92,7 @@ EXPONENTS = dict.fromkeys(WHOLE.split(), 0) | dict.fromkeys(
 def money(minor: int, currency: str = "USD") -> str:
     """An amount in the currency's smallest unit, as people write it: 128600 USD is $1 286.00."""
     code = currency.upper()
-    digits = EXPONENTS.get(code, 2)
+    digits = EXPONENTS.get(code, DIGITS)
     amount = Decimal(minor).scaleb(-digits)
     text = f"{abs(amount):,.{digits}f}".replace(",", NO_BREAK)
     sign = MINUS if amount < 0 else ""

@@ -7,6 +7,7 @@ read it refuses with the position of the value.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,9 +27,10 @@ from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanSta
 from recovery.models.steps import TO_RUN, TROUBLED
 from recovery.search import language
 from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
+from workspaces.formatting import DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
-AMOUNT_MAX = Decimal(10) ** 15
+AMOUNT_MAX = Decimal(10) ** 15  # in whole units
 STARS_MAX = 6
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
@@ -207,15 +209,27 @@ def amount(value: Value, reader: Reader) -> Q:
     """In whole units of whatever currency the case has: `amount:>1000`."""
     sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
     try:
-        minor = Decimal(value.text.removeprefix(sign)) * 100
+        wanted = Decimal(value.text.removeprefix(sign))
     except InvalidOperation:
-        minor = Decimal(-1)
-    if not (minor.is_finite() and 0 <= minor <= AMOUNT_MAX):
+        wanted = Decimal(-1)
+    if not (wanted.is_finite() and 0 <= wanted <= AMOUNT_MAX):
         raise QueryError(
             "An amount is written like >1000 or <9.50.", value.position, len(value.text)
         )
-    lookup = {"<": "amount_minor__lt", ">": "amount_minor__gt", "": "amount_minor"}[sign]
-    return Q(**{lookup: int(minor)})
+    found = ~Q(currency__in=EXPONENTS) & _compared(sign, wanted.scaleb(DIGITS))
+    for digits in set(EXPONENTS.values()):
+        codes = [code for code, own in EXPONENTS.items() if own == digits]
+        found |= Q(currency__in=codes) & _compared(sign, wanted.scaleb(digits))
+    return found
+
+
+def _compared(sign: str, minor: Decimal) -> Q:
+    """An amount in the smallest unit, of which there is no part."""
+    if sign == "<":
+        return Q(amount_minor__lt=math.ceil(minor))
+    if sign:
+        return Q(amount_minor__gt=int(minor))
+    return Q(amount_minor=int(minor)) if minor == int(minor) else Q(pk__in=[])
 
 
 def risk(value: Value, reader: Reader) -> Q:

@@ -38,6 +38,25 @@ def runs(workspace, text, by=None):
     return [one.run.run for one in search.find(workspace, text, by=by).cases]
 
 
+OF_MONEY = [
+    ("amount:>1000", ["run_1"]),
+    ("amount:>999", ["run_2", "run_3", "run_1"]),
+    ("amount:1000", ["run_2", "run_3"]),
+    ("amount:<1000.0005", ["run_2", "run_3"]),
+    ("amount:1000.001", []),
+    ("amount:<1000", []),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), OF_MONEY)
+def test_an_amount_is_in_whole_units_of_the_currency_of_each_case(queue, text, found):
+    """1 001 yen, 1 000.00 euros and 1 000.000 dinars."""
+    amounts = {"run_1": (1001, "JPY"), "run_2": (100_000, "EUR"), "run_3": (1_000_000, "KWD")}
+    for run, (minor, currency) in amounts.items():
+        Case.objects.filter(run__run=run).update(amount_minor=minor, currency=currency)
+    assert runs(queue, text) == found
+
+
 MEANS = [
     ("", ["run_2", "run_3", "run_1"]),
     ("is:open", ["run_2", "run_3", "run_1"]),
