@@ -83,10 +83,29 @@ SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 
 # ISO 4217: how many digits stand behind the point, where it is not two.
 DIGITS = 2
-WHOLE = "BIF CLP DJF GNF ISK JPY KMF KRW MGA PYG RWF UGX VND VUV XAF XOF XPF"
-EXPONENTS = dict.fromkeys(WHOLE.split(), 0) | dict.fromkeys(
-    ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"], 3
-)
+CURRENCIES_BY_DIGITS = {
+    0: [
+        "BIF",
+        "CLP",
+        "DJF",
+        "GNF",
+        "ISK",
+        "JPY",
+        "KMF",
+        "KRW",
+        "MGA",
+        "PYG",
+        "RWF",
+        "UGX",
+        "VND",
+        "VUV",
+        "XAF",
+        "XOF",
+        "XPF",
+    ],
+    3: ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"],
+}
+EXPONENTS = {code: digits for digits, codes in CURRENCIES_BY_DIGITS.items() for code in codes}
 
 
 def money(minor: int, currency: str = "USD") -> str:

@@ -27,7 +27,7 @@ from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanSta
 from recovery.models.steps import TO_RUN, TROUBLED
 from recovery.search import language
 from recovery.search.language import Either, Field, Node, Not, Query, QueryError, Text, Value
-from workspaces.formatting import DIGITS, EXPONENTS
+from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
@@ -101,9 +101,7 @@ def _pattern(value: Value) -> str:
     """Each `*` multiplies the work of a match: three hundred of them took seconds over ten rows."""
     parts = re.split(r"\*+", value.text)
     if len(parts) > STARS_MAX + 1:
-        raise QueryError(
-            f"At most {STARS_MAX} times “*” in one value.", value.position, len(value.text)
-        )
+        raise value.wrong(f"At most {STARS_MAX} times “*” in one value.")
     return "^" + ".*".join(re.escape(part) for part in parts) + "$"
 
 
@@ -166,9 +164,7 @@ def _ago(value: Value, reader: Reader) -> tuple[str, datetime]:
     """What `<24h` or `>7d` means of a time: the comparison and the moment."""
     found = _AGE.fullmatch(value.text.lower())
     if not found:
-        raise QueryError(
-            "An age is written like <24h, >30m, <7d or <2w.", value.position, len(value.text)
-        )
+        raise value.wrong("An age is written like <24h, >30m, <7d or <2w.")
     moment = reader.now - timedelta(**{_UNIT[found[3]]: int(found[2])})
     return ("lt" if found[1] == ">" else "gt"), moment
 
@@ -193,7 +189,7 @@ def _bounds(value: Value, reader: Reader) -> dict[str, datetime]:
         day = datetime.fromisoformat(text.removeprefix(sign)[:10]).replace(tzinfo=reader.now.tzinfo)
         after = day + timedelta(days=1)
     except (ValueError, OverflowError):
-        raise QueryError("A day is written like 2026-11-21.", value.position, len(text)) from None
+        raise value.wrong("A day is written like 2026-11-21.") from None
     if sign:
         return {"lt" if sign == "<" else "gte": day}
     return {"gte": day, "lt": after}
@@ -213,23 +209,18 @@ def amount(value: Value, reader: Reader) -> Q:
     except InvalidOperation:
         wanted = Decimal(-1)
     if not (wanted.is_finite() and 0 <= wanted <= AMOUNT_MAX):
-        raise QueryError(
-            "An amount is written like >1000 or <9.50.", value.position, len(value.text)
-        )
+        raise value.wrong("An amount is written like >1000 or <9.50.")
     found = ~Q(currency__in=EXPONENTS) & _compared(sign, wanted.scaleb(DIGITS))
-    for digits in set(EXPONENTS.values()):
-        codes = [code for code, own in EXPONENTS.items() if own == digits]
+    for digits, codes in CURRENCIES_BY_DIGITS.items():
         found |= Q(currency__in=codes) & _compared(sign, wanted.scaleb(digits))
     return found
 
 
 def _compared(sign: str, minor: Decimal) -> Q:
     """An amount in the smallest unit, of which there is no part."""
-    if sign == "<":
-        return Q(amount_minor__lt=math.ceil(minor))
-    if sign:
-        return Q(amount_minor__gt=int(minor))
-    return Q(amount_minor=int(minor)) if minor == int(minor) else Q(pk__in=[])
+    if not sign:
+        return Q(pk__in=[]) if minor % 1 else Q(amount_minor=int(minor))
+    return Q(amount_minor__lt=math.ceil(minor)) if sign == "<" else Q(amount_minor__gt=int(minor))
 
 
 def risk(value: Value, reader: Reader) -> Q:
@@ -370,9 +361,7 @@ def run(value: Value, reader: Reader) -> Q:
     named = Run.objects.filter(workspace=reader.workspace, run=value.text)
     found = list(named.values_list("pk", flat=True)[: RUNS_OF_A_NAME_MAX + 1])
     if len(found) > RUNS_OF_A_NAME_MAX:
-        raise QueryError(
-            f"More than {RUNS_OF_A_NAME_MAX} runs have this name.", value.position, len(value.text)
-        )
+        raise value.wrong(f"More than {RUNS_OF_A_NAME_MAX} runs have this name.")
     return Q(run_id__in=found)
 
 

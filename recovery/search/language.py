@@ -36,6 +36,10 @@ class Value:
     position: int
     quoted: bool = False
 
+    def wrong(self, words: str) -> QueryError:
+        """The mistake that this value is, at its place."""
+        return QueryError(words, self.position, len(self.text))
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -33,6 +33,7 @@ HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 120
 ERROR_CHARACTERS_MAX = 120
 CHECK_CHARACTERS_MAX = 80
+AT_STAKE = " at stake"
 FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
@@ -148,7 +149,12 @@ def money_of(facts: RunFacts, action: Action) -> Money | None:
 
 
 def _at_stake(money: Money | None) -> str:
-    return f", {money} at stake" if money is not None and money.amount_minor else ""
+    return f", {money}{AT_STAKE}" if money is not None and money.amount_minor else ""
+
+
+def without_sum(sentence: str) -> str:
+    """A headline for who is not told what money moves."""
+    return sentence.rpartition(", ")[0] if sentence.endswith(AT_STAKE) else sentence
 
 
 def brief(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:

@@ -34,6 +34,7 @@ from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import reasons
+from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User
@@ -70,12 +71,14 @@ def alarm(case: Case) -> None:
         turn = int(since.timestamp()) // TOGETHER_SECONDS
         channels.announce(case.workspace, CRITICAL, more, key=f"critical cases {turn}")
         return
-    message = Message(
-        title=f"Critical: {case.headline}",
-        text=f"{case.suggestion_reason}\nRun {case.run.run}.",
-        url=f"{here}cases/{case.pk}/",
+    text, url = f"{case.suggestion_reason}\nRun {case.run.run}.", f"{here}cases/{case.pk}/"
+    channels.announce(
+        case.workspace,
+        CRITICAL,
+        Message(title=f"Critical: {without_sum(case.headline)}", text=text, url=url),
+        fuller=Message(title=f"Critical: {case.headline}", text=text, url=url),
+        key=f"case {case.pk} {since.isoformat()}",
     )
-    channels.announce(case.workspace, CRITICAL, message, key=f"case {case.pk} {since.isoformat()}")
 
 
 def _told_lately(case: Case) -> int:
@@ -84,7 +87,7 @@ def _told_lately(case: Case) -> int:
         subject=CRITICAL,
         created_at__gt=Now() - timedelta(seconds=TOGETHER_SECONDS),
     )
-    return lately.values("message").distinct()[:ALARMS_ALONE_MAX].count()
+    return lately.values("message__url").distinct()[:ALARMS_ALONE_MAX].count()
 
 
 Connections = Mapping[tuple[int, str], Connection]

@@ -74,6 +74,20 @@ def test_a_case_is_told_once_each_time_it_opens(begin_run, pager, raised):
     assert told.message["title"].startswith("Critical:")
 
 
+def test_the_sum_at_stake_is_told_where_the_channel_may_tell_amounts(begin_run, acme, ada, pager):
+    url = "https://chat.example/hook"
+    channels.create(acme, "lead", "slack", by=ada, secret={"url": url}, tier="headline")
+    case = deletes_the_site(begin_run).case()
+    Delivery.objects.all().delete()
+    case.headline += ", $214.00 at stake"
+
+    triage.alarm(case)
+
+    titles = {one.channel.name: one.message["title"] for one in Delivery.objects.all()}
+    assert titles["lead"] == f"{titles['pager']}, $214.00 at stake"
+    assert "$" not in titles["pager"]
+
+
 def test_a_flood_of_critical_cases_rings_a_bounded_number_of_times(begin_run, pager):
     for number in range(triage.ALARMS_ALONE_MAX + 5):
         deletes_the_site(begin_run, f"run_f{number}").case()
