@@ -51,6 +51,7 @@ class EntryForm(forms.Form):
     section: str
     title: str
     caption: str
+    column: str
     empty: str
     one_per_glob: bool
     choices: Sequence[str]
@@ -110,6 +111,7 @@ class ToolForm(EntryForm):
     section = TOOLS
     title = "Tools"
     caption = "The tools that the policy lists"
+    column = "What it is"
     empty = "None is listed: what an agent says of a tool counts, carefully."
     one_per_glob = True
     choices = ("class", "risk", "sensitivity", "preview_kind")
@@ -158,6 +160,7 @@ class TwinForm(EntryForm):
     section = TWINS
     title = "How calls are undone"
     caption = "The twins of tools"
+    column = "What undoes it"
     empty = "Nothing is said: only what agents name as a way back can be undone."
     one_per_glob = False
     choices = ("connection", "probe_connection", "reversibility")
