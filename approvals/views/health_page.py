@@ -24,11 +24,10 @@ from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
+from workspaces.plots import Plot, line
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 CHOICES = (7, 30, 90)
-PLOT_HEIGHT = 60
-BAR_STEP = 12
 
 
 @login_required
@@ -47,8 +46,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "found": found,
         "figures": _figures(here, found),
         "plot": _plot(found, timezone.now().date()),
-        "plot_width": days * BAR_STEP,
-        "plot_most": _longest(found),
+        "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
         "people": [_person(here, one, days) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
         "stamped": [
@@ -100,28 +98,12 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
     ]
 
 
-def _longest(found: health.Health) -> str:
-    """What the highest bar stands for: the drawing has no axis."""
-    medians = [median(times) for times in found.by_day.values()]
-    return seconds(max(medians)) if medians else ""
-
-
-def _plot(found: health.Health, today: date) -> list[dict[str, Any]]:
-    """Median time to decide, day by day, as bars in the units of the drawing; days without, too."""
-    days = [f"{today - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(found.days))]
+def _plot(found: health.Health, today: date) -> Plot:
+    """Median time to decide, day by day; days without an answer break the line."""
+    days = [today - timedelta(days=back) for back in reversed(range(found.days))]
     medians = {day: median(times) for day, times in found.by_day.items()}
-    most = max(medians.values(), default=0.0) or 1.0
-    bars = []
-    for place, day in enumerate(days):
-        value = medians.get(day)
-        if value is None:
-            continue
-        height = max(1, round(PLOT_HEIGHT * value / most))
-        bar = {"x": place * BAR_STEP, "y": PLOT_HEIGHT - height, "height": height}
-        bars.append(
-            bar | {"words": f"{day}: {seconds(value)}", "day": day, "value": seconds(value)}
-        )
-    return bars
+    numbers = [medians.get(f"{day:%Y-%m-%d}") for day in days]
+    return line("Time to decide, median by day; the numbers stand below", days, numbers)
 
 
 def _person(here: Workspace, one: health.OfPerson, days: int) -> dict[str, Any]:

@@ -23,11 +23,11 @@ from ledger.models import Reversibility
 from recovery import metrics
 from recovery.metrics import Window
 from recovery.run_facts.sentences import plural
-from recovery.views.plots import Plot, bars, columns, each_day, line, span
 from recovery.views.request_context import queue_url
 from workspaces import formatting
 from workspaces.models import Agent, Workspace
 from workspaces.pages import Request, page, workspace_or_404
+from workspaces.plots import Plot, bars, columns, each_day, line, span
 
 CARD = "recovery/insights/card.html"
 CONNECTIONS_NAMED_MAX = 3

@@ -99,6 +99,20 @@ def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_be
     assert "“Somebody looks at CRM changes” asked 5 times" in shown
 
 
+def test_the_plot_has_an_axis_and_its_numbers_stand_below(ask, acme, ben, as_ben):
+    approval = granted(ask, ben, 1)
+    asked = approval.asked_at - timedelta(minutes=3)
+    Approval.objects.filter(pk=approval.pk).update(asked_at=asked)
+
+    shown = as_ben.get(PAGE + "?days=7")
+
+    page, plot = shown.content.decode(), shown.context["plot"]
+    assert (plot.heights, len(plot.names)) == (("4 min", "2 min", "0"), 7)
+    assert "<span>4 min</span><span>2 min</span><span>0</span>" in page
+    assert [words for _, words in shown.context["medians"]] == ["3 min"]
+    assert "<td>3 min</td>" in page
+
+
 def test_one_slow_no_takes_a_rule_off_that_list(ask, acme, ben):
     for _ in range(health.ENOUGH_TO_JUDGE):
         granted(ask, ben, 0.8, rules=(RULE,))

@@ -9,9 +9,9 @@ from recovery import metrics
 from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
-from recovery.views import plots
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from workspaces import plots
 
 
 @pytest.fixture
