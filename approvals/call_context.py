@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from approvals.argument_fields import as_text
+from approvals.argument_fields import as_text, leaves_of
 from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
@@ -126,6 +126,21 @@ def sum_among(texts: Mapping[str, str], minor: int | None) -> str:
     """
     found = [name for name, text in texts.items() if text == str(minor)]
     return found[0] if minor is not None and len(found) == 1 else ""
+
+
+def sum_named(args: Any, money: Money) -> str:
+    """The last part of that argument's name (`amount` of `charge.amount`): what snapshots call it,
+    where the call gives its target that field.
+    """
+    texts = {".".join(map(str, path)): as_text(value) for path, value in leaves_of(args)}
+    return sum_among(texts, money.amount_minor).rpartition(".")[2]
+
+
+def money_beside(value: Any, currency: Any) -> str:
+    """`€95.00`, of a whole number of the smallest unit of a currency; empty of anything else."""
+    code = currency.upper() if isinstance(currency, str) else ""
+    is_sum = isinstance(value, int) and not isinstance(value, bool) and CURRENCY.fullmatch(code)
+    return formatting.money(value, code) if is_sum else ""
 
 
 def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:

@@ -62,11 +62,14 @@ def before(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
 
 def _precedent_told(one: Approval, zone: tzinfo) -> dict[str, Any]:
     people = ", ".join(decision.who for decision in one.decisions.all())
+    who = people or str(one.closed_by or "")
+    if not who and one.state != ApprovalState.WITHDRAWN:  # its reason says who made the desk do it
+        who = "nobody"
     return {
         "url": f"/w/{one.workspace.slug}/approvals/{one.pk}/",
         "title": one.headline,
         "state": "granted" if one.state == ApprovalState.USED else one.state,
-        "by": people or str(one.closed_by or "nobody"),
+        "by": who,
         "reason": one.closing_reason,
         "when": formatting.moment(one.decided_at, "ago", zone),
     }
@@ -261,6 +264,11 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     }
 
 
+def _as_money(one: digests.Change, currency: str) -> dict[str, str]:
+    both = {"was_money": one.approved, "now_money": one.now}
+    return {side: call_context.money_beside(value, currency) for side, value in both.items()}
+
+
 def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] | None:
     """What somebody has made of what the agent asked for; or where that stands, on what it was."""
     slug = approval.workspace.slug
@@ -273,6 +281,9 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
     if sees and approval.calls:  # none are left of what is erased
         asked = approval.calls[0]["more"]["asked"]["args"]
         rows = digests.diff(asked, approval.calls[0]["args"])
+    of_money = call_context.sum_among(
+        {one.field: call_context.plain(one.now) for one in rows}, approval.amount_minor
+    )
     return {
         "url": f"/w/{slug}/approvals/{approval.replaces_id}/",
         "who": str(approval.requested_by),
@@ -284,6 +295,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
                 "was": call_context.plain(one.approved),
                 "now": call_context.plain(one.now),
                 "kind": "changed",
+                **(_as_money(one, approval.currency) if one.field == of_money else {}),
             }
             for one in rows
         ],
@@ -454,7 +466,9 @@ def ended(approval: Approval) -> str:
             return f"Its time is over: {uses}."
     return {
         ApprovalState.WAITING: "",
-        ApprovalState.GRANTED: "Approved, and not yet used.",
+        ApprovalState.GRANTED: "Approved for later, and not yet used."
+        if grants.is_early(approval, timezone.now())
+        else "Approved, and not yet used.",
         ApprovalState.USED: "Approved, and used. What was approved is what ran, once.",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",
         ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",

@@ -29,7 +29,9 @@ NAMES = ("Maya Lindholm", "Tariq Aziz", "Chloe Martin", "Yusuf Demir", "Ines Cos
 def stage() -> Stage:
     kept, url = places.SharedFacts().read(), os.environ["AMENDS_URL"]
     desks = {
-        name: amends.connect(url, token, spool=places.spool(name))
+        name: amends.connect(
+            url, token, spool=places.spool(name), on_question=calls.ANSWERS.get(name)
+        )
         for name, token in kept["keys"].items()
     }
     return Stage(desks, places.places(), places.outside_url())

@@ -23,6 +23,15 @@ PAYEES = {
 JANITOR = "repo-janitor"
 
 
+ANSWERS = {
+    PAYER: lambda _: (
+        "The invoice names contract 2026-118 of 2 November, clause 4: half in advance."
+    ),
+    JANITOR: lambda _: "I looked at the last commit alone, not at who reads the repository.",
+}
+"""What these agents answer whatever somebody asks back before deciding: they are scripted."""
+
+
 # Asking: two agents wait for people before they do what cannot be taken back.
 
 

@@ -248,9 +248,11 @@ def _check(facts: RunFacts, reason: Reason) -> str:
 
 
 def _failure(facts: RunFacts) -> str:
-    """` at send_email (504 Gateway Timeout)`"""
+    """` at send_email (504 Gateway Timeout)`; of a call that is settled as done, that it is."""
     action, text = facts.failed_action(), _error(facts)
     at = f" at {action.tool_words}" if action and action.tool else ""
+    if action and action.tool and action.settled_by and action.state == ActionState.SUCCEEDED:
+        at = f" without knowing that {action.tool_words} had happened"
     return f"{at} ({text})" if text else at
 
 

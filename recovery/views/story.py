@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
+from approvals import call_context
 from ledger.api import Trace, traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
@@ -29,6 +30,7 @@ from recovery.corrections.facts import act_of, outcome_of, steps_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
+from recovery.triage.headlines import money_of
 from recovery.views.request_context import trace_url
 from workspaces import formatting
 
@@ -106,6 +108,7 @@ FIELDS_SHOWN_MAX = 40
 # Of a thing that came or went as a whole.
 FIELDS_OF_A_WHOLE_MAX = 8
 VALUE_CHARACTERS_MAX = 300
+IN_SMALLEST_UNIT = "_minor"  # how such a field is named wherever no preview says which it is
 # How a state is marked in the margin: tone and sign.
 MARKS = {
     "succeeded": ("ok", "✓"),
@@ -178,7 +181,12 @@ def _action(
         "text": summary or targets,
         "error": _error(action),
         "time": formatting.moment(action.started_at or action.planned_at, "clock"),
-        "diff": differences(effects, sensitive=sensitive, slug=case.workspace.slug),
+        "diff": differences(
+            effects,
+            sensitive=sensitive,
+            slug=case.workspace.slug,
+            money=_sum_of(facts, action) if sensitive else None,
+        ),
         "verification": _checks(action, sensitive=sensitive),
         "intent": _intent(action) if sensitive else "",
         "attempts": [
@@ -277,13 +285,46 @@ def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
     ]
 
 
-def differences(effects: Sequence[Effect], *, sensitive: bool, slug: str) -> list[dict[str, Any]]:
-    """What several effects changed, field by field; nothing of those without both snapshots."""
+def differences(
+    effects: Sequence[Effect],
+    *,
+    sensitive: bool,
+    slug: str,
+    money: tuple[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """What several effects changed, field by field; nothing of those without both snapshots.
+
+    `money`: the field that holds the sum of the call, and its currency.
+    """
     rows: list[dict[str, Any]] = []
     for effect in effects:
         if effect.has_before and effect.has_after:
-            rows += difference(effect.before, effect.after, sensitive=sensitive, slug=slug)
+            found = difference(effect.before, effect.after, sensitive=sensitive, slug=slug)
+            rows += [_with_money(row, effect, money) for row in found]
     return rows[:FIELDS_SHOWN_MAX]
+
+
+def _sum_of(facts: RunFacts, action: Action) -> tuple[str, str] | None:
+    """By the tool's preview in the policy: only that says which number is a sum."""
+    moved = money_of(facts, action)
+    name = call_context.sum_named(action.args, moved) if moved else ""
+    return (name, moved.currency) if moved and name else None
+
+
+def _with_money(
+    row: dict[str, Any], effect: Effect, money: tuple[str, str] | None
+) -> dict[str, Any]:
+    """The row, and beside a value that is a sum what it is as money. The currency is the one that
+    stands in the same snapshot; a snapshot without one has the call's.
+    """
+    is_sum = money is not None and row["field"] == money[0]
+    if not is_sum and not str(row["field"]).endswith(IN_SMALLEST_UNIT):
+        return row
+    for side, state in (("was", effect.before), ("now", effect.after)):
+        own = state.get("currency") if isinstance(state, dict) else None
+        currency = own or (money[1] if money is not None and is_sum else "")
+        row[f"{side}_money"] = call_context.money_beside(row.get(side), currency)
+    return row
 
 
 def difference(

@@ -23,6 +23,24 @@ def trip(key, ben, cleo, acme, ada):
     return Trip(key)
 
 
+def test_a_changed_sum_stands_as_money_and_the_desk_names_who_withdrew_it(
+    trip, at_desk, client, acme, ada
+):
+    preview = {"kind": "money", "amount": "args.amount", "currency": "'eur'"}
+    tools = {"pay.*": {"preview": preview}}
+    put_in_force(acme, ada, {"tools": tools, "policies": {"pay.*": {"approval": "MANUAL"}}})
+    ask(trip)
+    at_desk(waiting(), "change", amount="8000")
+
+    page = client.get(card(waiting())).content.decode()
+
+    assert '100 <span class="diff-note">€1.00</span>' in page
+    assert '8000 <span class="diff-note">€80.00</span>' in page
+    [before] = client.get(card(waiting())).context["before"]
+    assert (before["state"], before["by"]) == ("withdrawn", ""), "its reason says who changed it"
+    assert "Ben changed what was asked for" in page
+
+
 @pytest.fixture
 def at_desk(client, ben, acme):
     """Ben before the card: `post` presses a button with what was typed."""

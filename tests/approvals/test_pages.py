@@ -374,6 +374,8 @@ def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):
     assert named(ada) == "Ben, Cleo"
     inbox.grant(approval, by=ben, seen=approval.digest)
     assert named(ada) == "Cleo"
+    page = as_person(ben).get(card_of(approval)).content.decode()
+    assert "<b>So far:</b> Ben approved. It still takes: 1 person from leads." in page
     approval.refresh_from_db()
     inbox.reject(approval, by=cleo, seen=approval.digest, reason="the wrong card")
     assert named(ada) == ""
@@ -397,6 +399,8 @@ def test_the_card_learns_by_itself_that_what_was_approved_has_been_used(as_perso
     page = browser.get(card_of(approval)).content.decode()
     [asks_anew] = re.findall(r'id="outcome"\s+data-poll="([^"]+)"', page)
     assert "Approved, and not yet used." in page
+    assert "held until approved" not in page, "it is"
+    assert "Why people were asked" in page
     assert 'id="withdraw"' in page
     assert "Exactly this will be sent" in page
 

@@ -147,7 +147,10 @@ def diff(
     was: str = "was",
     now: str = "now",
 ) -> SafeString:
-    """Was and now, field by field. A row is {field, was, now, kind, note}; see DIFF_SIGNS."""
+    """Was and now, field by field. A row is {field, was, now, kind, note}; see DIFF_SIGNS.
+
+    `was_money`, `now_money`: what that value is as money, beside it.
+    """
     body = format_html_join("", "{}", ((_diff_row(row),) for row in rows))
     return format_html(
         '<div class="diff" role="region" tabindex="0" aria-label="{}"><table>'
@@ -185,8 +188,8 @@ def _diff_row(row: Mapping[str, Any]) -> SafeString:
     return format_html(
         '{}<td class="diff-was">{}</td><td class="diff-now">{}</td></tr>',
         head,
-        _value(was),
-        _with_note(_value(now), row.get("note")),
+        _with_note(_value(was), row.get("was_money")),
+        _with_note(_with_note(_value(now), row.get("now_money")), row.get("note")),
     )
 
 

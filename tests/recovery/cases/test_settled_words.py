@@ -96,3 +96,39 @@ def test_a_doubt_that_is_over_is_told_with_its_end_in_headline_and_line(
     page = browser.get("/w/acme/queue/").content.decode()
     assert ended in page
     assert "Outcome unknown" not in page
+
+
+def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ticket, ada):
+    """It ran; what failed was the agent, which did not hear of it."""
+    run = begin_run()
+    run.does("users.create", ("user", "12", None, {"name": "Eve"}))
+    failed = run.fails("tickets.update", outcome="unknown", message="504 Gateway Timeout")
+    told = {"type": "GatewayTimeout", "message": "504 Gateway Timeout"}
+    run.ends("failed", error=told, failed_action=failed)
+    case = run.case()
+    (action,) = settling.facts_now(case).unknown()
+
+    done = settling.settle_action(
+        case, action, outcome="applied", evidence="line 7", by=ada, seen=case.revision
+    )
+
+    assert done.headline.endswith(
+        "then failed without knowing that tickets.update had happened (504 Gateway Timeout)"
+    )
+    assert "failed at" not in done.headline
+
+
+def test_a_call_that_is_settled_as_not_done_is_where_it_failed(begin_run, ada):
+    run = begin_run()
+    run.does("users.create", ("user", "12", None, {"name": "Eve"}))
+    failed = run.fails("tickets.update", outcome="unknown", message="504 Gateway Timeout")
+    told = {"type": "GatewayTimeout", "message": "504 Gateway Timeout"}
+    run.ends("failed", error=told, failed_action=failed)
+    case = run.case()
+    (action,) = settling.facts_now(case).unknown()
+
+    done = settling.settle_action(
+        case, action, outcome="no_effect", evidence="line 7", by=ada, seen=case.revision
+    )
+
+    assert "then failed at tickets.update (504 Gateway Timeout)" in done.headline
