@@ -78,6 +78,7 @@ def test_ben_approves_the_next_ones_too_and_revokes_that(
     page = visit(ben)
     page.goto(f"/w/acme/approvals/{asked[0].pk}/")
     press(page, "b")
+    page.get_by_text("it covers no other call").wait_for()
     page.get_by_label("For how many more calls").fill("3")
     page.get_by_label("Reason: goes").fill("a batch of returns")
     page.get_by_role("button", name="Approve this and more like it").click()
