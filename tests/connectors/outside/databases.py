@@ -88,19 +88,25 @@ class Front:
         for one in rest:
             one.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0)  # what is closed lets go of its socket at the next turn
 
     async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            if self.context is not None:
-                assert await near.readexactly(len(SSL_REQUEST)) == SSL_REQUEST
-                back.write(b"S")
-                await back.start_tls(self.context)
-            answers, far = await asyncio.open_unix_connection(self.to)
-            try:
-                await asyncio.gather(passed_on(near, far), passed_on(answers, back))
-            finally:
-                far.close()
-        back.close()
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                await self._led_on(near, back)
+        finally:
+            back.close()
+
+    async def _led_on(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        if self.context is not None:
+            assert await near.readexactly(len(SSL_REQUEST)) == SSL_REQUEST
+            back.write(b"S")
+            await back.start_tls(self.context)
+        answers, far = await asyncio.open_unix_connection(self.to)
+        try:
+            await asyncio.gather(passed_on(near, far), passed_on(answers, back))
+        finally:
+            far.close()
 
 
 async def passed_on(come: asyncio.StreamReader, go: asyncio.StreamWriter) -> None:
