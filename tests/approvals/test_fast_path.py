@@ -116,9 +116,8 @@ def rows(workspace_id):
         if table is Unsealed:
             said = said.filter(place__in=Event.objects.filter(
                 workspace_id=workspace_id, actor_kind="agent").values("place"))  # fmt: skip
-        found[table.__name__] = [
-            {name: is_set(value) for name, value in row.items()} for row in said.values(*names)
-        ]
+        told = [{name: is_set(value) for name, value in row.items()} for row in said.values(*names)]
+        found[table.__name__] = told if table is Event else sorted(told, key=repr)
     return found
 
 
