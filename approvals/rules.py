@@ -8,7 +8,7 @@ which field is which path of the document, so that a mistake is told at its own 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -311,6 +311,14 @@ def needs_of(said: Fields) -> list[dict[str, Any]]:
         many = {} if count in {"", "1"} else {"count": int(count) if count.isdecimal() else count}
         found.append({**need, **many})
     return found
+
+
+def typed(
+    was: Mapping[str, str], said: Mapping[str, Any], names: Iterable[str]
+) -> tuple[dict[str, str], set[str]]:
+    """What the fields of these names say now, and which of them say something else than before."""
+    now = {name: normal(said.get(name)) for name in names}
+    return now, {name for name in now if now[name] != normal(was[name])}
 
 
 def merged(old: Any, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ An argument that is an object or a list has no line; it stays as the document ha
 from collections.abc import Mapping
 from typing import Any
 
-from approvals.rules import as_text, lines_of, merged, normal, pairs_of, put, without_line
+from approvals.rules import as_text, lines_of, merged, pairs_of, put, typed, without_line
 
 FIELDS = {
     "target": "target",
@@ -41,9 +41,7 @@ def fields_of(entry: Entry) -> dict[str, str]:
 
 def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
     """The twin that the fields say, where `old` stood."""
-    was = fields_of(old)
-    now = {name: normal(said.get(name)) for name in FIELDS}
-    changed = {name for name in FIELDS if now[name] != normal(was[name])}
+    now, changed = typed(fields_of(old), said, FIELDS)
     new = dict(old)
     for name in PLAIN:
         if name in changed:

@@ -98,19 +98,22 @@ def test_a_doubt_that_is_over_is_told_with_its_end_in_headline_and_line(
     assert "Outcome unknown" not in page
 
 
-def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ticket, ada):
-    """It ran; what failed was the agent, which did not hear of it."""
-    run = begin_run()
+def settled_at_the_failure(run, outcome, by):
+    """The case of a run whose last call was in doubt, once a person has settled it."""
     run.does("users.create", ("user", "12", None, {"name": "Eve"}))
     failed = run.fails("tickets.update", outcome="unknown", message="504 Gateway Timeout")
     told = {"type": "GatewayTimeout", "message": "504 Gateway Timeout"}
     run.ends("failed", error=told, failed_action=failed)
     case = run.case()
     (action,) = settling.facts_now(case).unknown()
-
-    done = settling.settle_action(
-        case, action, outcome="applied", evidence="line 7", by=ada, seen=case.revision
+    return settling.settle_action(
+        case, action, outcome=outcome, evidence="line 7", by=by, seen=case.revision
     )
+
+
+def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ticket, ada):
+    """It ran; what failed was the agent, which did not hear of it."""
+    done = settled_at_the_failure(begin_run(), "applied", by=ada)
 
     assert done.headline.endswith(
         "then failed without knowing that tickets.update had happened (504 Gateway Timeout)"
@@ -119,16 +122,6 @@ def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ti
 
 
 def test_a_call_that_is_settled_as_not_done_is_where_it_failed(begin_run, ada):
-    run = begin_run()
-    run.does("users.create", ("user", "12", None, {"name": "Eve"}))
-    failed = run.fails("tickets.update", outcome="unknown", message="504 Gateway Timeout")
-    told = {"type": "GatewayTimeout", "message": "504 Gateway Timeout"}
-    run.ends("failed", error=told, failed_action=failed)
-    case = run.case()
-    (action,) = settling.facts_now(case).unknown()
-
-    done = settling.settle_action(
-        case, action, outcome="no_effect", evidence="line 7", by=ada, seen=case.revision
-    )
+    done = settled_at_the_failure(begin_run(), "no_effect", by=ada)
 
     assert "then failed at tickets.update (504 Gateway Timeout)" in done.headline
