@@ -97,7 +97,7 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
             OPERATOR,
         ),
     ]
-    now = _current(plan, is_open=at_path.startswith(at))
+    now = 3 if correction else _current(plan, is_open=at_path.startswith(at))
     me = getattr(request.user, "email", "")
     return [
         Step(i + 1, words, url, (who[0], who[1]), i < now, i == now, who[0] == me)
@@ -106,12 +106,13 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
 
 
 def _current(plan: Plan | None, *, is_open: bool) -> int:
-    """The place of the step that is next; `is_open`: the person looks at the case."""
+    """The place of the step that is next, until there is a correction to publish.
+
+    `is_open`: the person looks at the case. While the plan runs, nothing is asked of anybody yet.
+    """
     match plan.state if plan else None:
-        case PlanState.WAITING:
+        case PlanState.WAITING | PlanState.STARTING | PlanState.RUNNING | PlanState.FINISHED:
             return 2
-        case PlanState.STARTING | PlanState.RUNNING | PlanState.FINISHED:
-            return 3
         case _:
             return int(is_open)
 

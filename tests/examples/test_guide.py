@@ -38,7 +38,7 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
 
     # The card was answered in place: the strip beside it goes on by itself.
     guide.get_by_role("button", name="Go on as Rina Okafor").click()
-    assert newcomer.url.endswith(f"/corrections/{case.corrections.first().pk}/")
+    newcomer.wait_for_url(f"**/corrections/{case.corrections.first().pk}/")
     newcomer.get_by_role("button", name=re.compile("^Publish")).first.click()
     until(lambda: case.corrections.first().state == "published")
     newcomer.goto("/w/skyline/queue/")
