@@ -6,7 +6,6 @@ and its synchronous standby takes over.
 """
 
 import csv
-import os
 import shutil
 import socket
 import tempfile
@@ -208,7 +207,7 @@ def test_machines_fail_one_after_the_other_and_nothing_is_lost_or_done_twice(
         more_plans(storm)
         one_dies_and_comes_back_older(hosts[2], webs, calls, environment, tmp_path)
         more_plans(storm)
-        the_primary_dies(storm, webs, calls, len(hosts))
+        the_primary_dies(storm, webs, calls, len(hosts), broker)
 
         calls.phase = "afterwards"
         time.sleep(CALM_SECONDS)
@@ -287,10 +286,12 @@ def one_dies_and_comes_back_older(
     time.sleep(CALM_SECONDS)
 
 
-def the_primary_dies(storm: Any, webs: Balancer, calls: Calls, count: int) -> None:
+def the_primary_dies(
+    storm: Any, webs: Balancer, calls: Calls, count: int, broker: str
+) -> None:
     """What was answered is on the standby as well, for the primary waits for it."""
     primary = started["postgres"]
-    standby = Standby(primary, started["folder"] / f"synchronous-{os.getpid()}")
+    standby = Standby(primary, started["folder"] / f"synchronous-{broker}")
     ask(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", None, fetch=False)
     ask(primary, "SELECT pg_reload_conf()", None, fetch=True)
     until(lambda: ask(primary, WAITS_FOR_IT, None, fetch=True), 30, "the standby is synchronous")
