@@ -286,9 +286,7 @@ def one_dies_and_comes_back_older(
     time.sleep(CALM_SECONDS)
 
 
-def the_primary_dies(
-    storm: Any, webs: Balancer, calls: Calls, count: int, broker: str
-) -> None:
+def the_primary_dies(storm: Any, webs: Balancer, calls: Calls, count: int, broker: str) -> None:
     """What was answered is on the standby as well, for the primary waits for it."""
     primary = started["postgres"]
     standby = Standby(primary, started["folder"] / f"synchronous-{broker}")
