@@ -326,8 +326,9 @@ def asked_of(hosts: list[Machine], calls: Calls) -> Iterator[dict[str, list[tupl
     def watch() -> None:
         while not over.wait(0.5):
             for host in hosts:
-                phase = calls.phase
-                said[host.name].append((phase, ready(host)))
+                phase, status = calls.phase, ready(host)
+                if phase == calls.phase:  # else it was answered in the midst of what happened next
+                    said[host.name].append((phase, status))
 
     watching = threading.Thread(target=watch)
     watching.start()
