@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
-from approvals.policy.spelling import plain, skeleton
+from approvals.policy.spelling import as_known, skeleton
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState
 from ledger.schemas import IMPORTED
@@ -244,7 +244,7 @@ class Value:
 
     @classmethod
     def of(cls, text: str) -> "Value":
-        return cls(digest_of(plain(text).strip()), digest_of(skeleton(text)))
+        return cls(digest_of(as_known(text)), digest_of(skeleton(text)))
 
 
 class Seen(msgspec.Struct, array_like=True):

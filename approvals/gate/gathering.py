@@ -161,7 +161,8 @@ def _mentioned(question: Question, gathered: Gathered, facts: Mapping[str, Any])
         return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
 
     def read(text: str | None) -> Finding:
-        found = stands_in(value, text or "", gathered.request.actor.masking_key)
+        key, today = gathered.request.actor.masking_key, gathered.context.now.date()
+        found = stands_in(value, text or "", key, today)
         if found is None:
             return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
         stands = "stands" if found else "does not stand"
@@ -283,12 +284,12 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
         if not seen:
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
             return Finding(value=False, words="") if is_told else cannot
-        key = gathered.request.actor.masking_key
+        key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         text = "\n".join(str(one) for result in seen for one in leaves(result))
         answers = []
         for one in leaves(value):
-            asked_for = stands_in(one, written or "", key)
-            answers.append(False if asked_for else stands_in(one, text, key))
+            asked_for = stands_in(one, written or "", key, today)
+            answers.append(False if asked_for else stands_in(one, text, key, today))
         if any(answers):
             words = f"{question.subject} stands in what strangers wrote, and was not asked for"
             return Finding(value=True, words=words)

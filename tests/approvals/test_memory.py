@@ -246,6 +246,8 @@ def test_an_account_is_known_once_a_call_with_it_is_done_and_as_long_as_it_stand
     trip.succeeded(said, attempt="try-k1")
 
     assert answer(trip, "k3", **mine) == "proceed"
+    in_groups = {"args": {"iban": "de89 3704 0044 0532 0130 00"}}
+    assert answer(trip, "k3g", explain=True, **in_groups) == "proceed", "the same account"
     assert answer(trip, "k4", args={"iban": "DE02120300000000202051"}) == "wait"
     trip.succeeded(pay(trip, "k3", **mine, attempt="try-k3"), attempt="try-k3")
     Action.objects.filter(key="k3").update(verified="failed")
