@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from ledger.models import Action
 from ledger.models.actions import Compensated
@@ -167,6 +168,18 @@ class OfRule:
         return max(self.seconds, default=0.0)
 
 
+class OfReview(NamedTuple):
+    """What became of the calls that one rule under `review` brought back for a look."""
+
+    words: str
+    glob: str
+    calls: int
+    looked_at: int
+    """Their case was closed since, in whichever way."""
+    false_alarms: int
+    """It was closed as expected: there was nothing to see."""
+
+
 @dataclass(slots=True)
 class Health:
     """The figures of the last `days`."""
@@ -182,6 +195,7 @@ class Health:
     undone_later: int = 0
     people: list[OfPerson] = field(default_factory=list)
     rules: list[OfRule] = field(default_factory=list)
+    reviews: list[OfReview] = field(default_factory=list)
     by_day: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -229,6 +243,7 @@ def of(workspace: Workspace, *, days: int = DAYS) -> Health:
     found.fast = len({one.approval for one in answers if one.granted and one.is_fast})
     found.people = _people(answers)
     found.rules = _rules(rows, answers, overturned)
+    found.reviews = _reviews(given)
     return found
 
 
@@ -290,6 +305,29 @@ def _overturned(workspace: Workspace, rows: Sequence[_Row]) -> dict[int, str]:
     newest = Approval.objects.filter(workspace=workspace, pk__gte=rows[-1].pk)
     found = newest.filter(state__in=[ApprovalState.USED, ApprovalState.WITHDRAWN])
     return dict(found.filter(overturned()).values_list("pk", "state"))
+
+
+# Cases stand on the floor above; how one was closed stands in the ledger.
+REVIEWS = f"""
+WITH seen AS (
+    SELECT run_ref, glob, words, at FROM approvals_review
+    WHERE workspace_id = %(workspace)s AND at >= %(since)s ORDER BY at DESC LIMIT %(limit)s
+)
+SELECT seen.words, seen.glob, count(*), count(closed.*),
+    count(*) FILTER (WHERE closed.outcome = 'expected')
+FROM seen LEFT JOIN LATERAL (
+    SELECT e.data ->> 'outcome' AS outcome FROM ledger_event e
+    WHERE e.workspace_id = %(workspace)s AND e.run = seen.run_ref
+        AND e.action = '' AND e.type = '{EventType.CASE_CLOSED}' AND e.received_at >= seen.at
+    ORDER BY e.place DESC LIMIT 1
+) closed ON true
+GROUP BY seen.words, seen.glob ORDER BY count(*) DESC, seen.words LIMIT {RULES_SHOWN_MAX}"""  # noqa: S608 - our own
+
+
+def _reviews(given: dict[str, Any]) -> list[OfReview]:
+    with connection.cursor() as cursor:
+        cursor.execute(REVIEWS, given)
+        return [OfReview._make(row) for row in cursor.fetchall()]
 
 
 class _Answer(NamedTuple):

@@ -49,6 +49,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
         "people": [_person(here, one, days) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
+        "reviews": [one._asdict() for one in found.reviews],
         "stamped": [
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
             for one in found.rubber_stamped

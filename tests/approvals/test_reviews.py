@@ -2,12 +2,15 @@
 
 import pytest
 
+from approvals import health
 from approvals.models import Approval, Review
 from approvals.policy import Invalid, load_new
+from recovery.casework import closing
 from recovery.models import Case
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
+from tests.people import logged_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,6 +48,10 @@ def done(trip, number, tool="pay.send", **args):
     return run
 
 
+def cases_after(run):
+    return Case.objects.get(run__run=run)
+
+
 def cases():
     return {one.run.run: one for one in Case.objects.select_related("run")}
 
@@ -57,6 +64,22 @@ def test_a_recipient_that_is_new_is_a_case_of_low_risk_and_the_next_payment_to_t
     assert not Approval.objects.exists(), "nobody was asked"
     second = done(trip, 2, to="Eve", amount=10)
     assert second not in cases()
+
+
+def test_health_counts_by_rule_what_was_looked_at_and_what_was_as_expected(trip, acme, ada):
+    for number, outcome in enumerate(("expected", "already_handled", ""), 1):
+        case = cases_after(done(trip, number, to=f"payee {number}", amount=10))
+        if outcome:
+            closing.close(case, outcome=outcome, reason="seen", by=ada, seen=case.revision)
+
+    [new, *others] = health.of(acme).reviews
+
+    assert (new.words, new.glob) == ("A recipient never paid before", "pay.*")
+    assert (new.calls, new.looked_at, new.false_alarms) == (3, 2, 1)
+    assert others == []
+    shown = logged_in(ada).get("/w/acme/approvals/health/").content.decode()
+    assert "Which rules bring calls back for a look" in shown
+    assert '<td data-label="False alarms">1</td>' in shown
 
 
 def test_what_the_call_alone_says_is_looked_at_too(trip, acme, ada):
