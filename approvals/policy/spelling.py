@@ -50,8 +50,8 @@ _MAILBOX = re.compile(r"(?:[^<>@]*<|mailto:)?([^<>@\s,;]+@[^<>@\s,;]+)>?")
 _CODE = re.compile(r"#?([^\W\d_]+)[ _-]?(\d{2,})")
 _NAME = re.compile(r"[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)+")
 _TITLE = re.compile(r"\b(?:dr|prof|mr|mrs|ms|herr|frau|sr|sra|mme)\b\.? ")
-_TWO_LETTERS = {"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "æ": "ae", "ø": "oe"}
-_ONE_LETTER = {"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"}
+_TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "æ": "ae", "ø": "oe"})
+_ONE_LETTER = str.maketrans({"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
 
 
 def stands_in(
@@ -347,13 +347,13 @@ def _parts_stand_together(wanted: str, seen: str) -> bool:
 
 
 def _without_accents(text: str) -> str:
-    bare = unicodedata.normalize("NFKD", text.translate(str.maketrans(_ONE_LETTER)))
+    bare = unicodedata.normalize("NFKD", text.translate(_ONE_LETTER))
     return "".join(one for one in bare if unicodedata.category(one) != "Mn")
 
 
 def _in_two_letters(text: str) -> str:
     composed = unicodedata.normalize("NFC", text)
-    return _without_accents(composed.translate(str.maketrans(_TWO_LETTERS)))
+    return _without_accents(composed.translate(_TWO_LETTERS))
 
 
 def _masked_stands_in(value: str, text: str, key: MaskingKey | None) -> bool | None:
