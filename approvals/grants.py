@@ -38,7 +38,7 @@ UNRECORDED = "The ledger does not tell that anybody approved it."
 LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
 
-def _told(kind: str, more: str = "") -> str:
+def _told(kind: EventType, more: str = "") -> str:
     """SQL: whether the ledger tells this of the approval, by whoever has said yes."""
     return f"""EXISTS (
             SELECT FROM ledger_event e
@@ -64,12 +64,13 @@ EXISTS (SELECT FROM approvals_decision d
     WHERE d.approval_id = approvals_approval.id AND d.granted)
 AND NOT EXISTS (
     SELECT FROM approvals_decision d WHERE d.approval_id = approvals_approval.id AND d.granted
-        AND NOT ({_told("approval.granted", SAID)}
+        AND NOT ({_told(EventType.APPROVAL_GRANTED, SAID)}
             AND (d.delegation_id IS NULL OR EXISTS (
                 SELECT FROM workspaces_delegation lent WHERE lent.id = d.delegation_id
                     AND {deciders.HANDED_OVER.format("lent")}))
             AND (NOT d.break_glass
-                OR {_told("break_glass.begun")} OR {_told("break_glass.opened")})))"""  # noqa: S608
+                OR {_told(EventType.BREAK_GLASS_BEGUN)}
+                OR {_told(EventType.BREAK_GLASS_OPENED)})))"""  # noqa: S608
 
 
 def recorded() -> RawSQL:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from approvals.policy import condition_types
 from approvals.policy.expressions import (
     FUNCTIONS,
     STRINGS,
@@ -113,7 +114,7 @@ class Question:
 class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
-    __slots__ = ("_expression", "_refused", "questions", "source")
+    __slots__ = ("_expression", "_refused", "_rewritten", "questions", "source")
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile.
@@ -124,10 +125,11 @@ class Condition:
         self.source = source
         self._refused: CannotCompile | None = None
         questions: list[Question] = []
+        self._rewritten = source
         try:
-            rewritten, questions = _taken_out(source)
+            self._rewritten, questions = _taken_out(source)
             known = allowed | {one.name for one in questions}
-            self._expression = Expression(rewritten, known, shown=allowed)
+            self._expression = Expression(self._rewritten, known, shown=allowed)
         except CannotCompile as wrong:
             questions, self._refused = [], wrong
             try:
@@ -142,15 +144,19 @@ class Condition:
         return self._expression.names
 
     def check_functions(self) -> None:
-        """Raises CannotCompile for what a new document may not have (see Expression)."""
+        """Raises CannotCompile for what a new document may not have (see Expression), answers that
+        are used as what they are not among it.
+        """
         if self._refused is not None:
             raise self._refused
         self._expression.check_functions(frozenset(QUESTIONS))
+        asked = {one.name: (one.function, one.source) for one in self.questions}
+        condition_types.check(self._rewritten, asked)
 
     def of_glob(self, glob: str) -> "Condition":
         """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
         found = object.__new__(Condition)
-        for slot in ("_expression", "_refused", "source"):
+        for slot in ("_expression", "_refused", "_rewritten", "source"):
             setattr(found, slot, getattr(self, slot))
         found.questions = tuple(
             replace(one, glob=glob) if one.function in REMEMBERING else one

@@ -19,6 +19,7 @@ from amends.protocol.vocabulary import (
     glob_matches,
     glob_specificity,
 )
+from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
@@ -106,9 +107,6 @@ DUE_SECONDS: dict[Risk, int] = {
     Risk.HIGH: 86400,
     Risk.CRITICAL: 4 * 3600,
 }
-
-
-SENSITIVITIES = ("public", "internal", "confidential", "restricted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
 from approvals.policy import sections, signing
+from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
     COMPENSATIONS,
@@ -19,7 +20,6 @@ from approvals.policy.decisions import (
 )
 from approvals.policy.document import (
     DUE_SECONDS,
-    SENSITIVITIES,
     Audit,
     AutoCompensation,
     BreakGlass,

@@ -11,7 +11,7 @@ from django import forms
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals import tool_fields, twin_fields
 from approvals.policy import Invalid, Problem, editing
-from approvals.policy.document import SENSITIVITIES
+from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, Row
 from approvals.policy.loading import KINDS
 from approvals.policy.reading import Path, spelled

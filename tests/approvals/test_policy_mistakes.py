@@ -184,6 +184,53 @@ def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition
     assert mistake in found
 
 
+@pytest.mark.parametrize(
+    ("condition", "place", "mistake"),
+    [
+        ('sum(args.amount, over: "24h")', "1:1", "is a number, and is compared with nothing"),
+        ('known(target) || count(over: "1h")', "1:18", "is a number, and is compared with nothing"),
+        ('(count(over: "1h")) > "3"', "1:2", "is a number, and stands beside a text"),
+        ("3 < mentioned(args.to)", "1:5", "is true or false, and stands beside a number"),
+        ("rejected_before > args.n", "1:1", "is true or false, and “>” is for numbers"),
+        ('known(args.to) == "yes"', "1:1", "is true or false, and stands beside a text"),
+        ("request != 3", "1:1", "is a text, and stands beside a number"),
+        ('sensitivity == "secret"', "1:1", "it is one of public, internal, confidential"),
+        ('risk in ["high", "CRITICAL"]', "1:1", "did you mean critical?"),
+        ('"readonly" == class', "1:1", "did you mean read_only?"),
+        ('risk >= "high"', "1:1", 'say risk in ["high", "critical"]'),
+        ('target.kind == "order"', "1:1", "“target” has no “kind”"),
+        ('on_behalf_of.mail == "x"', "1:1", "it has id, name, contact"),
+    ],
+)
+def test_an_answer_that_is_used_as_what_it_is_not_is_refused_where_it_stands(
+    condition, place, mistake
+):
+    with pytest.raises(Invalid) as refused:
+        load_new({"policies": {"pay": {"when": condition, "approval": "MANUAL"}}})
+    assert f"at {place} of the expression" in str(refused.value)
+    assert mistake in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        '(count(over: "1h") + 1) >= 3 && !known(args.to)', 'double(sum(args.n, over: "1h")) > 1.5',
+        '3 < count(over: "1h") || known(args.to) == false', 'request.contains("a") && goal != "x"',
+        'mentioned(args.to) ? args.n > 5 : called("mail.*") == 0', 'args.class == "other"',
+        'risk in ["high", "critical"] && class != "draft"', 'labels.risk == "2" && args.risk > 3',
+    ],
+)  # fmt: skip
+def test_answers_that_are_used_as_what_they_are_may_be_saved(condition):
+    load_new({"policies": {"pay": {"when": condition, "approval": "MANUAL"}}})
+
+
+def test_a_kept_policy_that_uses_an_answer_wrongly_still_loads():
+    kept = {"policies": {"pay": {"when": 'risk == "HIGH"', "approval": "MANUAL"}}}
+    assert (
+        judge(load(kept), ToolCall(tool="pay", action_class="internal_update")).approval == "AUTO"
+    )
+
+
 @pytest.mark.parametrize("path", ["tool", "targets.id", "key", "class", "outcome", "*", "a..b"])
 def test_what_calls_are_judged_by_is_not_masked(path):
     """A call of `pay.out` whose tool was masked went past the rule for `pay.*`."""
