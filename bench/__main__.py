@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, begin, ingest, lists, retention, steps, waiting
+from bench import attacks, begin, ingest, lists, retention, sizing, steps, waiting
 from bench.servers import own, servers
 
 LATEST = Path(__file__).parent / "latest.json"
@@ -35,6 +35,8 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "unwind": steps.unwind,
     "retention": retention.retention,
     "attacks": attacks.attacks,
+    "growth": sizing.growth,
+    "idle": sizing.idle,
 }
 LISTS = ("queue", "search", "pages")
 

@@ -26,9 +26,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from config import celery, env, pooling, sealed, single_sign_on
+from config import backups, celery, env, pooling, sealed, single_sign_on
 from edge import sockets
 from ledger import checks as ledger_checks
+from ledger import rights
 from workspaces import encryption
 from workspaces.models import Team
 
@@ -40,6 +41,7 @@ SECRETS_TRIED = 500
 BROKER_SECONDS_MAX = 5
 # Of each web process beside its two pools: what threads take in, and the waiters' line.
 CONNECTIONS_BESIDE_POOLS = 4
+NAMED_MAX = 5
 
 Check = Callable[..., list[CheckMessage]]
 
@@ -116,6 +118,7 @@ def state_of_the_database() -> Iterator[CheckMessage]:
         yield from ledger_checks.missing_walls()
         yield from ledger_checks.not_durable()
         with connections["default"].cursor() as cursor:
+            lacking = rights.lacking(cursor)
             cursor.execute("SELECT current_setting('max_connections')::int")
             room: int = cursor.fetchone()[0]
     except DatabaseError as error:
@@ -125,6 +128,13 @@ def state_of_the_database() -> Iterator[CheckMessage]:
             id="config.E006",
         )
         return
+    if lacking:
+        yield Error(
+            "The role of DATABASE_URL lacks rights on"
+            f" {', '.join(lacking[:NAMED_MAX])}{' …' if len(lacking) > NAMED_MAX else ''}.",
+            hint="Run `manage.py prepare`: the role of DATABASE_OWNER_URL gives them.",
+            id="config.E007",
+        )
     processes = max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores())))
     each = env.number("AMENDS_POOL_SIZE", 20) + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
     if room < processes * each and not settings.POOLER:
@@ -288,6 +298,22 @@ def folders_are_there() -> Iterator[CheckMessage]:
                 f"AMENDS_HEADS_FOLDER: nothing can be kept in {folder}: {error.strerror}.",
                 id="config.E051",
             )
+
+
+@deployed
+def backups_can_be_read() -> Iterator[CheckMessage]:
+    """Each public key of AMENDS_BACKUP_RECIPIENTS is one."""
+    if not settings.AMENDS_BACKUP_RECIPIENTS:
+        yield Warning(
+            "AMENDS_BACKUP_RECIPIENTS is not set: `manage.py backup` makes none.",
+            hint="Make a key where backups will be read (`manage.py backup_key FILE`).",
+            id="config.W052",
+        )
+        return
+    try:
+        backups.recipients(settings.AMENDS_BACKUP_RECIPIENTS)
+    except backups.CannotBackUp as fault:
+        yield Error(str(fault), id="config.E052")
 
 
 @deployed

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install this checkout below a folder: sh deploy/install.sh /opt/amends
 # Below it: app/ (the code), venv/ (its packages, by the hashes of requirements/runtime.lock), static/ (collected and
-# compressed files). Nothing else on the machine is touched. It may be repeated; for a new version take a new folder,
+# compressed files), manage (manage.py with the account and the environment of the units). Nothing else on the machine is touched. It may be repeated; for a new version take a new folder,
 # run its `manage.py prepare`, and let the processes start from there. PYTHON names another interpreter than python3.
 set -eu
 if [ $# -ne 1 ]; then
@@ -31,10 +31,12 @@ own=$prefix/venv/bin/python
 packages=$("$own" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 printf '%s\n' "$prefix/app/sdk" > "$packages/amends-sdk.pth"
 "$own" -m compileall -q "$prefix/app"
+cp "$here/deploy/manage.sh" "$prefix/manage"
+chmod 755 "$prefix/manage"
 
 # Collecting asks no server and uses no secret; the settings want to be told of both all the same.
 cd "$prefix/app"
 AMENDS_STATIC_ROOT=$prefix/static AMENDS_URL=http://localhost DATABASE_URL=postgresql:///unused \
     REDIS_URL=redis://unused DJANGO_SECRET_KEY=unused AMENDS_SECRET_KEYS=unused \
     "$own" manage.py prepare --static-alone
-echo "Installed in $prefix. Next: docs/running.md, “With your own servers”."
+echo "Installed in $prefix. Next: docs/install.md, or docs/running.md, “With your own servers”."

@@ -59,6 +59,17 @@ WHERE to_regclass(t.name) IS NOT NULL
     AND (has_table_privilege(t.name, 'UPDATE') OR has_table_privilege(t.name, 'DELETE')
          OR has_table_privilege(t.name, 'TRUNCATE'))"""
 
+MAY = """
+SELECT c.relname, c.relkind = 'S',
+    CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, 'USAGE')
+         ELSE has_table_privilege(c.oid, 'SELECT') END,
+    c.relkind <> 'S' AND has_table_privilege(c.oid, 'INSERT'),
+    c.relkind <> 'S' AND has_any_column_privilege(c.oid, 'UPDATE'),
+    c.relkind <> 'S' AND has_table_privilege(c.oid, 'DELETE')
+FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+    AND NOT c.relispartition ORDER BY 1"""
+
 
 def grant(cursor: Any, role: str) -> None:
     """Give a role what the runtime needs and no more; the cursor is of the tables' owner."""
@@ -92,3 +103,25 @@ def changeable(cursor: Any) -> list[str]:
     """Which tables that only grow the cursor's own role could change, if it were not for us."""
     cursor.execute(MAY_CHANGE, [[*GROWING, *READ, *(set(MOVING) - set(LET_GO))]])
     return [name for (name,) in cursor.fetchall()]
+
+
+def lacking(cursor: Any) -> list[str]:
+    """Tables and sequences on which the cursor's own role may not do what the desk does there."""
+    cursor.execute(MAY)
+    found = []
+    for name, is_sequence, *may in cursor.fetchall():
+        needs = (True, False, False, False) if is_sequence else _needed_on(name)
+        if any(needed and not given for needed, given in zip(needs, may, strict=True)):
+            found.append(name)
+    return found
+
+
+def _needed_on(name: str) -> tuple[bool, bool, bool, bool]:
+    """SELECT, INSERT, UPDATE of at least a column, DELETE."""
+    only_read, only_grows = name in READ, name in GROWING
+    return (
+        True,
+        not only_read,
+        not only_read and not only_grows,
+        not only_read and not only_grows and (name not in MOVING or name in LET_GO),
+    )

@@ -24,7 +24,11 @@ from django.conf import settings
 from config.local.postgres import Postgres
 from config.local.servers import Valkey
 from tests import npm, servers
-from tests.drills import drilled, pytest_terminal_summary  # noqa: F401 - as below
+from tests.drills import (  # noqa: F401 - as below
+    drilled,
+    each_has_a_row,
+    pytest_terminal_summary,
+)
 from tests.processes import Processes
 from tests.whole import Whole, is_whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
 
@@ -149,6 +153,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    each_has_a_row(items)
     if seed := os.environ.get("SHUFFLE"):
         random.Random(seed).shuffle(items)  # noqa: S311 - the same in every runner
 

@@ -6,18 +6,23 @@ The check goes to what the environment names, and each mistake names its variabl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+import redis
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from cryptography.fernet import Fernet
 
+from config import backups, checks
 from config.local.places import ROOT
-from config.local.postgres import Postgres
+from config.local.postgres import RUNTIME, Postgres
 from tests import people
 from tests.ports import free_port
+from tests.servers import as_runtime
 from workspaces.models import Secret, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,6 +79,7 @@ def test_where_all_is_well_nothing_of_it_is_an_error(
         AMENDS_URL="https://desk.example.com",
         AMENDS_TRUST_PROXY="1",
         AMENDS_HEADS_FOLDER=str(tmp_path / "heads"),
+        AMENDS_BACKUP_RECIPIENTS=backups.new_identity()[1],
     )
 
     assert "config." not in said
@@ -107,6 +113,50 @@ def test_every_server_that_is_away_is_told_at_once_with_its_variable(
         assert name in said, name
     assert "Traceback" not in said
     assert "secret-word" not in said
+
+
+def test_a_role_without_a_right_that_the_desk_needs_is_told_with_the_table(check: Check) -> None:
+    as_desk = as_runtime(os.environ["DATABASE_URL"])
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as owner:
+        owner.execute(f"REVOKE INSERT ON approvals_decision FROM {RUNTIME}")
+        try:
+            code, said = check(DATABASE_URL=as_desk)
+        finally:
+            owner.execute(f"GRANT INSERT ON approvals_decision TO {RUNTIME}")
+
+    assert code == 1
+    assert "The role of DATABASE_URL lacks rights on approvals_decision." in said
+    assert "lacks rights" not in check(DATABASE_URL=as_desk)[1]
+
+
+def test_clocks_that_went_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 30)
+
+    told = list(checks.database_faults("DATABASE_URL", os.environ["DATABASE_URL"]))
+
+    assert [one.id for one in told] == ["config.E004"]
+    assert "DATABASE_URL are 30 s apart" in told[0].msg
+
+
+def test_a_cache_that_takes_nothing_is_told_with_its_variable(check: Check) -> None:
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as cache:
+        cache.config_set("maxmemory", "1")
+        try:
+            code, said = check()
+        finally:
+            cache.config_set("maxmemory", "256mb")
+
+    assert code == 1
+    assert "REDIS_URL: " in said
+
+
+def test_a_key_for_backups_that_is_none_is_told(check: Check) -> None:
+    assert "AMENDS_BACKUP_RECIPIENTS is not set" in check()[1]
+
+    code, said = check(AMENDS_BACKUP_RECIPIENTS="age1half")
+    assert code == 1
+    assert "AMENDS_BACKUP_RECIPIENTS: age1half… is no key." in said
 
 
 def test_keys_that_do_not_open_what_is_kept_are_counted(check: Check, acme: Workspace) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def _put(storage: Storage, key: str, content: bytes, method: str = "PUT") -> Non
 
 def test_a_desk_comes_back_from_a_backup_that_was_carried_away(
     manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, acme: Any,
-    storage: Storage, tmp_path: Path,
+    storage: Storage, tmp_path: Path, drilled: Callable[..., None],
 ) -> None:  # fmt: skip
     secret, public = backup_key
     temporary = tmp_path / "tmp"
@@ -92,11 +92,13 @@ def test_a_desk_comes_back_from_a_backup_that_was_carried_away(
     assert "Restored" in manage("restore", there, "--identity", str(secret), **here)
     assert rows(empty, "SELECT slug FROM workspaces_workspace") == [("acme",)]
     assert list(temporary.iterdir()) == [], "nothing of it stays on the desk's own disk"
+    drilled("backup to S3, and a desk from it", size=said.split(" (")[1].rstrip(")\n"))
 
 
 def test_half_a_backup_and_a_place_that_is_none_are_refused_in_words(
-    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, storage: Storage
-) -> None:
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, storage: Storage,
+    drilled: Callable[..., None],
+) -> None:  # fmt: skip
     secret, public = backup_key
     here = {"DATABASE_URL": as_runtime(empty), "DATABASE_OWNER_URL": empty}
     there = manage("backup", "s3://away", **public, **storage).split(" (")[0]
@@ -118,3 +120,4 @@ def test_half_a_backup_and_a_place_that_is_none_are_refused_in_words(
     assert "pip install 'amends-desk[s3]'" in manage(
         "backup", "s3://away", fails=True, **public, **without
     )
+    drilled("a backup in S3 that was cut, changed or is none", refused=5)

@@ -5,8 +5,10 @@ names its test here.
 """
 
 import re
+import shlex
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 from config.local.places import ROOT
 
@@ -52,6 +54,10 @@ RUN_BY = {
     ],
     "http.md": [HTTP, HTTP],
     "imports.md": ["tests/ledger/test_cloud_events.py::test_the_request_of_the_guide_is_taken"],
+    "install.md": [
+        "tests/config/test_clean_root.py::test_the_guide_leads_from_an_empty_debian_to_a_desk_that_comes_back"
+    ]
+    * 7,
     "interchange.md": [
         AAP,
         "tests/sdk/test_approval_receivers.py::test_the_lines_of_the_guide_register_a_receiver",
@@ -80,6 +86,7 @@ RUN_BY = {
         f"{SDK}test_the_service_of_the_twins_guide_works",
     ],
 }
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page for page in DOCS.rglob("*.md")} | {
     "README.md": ROOT / "README.md"
@@ -105,3 +112,31 @@ def test_each_block_of_a_page_is_run_by_a_test(name):
     for test in tests:
         file, _, function = test.partition("::")
         assert f"def {function}" in (ROOT / file).read_text("utf-8"), test
+
+
+OPERATORS = ("running.md", "keeping.md", "versions.md", "proofs.md", "imports.md", "policy.md")
+LINE = re.compile(r"^ {4}(?:\S+ )*?(make|manage\.py) +(.*?)(?:  +#.*)?$", re.MULTILINE)
+IN_TEXT = re.compile(r"`manage\.py (\w+)[^`]*`")
+
+
+def lines_of(name):
+    return LINE.findall((DOCS / name).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_each_command_that_a_page_prints_is_there_and_takes_its_options(name):
+    for program, words in lines_of(name):
+        if program == "make":
+            target, *variables = words.split()
+            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), words
+            assert all(f"{one.partition('=')[0]} ?=" in MAKEFILE for one in variables), words
+        else:
+            command, *arguments = shlex.split(words)
+            parser = load_command_class(get_commands()[command], command).create_parser("", command)
+            parser.parse_args(arguments)
+    for command in IN_TEXT.findall((DOCS / name).read_text("utf-8")):
+        assert command in get_commands(), command
+
+
+def test_pages_for_operators_do_print_lines():
+    assert len(lines_of("running.md")) >= 8

@@ -1,9 +1,11 @@
 """A worker outlives its servers: the database and the broker may restart under it."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -117,6 +119,19 @@ def test_a_worker_outlives_a_full_broker_and_goes_on_when_there_is_room(worker: 
 
     assert looks_for_a_plan(worker), worker.said()
     assert worker.alive()
+
+
+def test_a_pool_shares_what_was_imported(processes: Processes) -> None:
+    """Of each process of the pool the smaller part is its own."""
+    worker = processes.worker(concurrency=3)
+    pool = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+
+    assert len(pool) == 3
+    for pid in pool:
+        memory = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        found = re.findall(r"^(\w+): +(\d+) kB", memory, re.MULTILINE)
+        sizes = {name: int(size) for name, size in found}
+        assert sizes["Private_Dirty"] < sizes["Rss"] / 3, sizes
 
 
 def test_a_web_process_outlives_its_database(processes: Processes, own_postgres: Postgres) -> None:

@@ -226,7 +226,7 @@ def test_machines_fail_one_after_the_other_and_nothing_is_lost_or_done_twice(
     drilled(
         f"three machines behind HAProxy and PgBouncer, {broker} as broker",
         calls=len(calls.made), approvals=approved, effects=len(storm.outside.journal()),
-        lost=0, twice=0, longest=max(calls.longest.values()),
+        lost=0, twice=0, longest=f"{max(calls.longest.values()):.1f} s",
     )  # fmt: skip
 
 
