@@ -138,6 +138,10 @@ WAITING = (
         WENT_BACK,
     ),
 )
+SESSIONS = """
+SELECT coalesce(state, 'other'), count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 1 LIMIT %s"""
+ROOM = "SELECT current_setting('max_connections')::int"
 HEARTBEATS = """
 SELECT name, extract(epoch FROM clock_timestamp() - beat_at), every_seconds, last_error <> ''
 FROM workspaces_heartbeat LIMIT %s"""
@@ -202,7 +206,16 @@ def metrics() -> Iterator[Metric]:
     )
     for one in WAITING:
         yield from waiting(one, ask(one.sql, *[CASES_MAX] * one.sql.count("%s")))
-    yield from heartbeat(ask(HEARTBEATS, CONNECTIONS_MAX))
+    beats = ask(HEARTBEATS, CONNECTIONS_MAX)
+    yield from heartbeat(beats)
+    yield processes(beats)
+    yield gauge(
+        "amends_database_sessions",
+        "Sessions of PostgreSQL in this database, by what they do; of another role: other.",
+        ("state",),
+        ask(SESSIONS, CONNECTIONS_MAX),
+    )
+    yield gauge("amends_database_sessions_max", "What max_connections lets in.", (), ask(ROOM))
 
 
 def waiting(what: Waiting, rows: Sequence[tuple[Any, ...]]) -> Iterator[Metric]:
@@ -233,6 +246,16 @@ def heartbeat(rows: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metric
         ("name",),
         [(name, failed) for name, _, _, failed in rows],
     )
+
+
+def processes(rows: Sequence[tuple[str, float, float, bool]]) -> Metric:
+    """How many of each kind gave a sign of life of their own lately."""
+    alive = {"worker": 0, "scheduler": 0, "sweeper": 0}
+    for name, age, every, _ in rows:
+        kind, _, place = name.partition("@")
+        if place and kind in alive and age <= patience(every):
+            alive[kind] += 1
+    return gauge("amends_processes", "Processes that live, by kind.", ("kind",), alive.items())
 
 
 def success(steps: Sequence[tuple[str, str, int]]) -> Iterator[Metric]:

@@ -1,7 +1,10 @@
 """What the engine does is told to Prometheus, from the rows themselves."""
 
+from datetime import timedelta
+
 import pytest
 from django.db import Error
+from django.db.models.functions import Now
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +17,7 @@ from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
 from workspaces import periodic
+from workspaces.models import Heartbeat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -115,3 +119,15 @@ def test_a_log_that_went_back_and_loops_that_went_silent_show(case, told):
     assert told("amends_heartbeat_failing", name="ledger.seal") == 1
     assert told("amends_heartbeat_patience_seconds", name="ledger.seal") == 30
     assert told("amends_heartbeat_age_seconds", name="ledger.seal") < 30
+
+
+def test_processes_that_live_and_sessions_of_the_database_are_counted(case, told):
+    assert told("amends_processes", kind="worker") == 0
+    for name in ("worker@one/1", "worker@two/1", "worker", "ledger.seal"):
+        periodic.beat(name, every_seconds=10)
+    periodic.beat("worker@three/1", every_seconds=10)
+    Heartbeat.objects.filter(pk="worker@three/1").update(beat_at=Now() - timedelta(hours=1))
+
+    assert told("amends_processes", kind="worker") == 2
+    assert told("amends_database_sessions", state="active") >= 1
+    assert told("amends_database_sessions_max") > told("amends_database_sessions", state="active")
