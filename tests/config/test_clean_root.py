@@ -120,8 +120,8 @@ def test_the_guide_leads_from_an_empty_debian_to_a_desk_that_comes_back(
     empty.boot()
     until_it_answers(empty)
     drilled(
-        "an empty Debian 13, by the lines of docs/install.md", lines=sum(map(lines, rest)) + lines(
-            packages), minutes=round(took / 60, 1), calls=calls["calls"], lost=0, twice=0,
+        "an empty Debian 13, by the lines of docs/install.md",
+        lines=sum(map(lines, [packages, *rest])), answers_after=f"{took:.0f} s", calls=calls["calls"],
         longest=f"{calls['longest']:.2f} s", otherwise=", ".join(otherwise) or "nothing",
     )  # fmt: skip
 
