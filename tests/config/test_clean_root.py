@@ -122,7 +122,8 @@ def test_the_guide_leads_from_an_empty_debian_to_a_desk_that_comes_back(
     drilled(
         "an empty Debian 13, by the lines of docs/install.md",
         lines=sum(map(lines, [packages, *rest])), answers_after=f"{took:.0f} s",
-        calls=calls["calls"], longest=f"{calls['longest']:.2f} s", otherwise=", ".join(otherwise) or "nothing",
+        calls=calls["calls"], longest=f"{calls['longest']:.2f} s",
+        otherwise=", ".join(otherwise) or "nothing",
     )  # fmt: skip
 
 
