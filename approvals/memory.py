@@ -79,7 +79,7 @@ FROM unnest(%b::text[], %b::text[]) AS u (meter, subject) ORDER BY meter, subjec
 ON CONFLICT (workspace_id, meter, subject) DO UPDATE SET touched_at = clock_timestamp()"""
 
 TALLIES = f"""
-SELECT json_agg(json_build_array(t.subject, t.buckets, extract(epoch FROM t.since),
+SELECT json_agg(json_build_array(t.meter, t.subject, t.buckets, extract(epoch FROM t.since),
     t.touched_at, (
     SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, (
         SELECT a.state FROM ledger_run r JOIN ledger_action a ON a.run_id = r.id
@@ -91,7 +91,7 @@ SELECT json_agg(json_build_array(t.subject, t.buckets, extract(epoch FROM t.sinc
     FROM (SELECT r.*, r.agent_id = %b AND r.key = %b AS is_own FROM approvals_reservation r
         WHERE r.tally_id = t.id ORDER BY r.held, r.id LIMIT {OPEN_MAX + 1}) o)))
 FROM approvals_tally t
-WHERE t.workspace_id = %b AND t.meter = %b AND t.subject = ANY(%b::text[])"""  # noqa: S608 - ours
+WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::text[])"""  # noqa: S608
 
 
 def lock(caller: Caller, meters: Iterable[Meter]) -> Statement:
@@ -101,10 +101,13 @@ def lock(caller: Caller, meters: Iterable[Meter]) -> Statement:
     return LOCK, [caller.workspace_id, names, subjects]
 
 
-def tallies(caller: Caller, meter: Meter) -> Statement:
-    """What stands in them, and what became of the calls whose outcome was not known."""
-    here = caller.workspace_id
-    return TALLIES, [caller.agent_id, caller.key, here, meter.meter, array(meter.subjects)]
+def tallies(caller: Caller, meters: Sequence[Meter]) -> Statement:
+    """What stands in them, and what became of the calls whose outcome was not known; among them
+    also those of one meter for the subjects of another, which `standings` leaves out.
+    """
+    names = array(one.meter for one in meters)
+    subjects = array({subject for one in meters for subject in one.subjects})
+    return TALLIES, [caller.agent_id, caller.key, caller.workspace_id, names, subjects]
 
 
 @dataclass(slots=True)
@@ -137,12 +140,14 @@ class Standing:
 def standings(
     meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime, *, is_begun: bool = False
 ) -> list[Standing]:
-    """The tallies of a meter out of what `TALLIES` gives; a call that has begun stands in them as
-    those of others do.
+    """The tallies of this meter out of what `TALLIES` gives; a call that has begun stands in them
+    as those of others do.
     """
     oldest = meter.bucket(now) - BUCKETS
     found = {subject: Standing(meter, subject) for subject in meter.subjects}
-    for subject, buckets, since, touched_at, open_rows in rows or ():
+    for name, subject, buckets, since, touched_at, open_rows in rows or ():
+        if name != meter.meter or subject not in found:
+            continue
         kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
         begun = datetime.fromtimestamp(float(since), now.tzinfo)
         one = found[subject] = Standing(meter, subject, kept, begun, touched_at)
@@ -204,23 +209,20 @@ _OF_RUN = """
 _BY = """
     WHERE (%b::bigint IS NULL OR s.agent_id = %b::bigint)
         AND (%b::text IS NULL OR s.person = %b::text)) n"""
+_ALIKE = f"""EXISTS (SELECT FROM (
+    SELECT * FROM approvals_sighting s
+    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
+    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})"""  # noqa: S608
+_ANSWERS = "SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since"
 VALUES = f"""
-SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since,
-    alike.found)) FROM unnest(%b::text[], %b::text[])
-    AS v (value, shape)
+FROM unnest(%b::text[], %b::text[]) AS v (value, shape)
 CROSS JOIN LATERAL ({_SEEN}
     SELECT * FROM approvals_sighting s
     WHERE s.workspace_id = %b AND s.field = %b AND s.value = v.value
-    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} {_BY}) seen (times, overturned, since)
-CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM (
-    SELECT * FROM approvals_sighting s
-    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
-    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})) alike (found)"""  # noqa: S608
+    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} {_BY}) seen (times, overturned, since)"""  # noqa: S608
 # The targets of calls stand in the ledger by themselves.
 TARGETS = f"""
-SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since,
-    alike.found)) FROM unnest(%b::text[], %b::text[],
-    %b::text[], %b::text[]) AS v (type, id, value, shape)
+FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[]) AS v (value, shape, type, id)
 CROSS JOIN LATERAL ({_SEEN}
     SELECT a.started_at AS at, a.id AS action, a.agent_id, a.run_id FROM (
         SELECT * FROM ledger_effect e WHERE e.workspace_id = %b AND e.target_type = v.type
@@ -228,11 +230,7 @@ CROSS JOIN LATERAL ({_SEEN}
     JOIN ledger_action a ON a.id = e.action_id) s
     JOIN ledger_action a ON a.id = s.action JOIN ledger_run r ON r.id = a.run_id
     WHERE (%b::bigint IS NULL OR a.agent_id = %b::bigint)
-        AND (%b::text IS NULL OR r.customer = %b::text)) n) seen (times, overturned, since)
-CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM (
-    SELECT * FROM approvals_sighting s
-    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
-    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})) alike (found)"""  # noqa: S608
+        AND (%b::text IS NULL OR r.customer = %b::text)) n) seen (times, overturned, since)"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,25 +276,32 @@ class Whose:
         return [self.tools, self.reading is None, self.reading or "^$"]
 
 
-def seen_values(whose: Whose, values: Sequence[Value]) -> Statement:
-    """What is on record of these values."""
-    here = [whose.workspace_id, whose.field]
+def seen_values(whose: Whose, values: Sequence[Value], *, alike: bool) -> Statement:
+    """What is on record of these values, and with `alike` whether they look like others."""
     person = None if whose.person is None else digest_of(whose.person)
     by = [whose.agent_id, whose.agent_id, person, person]
-    digests = array(one.value for one in values), array(one.shape for one in values)
-    return VALUES, [*digests, *whose.making_known, *here, *by, *here]
+    told = [*_digests(values), *whose.making_known, whose.workspace_id, whose.field, *by]
+    return _seen(whose, VALUES, told, alike=alike)
 
 
 def seen_targets(
-    whose: Whose, targets: Sequence[tuple[str, str]], values: Sequence[Value]
+    whose: Whose, targets: Sequence[tuple[str, str]], values: Sequence[Value], *, alike: bool
 ) -> Statement:
     """The same of targets, each a type and an id."""
     types, ids = zip(*targets, strict=True)
     by = [whose.agent_id, whose.agent_id, whose.person, whose.person]
-    digests = array(one.value for one in values), array(one.shape for one in values)
-    here = [whose.workspace_id, whose.field]
-    told = [array(types), array(ids), *digests, *whose.making_known, whose.workspace_id]
-    return TARGETS, [*told, *by, *here]
+    told = [*_digests(values), array(types), array(ids), *whose.making_known, whose.workspace_id]
+    return _seen(whose, TARGETS, [*told, *by], alike=alike)
+
+
+def _digests(values: Sequence[Value]) -> list[str]:
+    return [array(one.value for one in values), array(one.shape for one in values)]
+
+
+def _seen(whose: Whose, sql: str, values: list[Any], *, alike: bool) -> Statement:
+    if not alike:
+        return f"{_ANSWERS}, false)) {sql}", values
+    return f"{_ANSWERS}, {_ALIKE})) {sql}", [whose.workspace_id, whose.field, *values]
 
 
 # What is written with a call.
@@ -359,14 +364,18 @@ def forget_old() -> int:
     kept = Now() - timedelta(days=KEPT_DAYS)
     seen = Now() - timedelta(days=SIGHTINGS_KEPT_DAYS)
     return (
-        _drop(Reservation.objects.filter(at__lt=kept))
+        _drop(Reservation.objects.filter(at__lt=kept), among=Reservation.objects.order_by("pk"))
         + _drop(Tally.objects.filter(touched_at__lt=kept))
-        + _drop(Sighting.objects.filter(at__lt=seen))
+        + _drop(Sighting.objects.filter(at__lt=seen), among=Sighting.objects.order_by("pk"))
         + _drop(Review.objects.filter(at__lt=seen))
     )
 
 
-def _drop(old: QuerySet[Any]) -> int:
-    some = list(old.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
-    old.model._default_manager.filter(pk__in=some).delete()
-    return len(some)
+def _drop(old: QuerySet[Any], among: QuerySet[Any] | None = None) -> int:
+    """Drop some of these rows; where no index tells their age, those `among` the first.
+
+    In one statement: a row that a call writes meanwhile is read anew, and stays.
+    """
+    some = (old if among is None else among).values("pk")[:FORGOTTEN_AT_A_TIME]
+    dropped: int = old.filter(pk__in=some)._raw_delete(old.db)  # noqa: SLF001 - without a look first
+    return dropped

@@ -162,9 +162,10 @@ async def _looked_up(
     unknown = BeginContext(EPOCH, "", None, "", call.seen.policy_digest)
     found = Gathered(call.request, unknown, call.policy)
     looks = gathering.looks_of(found, call.judged, asked)
-    sql, values = gathering.looking_up(looks, "clock_timestamp()")
+    sql, values = gathering.looking_up(looks, found.caller)
     cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
-    [(now, *cells)] = await cursor.fetchall()
+    [(said,)] = await cursor.fetchall()
+    now, cells = gathering.answers(said)
     found.context = replace(unknown, now=now)
     found.findings |= gathering.findings(looks, cells)
     return found

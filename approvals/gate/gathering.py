@@ -10,6 +10,7 @@ or denies (approvals/policy/conditions.py).
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ from approvals.gate.remembered import (
     value_of,
     working_hours,
 )
+from approvals.memory import Caller
 from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
@@ -41,6 +43,7 @@ from workspaces import formatting
 NOES_MAX = 200
 """Of a run's approvals so many, the newest, are looked through for a no."""
 WORDS_MAX = 50
+_json = msgspec.json.Encoder()
 
 
 def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Steps[Gathered]:
@@ -98,19 +101,32 @@ def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Fi
     locks = [memory.lock(found.caller, found.meters)] if found.meters else []
     if found.request.explain:
         locks = []
-    *_, [row] = yield [GENERIC_PLAN, *locks, looking_up(looks)]
-    return findings(looks, row)
+    *_, [(said,)] = yield [GENERIC_PLAN, *locks, looking_up(looks, found.caller)]
+    return findings(looks, answers(said)[1])
 
 
-def looking_up(looks: Mapping[str, Look], *more: str) -> Statement:
-    """All looks as one statement, behind `more` expressions that take no values."""
-    scalars = [*more, *(f"({look.sql})" for look in looks.values())]
-    return f"SELECT {', '.join(scalars)}", [one for look in looks.values() for one in look.values]
+def looking_up(looks: Mapping[str, Look], caller: Caller) -> Statement:
+    """All looks as one statement of one text, since a column for each took longer to read than to
+    look up. Tallies are one scalar, however many meters ask.
+    """
+    statements = [(one.sql, one.values) for one in looks.values() if one.meter is None]
+    if meters := [one.meter for one in looks.values() if one.meter]:
+        statements.append(memory.tallies(caller, meters))
+    scalars = ", ".join([f"({sql})" for sql, _ in statements])
+    values = [value for _, values in statements for value in values]
+    return f"SELECT json_build_array(clock_timestamp(), json_build_array({scalars}))::text", values
 
 
-def findings(looks: Mapping[str, Look], row: Sequence[Any]) -> dict[str, Finding]:
-    """What the row of `looking_up` says, without what stands before the looks."""
-    return {key: look.read(cell) for (key, look), cell in zip(looks.items(), row, strict=True)}
+answers = msgspec.json.Decoder(tuple[datetime, list[Any]]).decode
+"""The time and the scalars of the text that `looking_up` asks for."""
+
+
+def findings(looks: Mapping[str, Look], cells: Sequence[Any]) -> dict[str, Finding]:
+    """What `answers` has of these looks, by their keys."""
+    others = iter(cells)
+    return {
+        key: look.read(cells[-1] if look.meter else next(others)) for key, look in looks.items()
+    }
 
 
 # The request of the run, and what people wrote since.
@@ -183,7 +199,6 @@ SELECT max(coalesce(no.decided_at, no.asked_at))::text FROM (
     ORDER BY p.id DESC LIMIT {NOES_MAX}) no
 WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb
     OR no.calls -> 0 -> 'more' -> 'asked' -> 'args' = %b::jsonb"""  # noqa: S608 - our own
-_json = msgspec.json.Encoder()
 
 
 def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look:

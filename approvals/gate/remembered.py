@@ -34,6 +34,9 @@ class Look:
     sql: str
     values: Sequence[Any]
     read: Callable[[Any], Finding]
+    meter: Meter | None = None
+    """Of a sum or a count, which has no SQL by itself: the tallies of all meters are read at once.
+    """
 
 
 @dataclass(slots=True)
@@ -132,8 +135,7 @@ def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) ->
         value = int(total) if total == int(total) else float(total)
         return Finding(value, f"{question.source} comes to {value} with this call{counted}")
 
-    sql, values = memory.tallies(gathered.caller, meter)
-    return Look(sql, values, read)
+    return Look("", (), read, meter)
 
 
 def _meter(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Meter | None:
@@ -212,10 +214,11 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
     whose = memory.Whose(
         request.actor.workspace_id, field_, agent, person, *_of_tools(question, gathered)
     )
+    asks_alike = question.function == "lookalike"
     sql, parameters = (
-        memory.seen_targets(whose, targets, values)
+        memory.seen_targets(whose, targets, values, alike=asks_alike)
         if is_target
-        else memory.seen_values(whose, values)
+        else memory.seen_values(whose, values, alike=asks_alike)
     )
     return Look(sql, parameters, partial(_seen, question, gathered))
 

@@ -4,6 +4,7 @@ denied or found worth a look, which arguments tools take, and what conditions re
 
 from typing import ClassVar
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -186,7 +187,9 @@ class Tally(models.Model):
     Whoever reads it in order to reserve holds its row, so of two calls one sees the other.
     """
 
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
     meter = models.CharField(max_length=DIGEST_CHARACTERS, help_text="Which question of which rule")
     subject = models.CharField(max_length=DIGEST_CHARACTERS, help_text="For whom or what")
     buckets = models.JSONField(default=dict, help_text="Number of the bucket: amount")
@@ -197,7 +200,8 @@ class Tally(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["workspace", "meter", "subject"], name="one_tally")
         ]
-        indexes: ClassVar = [models.Index(fields=["touched_at"], name="tally_by_age")]
+        # One of ranges: with a tree each call would have to write all indexes of the row.
+        indexes: ClassVar = [BrinIndex(fields=["touched_at"], name="tally_ages")]
 
     def __str__(self) -> str:
         return f"{self.meter} of {self.subject}"
@@ -209,7 +213,7 @@ class Reservation(models.Model):
     A call that people were asked about holds what it says as soon as it is granted.
     """
 
-    tally = models.ForeignKey(Tally, on_delete=models.CASCADE, db_index=False)
+    tally = models.ForeignKey(Tally, on_delete=models.CASCADE, db_index=False, db_constraint=False)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, db_constraint=False)
     key = models.CharField(max_length=200)
     run_ref = models.CharField(max_length=120)
@@ -223,7 +227,6 @@ class Reservation(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["tally", "agent", "key"], name="reserved_once")
         ]
-        indexes: ClassVar = [models.Index(fields=["at"], name="reservation_by_age")]
 
     def __str__(self) -> str:
         return f"{self.amount} by {self.key}"
@@ -232,7 +235,9 @@ class Reservation(models.Model):
 class Sighting(models.Model):
     """A value that a call was begun with, so that it can be said whether it is known."""
 
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
     field = models.CharField(max_length=DIGEST_CHARACTERS, help_text="What the rule asks about")
     value = models.CharField(max_length=DIGEST_CHARACTERS)
     shape = models.CharField(max_length=DIGEST_CHARACTERS, help_text="Of its skeleton: look-alikes")
@@ -246,7 +251,6 @@ class Sighting(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["workspace", "field", "value", "-id"], name="sighting_of_value"),
             models.Index(fields=["workspace", "field", "shape", "-id"], name="sighting_of_shape"),
-            models.Index(fields=["at"], name="sighting_by_age"),
         ]
 
     def __str__(self) -> str:

@@ -114,7 +114,7 @@ class Question:
 class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
-    __slots__ = ("_expression", "_refused", "_rewritten", "questions", "source")
+    __slots__ = ("_expression", "_refused", "_rewritten", "questions", "remembering", "source")
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile.
@@ -138,6 +138,7 @@ class Condition:
                 raise _meant(source) or wrong from None
         looked_up = [Question(one, one, one) for one in WRITTEN if one in self._expression.names]
         self.questions: tuple[Question, ...] = (*questions, *looked_up)
+        self.remembering = _remembering(self.questions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,6 +163,7 @@ class Condition:
             replace(one, glob=glob) if one.function in REMEMBERING else one
             for one in self.questions
         )
+        found.remembering = _remembering(found.questions)
         return found
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
@@ -192,19 +194,24 @@ class Condition:
 
         What is remembered is looked up always.
         """
-        remembered = tuple(one for one in self.questions if one.function in REMEMBERING)
+        if len(self.remembering) == len(self.questions):
+            return self.remembering  # none, or all of them, whatever the call alone says
         try:
             for one in self.of_each_target(facts):
                 self.evaluate(one)
         except CannotEvaluate:
             return tuple(one for one in self.questions if of_call(one, facts) is None)
-        return remembered
+        return self.remembering
 
     def told(self, facts: Mapping[str, Any]) -> list[str]:
         """What was found, in words, for those who are asked because of it."""
         findings: Mapping[str, Finding] = facts.get(FINDINGS) or {}
         found = (findings.get(one.key) or of_call(one, facts) for one in self.questions)
         return [one.words for one in found if one is not None and one.words]
+
+
+def _remembering(questions: Iterable[Question]) -> tuple[Question, ...]:
+    return tuple(one for one in questions if one.function in REMEMBERING)
 
 
 def of_call(question: Question, facts: Mapping[str, Any]) -> Finding | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -283,6 +284,7 @@ def mistake(glob: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1_000)
 def posix(glob: str) -> str:
     """The glob as a regular expression that PostgreSQL reads, without its anchors."""
     words = {"*": ".*", "?": "."}

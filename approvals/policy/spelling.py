@@ -99,10 +99,16 @@ def as_known(text: str) -> str:
     return re.sub("[ -]", "", seen) if _IBAN.fullmatch(seen) else seen
 
 
+# What `as_one` leaves out, of ASCII.
+_UNSEEN = dict.fromkeys([*range(ord(" ")), ord(" "), ord("-"), 0x7F])
+
+
 def as_one(text: str) -> str:
     """The same for all spellings of one value: letter case, width, digits of other scripts, spaces,
     dashes and what is not seen do not count.
     """
+    if text.isascii():
+        return text.lower().translate(_UNSEEN)
     kept = []
     for one in plain(text):
         category = unicodedata.category(one)
@@ -406,10 +412,14 @@ def _as_shown(label: re.Match[str]) -> str:
         return label[0]
 
 
+def _letters(text: str) -> str:
+    bare = unicodedata.normalize("NFKD", plain(text))
+    return "".join(one for one in bare if unicodedata.category(one) not in {"Mn", "Cf", "Me"})
+
+
 def skeleton(text: str) -> str:
     """The same for all texts that a reader may take for one another."""
     seen = _PUNYCODE.sub(_as_shown, plain(text))
-    bare = unicodedata.normalize("NFKD", plain(seen))
-    letters = "".join(one for one in bare if unicodedata.category(one) not in {"Mn", "Cf", "Me"})
+    letters = seen if seen.isascii() else _letters(seen)
     alike = letters.translate(_ALIKE).replace("rn", "m").replace("vv", "w")
     return re.sub(r"[\s._\-]", "", alike)

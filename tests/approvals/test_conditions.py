@@ -10,7 +10,7 @@ from approvals.card_context import why
 from approvals.gate import gathering
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
-from approvals.policy.spelling import skeleton, stands_in
+from approvals.policy.spelling import as_one, skeleton, stands_in
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 
@@ -105,6 +105,15 @@ def test_letters_that_readers_take_for_one_another_have_one_skeleton():
     for one, other in map(str.split, alike):
         assert skeleton(one) == skeleton(other)
     assert len({skeleton(str(number)) for number in range(1_000)}) == 1_000
+
+
+def test_a_value_is_told_from_others_alike_whether_or_not_its_letters_are_of_ascii():
+    """Digests of both are on record, so that one is found by the other."""
+    for one in map(chr, range(128)):
+        wide = chr(ord(one) + 0xFEE0) if "!" <= one <= "~" else one
+        assert as_one(f"a{one}") == as_one(f"ａ{wide}"), one
+        assert skeleton(f"a{one}") == skeleton(f"ａ{wide}"), one
+    assert as_one("DE 12-34\x7f\n") == "de1234"
 
 
 # At the gate.

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import os
+import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
+from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
@@ -16,6 +20,7 @@ from ledger.models import Action, Run, Verified
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import answer, grant_newest, pay, planned, visit
+from tests.locks import waits
 from workspaces import keys
 from workspaces.erasure_registry import ERASED
 from workspaces.models import Agent, Workspace
@@ -176,6 +181,17 @@ def test_where_more_calls_are_open_than_are_looked_at_a_rule_asks(trip, obey, ag
 
     assert answer(trip, "k2", 1) == "wait"
     assert found() == ["More calls are open than sum(args.amount, over: 24h) looks at"]
+
+
+def test_each_sum_and_count_of_one_tool_stands_for_itself(trip, obey):
+    obey("sum(args.amount, per: tool, over: '24h') > 100 || count(per: tool, over: '24h') > 3")
+
+    assert [answer(trip, f"k{n}", 45) for n in range(3)] == ["proceed", "proceed", "wait"]
+    assert answer(trip, "k3", 1) == "proceed"
+    assert answer(trip, "k4", 1) == "wait"
+    sum_said, count_said = sorted(found(), reverse=True)
+    assert sum_said.startswith("sum(args.amount, over: 24h, per: tool) comes to 92 ")
+    assert count_said.startswith("count(over: 24h, per: tool) comes to 4 ")
 
 
 def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
@@ -341,3 +357,23 @@ def test_what_nobody_asks_for_any_more_is_let_go(trip, obey):
     Reservation.objects.update(at=F("at") - timedelta(days=70))
     assert memory.forget_old() == 2
     assert not Tally.objects.exists()
+
+
+def test_a_tally_that_a_call_writes_meanwhile_is_kept(trip, obey):
+    obey(CAP)
+    assert answer(trip, "k1", 60) == "proceed"
+    Tally.objects.update(touched_at=F("touched_at") - timedelta(days=70))
+
+    def forget():
+        memory.forget_old()
+        connections.close_all()
+
+    forgetting = threading.Thread(target=forget)
+    with psycopg.connect(os.environ["DATABASE_URL"]) as call:
+        call.execute("UPDATE approvals_tally SET touched_at = clock_timestamp()")
+        forgetting.start()
+        waits(1)
+    forgetting.join()
+
+    assert held() == 60
+    assert answer(trip, "k2", 60) == "wait"
