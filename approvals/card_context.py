@@ -236,7 +236,8 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
             "expires": formatting.moment(approval.expires_at, "ago", zone),
-            "may_wait": is_open and not grants.why_not_later(approval),
+            "may_wait": is_open and approval.subject_kind == SubjectKind.ACTION,
+            "why_not_later": grants.why_not_later(approval),
             "not_before": formatting.moment(approval.not_before, "full", zone)
             if approval.not_before
             else "",

@@ -54,7 +54,7 @@ def agree(
     if why or said is None:
         raise NotYours(approval, ApprovalState.GRANTED, why)
     if not is_fresh(login_at):
-        raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
+        raise NeedsFreshLogin
     team = glass_eligibility.team_of(said, approval.workspace)
     glass, begun = BrokenGlass.objects.get_or_create(
         approval=approval, defaults={"workspace": approval.workspace, "team": team}

@@ -17,7 +17,7 @@ from approvals.models import Approval, ApprovalState, BrokenGlass, Decision, Sub
 from approvals.policy import Unreadable, active
 from approvals.policy.document import BreakGlass
 from workspaces import clock, independence
-from workspaces.access import may, people_with
+from workspaces.access import may, people_with, teams_with
 from workspaces.models import Team, User, Workspace
 
 PEOPLE = 2
@@ -45,6 +45,12 @@ def able(workspace: Workspace, said: BreakGlass) -> QuerySet[User]:
     team = team_of(said, workspace)
     people = people_with("view", workspace)
     return people.filter(groups__team=team) if team else people.none()
+
+
+def has_a_say(team: Team) -> bool:
+    """Whether its role has a say at all: who only looks on decides in nobody's place."""
+    may = (teams_with(codename, team.workspace) for codename in ("approve", "administer"))
+    return any(found.filter(pk=team.pk).exists() for found in may)
 
 
 def may_take_part(person: User, workspace: Workspace) -> bool:

@@ -65,6 +65,9 @@ class OutOfDate(Exception):
 class NeedsFreshLogin(Exception):
     """We stopped because this wants a log-in under five minutes old; send them to log in again."""
 
+    def __init__(self) -> None:
+        super().__init__("log in again: this needs a log-in under five minutes old")
+
 
 class NotYours(CannotMove):
     """We stopped because this person's answer does not count here; the message says why."""
@@ -267,7 +270,7 @@ def needs_fresh(approval: Approval, person: User) -> bool:
 
 def check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:
     if needs_fresh(approval, by) and not is_fresh(login_at):
-        raise NeedsFreshLogin("log in again: this needs a log-in under five minutes old")
+        raise NeedsFreshLogin
 
 
 def decide(

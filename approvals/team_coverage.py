@@ -67,6 +67,19 @@ def _cannot_break(workspace: Workspace, said: BreakGlass) -> str:
     return "" if people >= needed else f"it takes {needed} people, and “{said.group}” has {people}"
 
 
+def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
+    """What a new version does not say, though people could meet it: that a team which only looks
+    on decides in place of others. A version that says so already stands as it is.
+    """
+    said = policy.break_glass
+    team = glass_eligibility.team_of(said, workspace) if said else None
+    if team is None or glass_eligibility.has_a_say(team):
+        return []
+    path = ("breakGlass", "group")
+    why = f"“{team}” may only look on: name a team that may approve or administer"
+    return [text.problem(path, why, spelled(path))]
+
+
 def unmet_now(workspace: Workspace) -> list[Problem]:
     """What the policy in force asks and nobody can meet any more, since teams have changed."""
     policy = active(workspace)

@@ -44,7 +44,7 @@ def save(
     write, SavedMeanwhile if there is a newer one.
     """
     note = kept_text(note, NOTE_CHARACTERS_MAX)
-    policy = check(workspace, source)
+    policy = check_new(workspace, source)
     locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # numbers in order
     versions = PolicyVersion.objects.filter(workspace=workspace)
     last = versions.aggregate(last=Max("number"))["last"] or 0
@@ -131,6 +131,14 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
             "probation_seconds",
         ]
     )
+
+
+def check_new(workspace: Workspace, source: str) -> Policy:
+    """As `check`, of what somebody is about to save: no new version misleads. Raises Invalid."""
+    policy = check(workspace, source)
+    if problems := team_coverage.misleading(workspace, policy, read(source)):
+        raise Invalid(problems)
+    return policy
 
 
 def check(workspace: Workspace, source: str) -> Policy:

@@ -15,6 +15,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
 from approvals.policy import Unreadable
+from config import parameters
 from config.edge import HOT_MODULES
 from config.middleware import come_back
 from edge.asgi import described
@@ -54,6 +55,7 @@ class DeskAPI(NinjaAPI):
         if both := schemas.keys() & schema["components"]["schemas"].keys():
             raise ValueError(f"two schemas of one name: {sorted(both)}")
         schema["components"]["schemas"].update(schemas)
+        parameters.named(schema)
         return schema
 
 

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from connectors import calls, registry
+from connectors import calls, links, registry
 from connectors.call_pool import Asker, asked
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
@@ -103,6 +103,7 @@ def update(
     revision: int,
     sandbox_settings: dict[str, Any] | None = None,
     concurrency: int | None = None,
+    link: str | None = None,
 ) -> Connection:
     """Change settings, given the revision that was shown; raises BadSettings or OutOfDate.
 
@@ -111,17 +112,21 @@ def update(
     at_once = connection.concurrency if concurrency is None else concurrency
     if not 1 <= at_once <= CONCURRENCY_MAX:
         raise BadSettings(f"Calls at once: 1 to {CONCURRENCY_MAX}.")
+    leads = connection.link if link is None else link.strip()
+    if leads and (why := links.mistake(leads)):
+        raise BadSettings(f"Link for people: {why}")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     asker = Asker(connection.workspace_id, connection.name)
     check_settings(asker, connection.connector, settings, sandbox)
-    before, was, sandbox_before = Connection.objects.values_list(
-        "settings", "settings_digest", "sandbox_settings"
+    before, was, sandbox_before, *beside = Connection.objects.values_list(
+        "settings", "settings_digest", "sandbox_settings", "concurrency", "link"
     ).get(pk=connection.pk)
     changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
         settings=settings,
         sandbox_settings=sandbox,
         settings_digest=digest_of_settings(connection.connector, settings),
         concurrency=at_once,
+        link=leads,
         revision=revision + 1,
         **CLOSED,
     )
@@ -131,6 +136,11 @@ def update(
     if was != connection.settings_digest:
         _keep(connection, {was: before, connection.settings_digest: settings})
     told = _told(connection) | {"changed": differing(before, settings)}
+    now = {"concurrency": at_once, "link": leads}
+    old = dict(zip(now, beside, strict=True))
+    differs = {name: old[name] for name in now if now[name] != old[name]}
+    if differs:
+        told |= {"was": differs} | {name: now[name] for name in differs}
     name = connection.connector
     if _servers(name, before, sandbox_before) != _servers(name, settings, sandbox):
         told["credentials_removed"] = _forget_secrets(connection)

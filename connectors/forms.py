@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 
+from connectors import links
 from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
 from connectors.models import ChannelKind, Tier
@@ -46,7 +47,21 @@ class ControlsForm(forms.Form):
         required=False,
         help_text="A slow system holds no more workers than that.",
     )
+    link = forms.CharField(
+        label="Link for people",
+        required=False,
+        max_length=links.LINK_CHARACTERS_MAX,
+        help_text="Where a record stands in the system's own pages, such as"
+        " https://pay.example/charges/{id}. {id} is the target's id, {name} what follows the last /"
+        " of it, {type} its type, {key} the key of the call. It stands where somebody has to look.",
+    )
     revision = forms.IntegerField(widget=forms.HiddenInput())
+
+    def clean_link(self) -> str:
+        pattern = str(self.cleaned_data["link"]).strip()
+        if pattern and (why := links.mistake(pattern)):
+            raise forms.ValidationError(why)
+        return pattern
 
 
 def secret_field(label: str, characters_max: int, help_text: str = "") -> forms.CharField:

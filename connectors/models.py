@@ -53,6 +53,13 @@ class Connection(models.Model):
     concurrency = models.PositiveSmallIntegerField(
         default=4, help_text="Calls over it at once; a slow system holds no more workers than that"
     )
+    link = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Where people find a record in the system's own pages",
+    )
     failures_in_a_row = models.PositiveIntegerField(default=0, editable=False)
     open_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The circuit breaker lets nothing through"

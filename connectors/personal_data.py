@@ -40,5 +40,5 @@ keeps(
 )
 keeps("connectors.Channel", "name", "settings", "subjects", because=SETTINGS)
 keeps("connectors.Connection", "name", "connector", "settings", "sandbox_settings",
-      "settings_digest", "last_error", because=SETTINGS)  # fmt: skip
+      "settings_digest", "last_error", "link", because=SETTINGS)  # fmt: skip
 keeps("connectors.ConnectionVersion", "settings_digest", "settings", because=SETTINGS)

@@ -201,6 +201,7 @@ def _one(
                 "value": formatting.digest(one.settings_digest),
                 "mono": True,
             },
+            *([{"name": "Link for people", "value": one.link, "mono": True}] if one.link else []),
             *(
                 {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
                 for purpose, secret in _secrets(one)
@@ -249,9 +250,8 @@ class SettingsForms:
         self.sandbox = SchemaForm(
             posted, schema=schema, given=one.sandbox_settings, overlay=True, prefix="sandbox"
         )
-        self.controls = ControlsForm(
-            posted, initial={"concurrency": one.concurrency, "revision": one.revision}
-        )
+        shown = {"concurrency": one.concurrency, "link": one.link, "revision": one.revision}
+        self.controls = ControlsForm(posted, initial=shown)
         if self.asks_for_more:
             self.settings.without_errors()
             self.sandbox.without_errors()
@@ -313,20 +313,22 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
     if forms.asks_for_more or forms.is_wrong:
         return _one(request, one, settings=forms)
     said = forms.controls.cleaned_data
-    had = one.observe_secret_id, one.compensate_secret_id
+    had, digest = (one.observe_secret_id, one.compensate_secret_id), one.settings_digest
     try:
         connections.update(
             one,
             forms.settings.value(),
             sandbox_settings=forms.sandbox.value(),
             concurrency=said["concurrency"],
+            link=said["link"],
             by=request.user,
             revision=said["revision"],
         )
     except (connections.BadSettings, connections.OutOfDate) as wrong:
         forms.settings.add_error(None, str(wrong))
         return _one(request, one, settings=forms)
-    messages.success(request, "Saved. Plans that were approved over the old settings will stop.")
+    stops = " Plans that were approved over the old settings will stop."
+    messages.success(request, f"Saved.{stops if one.settings_digest != digest else ''}")
     if had != (one.observe_secret_id, one.compensate_secret_id):
         messages.warning(
             request,

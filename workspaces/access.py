@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
 
-from workspaces.models import User, Workspace
+from workspaces.models import Team, User, Workspace
 
 Codename = Literal["view", "view_sensitive", "recover", "approve", "administer", "edit_lists"]
 
@@ -66,4 +66,14 @@ def people_with(codename: Codename, workspace: Workspace) -> QuerySet[User]:
         groups__workspacegrouppermission__content_object=workspace,
         groups__workspacegrouppermission__permission__codename=codename,
         groups__workspacegrouppermission__permission__content_type__app_label="workspaces",
+    ).distinct()
+
+
+def teams_with(codename: Codename, workspace: Workspace) -> QuerySet[Team]:
+    """The teams whose role holds `codename` in their workspace."""
+    return Team.objects.filter(
+        workspace=workspace,
+        group__workspacegrouppermission__content_object=workspace,
+        group__workspacegrouppermission__permission__codename=codename,
+        group__workspacegrouppermission__permission__content_type__app_label="workspaces",
     ).distinct()

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from workspaces import clock, formatting, outbox
-from workspaces.access import NotAllowed, may, people_with
+from workspaces.access import NotAllowed, may, people_with, teams_with
 from workspaces.models import (
     DELEGATION_DAYS_MAX,
     Delegation,
@@ -81,6 +81,11 @@ def teams_of(person: User, workspace: Workspace) -> QuerySet[Team]:
     return Team.objects.filter(workspace=workspace, group__user=person).order_by("name")
 
 
+def deciding_teams(person: User, workspace: Workspace) -> QuerySet[Team]:
+    """Those of their teams whose role may decide: for one of another nobody decides anything."""
+    return teams_with("approve", workspace).filter(group__user=person).order_by("name")
+
+
 @transaction.atomic
 def give(
     workspace: Workspace, *, by: User, to: User, team: Team | None, term: Term, reason: str
@@ -113,6 +118,8 @@ def _check_people(workspace: Workspace, by: User, to: User, team: Team | None) -
         raise InvalidInput(f"To: {to} is not a member of {workspace.name}.")
     if team and not teams_of(by, workspace).filter(pk=team.pk).exists():
         raise InvalidInput(f"For: you do not stand in {team}.")
+    if team and not deciding_teams(by, workspace).filter(pk=team.pk).exists():
+        raise InvalidInput(f"For: {team} may not decide on approvals, so it has no deputies.")
     if of(workspace).filter(delegator=by).count() >= GIVEN_MAX:
         raise InvalidInput(f"You have handed it over {GIVEN_MAX} times; revoke one first.")
 

@@ -261,6 +261,26 @@ def _line(kind: str, sign: str, spoken: str, text: str) -> str:
     )
 
 
+BROWSERS = {
+    "Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox",
+    "FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari", "curl": "curl",
+}  # fmt: skip
+SYSTEMS = {
+    "iPhone": "an iPhone", "iPad": "an iPad", "Android": "Android", "Windows": "Windows",
+    "Mac OS X": "a Mac", "CrOS": "ChromeOS", "Linux": "Linux",
+}  # fmt: skip
+"""The first that a browser names: each calls itself by the names of those before it, too."""
+
+
+def browser(user_agent: str) -> str:
+    """`Firefox on Windows`; its own words, cut, where no browser that people know is named."""
+    name = next((words for sign, words in BROWSERS.items() if sign in user_agent), "")
+    system = next((words for sign, words in SYSTEMS.items() if sign in user_agent), "")
+    if not name:
+        return one_line(user_agent)[:60] or "An unknown browser"
+    return f"{name} on {system}" if system else name
+
+
 def _hidden_value(found: re.Match[str]) -> str:
     """A masked value in words: its kind, a part of its mark, and what the policy shows of it."""
     kind = {"policy": "hidden by policy"}.get(found["kind"], f"hidden {found['kind']}")

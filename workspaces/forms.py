@@ -239,7 +239,8 @@ class DelegationForm(forms.Form):
         queryset=Team.objects.none(),
         required=False,
         empty_label="everything that I may decide",
-        help_text="Or only what one team of yours is asked.",
+        help_text="Or only what one team of yours is asked, of those that may decide.",
+        error_messages={"invalid_choice": "Choose a team of yours that may decide on approvals."},
     )
     starts_at = forms.DateTimeField(
         label="From",
@@ -258,7 +259,7 @@ class DelegationForm(forms.Form):
         super().__init__(*args, **({"auto_id": "id_delegation_%s"} | options))
         others = people_with("view", workspace).exclude(pk=person.pk).order_by("name", "email")
         row_of(self, "to").queryset = others
-        row_of(self, "team").queryset = delegations.teams_of(person, workspace)
+        row_of(self, "team").queryset = delegations.deciding_teams(person, workspace)
 
 
 class TokenForm(forms.Form):

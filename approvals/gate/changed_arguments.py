@@ -94,18 +94,27 @@ def changes(approval: Approval) -> list[Change]:
     return digests.diff(asked["args"], call.get("args")) if asked else []
 
 
-def in_words(found: Sequence[Change]) -> str:
-    """“amount 100 → 80; …”."""
+def in_words(found: Sequence[Change], approval: Approval) -> str:
+    """“amount €1.00 → €0.80; to “ann” → “bob”; …”, of what was changed in this approval's call.
+
+    Money is what the changed call is known to move; under another currency it stays a number.
+    """
+    now = {one.field: argument_fields.as_text(one.now) for one in found}
+    is_other = approval.currency.casefold() in {text.casefold() for text in now.values()}
+    currency = "" if is_other else approval.currency
+    of_money = call_context.sum_among(now, approval.amount_minor)
+
+    def shown(value: Any, field: str) -> str:
+        moved = call_context.money_beside(value, currency) if field == of_money else ""
+        return moved or formatting.quoted(argument_fields.as_text(value))
+
     told = [
-        f"{formatting.named(one.field)} {_shown(one.approved)} → {_shown(one.now)}"
+        f"{formatting.named(one.field)} {shown(one.approved, one.field)}"
+        f" → {shown(one.now, one.field)}"
         for one in found[:CHANGES_SHOWN_MAX]
     ]
     more = len(found) - CHANGES_SHOWN_MAX
     return "; ".join([*told, *([f"{more} more"] if more > 0 else [])])
-
-
-def _shown(value: Any) -> str:
-    return formatting.quoted(argument_fields.as_text(value))
 
 
 @dataclass(frozen=True, slots=True)

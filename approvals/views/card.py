@@ -26,7 +26,7 @@ from approvals.gate import changed_arguments, covered_questions
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
-from approvals.views.lists import approvals_of, context_of_list
+from approvals.views.lists import approvals_of, context_of_list, line_now
 from ledger import disclosure
 from workspaces import delegations, formatting
 from workspaces.access import may
@@ -391,7 +391,8 @@ def _done(request: Request, here: Workspace, pk: int) -> HttpResponse:
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=pk)
     approval = get_object_or_404(approvals_of(here), pk=pk)
-    return page(request, "approvals/card.html", _card(request, here, approval), part="card")
+    drawn = _card(request, here, approval) | {"line": line_now(request, here, pk)}
+    return page(request, "approvals/card.html", drawn, part="card")
 
 
 def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> HttpResponse:
@@ -404,7 +405,7 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
     wanted = changed_arguments.touched(approval, posted)
     if after is not None:
         approval = get_object_or_404(approvals_of(here), pk=after.pk)
-        made = changed_arguments.in_words(changed_arguments.changes(approval))
+        made = changed_arguments.in_words(changed_arguments.changes(approval), approval)
         refusal = CannotMove(approval, "answered", f"{approval.requested_by} was first: {made}")
     is_input = isinstance(refusal, InvalidInput)
     text = str(refusal) if is_input else f"{refusal}."

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, F, IntegerField, JSONField, When
@@ -113,6 +113,24 @@ def context_of_list(
         "since": clock.now().isoformat(),
         "prove_url": _prove_url(here, request.user),
     }
+
+
+def line_now(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
+    """The line of one that was just answered beside its card, as it stands now: it is no longer
+    among those that wait for this person, and stays where it is until they go on.
+    """
+    lines = approvals_of(here).select_related(None).select_related("agent", "requested_by")
+    one = lines.defer(*UNLISTED).annotate(wanted=WANTED, given=GIVEN, **CHANGED).get(pk=pk)
+    one.workspace = here
+    root = reverse("approvals:inbox", args=[here.slug])
+    query = urlsplit(request.htmx.current_url or "").query
+    line = _line(one, timezone.get_current_timezone(), root, f"?{query}" if query else "", pk)
+    if disclosure.sees(request.user, here, deciding=True):
+        line |= _values(one)
+    is_over = one.state != ApprovalState.WAITING
+    mine = Decision.objects.filter(approval=one, person=request.user).exists()
+    became = card_context.shown_state(one) if is_over else ""
+    return line | {"became": became, "is_mine": mine and not is_over}
 
 
 def _find(rows: ApprovalQuerySet, root: str, keep: dict[str, str]) -> dict[str, Any]:
@@ -229,7 +247,7 @@ def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) ->
 def _values(one: Any) -> dict[str, str]:
     """What it moves, unless its title says so already; what was asked for, where it was changed."""
     made = digests.diff(one.asked_args, one.args) if one.replaces_id is not None else []
-    return {"amount": card_context.amount_of(one), "changed": changed_words(made)}
+    return {"amount": card_context.amount_of(one), "changed": changed_words(made, one)}
 
 
 @login_required
@@ -285,8 +303,9 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     last = news.moment(request.GET.get("heard", "")) or since
     gone, heard = news.left(Approval.objects.filter(workspace=here), "decided_at", last)
     answered = Decision.objects.filter(person=request.user, at__gt=last, approval__workspace=here)
-    gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
-    rows, _ = wanted(request, here)
+    rows, view = wanted(request, here)
+    if view == "mine":
+        gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
     mine = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
     counts = {"approvals": formatting.count(mine, COUNT_MAX)}

@@ -400,7 +400,7 @@ def _save(request: Request, draft: Draft) -> HttpResponse:
 
 def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Problem]]:
     try:
-        return versions.check(here, source), []
+        return versions.check_new(here, source), []
     except Invalid as wrong:
         return None, wrong.problems
 

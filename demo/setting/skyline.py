@@ -201,10 +201,12 @@ def connect(workspace: Workspace, ada: User) -> None:
         ("licences", where.licences, "release_licence", release),
     ):
         settings = {"url": f"{url}/amends", "operations": {operation: told}}
-        one.make(name, "webhook", settings, secret, secret)
+        record = {"payments": "charges", "licences": "seats"}[name]
+        one.make(name, "webhook", settings, secret, secret, link=f"{url}/{record}/{{id}}")
     find = {"find": {"title": "Find the charge of {target}", "observes": False}}
     search = {"url": f"{where.payments}/search", "operations": find}
-    one.make("charges", "webhook", search, secret, secret)
+    charge = f"{where.payments}/charges/{{id}}"
+    one.make("charges", "webhook", search, secret, secret, link=charge)
     mail = {"host": "127.0.0.1", "port": where.smtp_port, "tls": "none",
             "sender": "Skyline Airways <care@skyline.example>",
             "look_up": f"{where.mailbox}/messages"}  # fmt: skip
@@ -226,12 +228,14 @@ class Connector:
         settings: dict[str, Any],
         observe: dict[str, Any],
         compensate: dict[str, Any],
+        *,
+        link: str = "",
     ) -> None:
         found = Connection.objects.filter(workspace=self.workspace, name=name).first()
         if found is None:
             found = connections.create(self.workspace, name, connector, settings, by=self.by)
-        elif found.settings != settings:
-            connections.update(found, settings, by=self.by, revision=found.revision)
+        if (found.settings, found.link) != (settings, link):
+            connections.update(found, settings, by=self.by, revision=found.revision, link=link)
         if found.observe_secret is None:  # another port is another server
             connections.set_secret(found, "observe", observe, by=self.by)
             connections.set_secret(found, "compensate", compensate, by=self.by)

@@ -1,6 +1,5 @@
 """The ledger: every event, one with its proof, what people did, and the log checked in the page."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
+from ledger import acts as acts_in_words
 from ledger import audit, clocks, desk_events, disclosure, logkeys, proofs, snapshots
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
@@ -264,10 +264,6 @@ def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
 # The audit: what people did, newest first, read from the ledger itself.
 
 PAGE = 50
-ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]+")
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d[0-9:.]*(Z|\+00:00)")
-NAMED_FIRST = ("agent", "key", "connection", "team", "person", "case", "plan", "approval", "tool")
-WORDS_CHARACTERS_MAX = 300
 # What the chips above the list stand for: types that begin so.
 ACTS = {
     "all": (),
@@ -317,7 +313,8 @@ def _export_acts(request: Request, here: Workspace, kind: str) -> HttpResponseBa
         people = desk_events.people_of(events)
         for one in events:
             told = _told(here, one, people)
-            yield (one.place, one.received_at, told["who"], told["words"], told["details"], one.run,
+            details = "; ".join(map(str, told["fields"]))
+            yield (one.place, one.received_at, told["who"], told["words"], details, one.run,
                    one.event_id, one.type)  # fmt: skip
 
     chosen = exporting.keys(_acts(here, kind, None))
@@ -339,46 +336,14 @@ def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:
 
 def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, Any]:
     who = people.get(int(event.actor)) if is_number(event.actor) else None
-    data = event.data if isinstance(event.data, dict) else {}
-    said = " · ".join(
-        key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {words}"
-        for key, value in sorted(data.items(), key=_rank)
-        if not _is_for_machines(key, value) and (words := _short(value))
-    )
     root = f"/w/{here.slug}"
     return {
         "time": formatting.moment(event.received_at),
         "who": str(who) if who else event.actor,
-        "words": words_of(event),
-        "details": said[:WORDS_CHARACTERS_MAX],
+        "words": acts_in_words.sentence(event),
+        "fields": acts_in_words.fields(event),
         "subject": event.run,
         "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
         "entry": str(event.place),
         "entry_url": f"{root}/ledger/{event.event_id}/",
     }
-
-
-def _rank(said: tuple[str, Any]) -> int:
-    """What it was done to comes first; the rest as it was said."""
-    return NAMED_FIRST.index(said[0]) if said[0] in NAMED_FIRST else len(NAMED_FIRST)
-
-
-def _is_for_machines(key: str, value: Any) -> bool:
-    """Digests, ids and the clock stand in the entry itself; nobody reads them in a list."""
-    return key == "at" or key.endswith("digest") or bool(ID.fullmatch(str(value)))
-
-
-def _short(value: Any) -> str:
-    """In words; of a list of things how many, and of one thing with parts nothing."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        plain = all(isinstance(one, str | int) for one in value)
-        words = [str(one) for one in value if not ID.fullmatch(str(one))] if plain else []
-        return ", ".join(words) if plain else str(len(value))
-    if isinstance(value, dict):
-        return ", ".join(one for one in value.values() if isinstance(one, str))
-    text = str(value)
-    return f"{text[:10]} {text[11:16]} UTC" if MOMENT.fullmatch(text) else text

@@ -7,6 +7,10 @@ and checks. Facts of the first version have nothing else, so theirs are shown as
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -59,19 +63,83 @@ KINDS_OF_THINGS = {
     "ticket": gettext_noop("ticket"),
 }
 
+# Fields that systems call alike; others stand as their system named them, without its signs.
+FIELDS = {
+    "address": gettext_noop("address"),
+    "amount": gettext_noop("amount"),
+    "assignee": gettext_noop("assignee"),
+    "balance": gettext_noop("balance"),
+    "cabin": gettext_noop("cabin"),
+    "city": gettext_noop("city"),
+    "content": gettext_noop("content"),
+    "country": gettext_noop("country"),
+    "currency": gettext_noop("currency"),
+    "date": gettext_noop("date"),
+    "description": gettext_noop("description"),
+    "due date": gettext_noop("due date"),
+    "email": gettext_noop("e-mail address"),
+    "end": gettext_noop("end"),
+    "flights": gettext_noop("flights"),
+    "location": gettext_noop("location"),
+    "name": gettext_noop("name"),
+    "note": gettext_noop("note"),
+    "notes": gettext_noop("notes"),
+    "owner": gettext_noop("owner"),
+    "passengers": gettext_noop("passengers"),
+    "phone": gettext_noop("phone number"),
+    "plan": gettext_noop("plan"),
+    "price": gettext_noop("price"),
+    "priority": gettext_noop("priority"),
+    "quantity": gettext_noop("quantity"),
+    "room": gettext_noop("room"),
+    "seat": gettext_noop("seat"),
+    "seats": gettext_noop("seats"),
+    "start": gettext_noop("start"),
+    "state": gettext_noop("state"),
+    "status": gettext_noop("status"),
+    "subject": gettext_noop("subject"),
+    "text": gettext_noop("text"),
+    "time": gettext_noop("time"),
+    "title": gettext_noop("title"),
+    "total": gettext_noop("total"),
+}
+_named_here: ContextVar[Mapping[str, str]] = ContextVar("fields_named_here", default={})  # noqa: B039 - read alone
+
+
+@contextmanager
+def naming(fields: Mapping[str, str]) -> Iterator[None]:
+    """Within, a field is called what these words say: a workspace's own, in the reader's language,
+    by the field's name as its system has it.
+    """
+    token = _named_here.set(fields)
+    try:
+        yield
+    finally:
+        _named_here.reset(token)
+
+
+def quoted(text: object) -> str:
+    """Somebody else's words in the quotation marks of the reader's language, which they cannot
+    leave: their own have become straight ones.
+    """
+    return in_marks(formatting.quoted(text))
+
+
+def in_marks(text: str) -> str:
+    """What stands in “English” quotation marks, in those of the reader's language."""
+    if not (text.startswith("“") and text.endswith("”")):
+        return text
+    return _("“%(words)s”") % {"words": text[1:-1]}
+
 
 def kind_of(target_type: str) -> str:
-    word = (
-        singular(target_type)
-        if formatting.is_identifier(target_type)
-        else formatting.quoted(target_type)
-    )
+    word = singular(target_type) if formatting.is_identifier(target_type) else quoted(target_type)
     return _(KINDS_OF_THINGS[word]) if word in KINDS_OF_THINGS else word
 
 
 def thing(target_type: str, target_id: str) -> str:
     """`ticket T-182`: of an id with a path in it the last part, which people know it by."""
-    short = formatting.named(target_id.rstrip("/").rpartition("/")[2] or target_id)
+    short = in_marks(formatting.named(target_id.rstrip("/").rpartition("/")[2] or target_id))
     kind = kind_of(target_type)
     if target_type in MAILS:
         return _("%(kind)s to %(name)s") % {"kind": kind, "name": short}
@@ -89,7 +157,15 @@ def and_listed(words: list[str]) -> str:
 
 
 def field_words(name: str) -> str:
-    return formatting.plain(name.replace("_", " ")) or "content"
+    """`seat_class`, `seatClass` and `trip.seat-class` are all the seat class of something; under
+    words that a workspace or the catalogues have for it, those.
+    """
+    own = _named_here.get().get(name)
+    if own:
+        return formatting.plain(own)
+    humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name.rpartition(".")[2] or name)
+    words = formatting.plain(re.sub(r"[_\s-]+", " ", humps)).lower() or "content"
+    return _(FIELDS[words]) if words in FIELDS else words
 
 
 def is_plain(value: Any) -> bool:
@@ -98,7 +174,7 @@ def is_plain(value: Any) -> bool:
 
 
 def said(value: Any) -> str:
-    return formatting.quoted(value) if isinstance(value, str) else str(value)
+    return quoted(value) if isinstance(value, str) else str(value)
 
 
 def what(item: Item) -> str:
@@ -119,7 +195,7 @@ def what(item: Item) -> str:
     elif how == "came_and_went":
         text = _("%(thing)s was made and removed again in the course of the work.") % names
     elif told.get("summary"):
-        summary = formatting.quoted(told["summary"])
+        summary = quoted(told["summary"])
         text = _("Our assistant noted: %(summary)s.") % {"summary": summary}
     elif how == "created":
         made = {**names, "amount": amount}
@@ -131,14 +207,14 @@ def what(item: Item) -> str:
     elif how == "deleted":
         text = _("%(thing)s was removed.") % names
     else:
-        done = {**names, "what": formatting.quoted(capitalised(told["tool"]))}
+        done = {**names, "what": quoted(capitalised(told["tool"]))}
         text = _("%(what)s was done for %(thing)s.") % done
     return capitalised(text)
 
 
 def _sent(told: dict[str, Any], names: dict[str, str]) -> str:
     if told.get("subject") and told.get("recipient"):
-        mail = {"subject": formatting.quoted(told["subject"]), "who": told["recipient"]}
+        mail = {"subject": quoted(told["subject"]), "who": told["recipient"]}
         return _("A mail with the subject %(subject)s was sent to %(who)s.") % mail
     return _("%(thing)s was sent.") % names
 
@@ -228,7 +304,7 @@ def by_whom(item: Item) -> str:
     agent = item.get("agent")
     if not agent:
         return _("By our assistant")
-    return _("By our assistant %(agent)s") % {"agent": formatting.quoted(agent)}
+    return _("By our assistant %(agent)s") % {"agent": quoted(agent)}
 
 
 def approved(item: Item) -> str:

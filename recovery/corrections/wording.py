@@ -21,6 +21,10 @@ from workspaces.written import InvalidInput, kept_text
 
 LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
 SENTENCE_CHARACTERS_MAX = 500
+FIELDS_MAX = 100
+FIELD_CHARACTERS_MAX = 60
+FIELD = "field "
+"""Before the name of a field among a workspace's own sentences."""
 GLOBS_MAX = 50
 GLOB_CHARACTERS_MAX = 120
 DAYS = (30, 90, 180, 365)
@@ -62,6 +66,29 @@ def sentence(settings: CorrectionSettings, name: str) -> str:
     return own.get(name) or _(SENTENCES[name])
 
 
+def fields(settings: CorrectionSettings) -> dict[str, str]:
+    """What the workspace calls fields in the language that is active, by their names."""
+    own: Mapping[str, str] = settings.sentences.get(translation.get_language() or "en", {})
+    named = {name: text for name, text in own.items() if name.startswith(FIELD)}
+    return {name.removeprefix(FIELD): text for name, text in named.items()}
+
+
+def fields_read(lines: Sequence[str]) -> dict[str, str]:
+    """`seat_class = Sitzklasse`, one a line; raises InvalidInput and says which line it is."""
+    said = [line.strip() for line in lines if line.strip()]
+    if len(said) > FIELDS_MAX:
+        raise InvalidInput(f"At most {FIELDS_MAX} fields, please.")
+    found = {}
+    for line in said:
+        name, is_said, text = (part.strip() for part in line.partition("="))
+        if not name or not is_said or not text:
+            raise InvalidInput(f"“{line}”: write a field's name, =, and what people call it.")
+        if max(len(name), len(text)) > FIELD_CHARACTERS_MAX:
+            raise InvalidInput(f"“{name}”: at most {FIELD_CHARACTERS_MAX} characters, please.")
+        found[name] = text
+    return found
+
+
 @transaction.atomic
 def word(
     workspace: Workspace,
@@ -72,8 +99,11 @@ def word(
     internal: Sequence[str],
     valid_days: int,
     answer_days: int,
+    fields: Mapping[str, str] | None = None,
 ) -> CorrectionSettings:
-    """Set them; raises NotAllowed or InvalidInput. What is left empty is the catalogue's."""
+    """Set them; raises NotAllowed or InvalidInput. What is left empty is the catalogue's.
+    `fields`: what fields are called, by their names (`fields_read`).
+    """
     access.require(by, "administer", workspace)
     if language not in LANGUAGES:
         raise InvalidInput("There are no pages in this language.")
@@ -87,6 +117,7 @@ def word(
         for name in SENTENCES
         if (text := kept_text(sentences.get(name, ""), SENTENCE_CHARACTERS_MAX))
     }
+    own |= {f"{FIELD}{name}": text for name, text in (fields or {}).items()}
     settings = settings_of(workspace)
     settings.sentences = {**settings.sentences, language: own}
     settings.internal, settings.valid_days, settings.answer_days = globs, valid_days, answer_days

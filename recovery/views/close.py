@@ -14,10 +14,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods
 
+from approvals import policy
+from connectors.links import Link
 from ledger import disclosure
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
+from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover, case_url
@@ -228,6 +231,7 @@ def _show_residue(
     context = {
         "workspace": here,
         "list_url": reverse("recovery:residues", args=[here.slug]),
+        "link": _record_of(found),
         "residue": residue_row(found) | {"due_at": formatting.moment(found.due_at, "full")},
         "problem": problem,
         "note": note,
@@ -240,6 +244,14 @@ def _show_residue(
         "why_not": "" if may_end else f"Whoever recovers, or {found.owner}, can say so.",
     }
     return page(request, "recovery/residue.html", context, status=status)
+
+
+def _record_of(one: Residue) -> Link | None:
+    """Where what is left stands in the outside system, if its connection says so."""
+    if one.effect is None:
+        return None
+    here = one.case.workspace
+    return Records(here, policy.active(here)).of_effect(one.effect.action, one.effect)
 
 
 def residue_row(one: Residue) -> dict[str, Any]:

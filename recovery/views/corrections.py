@@ -392,7 +392,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     language = asked if asked in wording.LANGUAGES else "en"
     problem, status, typed = None, 200, {}
     if request.method == "POST":
-        typed = {name: request.POST.get(name, "") for name in wording.SENTENCES}
+        typed = {name: request.POST.get(name, "") for name in (*wording.SENTENCES, "fields")}
         days = {name: request.POST.get(name, "") for name in ("valid_days", "answer_days")}
         try:
             wording.word(
@@ -400,6 +400,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
                 by=request.user,
                 language=language,
                 sentences=typed,
+                fields=wording.fields_read(request.POST.get("fields", "").splitlines()),
                 internal=request.POST.get("internal", "").splitlines(),
                 valid_days=int(days["valid_days"]) if is_number(days["valid_days"]) else 0,
                 answer_days=int(days["answer_days"]) if is_number(days["answer_days"]) else 0,
@@ -431,6 +432,7 @@ def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str
     own = found.sentences.get(language, {})
     with translation.override(language):
         usual = {name: gettext(text) for name, text in wording.SENTENCES.items()}
+        fields = "\n".join(f"{name} = {text}" for name, text in wording.fields(found).items())
     return {
         "workspace": here,
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
@@ -448,6 +450,7 @@ def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str
             }
             for name in wording.SENTENCES
         ],
+        "fields": typed.get("fields", fields),
         "internal": "\n".join(found.internal),
         "days": [
             {"value": days, "label": f"{days} days", "selected": days == found.valid_days}

@@ -253,15 +253,26 @@ def _in_language(name: str, *args: str) -> str:
 def _about(correction: Correction, token: str) -> dict[str, Any]:
     return {
         "publisher": correction.workspace,
-        "correction": {"title": _title(correction), "number": correction.reference},
+        "correction": {
+            "title": (title := _title(correction)),
+            "quoted": sentences.quoted(title),
+            "number": correction.reference,
+        },
         "trail_url": _in_language("recovery:trail", token),
     }
 
 
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
     """What the trail's template shows, of a draft as of a published correction."""
-    facts = correction.facts
     settings = wording.settings_of(correction.workspace)
+    with sentences.naming(wording.fields(settings)):
+        return _told(correction, links, settings)
+
+
+def _told(
+    correction: Correction, links: dict[str, Any], settings: CorrectionSettings
+) -> dict[str, Any]:
+    facts = correction.facts
     receipt_of = links.get("receipt", lambda _one: "")
     return {
         "publisher": correction.workspace,

@@ -12,6 +12,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from ledger import disclosure
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case, CaseState
+from recovery.triage.headlines import without_sum
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -61,6 +62,12 @@ def trace_url(trace: object) -> str:
     return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
 
 
+def _told_once(sentence: str, headline: str) -> str:
+    """The whole sentence below a short headline, without the sum that stands in that already."""
+    end = sentence.rpartition(", ")[2]
+    return without_sum(sentence) if headline.endswith(f", {end}") else sentence
+
+
 HEADLINE_CHARACTERS_MAX = 150
 """Two lines on a narrow desk. A longer sentence stands below the trouble alone, as lists say it."""
 
@@ -79,7 +86,7 @@ def head(case: Case, reader: User) -> dict[str, Any]:
         "risk": case.risk,
         "state": case.state,
         "headline": case.brief if is_long else sentence,
-        "story": sentence if is_long else "",
+        "story": _told_once(sentence, case.brief) if is_long else "",
         "request": case.request,
         "customer": case.customer_name or case.customer,
         "failed": formatting.moment(case.failed_at),

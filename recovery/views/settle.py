@@ -15,6 +15,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from approvals import policy
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action, Effect, Event
@@ -22,6 +23,7 @@ from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepState
+from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import headlines, outcome_probes
 from recovery.views import plan_card, request_context, story
@@ -232,6 +234,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         ],
         "raw": _raw(action.args) if sensitive else "",
         "asks": outcome_probes.question(facts, action),
+        "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "probes": probes,
         "no_probe": f"The policy has no probe for {action.tool_words}, so the desk cannot ask."
         " Look in the system itself: what was sent stands beside it, with its key.",
@@ -270,6 +273,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         if lost
         else "The engine has left this step to a person; the others go on without it.",
         "sent": named(sent),
+        "links": Records(step.workspace, policy.active(step.workspace)).of_step(step),
         "raw": _raw(step.args) if sensitive else "",
         "probes": _attempts(step),
         "ways": _ways(step, lost=lost),
@@ -415,6 +419,7 @@ def _show_confirm(
         "lead": "Look outside, at the thing itself. Nothing is sent from here.",
         "sent": _call_facts(facts, action, effects),
         "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
+        "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "stopped_words": "What it changed, as it was told",
         "stopped_was": "was",
         "probes": [],

@@ -28,6 +28,7 @@ from ledger.snapshots import is_ref
 from recovery.corrections import sentences
 from recovery.corrections.facts import act_of, outcome_of, steps_of
 from recovery.models import Case, CaseOutcome, Step
+from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.triage.headlines import money_of
@@ -46,7 +47,12 @@ def lines(facts: RunFacts, shown: Sequence[tuple[Action, Effect | None]]) -> lis
     """
     settled = [effect.pk for _, effect in shown if effect and effect.compensated in OVER]
     ended = steps_of(facts.run.pk, settled) if settled else {}
-    return [_line(facts, action, effect, ended) for action, effect in shown]
+    records = Records(facts.run.workspace, facts.policy)
+    return [
+        _line(facts, action, effect, ended)
+        | {"link": records.of_effect(action, effect) if effect else None}
+        for action, effect in shown
+    ]
 
 
 def _line(

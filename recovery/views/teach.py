@@ -126,7 +126,7 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     source = proposals.source_in_force(here)
     try:
         edited = teaching.with_twin(source, glob, twin)
-        policy = versions.check(here, edited.source)
+        policy = versions.check_new(here, edited.source)
     except Invalid as wrong:
         return _show(request, here, effect, form, problems=wrong.problems, status=422)
     rehearsed = teaching.rehearse(effect, policy)

@@ -7,9 +7,9 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from approvals import glass_decisions, glass_eligibility, grants, inbox, pauses
-from approvals.models import Approval, BrokenGlass, Decision
-from approvals.policy import Invalid, RequiredApprovers
+from approvals import glass_decisions, glass_eligibility, grants, inbox, pauses, versions
+from approvals.models import Approval, BrokenGlass, Decision, PolicyVersion
+from approvals.policy import Invalid, RequiredApprovers, active
 from connectors.models import Delivery
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
@@ -251,8 +251,25 @@ def test_the_database_lets_nobody_break_it_past_the_desk(acme, ada, waits):
 def test_a_policy_names_a_team_of_two_at_least_or_is_not_saved(acme, ada, glass):
     for name, why in (("nobody", "there is no team “nobody”"), ("pair", "“pair” has 1")):
         if name == "pair":
-            person("pia", team(acme, "pair", "view"))
+            person("pia", team(acme, "pair", "view", "approve"))
         with pytest.raises(Invalid, match=why):
             glass(group=name)
     person("pat", acme.teams.get(name="pair"))
     glass(group="pair")
+
+
+def test_a_team_that_only_looks_on_is_named_by_no_new_policy_and_one_that_stands_is_read(
+    acme, ada, glass
+):
+    onlookers = team(acme, "onlookers", "view", "administer")
+    for name in ("pia", "pat"):
+        person(name, onlookers)
+    glass(group="onlookers")
+
+    teams.withdraw(onlookers, "administer", by=ada)
+
+    with pytest.raises(Invalid, match="“onlookers” may only look on"):
+        glass(group="onlookers")
+    [standing] = PolicyVersion.objects.filter(workspace=acme, active=True)
+    assert active(acme).break_glass.group == "onlookers", "what is in force is read as it was"
+    assert versions.activate(standing, by=ada).active

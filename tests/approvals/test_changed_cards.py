@@ -39,6 +39,8 @@ def test_a_changed_sum_stands_as_money_and_the_desk_names_who_withdrew_it(
     [before] = client.get(card(waiting())).context["before"]
     assert (before["state"], before["by"]) == ("withdrawn", ""), "its reason says who changed it"
     assert "Ben changed what was asked for" in page
+    listed = client.get("/w/acme/approvals/?view=all").content.decode()
+    assert "amount €1.00 → €80.00" in listed
 
 
 @pytest.fixture

@@ -170,6 +170,23 @@ def test_for_one_team_it_is_for_that_team(ask, ben, dora, lend, finance, leads):
     assert dora.pk not in deciders.entitled(ask())
 
 
+def test_a_team_that_only_looks_on_lends_nobody_a_deputy(acme, ben, dora, viewers, lend, client):
+    teams.add(viewers, ben, by=None)
+    with pytest.raises(InvalidInput, match="viewers may not decide on approvals"):
+        lend(ben, dora, only=viewers)
+
+    client.force_login(ben)
+    page = client.get("/w/acme/settings/members/").content.decode()
+    assert ">viewers</option>" not in page
+    assert ">finance</option>" in page, "the other team of Ben"
+    until = timezone.now() + A_WEEK
+    said = {"to": dora.pk, "team": viewers.pk, "until": until.strftime("%Y-%m-%dT%H:%M"),
+            "reason": "away"}  # fmt: skip
+    answer = client.post("/w/acme/settings/delegations/", said)
+    assert "Choose a team of yours that may decide" in answer.content.decode()
+    assert not Delegation.objects.exists()
+
+
 def test_what_was_lent_is_not_lent_on_nor_to_who_is_no_member(
     acme, ask, ben, dora, viewers, lend, dev
 ):

@@ -173,6 +173,29 @@ def test_with_htmx_only_the_card_comes_back(as_person, ask, ben):
     assert 'id="card"' in html
 
 
+def test_after_the_first_of_two_yeses_the_line_beside_the_card_says_so(as_person, ask, ben, cleo):
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
+    everything = {"HX-Request": "true", "HX-Current-URL": f"http://desk{LIST}?view=all"}
+
+    def line(who):
+        html = decide(as_person(who), approval, **everything).content.decode()
+        return html.split(f'<li id="line-{approval.pk}"')[1].split("</li>")[0]
+
+    first, second = line(ben), line(cleo)
+
+    assert 'class="answered" hx-swap-oob="true"' in first
+    assert "1 of 2 · you have answered" in first
+    assert f'href="{card_of(approval)}?view=all"' in first, "it leads to where the list still is"
+    assert 'class="gone"' in second
+    assert "Approved" in second
+    since = (timezone.now() - timedelta(hours=1)).isoformat()
+    Approval.objects.filter(pk=approval.pk).update(state=ApprovalState.WAITING, decided_at=None)
+    fresh = {view: as_person(ben).get(f"{LIST}fresh/", {"since": since, "view": view}).json()
+             for view in ("all", "mine")}  # fmt: skip
+    assert fresh["mine"]["gone"] == [str(approval.pk)]
+    assert fresh["all"]["gone"] == [], "there it still waits, for others"
+
+
 def test_law_14_the_badge_equals_the_list(as_person, ask, ben, cleo):
     for _ in range(3):
         ask()

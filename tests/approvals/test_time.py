@@ -247,7 +247,10 @@ def test_a_yes_that_has_to_be_signed_is_not_given_for_later(trip, acme, ada, ben
     approval = Approval.objects.get()
     client.force_login(ben)
     card = f"/w/acme/approvals/{approval.pk}/"
-    assert "Approve for later" not in client.get(card).content.decode()
+    page = client.get(card).content.decode()
+    assert 'disabled aria-describedby="why-no-later">Approve for later' in page
+    assert "what they sign names no moment" in page, "whoever looks for the button reads why not"
+    assert 'name="not-before"' not in page
     soon = (now() + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M")
     answer = client.post(f"{card}later/", {"digest": approval.digest, "not-before": soon})
     assert (answer.status_code, "names no moment" in answer.content.decode()) == (422, True)

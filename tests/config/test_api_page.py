@@ -44,8 +44,23 @@ def test_what_the_page_says_of_a_request_is_what_reads_it(document):
 
 def sample(path: str) -> str:
     if path.startswith("/aap"):
-        return path.replace("{id}", "b29a43a7-1949-4b9f-9d61-b7ae66f85d31")
-    return path.replace("{sha256}", "a" * 64).replace("{id}", "7").replace("{run}", "run_1")
+        return re.sub(r"\{(request|receiver)\}", "b29a43a7-1949-4b9f-9d61-b7ae66f85d31", path)
+    return path.replace("{sha256}", "a" * 64).replace("{approval}", "7").replace("{run}", "run_1")
+
+
+def test_every_parameter_has_a_name_that_people_read_and_says_what_it_is(document):
+    told = {
+        (path, one["name"]): one.get("description", "")
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+        for one in operation.get("parameters", ())
+    }
+
+    assert "The number of the case" in told["/api/v1/cases/{case}/preview", "case"]
+    assert [path for path in document["paths"] if re.search(r"\{(pk|id)\}", path)] == []
+    assert [where for where, words in told.items() if not words] == []
+    for path, name in told:
+        assert name not in {"pk", "id"}, path
 
 
 def test_the_address_that_people_know_leads_there(client):

@@ -55,13 +55,16 @@ def test_each_tab_of_the_settings_opens_for_whoever_is_shown_it(client, ada, ben
 
 def test_a_setting_is_shown_kept_and_told_by_being_named_in_the_form(desk, client, ben, airline):
     said = {"name": "Flight   desk", "timezone": "Europe/Paris"}
+    was = {"name": airline.name, "timezone": airline.timezone}
 
     assert desk.post("/w/airline/settings/", said).status_code == 302
     assert desk.post("/w/airline/settings/", said | {"timezone": "Mars"}).status_code == 422
 
     airline.refresh_from_db()
     assert (airline.name, airline.timezone) == ("Flight desk", "Europe/Paris")
-    assert Act.objects.get(type="workspace.changed").data == said | {"name": "Flight desk"}
+    assert Act.objects.get(type="workspace.changed").data == said | {
+        "name": "Flight desk", "was": was,
+    }  # fmt: skip
     client.force_login(ben)
     shown = client.get("/w/airline/settings/").text
     assert "<dt>Time zone</dt><dd>Europe/Paris</dd>" in shown

@@ -134,6 +134,12 @@ def badge(tone: str, word: str) -> SafeString:
     return _badge("tone", tone, TONE_SIGNS[tone], word)
 
 
+@register.filter
+def browser(user_agent: str) -> str:
+    """`Firefox on Windows`, of what a browser says of itself; its own words where none is known."""
+    return formatting.browser(user_agent)
+
+
 @register.simple_tag(takes_context=True)
 def moment(context: template.Context, when: datetime | None, style: str = "ago") -> SafeString:
     """See workspaces.formatting.moment. `zone` in the context is another one than the page's."""

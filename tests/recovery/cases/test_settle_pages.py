@@ -1,12 +1,14 @@
 """The page on which people decide what becomes of a step: what stopped it, and who answered."""
 
 import pytest
+from django.utils import timezone
 
 from approvals import inbox
 from approvals.models import Approval
 from connectors import connections
+from ledger.models import Effect
 from recovery.casework import settling
-from recovery.models import Step, StepState
+from recovery.models import Residue, Step, StepState
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
 from tests.connectors.conftest import server_of
@@ -217,3 +219,32 @@ def test_leads_are_asked_anew_by_the_new_plan(desk, raised, acme, ada, ben):
 
     case.refresh_from_db()
     assert case.outcome == "restored"
+
+
+LINK = "https://shop.example/{type}/{name}?of={id}"
+LEADS_TO = "https://shop.example/ticket/T-182?of=main%2FT-182"
+
+
+def test_where_somebody_has_to_look_a_link_leads_to_the_record(
+    desk, raised, shop_connection, acme, ada
+):
+    def changed():
+        settings = shop_connection.settings
+        connections.update(shop_connection, settings, by=ada, revision=1, link=LINK)
+        put_in_force(acme, ada, STRICTER)
+
+    case = plan_of(raised, ada, changed=changed)
+
+    settle = desk.get(f"/w/acme/cases/{case.pk}/settle/")
+    whole = desk.get(f"/w/acme/cases/{case.pk}/")
+
+    assert [one.url for one in settle.context["links"]] == [LEADS_TO]
+    for page in (settle, whole):
+        assert f'href="{LEADS_TO}" target="_blank" rel="noopener noreferrer"' in page.text
+        assert "Look in shop (shop.example)" in page.text
+    residue = Residue.objects.create(
+        case=case, owner=ada, due_at=timezone.now(), text="One ticket", effect=Effect.objects.get()
+    )
+    assert LEADS_TO in desk.get(f"/w/acme/residue/{residue.pk}/").text
+    connections.update(shop_connection, shop_connection.settings, by=ada, revision=2, link="")
+    assert "Look in shop" not in desk.get(f"/w/acme/cases/{case.pk}/").text

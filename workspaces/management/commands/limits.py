@@ -38,9 +38,10 @@ class Command(BaseCommand):
             raise CommandError(f"There is no workspace “{slug}”.")
         said = {f"rate_{name}": options[name] for name in rates.NAMES if options[name] != UNSAID}
         if said:
+            was = {name: getattr(here, name) for name in said}
             with transaction.atomic():
                 Workspace.objects.filter(pk=here.pk).update(**said)
-                outbox.record(here, EventType.WORKSPACE_CHANGED, by=None, data=said)
+                outbox.record(here, EventType.WORKSPACE_CHANGED, by=None, data=said | {"was": was})
             here.refresh_from_db()
         limits = rates.limits_of(here)
         for name, own, rate in zip(rates.NAMES, limits, limits.in_force(), strict=True):
