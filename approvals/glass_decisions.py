@@ -153,6 +153,24 @@ def broken(approval: Approval, zone: tzinfo) -> dict[str, Any] | None:
 
 
 SHOWN_MAX = 50
+REVIEWED_SHOWN_MAX = 5
+
+
+def reviewed(here: Workspace, zone: tzinfo) -> list[dict[str, Any]]:
+    """For the page of the health: the newest that somebody has looked at, and what they found."""
+    rows = BrokenGlass.objects.filter(workspace=here, reviewed_at__isnull=False)
+    rows = rows.select_related("approval", "reviewed_by").order_by("-reviewed_at")
+    return [
+        {
+            "title": glass.approval.headline,
+            "url": reverse("approvals:card", args=[here.slug, glass.approval.pk]),
+            "people": " and ".join(one.who for one in glass_eligibility.broken_by(glass.approval)),
+            "by": str(glass.reviewed_by),
+            "at": formatting.moment(glass.reviewed_at, "ago", zone),
+            "found": glass.review,
+        }
+        for glass in rows[:REVIEWED_SHOWN_MAX]
+    ]
 
 
 def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any]]:

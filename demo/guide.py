@@ -26,7 +26,7 @@ from recovery.models import Case, CorrectionState, Plan, PlanState
 FORWARDED = re.compile(r"HTTP_(X_FORWARDED|FORWARDED|X_REAL_IP|X_CLIENT_IP|TRUE_CLIENT|CF_|VIA)")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HIDDEN = "demo_guide_hidden"
-OPERATOR, APPROVER = skyline.PEOPLE[1:3]
+OPERATOR, APPROVER = skyline.PEOPLE[2:4]
 TRAVELLER = "Amelia Davis"
 
 

@@ -56,6 +56,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         ],
         "proposals": _proposals_of(here, request.user),
         "glasses": glass_decisions.to_review(here, request.user, timezone.get_current_timezone()),
+        "reviewed": glass_decisions.reviewed(here, timezone.get_current_timezone()),
         "empty": None
         if found.asked
         else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},

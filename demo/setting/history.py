@@ -7,7 +7,7 @@ of cases, plans and approvals, are put at that time.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,14 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, card_context, digests
 from approvals.digests import CallFacts
-from approvals.models import Approval, ApprovalState, Decision, Requirement, SubjectKind
+from approvals.models import (
+    Approval,
+    ApprovalState,
+    BrokenGlass,
+    Decision,
+    Requirement,
+    SubjectKind,
+)
 from approvals.policy import ToolCall, active, judge
 from demo.setting import past_runs
 from ledger import clocks, desk_events, drivers, wire
@@ -44,6 +51,7 @@ from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes
 from recovery.triage.case_projection import CaseProjection, case_file
 from recovery.triage.detectors import reasons
+from workspaces.access import people_with
 from workspaces.clock import database_time
 from workspaces.models import Agent, User, Workspace
 
@@ -249,7 +257,9 @@ def _questions(workspace: Workspace, chance: random.Random) -> None:
     policy = active(workspace)
     said: dict[User | None, list[EventDraft]] = {None: [], **{one: [] for one in people.values()}}
     asked = Action.objects.filter(workspace=workspace, tool=past_runs.TRANSFER)
-    for action in asked.select_related("run", "agent__owner", "workspace").order_by("planned_at"):
+    asked = asked.select_related("run", "agent__owner", "workspace").order_by("planned_at")
+    late, at_night = _newest(asked, large=False), _newest(asked, large=True)
+    for action in asked:
         call = ToolCall(
             tool=action.tool, args=action.args, targets=action.targets, agent=past_runs.PAYER
         )
@@ -264,14 +274,75 @@ def _questions(workspace: Workspace, chance: random.Random) -> None:
         said[None].append(
             EventDraft(EventType.APPROVAL_REQUESTED, approval.run_ref, action.action, told)
         )
+        if action.pk == at_night:
+            _break_the_glass(approval, people[LEADS], said)
+            continue
+        if action.pk == late:
+            said[None].append(_escalate(approval, people[LEADS]))
         for need, _ in needs:
-            by = people[LEADS if need.team == LEADS_TEAM else FINANCE]
+            by = people[LEADS if need.team == LEADS_TEAM or action.pk == late else FINANCE]
             said[by] += _answer(approval, by, chance)
     for who, drafts in said.items():
         _record(workspace, drafts, who)
 
 
 LEADS_TEAM = "leads"
+LATE = timedelta(minutes=20)
+ON_A_PLANE = "Finance and the leads are on one plane, and the caterer’s truck stands at the gate"
+FOUND = "The bill was due that night, and it is right. The leads have a deputy from now on"
+
+
+def _newest(asked: Iterable[Action], *, large: bool) -> int:
+    """The newest transfer that was made, of those which take both teams, or finance alone."""
+    sums = {one.pk: (one.args or {})["amount"] for one in asked if one.run.labels["end"] == "used"}
+    fits = [pk for pk, amount in sums.items() if (amount > past_runs.LARGE) == large]
+    return fits[-1] if fits else 0
+
+
+def _escalate(approval: Approval, lead: User) -> EventDraft:
+    """Finance let it wait for longer than the rule allows, and a lead answered in its place."""
+    at, team = approval.asked_at + LATE, approval.workspace.teams.get(name=LEADS_TEAM)
+    decided = at + timedelta(minutes=4)
+    Requirement.objects.filter(approval=approval).update(escalated_to=team)
+    Approval.objects.filter(pk=approval.pk).update(
+        escalate_at=at, escalated_at=at, decided_at=decided, used_at=decided
+    )
+    approval.decided_at = decided
+    said = {"approval": approval.pk, "team": team.name, "people": [lead.pk], "at": at.isoformat()}
+    action = approval.action.action if approval.action else ""
+    return EventDraft(EventType.APPROVAL_ESCALATED, approval.run_ref, action, said | SAYS)
+
+
+def _break_the_glass(
+    approval: Approval, lead: User, said: dict[User | None, list[EventDraft]]
+) -> None:
+    """One night two administrators decided in place of both teams; a lead looked at it."""
+    here, run = approval.workspace, approval.run_ref
+    action = approval.action.action if approval.action else ""
+    two = list(people_with("administer", here).order_by("pk"))
+    at = [approval.asked_at + LATE + timedelta(minutes=3 * place) for place in range(len(two))]
+    seen = at[-1] + timedelta(hours=9)
+    BrokenGlass.objects.create(
+        approval=approval, workspace=here, begun_at=at[0], opened_at=at[-1], reviewed_at=seen,
+        reviewed_by=lead, review=FOUND,
+    )  # fmt: skip
+    Approval.objects.filter(pk=approval.pk).update(decided_at=at[-1], used_at=at[-1])
+    for who, when in zip(two, at, strict=True):
+        decision = Decision(
+            approval=approval, person=who, granted=True, reason=ON_A_PLANE, shown_seconds=41.0,
+            seen_digest=approval.digest, fresh_login_at=when, at=when, break_glass=True,
+        )  # fmt: skip
+        decision.save_base(raw=True, force_insert=True)
+        told = {"approval": approval.pk, "reason": ON_A_PLANE, "at": when.isoformat()} | SAYS
+        granted = told | {"digest": approval.digest, "complete": when == at[-1], "fills": ""}
+        broken = EventType.BREAK_GLASS_BEGUN if when == at[0] else EventType.BREAK_GLASS_OPENED
+        people = [str(one) for one in two[: at.index(when) + 1]]
+        said.setdefault(who, []).extend([
+            EventDraft(EventType.APPROVAL_GRANTED, run, action, granted | {"break_glass": True}),
+            EventDraft(broken, run, action, told | {"people": people}),
+        ])  # fmt: skip
+    review = {"approval": approval.pk, "review": FOUND, "at": seen.isoformat()} | SAYS
+    said[lead].append(EventDraft(EventType.BREAK_GLASS_REVIEWED, run, action, review))
 
 
 def _asked(action: Action, judgement: Any) -> Approval:

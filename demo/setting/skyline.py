@@ -73,6 +73,12 @@ PEOPLE = [
         "administrator: people, keys and policy",
         ["administrators"],
     ),
+    (
+        "noor@skyline.example",
+        "Noor Haddad",
+        "administrator on duty at night",
+        ["administrators"],
+    ),
     ("rina@skyline.example", "Rina Okafor", "operator: works the recovery queue", ["operators"]),
     (
         "moreau@skyline.example",
@@ -83,6 +89,7 @@ PEOPLE = [
     ("lindqvist@skyline.example", "Tor Lindqvist", "approver of the leads", ["leads"]),
     ("vik@skyline.example", "Vik Petrov", "viewer: sees, and decides nothing", ["viewers"]),
 ]
+RINA = "rina@skyline.example"
 STRANGER = ("dev@harbor.example", "Dev Anand")
 MORE_TEAMS: dict[str, tuple[Codename, ...]] = {
     "finance": ("view", "view_sensitive", "approve"),
@@ -167,9 +174,11 @@ def list_payees(workspace: Workspace, ada: User) -> None:
 
 def key_agents(workspace: Workspace, ada: User) -> None:
     kept = places.SharedFacts().read().get("keys", {})
+    rina = User.objects.get(email=RINA)
     for name, description in AGENTS.items():
+        owner = rina if name == calls.PAYER else ada  # the night's two may then decide about it
         agent, _ = Agent.objects.get_or_create(
-            workspace=workspace, name=name, defaults={"description": description, "owner": ada}
+            workspace=workspace, name=name, defaults={"description": description, "owner": owner}
         )
         if name not in kept or not APIKey.objects.filter(agent=agent, revoked_at=None).exists():
             _, kept[name] = keys.create_key(agent, by=ada, name="demo", trusted_runtime=True)

@@ -27,7 +27,14 @@ from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
 from ledger.models import Event
 from recovery import corrections
-from recovery.corrections import TooManyReports, drafting, publishing, sentences, wording
+from recovery.corrections import (
+    TooManyReports,
+    drafting,
+    field_names,
+    publishing,
+    sentences,
+    wording,
+)
 from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
@@ -255,7 +262,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
         "publisher": correction.workspace,
         "correction": {
             "title": (title := _title(correction)),
-            "quoted": sentences.quoted(title),
+            "quoted": field_names.quoted(title),
             "number": correction.reference,
         },
         "trail_url": _in_language("recovery:trail", token),
@@ -265,7 +272,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
     """What the trail's template shows, of a draft as of a published correction."""
     settings = wording.settings_of(correction.workspace)
-    with sentences.naming(wording.fields(settings)):
+    with field_names.naming(wording.fields(settings)):
         return _told(correction, links, settings)
 
 

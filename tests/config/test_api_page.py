@@ -45,7 +45,10 @@ def test_what_the_page_says_of_a_request_is_what_reads_it(document):
 def sample(path: str) -> str:
     if path.startswith("/aap"):
         return re.sub(r"\{(request|receiver)\}", "b29a43a7-1949-4b9f-9d61-b7ae66f85d31", path)
-    return path.replace("{sha256}", "a" * 64).replace("{approval}", "7").replace("{run}", "run_1")
+    known = {"{sha256}": "a" * 64, "{approval}": "7", "{request}": "7", "{run}": "run_1"}
+    for name, value in known.items():
+        path = path.replace(name, value)
+    return path
 
 
 def test_every_parameter_has_a_name_that_people_read_and_says_what_it_is(document):

@@ -57,7 +57,8 @@ def test_what_would_lead_elsewhere_leads_nowhere(target):
 
 @pytest.mark.django_db
 def test_a_link_is_kept_told_with_what_was_before_and_voids_nothing(acme, ada):
-    settings = {"url": "https://licences.example/amends", "operations": {}}
+    release = {"release_licence": {"title": "Release {target}", "leaves": {"state": "released"}}}
+    settings = {"url": "https://licences.example/amends", "operations": release}
     one = connections.create(acme, "licences", "webhook", settings, by=ada)
     digest = one.settings_digest
 

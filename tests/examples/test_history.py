@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from approvals import health
-from approvals.models import Approval
+from approvals import glass_eligibility, health
+from approvals.models import Approval, BrokenGlass
 from demo.setting import history, skyline
 from ledger.models import Event, Run
 from recovery import metrics
 from recovery.models import Case, Cause, Residue
 from recovery.triage import triage
 from workspaces.clock import database_time
-from workspaces.models import Workspace
+from workspaces.models import User, Workspace
 
 
 @pytest.fixture
@@ -41,6 +41,29 @@ def test_the_pages_of_figures_live_and_nothing_of_it_waits_for_anybody(month):
     assert Cause.objects.filter(case_count__gt=1, last_closed_at__isnull=False).exists()
     assert Residue.objects.filter(done_at=None).exists()
     assert not Approval.objects.living().exists()
+
+
+def test_one_question_was_escalated_and_for_one_two_people_broke_the_glass(month, client):
+    workspace, _ = month
+    [late] = Approval.objects.filter(escalated_at__isnull=False)
+    [glass] = BrokenGlass.objects.filter(workspace=workspace)
+
+    assert [str(one.person) for one in late.decisions.all()] == ["Tor Lindqvist"]
+    assert late.decided_at > late.escalated_at
+    assert [str(one.person) for one in glass_eligibility.broken_by(glass.approval)] == [
+        "Ada Nilsson", "Noor Haddad",
+    ]  # fmt: skip
+    client.force_login(User.objects.get(email="ada@skyline.example"))
+    assert "as nobody had decided in time, from leads" in (
+        client.get(f"/w/skyline/approvals/{late.pk}/").text
+    )
+    assert "The glass was broken for this." in (
+        client.get(f"/w/skyline/approvals/{glass.approval_id}/").text
+    )
+    health_page = client.get("/w/skyline/approvals/health/").text
+    assert "Broken glass, reviewed" in health_page
+    assert "The bill was due that night" in health_page
+    assert "Somebody broke the glass" not in health_page, "it is reviewed: no banner"
 
 
 def test_each_of_its_events_says_so_and_was_received_when_it_was(month):
