@@ -66,7 +66,8 @@ def sentence(event: Event) -> str:
 def fields(event: Event) -> list[Field]:
     """What else was said of it, in words."""
     data = _data(event)
-    was = data.get("was") if isinstance(data.get("was"), dict) else {}
+    before = data.get("was")
+    was: Mapping[str, Any] = before if isinstance(before, dict) else {}
     previous = data.get("previous")
     if isinstance(previous, dict) and event.type == EventType.POLICY_ACTIVATED:
         was = {"number": previous.get("number"), **was}
