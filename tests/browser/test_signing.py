@@ -101,7 +101,7 @@ def test_ben_puts_his_key_on_record_and_signs_with_it(
     page.get_by_label("Password").fill("correct horse")
     page.keyboard.press("Enter")
     page.get_by_label("Name").fill("blue key")
-    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Touch the key now").click()
     page.wait_for_url("**/recovery-codes/**")
 
     page.goto("/w/acme/settings/signing-keys/")
