@@ -196,16 +196,7 @@ def _one(
         "facts": [
             {"name": "Connector", "value": row["version"]},
             {"name": "Health", "value": row["health"]},
-            {
-                "name": "Digest of settings",
-                "value": formatting.digest(one.settings_digest),
-                "mono": True,
-            },
-            *([{"name": "Link for people", "value": one.link, "mono": True}] if one.link else []),
-            *(
-                {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
-                for purpose, secret in _secrets(one)
-            ),
+            *_settings_facts(one),
         ],
         "operations": [
             told(operation)
@@ -234,6 +225,16 @@ def _one(
     }
     wrong = (settings and settings.is_wrong) or (attempt is not None and attempt.errors)
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
+
+
+def _settings_facts(one: Connection) -> Iterator[dict[str, Any]]:
+    """What is known of the settings without being shown them."""
+    digest = formatting.digest(one.settings_digest)
+    yield {"name": "Digest of settings", "value": digest, "mono": True}
+    if one.link:
+        yield {"name": "Link for people", "value": one.link, "mono": True}
+    for purpose, secret in _secrets(one):
+        yield {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
 
 
 def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:

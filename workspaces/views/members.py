@@ -52,10 +52,10 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         return redirect("workspaces:settings", workspace=here.slug)
     if form.is_valid():
         require(request.user, "administer", here)
-        said = form.cleaned_data
-        was = {name: getattr(here, name) for name in said if getattr(here, name) != said[name]}
-        Workspace.objects.filter(pk=here.pk).update(**said)
-        new = {name: said[name] for name in was}
+        asked = form.cleaned_data
+        was = {name: getattr(here, name) for name in asked if getattr(here, name) != asked[name]}
+        Workspace.objects.filter(pk=here.pk).update(**asked)
+        new = {name: asked[name] for name in was}
         outbox.record(here, EventType.WORKSPACE_CHANGED, by=request.user, data=new | {"was": was})
         messages.success(request, "Saved.")
         return redirect("workspaces:settings", workspace=here.slug)

