@@ -2,10 +2,11 @@
 
     python -m bench attacks
 
-Four desks (support, finance, office, code) work for some days under the starter policy of each; the
-runs are those of `bench.hijacked`. A person approves what honest runs ask and rejects the rest. It
-prints by kind of attack how many calls were stopped or asked about and how many were missed, and
-how many honest writes asked; and gives the worst of the seeds.
+Four desks (support, finance, office, code) work for some days under the starter policy of each, and
+an airline's under rules of that kind; the runs are those of `bench.hijacked`. A person approves
+what honest runs ask and rejects the rest. It prints by kind of attack how many calls were stopped
+or asked about and how many were missed, and how many honest writes asked; and gives the worst of
+the seeds.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from bench.hijacked import DESKS, Call, Work, work
+from bench.hijacked import DESKS, Call, Work, policy_of, work
 from bench.servers import Desk
 
 SEEDS = (1, 2)
@@ -136,7 +137,7 @@ async def play(
 
 
 class People:
-    """Who may approve at the four desks: answers, and lets a day pass."""
+    """Who may approve at the desks: answers, and lets a day pass."""
 
     def __init__(self, name: str) -> None:
         from approvals import versions
@@ -152,7 +153,7 @@ class People:
             here = Workspace.objects.create(slug=f"{desk.policy}-{name}", name=desk.policy)
             leads = teams.create(here, "leads", by=None, may=["view", "approve"])
             teams.add(leads, self.ben, by=None)
-            source = versions.starter(desk.policy)
+            source = policy_of(desk)
             versions.activate(versions.save(here, source, by=None), by=None)
             self._windows[desk.policy] = windows(source)
             agent = Known.objects.create(workspace=here, name="agent")
