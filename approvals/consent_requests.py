@@ -20,7 +20,7 @@ from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
 from workspaces import encryption
-from workspaces.keys import link_digest
+from workspaces.keys import link_digest, token_of_link
 from workspaces.moves import CannotMove
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
@@ -114,7 +114,8 @@ def link_of(consent: ConsentRequest) -> str:
     """The whole address, for operators who pass it on by hand; empty once it is over."""
     if consent.answer or consent.approval.state != ApprovalState.WAITING:
         return ""
-    return address(encryption.open_sealed(bytes(consent.token_sealed)))
+    token = token_of_link(consent.token_sealed, consent.token_digest)
+    return address(token) if token else ""
 
 
 def lacking(approval: Approval) -> str:

@@ -193,6 +193,34 @@ def on_record(workspace: Workspace, person: User) -> list[SigningKey]:
     return list(living.order_by("pk"))
 
 
+def told_of(workspace: Workspace, person: User) -> dict[str, signatures.SigningKey]:
+    """The same by credential, as the ledger tells it and the desk has signed it: a row says that a
+    key is on record, or was taken away, to whoever wrote the row.
+    """
+    mine = Event.objects.filter(
+        workspace=workspace, run="", action="", actor_kind="person", actor=str(person.pk)
+    )
+    gone = set(mine.filter(type=EventType.SIGNING_KEY_REMOVED).values_list(
+        "data__enrolment", flat=True
+    ))  # fmt: skip
+    told = mine.filter(type=EventType.SIGNING_KEY_ENROLLED).exclude(event_id__in=gone)
+    found = (_signed_by_desk(one, workspace) for one in told.order_by("place"))
+    return {key.credential: key for key in found if key is not None}
+
+
+def _signed_by_desk(event: Event, workspace: Workspace) -> signatures.SigningKey | None:
+    """The key of an enrolment; None where the desk did not sign that one."""
+    facts: Mapping[str, Any] = (event.data or {}) | {"workspace": workspace.slug}
+    if event.actor_kind != "person" or event.actor != facts.get("person"):
+        return None
+    try:
+        key = signatures.SigningKey.of(facts)
+        signatures.check_enrolment(facts, facts.get("desk"), logkeys.own_keys(workspace))
+    except (NotProven, KeyError):
+        return None
+    return key
+
+
 def _facts(workspace: Workspace, person: User, authenticator: Authenticator) -> Facts:
     data = credential_of(authenticator)
     public, algorithm = _public_key(data)
@@ -211,7 +239,7 @@ def enrolment_options(workspace: Workspace, person: User, authenticator: Authent
     already, and of the first key by itself.
     """
     facts = _facts(workspace, person, authenticator)
-    known = [one.credential for one in on_record(workspace, person)]
+    known = told_of(workspace, person)
     return _asked(signatures.enrolment_challenge(facts), known or [facts["credential"]])
 
 
@@ -223,18 +251,21 @@ def enrol(
     if why := signing.unavailable():
         raise InvalidInput(f"Nobody can sign here: {why}.")
     list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
-    known = on_record(workspace, by)
+    known = told_of(workspace, by)
     facts = _facts(workspace, by, authenticator)
-    if any(one.credential == facts["credential"] for one in known):
+    if facts["credential"] in known:
         raise InvalidInput("This key is on record here already.")
     if len(known) >= KEYS_MAX:
         raise InvalidInput(f"At most {KEYS_MAX} keys of one person.")
     theirs = _by_credential(by)
-    signers = [theirs[one.credential] for one in known if one.credential in theirs]
+    signers = [theirs[one] for one in known if one in theirs]
     if known and not signers:
         raise InvalidInput("A key that is on record here has to sign for this one.")
     by_which = [credential_of(one) for one in signers or [authenticator]]
-    signed = _taken(answer, signatures.enrolment_challenge(facts), by_which)
+    challenge = signatures.enrolment_challenge(facts)
+    signed = _taken(answer, challenge, by_which)
+    if known:  # by the key that was put on record, whatever the account says that it is
+        _checked(signed, known[signed["credential"]], challenge)
     note = logkeys.signer(workspace).sign(signatures.enrolment_text(facts))
     event = desk_events.record(
         workspace,
@@ -306,12 +337,19 @@ def sign(approval: Approval, *, by: User, answer: Any) -> dict[str, str]:
     theirs = _by_credential(by)
     given = [credential_of(theirs[one]) for one in keys if one in theirs]
     signed = _taken(answer, challenge_of(approval, by), given)
-    try:
-        said = signatures.check(signed, keys[signed["credential"]], challenge_of(approval, by))
-    except NotProven as wrong:
-        raise NotSigned(str(wrong)) from wrong
+    said = _checked(signed, keys[signed["credential"]], challenge_of(approval, by))
     _count(by, said.credential, said.sign_count)
     return signed
+
+
+def _checked(
+    signed: Mapping[str, str], key: signatures.SigningKey, challenge: bytes
+) -> signatures.Assertion:
+    """What was signed, by this key as its enrolment has it. Raises NotSigned."""
+    try:
+        return signatures.check(signed, key, challenge)
+    except NotProven as wrong:
+        raise NotSigned(str(wrong)) from wrong
 
 
 def _count(person: User, credential: str, count: int) -> None:
@@ -395,16 +433,9 @@ def _enrolled(row: SigningKey, head: Head, *, before: int) -> signatures.Signing
     if event is None or event.type != EventType.SIGNING_KEY_ENROLLED:
         return None
     place = proofs.index_under(row.workspace, event, head)
-    facts: Mapping[str, Any] = (event.data or {}) | {"workspace": row.workspace.slug}
-    is_theirs = event.actor_kind == "person" and event.actor == facts.get("person")
-    if place is None or place >= before or not is_theirs or event.actor != str(row.person_id):
+    if place is None or place >= before or event.actor != str(row.person_id):
         return None
-    try:
-        key = signatures.SigningKey.of(facts)
-        signatures.check_enrolment(facts, facts.get("desk"), logkeys.own_keys(row.workspace))
-    except (NotProven, KeyError):
-        return None
-    return None if _is_removed(row) else key
+    return None if _is_removed(row) else _signed_by_desk(event, row.workspace)
 
 
 def _is_removed(row: SigningKey) -> bool:

@@ -300,9 +300,9 @@ def _shut(workspace: Workspace) -> None:
         Connection.objects.filter(workspace=workspace, disabled_at=None).update(disabled_at=Now())
         for kind in (APIKey, DirectoryToken, PersonToken):
             kind.objects.filter(workspace=workspace, revoked_at=None).update(revoked_at=Now())
-        groups = list(Team.objects.filter(workspace=workspace).values_list("group_id", flat=True))
-        for group in Group.objects.filter(pk__in=groups):
-            group.user_set.clear()
+    groups = list(Team.objects.filter(workspace=workspace).values_list("group_id", flat=True))
+    for group in Group.objects.using(owner_alias()).filter(pk__in=groups):
+        group.user_set.clear()
 
 
 def _children_first() -> Iterator[Table]:

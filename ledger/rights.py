@@ -11,14 +11,18 @@ from typing import Any
 
 from psycopg import sql
 
-# Entries and the log over them, and the ids by which an event is known to have come before.
-# Everything else is working state.
+# Entries and the log over them, and the ids by which an event is known to have come before; and
+# what a team is called, for a policy names it. Everything else is working state.
 GROWING = (
     "ledger_event", "ledger_leaf", "ledger_treenode", "ledger_treehead",
-    "ledger_eventkey", "ledger_eventconflict", "approvals_listchange",
+    "ledger_eventkey", "ledger_eventconflict", "approvals_listchange", "workspaces_team",
 )  # fmt: skip
-# The registries of what was erased and let go, and of migrations: written by the owner alone.
-READ = ("ledger_erasure", "ledger_thinning", "django_migrations")
+# The registries of what was erased and let go, of migrations, and of what each right is called:
+# written by the owner alone.
+READ = (
+    "ledger_erasure", "ledger_thinning", "django_migrations", "auth_permission",
+    "django_content_type",
+)  # fmt: skip
 # What was asked, who must answer, what people answered, what a policy says, what was paused and
 # with what the log is signed is written once; only how it goes on may change. By triggers a moment
 # only moves away, a second team is the one of the rule, and who stands where, by which key and in
@@ -40,19 +44,35 @@ MOVING = {
     "approvals_grantuse": ("run_ref", "action", "amount", "at"),
     "approvals_signingkey": ("removed_at", "sign_count"),
     "approvals_listentry": ("until",),
+    "approvals_namedlist": ("version", "digest", "count"),
+    "approvals_wish": ("answer", "note", "answered_at"),
     "workspaces_act": ("taken_in_at",),
+    "workspaces_agent": ("description",),
     "workspaces_apikey": ("last_used_at", "revoked_at"),
     "workspaces_delegation": ("begun_at", "ended_at", "ended_by_id", "end"),
     "workspaces_directorytoken": ("last_used_at", "revoked_at"),
     "workspaces_persontoken": ("last_used_at", "revoked_at"),
+    "workspaces_secret": (),  # sealed anew by the owner, so that none takes another's place
+    "workspaces_workspace": (
+        "name", "timezone", "mask", "mask_shows_last4", "capture_intent", "capture_snapshot",
+        "retention_days", "stuck_after_seconds", "probation_seconds", "rate_key", "rate_agent",
+        "rate_workspace",
+    ),
 }  # fmt: skip
-# An act goes once the ledger has it, which a trigger asks.
-LET_GO = ("workspaces_act",)
+# An act goes once the ledger has it, which a trigger asks; a secret where another is entered.
+LET_GO = ("workspaces_act", "workspaces_secret")
 
 TABLES = """
 SELECT c.relname, c.relkind = 'S' FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
     AND NOT c.relispartition ORDER BY 1"""
+# PostgreSQL finds a session's own temporary table before ours of the same name, so a trigger would
+# believe what a stranger has written into theirs.
+GUARDS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p
+WHERE p.pronamespace = current_schema()::regnamespace AND p.prorettype = 'trigger'::regtype
+    AND pg_has_role(p.proowner, 'USAGE') AND NOT EXISTS (
+        SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')"""
 MAY_CHANGE = """
 SELECT t.name FROM unnest(%s::text[]) AS t (name)
 WHERE to_regclass(t.name) IS NOT NULL
@@ -85,6 +105,13 @@ def grant(cursor: Any, role: str) -> None:
         else:
             cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(table, who))
             cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(_rights_on(name), table, who))
+    cursor.execute(GUARDS)
+    for (guard,) in cursor.fetchall():
+        cursor.execute(
+            sql.SQL("ALTER FUNCTION {} SET search_path = pg_catalog, {}, pg_temp").format(
+                sql.SQL(guard), schema
+            )
+        )
 
 
 def _rights_on(name: str) -> sql.Composable:
@@ -94,8 +121,9 @@ def _rights_on(name: str) -> sql.Composable:
         return sql.SQL("SELECT, INSERT")
     if name in MOVING:
         columns = sql.SQL(", ").join(map(sql.Identifier, MOVING[name]))
+        changed = sql.SQL(", UPDATE ({})" if MOVING[name] else "").format(columns)
         more = sql.SQL(", DELETE" if name in LET_GO else "")
-        return sql.SQL("SELECT, INSERT, UPDATE ({}){}").format(columns, more)
+        return sql.SQL("SELECT, INSERT{}{}").format(changed, more)
     return sql.SQL("SELECT, INSERT, UPDATE, DELETE")
 
 

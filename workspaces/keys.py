@@ -23,7 +23,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
-from workspaces import outbox, rates
+from workspaces import encryption, outbox, rates
 from workspaces.models import (
     Agent,
     APIKey,
@@ -58,6 +58,14 @@ def digest_of(token: str) -> bytes:
 def link_digest(token: str) -> str:
     """What is kept of a token that stands in the address of a link."""
     return digest_of(token).hex()
+
+
+def token_of_link(sealed: bytes | memoryview, digest: str) -> str:
+    """The token of a link, of which a sealed copy and the digest are kept; empty where another
+    secret was put in the copy's place. Raises `encryption.CannotOpen`.
+    """
+    token = encryption.open_sealed(bytes(sealed))
+    return token if hmac.compare_digest(link_digest(token), digest) else ""
 
 
 def proves(token: str, digest: bytes | memoryview) -> bool:

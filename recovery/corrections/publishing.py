@@ -36,7 +36,7 @@ from recovery.models import (
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from workspaces import encryption
-from workspaces.keys import link_digest
+from workspaces.keys import link_digest, token_of_link
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.periodic import each
@@ -80,7 +80,8 @@ def link_of(correction: Correction) -> str:
     """The whole address, for operators; empty where there is none (any more)."""
     if correction.state != CorrectionState.PUBLISHED or correction.token_sealed is None:
         return ""
-    return address(encryption.open_sealed(bytes(correction.token_sealed)))
+    token = token_of_link(correction.token_sealed, correction.token_digest)
+    return address(token) if token else ""
 
 
 def address(token: str) -> str:

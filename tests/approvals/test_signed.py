@@ -358,6 +358,35 @@ def test_a_second_key_is_put_on_record_by_one_that_is(acme, ben, blue, seal):
 
 
 @pytest.mark.django_db
+def test_no_row_lets_a_key_of_hers_in_beside_his(acme, ben, blue, seal):
+    """Who has the credentials of the desk's role, and with them Ben's log-in, puts a key of hers
+    on record as his: with his own row said to be gone, with a row of one that never was enrolled,
+    or with his key exchanged in the account."""
+    hers, forged = SecurityKey(ben, "hers"), SecurityKey(ben, "forged")
+
+    SigningKey.objects.update(removed_at=now())
+    with pytest.raises(signatures.NotSigned):
+        enrol(acme, ben, hers)
+    SigningKey.objects.update(removed_at=None)
+
+    facts = signatures._facts(acme, ben, forged.row)
+    told = {name: one for name, one in facts.items() if name != "workspace"}
+    event = desk_events.record(
+        acme, EventType.SIGNING_KEY_ENROLLED, by=ben, part="gate", data=told | {"desk": "…"}
+    )
+    SigningKey.objects.create(
+        workspace=acme, person=ben, credential=facts["credential"], label="his", event=event
+    )
+    with pytest.raises(signatures.NotSigned):
+        enrol(acme, ben, hers, signer=forged)
+
+    exchanged = SecurityKey(ben, blue.row.data["name"])  # of the same id, with another secret
+    blue.row.delete()
+    with pytest.raises(signatures.NotSigned):
+        enrol(acme, ben, hers, signer=exchanged)
+    assert SigningKey.objects.count() == 2
+
+
 def test_anybody_checks_it_offline(granted, acme, ben):
     keys = logkeys.public_keys(acme)
     document = signatures.document(granted, granted.decisions.get())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from approvals import inbox
 from tests import npm
 from tests.sdk.conftest import northwind, token, web  # noqa: F401 - fixtures
 from tests.sdk.test_real_gate import action_of, ben, when_asked  # noqa: F401
@@ -28,7 +29,6 @@ def agent(web, token, tmp_path):  # noqa: F811
 
 
 def test_a_risky_call_waits_for_ben_who_sees_what_will_run(agent, northwind, ben):  # noqa: F811
-    from approvals import inbox
     from ledger.desk_events import masking_key
 
     thread = when_asked(
@@ -43,6 +43,17 @@ def test_a_risky_call_waits_for_ben_who_sees_what_will_run(agent, northwind, ben
     assert kept.args == {"amount": 9007199254740993, "card": card}
     assert (kept.state, kept.result) == ("succeeded", {"charged": 9007199254740993})
     assert kept.run.state == "completed"
+
+
+def test_what_was_allowed_for_one_account_is_paid_to_no_other(agent, ben):  # noqa: F811
+    """Under the same key: only the same account in another spelling is the same payment."""
+    thread = when_asked(lambda asked: inbox.grant(asked, by=ben, seen=asked.digest))
+    outside = agent("pays")
+    thread.join()
+
+    assert outside[:3] == ["paid DE89370400440532013000", *["told that it was paid"] * 2]
+    assert outside[3:10] == ["KeyReused"] * 7
+    assert outside[10:] == ["Refused"], "a placeholder without a mark compares with nothing"
 
 
 def test_a_failed_run_goes_on_on_another_machine_and_does_nothing_twice(agent, ada):  # noqa: F811

@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 
 from amends.policy import is_gated
 from amends.protocol.canonical import canonical, idempotency_key
+from amends.protocol.masking import MaskingKey, masked
 from tests import npm
 from tests.sdk import trees
 from tests.sdk.test_proofs import EVENT, SALT, download, log  # noqa: F401 - a fixture
@@ -66,6 +67,38 @@ def test_the_shared_vectors_of_masking(client, vector):
         asked["key"] = DATA["key"]
     wanted = canonical(vector["out"]).decode()
     assert client("masked", **asked) == {"answer": {"found": wanted, "again": wanted}}
+
+
+NAMED = some.sampled_from([
+    "iban", "I-B-A-N", "\u0130BAN", "Card Number", "to\u212aen", "pa\u017f\u017fword", "cvv",
+    "cookie", "tokenCount", "__proto__", "constructor", "to", "before", "effects", "ssn", "e\u0301",
+])  # fmt: skip
+CARDS = some.sampled_from(["4242424242424242", "378282246310005", "30569309025904"])
+ACCOUNT = r"[A-Za-z]{2}[0-9]{2}([ \u00a0\x1c\u200b]?[0-9A-Zsz\u00df\u017f]{4}){3,8}"
+HIDDEN = some.one_of(
+    CARDS, CARDS.map(int), CARDS.map(float), CARDS.map(lambda one: f"{one[:4]} {one[4:]}"),
+    CARDS.map(lambda one: f"2026-11-23 {one} 12/27"), some.integers(10**11, 10**19),
+    CARDS.map(lambda one: one.translate({48 + n: 0x660 + n for n in range(10)})),
+    some.from_regex(ACCOUNT, fullmatch=True),
+    some.sampled_from([
+        "\u27e6masked:card\u27e7", f"\u27e6masked:iban:v1:{'0' * 32}:1234\u27e7", "\u27e6masked:",
+    ]),
+)  # fmt: skip
+SECRETS = some.recursive(
+    JSON | HIDDEN,
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(NAMED, inner, max_size=4),
+    max_leaves=12,
+)
+PATHS = some.lists(some.sampled_from(["args.ssn", "*.iban", "before.*", "__proto__", "*", "", "."]))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(value=SECRETS, paths=PATHS, last4=some.booleans())
+def test_a_secret_is_marked_alike(client, value, paths, last4):
+    key = MaskingKey(bytes.fromhex(DATA["key"]), shows_last4=last4)
+    wanted = canonical(masked(value, paths, key, nuls=False)).decode()
+    found = client("masked", value=value, paths=paths, key=DATA["key"], last4=last4)
+    assert found == {"answer": {"found": wanted, "again": wanted}}
 
 
 def test_a_call_has_the_same_name(client):

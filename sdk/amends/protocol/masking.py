@@ -162,7 +162,8 @@ class MaskingKey:
 
 def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:
     """The family within which values are compared, and the bytes that are the same for the same."""
-    text = str(value) if type(value) is int else value
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    text = str(int(value)) if is_whole else value  # JSON knows 4242.0 and 4242 for one number
     if isinstance(text, str):
         if tag in _CARD_TAGS and _CARD_FORM.fullmatch(text):
             return "card", re.sub("[ -]", "", text).encode()
