@@ -82,7 +82,7 @@ def test_every_key_is_changed_while_an_agent_acts_and_ben_decides(
         for one in acting:
             one.result(timeout=60)
 
-    assert statuses.keys() <= {200, 401}
+    assert statuses.keys() <= {200, 401, 503}, "503: too busy, ask again"
     assert statuses[200] > 20
     assert statuses[401] <= 4, "but for what was on its way with the key that was revoked"
     assert soon(lambda: pay(third, key).status_code == 401)
