@@ -5,6 +5,7 @@ import itertools
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event as Flag
 from typing import Any
 
@@ -59,13 +60,16 @@ def test_every_key_is_changed_while_an_agent_acts_and_ben_decides(
             about = {"key": f"n{number}", "action": f"n{number}", "attempt": f"n{number}",
                      "tool": "note.write", "args": {"text": CARD}}  # fmt: skip
             for web in tuple(webs):
-                statuses[begin(web, tokens[-1], **about).status_code] += 1
+                with suppress(httpx.TransportError):  # it was stopped
+                    statuses[begin(web, tokens[-1], **about).status_code] += 1
 
     tokens = [key]
     with ThreadPoolExecutor(2) as threads:
         acting = [threads.submit(act) for _ in range(2)]
         try:
             assert pay(first, key).json()["answer"] == "wait"
+            webs[:] = [second]  # who knows the old one alone is replaced before
+            first.stop()
             settings.AMENDS_SECRET_KEYS = [new, old]
             call_command("rotate_secrets")
             assert pay(second, key).json()["answer"] == "wait"
@@ -82,8 +86,8 @@ def test_every_key_is_changed_while_an_agent_acts_and_ben_decides(
         for one in acting:
             one.result(timeout=60)
 
-    assert statuses.keys() <= {200, 401, 503}, "503: too busy, ask again"
-    assert statuses[200] > 20
+    assert statuses.keys() <= {200, 401, 503}
+    assert statuses[200] > 20 + 10 * statuses[503], "which says: too busy, ask again"
     assert statuses[401] <= 4, "but for what was on its way with the key that was revoked"
     assert soon(lambda: pay(third, key).status_code == 401)
     assert pay(third, tokens[-1], OTHER).json()["type"].endswith("key-reused")
