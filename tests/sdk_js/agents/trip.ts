@@ -49,7 +49,8 @@ if (how === "charges") {
   await desk.run("Pay it", { run: "run_5" }, async (run) => {
     for (const iban of [allowed, ...others]) {
       const args = { to: [{ iban }], amount: 9007199254740993n };
-      const plan = { target: ["invoice", "7"], args, effectClass: "external_irreversible" } as const;
+      const target = ["invoice", "7"] as const;
+      const plan = { target, args, effectClass: "external_irreversible" } as const;
       await run
         .action("pay_invoice", plan, (act) => act.perform(() => (done(`paid ${iban}`), { ok: 1 })))
         .then(() => done("told that it was paid"))
