@@ -53,7 +53,7 @@ DROP FUNCTION connection_is_told_of();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("connectors", "0006_feeds"),
+        ("connectors", "0007_links"),
         ("workspaces", "0007_rights_on_the_record"),
     ]
 

@@ -59,7 +59,7 @@ DROP FUNCTION settings_are_those_of_a_policy();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("approvals", "0019_remembered_with_begin"),
+        ("approvals", "0021_memory_with_fewer_indexes"),
         ("workspaces", "0009_teams_on_the_record"),
     ]
 
