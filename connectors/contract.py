@@ -321,6 +321,10 @@ class Connector:
         """The operations of one connection; override where the settings declare them."""
         return self.operations
 
+    def offered(self) -> Mapping[str, Sequence[str]]:
+        """What a text of the settings can be, where that is known: its form lets people choose."""
+        return {}
+
     def check_settings(self, settings: Any) -> None:
         """Raise ValueError with one sentence if settings fit the schema and still cannot work."""
 

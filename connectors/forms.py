@@ -10,7 +10,7 @@ from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
 from connectors.models import ChannelKind, Tier
 from connectors.schema_forms import node_of
-from workspaces.forms import choice_of
+from workspaces.forms import ShortName, choice_of, without_hint
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
 SUBJECTS_MAX = 50
@@ -30,7 +30,7 @@ CARRIED = {
 
 
 class NewConnectionForm(forms.Form):
-    name = forms.SlugField(
+    name = ShortName(
         label="Name",
         max_length=80,
         help_text="The policy calls it so where it says what undoes a tool, such as payments.",
@@ -115,7 +115,11 @@ class ChannelForm(forms.Form):
     `.of-kinds` of the style sheet hides from each kind the fields that it does not ask for.
     """
 
-    name = forms.SlugField(label="Name", max_length=80)
+    name = ShortName(
+        label="Name",
+        max_length=80,
+        help_text="Letters, digits, - and _, such as finance-mail.",
+    )
     kind = forms.ChoiceField(label="Kind", choices=ChannelKind.choices)
     to = forms.CharField(
         label="Mail addresses",
@@ -150,6 +154,11 @@ class ChannelForm(forms.Form):
         choices=Tier.choices,
         help_text="Arguments never leave, by any channel.",
     )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name in ("to", "url"):  # each is needed by the kinds that show it
+            without_hint(self.fields[name])
 
     def clean_subjects(self) -> list[str]:
         found = _words(self.cleaned_data["subjects"])

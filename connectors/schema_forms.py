@@ -9,7 +9,8 @@ What is as the schema has it anyway is left out, so that settings say only what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,7 +115,8 @@ def _resolved(
 
 
 def _label(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+    words = name.replace("_", " ").capitalize()
+    return re.sub(r"\b[Uu]rl\b", "URL", words)
 
 
 class ListField(forms.CharField):
@@ -207,7 +209,8 @@ class SchemaForm(forms.Form):
     """The fields of a schema, in groups; `value()` is what they say, once the form is valid.
 
     `given` is what is kept so far. An `overlay` says only what differs from something else: every
-    field may be empty, nothing has a default, and entries stay as they are given.
+    field may be empty, nothing has a default, and entries stay as they are given. `offered` are
+    the values of texts among which people choose.
     """
 
     def __init__(
@@ -217,12 +220,15 @@ class SchemaForm(forms.Form):
         schema: type[msgspec.Struct],
         given: Mapping[str, Any] | None = None,
         overlay: bool = False,
+        offered: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(data, **options)
         self.root, self.given, self.overlay = node_of(schema), dict(given or {}), overlay
+        self.offered = offered or {}
         self.plan: list[Group] = [Group()]
         self._declare(self.root, "", self.given)
+        self._begin_what_was_asked_for()
 
     def _declare(self, node: Node, path: str, given: Any) -> None:
         """The plain fields of a group first, then what stands in groups of its own."""
@@ -231,7 +237,9 @@ class SchemaForm(forms.Form):
         for name, part in node.parts.items():
             if part.kind not in {"group", "entries"}:
                 place = f"{path}{name}"
-                self.fields[place] = self._field(part, path == "" and name in node.required)
+                needed = path == "" and name in node.required
+                kept = given.get(name)
+                self.fields[place] = self._field(part, needed, self._offered_for(place, kept))
                 begins = part.default not in (MISSING, None, "", [], {})
                 is_said = not self.overlay and (name in node.required or begins)
                 without_hint(self.fields[place], really=is_said)
@@ -284,12 +292,38 @@ class SchemaForm(forms.Form):
         more = self.data.get("more") == self.add_prefix(path)
         return min(max(count, given, 1) + more, ENTRIES_MAX)
 
-    def _field(self, node: Node, required: bool) -> forms.Field:  # noqa: FBT001 - of the schema
+    def _begin_what_was_asked_for(self) -> None:
+        """One more entry stands there as a first one does: counted, with what it begins with."""
+        for path in [
+            name.removesuffix(":count") for name in self.fields if name.endswith(":count")
+        ]:
+            if not self.is_bound or self.data.get("more") != self.add_prefix(path):
+                continue
+            self.data, count = self.data.copy(), self.initial[f"{path}:count"]
+            self.data[self.add_prefix(f"{path}:count")] = count
+            for name in [one for one in self.fields if one.startswith(f"{path}.{count - 1}.")]:
+                if self.initial.get(name):
+                    self.data.setdefault(self.add_prefix(name), self.initial[name])
+
+    def _offered_for(self, place: str, kept: Any) -> list[str]:
+        """What people choose among; what is kept is one of them, also where it is gone since."""
+        offered = self.offered.get(place)
+        return sorted({*offered, *([kept] if kept else [])}) if offered else []
+
+    def _field(
+        self,
+        node: Node,
+        required: bool,  # noqa: FBT001 - of the schema
+        offered: Sequence[str] = (),
+    ) -> forms.Field:
         said: dict[str, Any] = {
             "label": node.label,
             "help_text": node.meaning,
             "required": required and not self.overlay and node.kind != "flag",
         }
+        if offered:
+            names = [(one, one) for one in offered]
+            return forms.ChoiceField(choices=[("", "Choose one"), *names], **said)
         if node.kind == "choice":
             empty = [] if node.default is not MISSING and not self.overlay else [("", "—")]
             words = [(one, one.replace("_", " ")) for one in node.choices]

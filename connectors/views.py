@@ -130,7 +130,9 @@ def make(request: Request, workspace: str) -> HttpResponse:
         return redirect("connectors:connections", workspace=here.slug)
     plug, posted = registry.get(name), request.POST or None
     form = NewConnectionForm(posted)
-    settings = SchemaForm(posted, schema=plug.settings_schema, prefix="settings")
+    settings = SchemaForm(
+        posted, schema=plug.settings_schema, offered=plug.offered(), prefix="settings"
+    )
     if posted and "more" in posted:
         form = NewConnectionForm(initial={"name": posted.get("name", "")})
         settings.without_errors()
@@ -245,11 +247,19 @@ class SettingsForms:
     """The settings, what differs from them in the sandbox, and the controls: sent together."""
 
     def __init__(self, one: Connection, posted: Any = None) -> None:
-        schema = registry.get(one.connector).settings_schema
+        plug = registry.get(one.connector)
+        schema, offered = plug.settings_schema, plug.offered()
         self.asks_for_more = bool(posted) and "more" in posted
-        self.settings = SchemaForm(posted, schema=schema, given=one.settings, prefix="settings")
+        self.settings = SchemaForm(
+            posted, schema=schema, given=one.settings, offered=offered, prefix="settings"
+        )
         self.sandbox = SchemaForm(
-            posted, schema=schema, given=one.sandbox_settings, overlay=True, prefix="sandbox"
+            posted,
+            schema=schema,
+            given=one.sandbox_settings,
+            overlay=True,
+            offered=offered,
+            prefix="sandbox",
         )
         shown = {"concurrency": one.concurrency, "link": one.link, "revision": one.revision}
         self.controls = ControlsForm(posted, initial=shown)

@@ -59,6 +59,14 @@ class OneLine(forms.CharField):
         return " ".join((super().to_python(value) or "").split())
 
 
+class ShortName(forms.SlugField):
+    """A name that stands in addresses and documents; what it may hold is said where it is not."""
+
+    default_error_messages: ClassVar[dict[str, str]] = {
+        "invalid": "Letters, digits, - and _ alone, with no space between them."
+    }
+
+
 class WrittenField(forms.CharField):
     """A line of a person's own: kept whole, or refused. The browser is not told to cut it."""
 
@@ -94,7 +102,7 @@ class SetUpForm(PasswordForm):
     workspace_name = OneLine(
         label="Name of the workspace", max_length=120, help_text="Your company or desk."
     )
-    slug = forms.SlugField(
+    slug = ShortName(
         label="Short name",
         max_length=SLUG_CHARACTERS_MAX,
         required=False,
@@ -163,7 +171,7 @@ class TeamForm(forms.Form):
 
 
 class AgentForm(forms.Form):
-    name = forms.SlugField(
+    name = ShortName(
         label="Name of the agent", max_length=80, help_text="As it will stand in the ledger."
     )
     description = WrittenField(
@@ -185,7 +193,12 @@ class KeyForm(forms.Form):
     agent = forms.ModelChoiceField(
         label="Agent", queryset=Agent.objects.none(), empty_label="Choose an agent"
     )
-    name = OneLine(label="Name of the key", max_length=120, help_text="Where it will be used.")
+    name = OneLine(
+        label="Name of the key",
+        max_length=120,
+        help_text="Where it will be used. To change a key: make another, put it into use, then"
+        " revoke the old one.",
+    )
     scopes = forms.MultipleChoiceField(
         label="Scopes",
         choices=[

@@ -8,7 +8,7 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,7 +45,15 @@ from connectors.exchange import (
     state_of,
     version_of,
 )
-from connectors.manifest import Described, Read, facts_of, filled, looked_up, operation_of
+from connectors.manifest import (
+    Described,
+    Read,
+    facts_of,
+    filled,
+    looked_up,
+    manifests,
+    operation_of,
+)
 from connectors.outbound import Response
 
 
@@ -56,6 +64,9 @@ class Http(Connector):
     summary = "Undoes over an API that a file describes, such as payments; no code is needed."
     settings_schema = Settings
     credential_schema = Token
+
+    def offered(self) -> Mapping[str, Sequence[str]]:
+        return {"manifest": sorted(manifests())}
 
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         described = manifest_of(settings).operations

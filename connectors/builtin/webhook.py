@@ -72,7 +72,8 @@ class Declared(msgspec.Struct, forbid_unknown_fields=True):
         dict[str, str] | None,
         meaning(
             "A line for each argument and its type: amount: integer, note?: text (text, integer,"
-            " number, flag, object, list; ? may be missing). Empty: any arguments pass"
+            " number, flag, object, list; ? may be missing). Empty: any arguments pass",
+            "Arguments",
         ),
     ] = None
     reversibility: Annotated[
@@ -84,14 +85,23 @@ class Declared(msgspec.Struct, forbid_unknown_fields=True):
         Literal["gone", "before"] | dict[str, Any] | None,
         meaning(
             "What is true afterwards and is read back: gone, before (as it was recorded), or a"
-            " line for each field, status: refunded. Empty: nothing can be read back"
+            " line for each field, status: refunded. Empty: nothing can be read back",
+            "What it leaves",
         ),
     ] = None
-    observes: Annotated[bool, meaning("The service can be asked how the target is now")] = True
-    window_seconds: Annotated[int, meaning("How long the service remembers our keys")] = (
-        WINDOW_SECONDS
-    )
-    limit_seconds: Annotated[float, meaning("How long one call may take, at most 60")] = 15.0
+    observes: Annotated[
+        bool,
+        meaning(
+            "Else nothing is known of the target but what the agent told",
+            "The service can be asked how the target is now",
+        ),
+    ] = True
+    window_seconds: Annotated[
+        int, meaning("How long the service remembers our keys", "Keys remembered, in seconds")
+    ] = WINDOW_SECONDS
+    limit_seconds: Annotated[
+        float, meaning("How long one call may take, at most 60", "Time limit, in seconds")
+    ] = 15.0
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ but those of the record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import approvers, sentences
+from recovery.corrections import approvers, field_names, sentences
 from recovery.models import Case, CaseOutcome, Step, StepState
 from recovery.models.steps import DONE
 from recovery.run_facts.runs import RunFacts
@@ -32,6 +33,7 @@ from workspaces import formatting
 from workspaces.models import Team
 
 VERSION = 2
+CURRENCY = re.compile("[A-Za-z]{3}")
 ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 REQUEST_CHARACTERS_MAX = 500
@@ -295,7 +297,7 @@ def _told(
     }
     before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
     if outcome == "restored" and sentences.is_plain(before) and not holds_mask(before):
-        found["back_to"] = before
+        found["back_to"] = _as_told(effect.before, fields[0])
     return found | (_mail(change.action, effect) if found["how"] == "sent" else {})
 
 
@@ -372,7 +374,18 @@ def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
     was, became = ((side or {}).get(fields[0]) for side in (before, after))
     if any(holds_mask(one) or not sentences.is_plain(one) for one in (was, became)):
         return {}
-    return {"values": {"was": was, "became": became}}
+    return {
+        "values": {"was": _as_told(before, fields[0]), "became": _as_told(after, fields[0])},
+    }
+
+
+def _as_told(row: dict[str, Any], name: str) -> Any:
+    """The value of a field; a sum in the smallest unit as money, where its row says of what."""
+    value, currency = row.get(name), row.get("currency")
+    is_sum = name.endswith(field_names.IN_SMALLEST_UNIT) and type(value) is int
+    if is_sum and isinstance(currency, str) and CURRENCY.fullmatch(currency):
+        return {"money": formatting.money(value, currency)}
+    return value
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})

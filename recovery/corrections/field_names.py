@@ -10,6 +10,7 @@ from django.utils.translation import gettext_noop
 
 from workspaces import formatting
 
+IN_SMALLEST_UNIT = "_minor"
 # Fields that systems call alike; others stand as their system named them, without its signs.
 FIELDS = {
     "address": gettext_noop("address"),
@@ -86,6 +87,7 @@ def field_words(name: str) -> str:
     own = _named_here.get().get(name)
     if own:
         return formatting.plain(own)
-    humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name.rpartition(".")[2] or name)
+    bare = (name.rpartition(".")[2] or name).removesuffix(IN_SMALLEST_UNIT)
+    humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", bare)
     words = formatting.plain(re.sub(r"[_\s-]+", " ", humps)).lower() or "content"
     return _(FIELDS[words]) if words in FIELDS else words

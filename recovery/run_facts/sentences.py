@@ -50,7 +50,7 @@ def singular(name: str) -> str:
     name = name.replace("_", " ").strip()
     if name.endswith("ies") and len(name) > len("ties"):
         return name[:-3] + "y"
-    if name.endswith("s") and not name.endswith(("ss", "us", "is")):
+    if name.endswith("s") and not name.endswith(("ss", "us", "is")) and len(name) > len("sms"):
         return name[:-1]
     return name
 

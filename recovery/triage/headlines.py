@@ -7,6 +7,7 @@ a second one (`in_full`), and `ledger.disclosure.headline` says who reads which.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -38,6 +39,11 @@ FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
 MAILS = frozenset({"mail", "email", "e-mail"})
+# As HTTP clients say it: httpx, then requests.
+HTTP_ERRORS = re.compile(
+    r"(?:^|(?<=: ))(?:(?:Client|Server) error '|(?=\d{3} (?:Client|Server) Error: ))"
+    r"(?P<status>\d{3})(?: (?:Client|Server) Error:)? (?P<words>[^'\n]{1,60}?)(?:'|$)"
+)
 ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"}
 
 
@@ -262,7 +268,8 @@ def _error(facts: RunFacts) -> str:
     if not isinstance(error, dict):
         return ""
     message = str(error.get("message") or error.get("type") or "")
-    return shortened(without_addresses(message), ERROR_CHARACTERS_MAX)
+    said = HTTP_ERRORS.sub(r"the answer was \g<status> \g<words>", without_addresses(message))
+    return shortened(said, ERROR_CHARACTERS_MAX)
 
 
 def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:

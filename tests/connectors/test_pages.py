@@ -1,8 +1,11 @@
 """The connections' pages: made, given credentials that never come back, tried, disabled."""
 
+import re
+
 import pytest
 
 from connectors import connections, registry
+from connectors.manifest import manifests
 from connectors.models import Connection
 from connectors.schema_forms import SchemaForm, node_of
 from tests.connectors.forms import sent
@@ -73,7 +76,7 @@ def test_a_connection_is_made_and_shown(desk, shop):
         ({"settings-tables.0:name": ""}, "This is needed."),
         ({"settings-tables.0.note.table": "notes"}, "This is needed."),
         ({"settings-sslmode": "perhaps"}, "not one of the available choices"),
-        ({"name": "no blanks"}, "“slug”"),
+        ({"name": "no blanks"}, "Letters, digits, - and _ alone"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_field_and_nothing_is_made(desk, wrong, words):
@@ -100,6 +103,20 @@ def test_one_more_is_asked_for_without_sending_anything(desk):
     assert 'name="settings-tables.1.key"' in page.text
     assert 'value="orders"' in page.text
     assert not Connection.objects.exists()
+
+
+def test_each_further_entry_begins_as_the_first_does_and_there_can_be_many(desk):
+    said = {"name": "ours", "connector": "webhook", "settings-url": "https://undo.example.com"}
+    place = "settings-operations"
+    for at in (1, 2):
+        page = desk.post("/w/airline/connectors/new/", said | {"more": place}).text
+        said |= dict(re.findall(r'name="(settings-[^"]+)"[^>]* value="([^"]*)"', page))
+
+        assert f'name="{place}.{at}:name"' in page
+        checkbox = page.partition(f'name="{place}.{at}.observes"')[2].partition(">")[0]
+        assert "checked" in checkbox
+        limit = page.partition(f'name="{place}.{at}.limit_seconds"')[2].partition(">")[0]
+        assert 'value="15.0"' in limit
 
 
 def test_every_field_of_every_connector_says_what_it_means():
@@ -165,6 +182,26 @@ def test_what_stands_in_a_form_is_what_was_kept(connector, settings):
 
     assert again.is_valid(), again.errors
     assert again.value() == settings
+
+
+def test_manifests_are_chosen_and_one_that_is_gone_since_stays_until_another_is(desk):
+    page = desk.get("/w/airline/connectors/new/?connector=http").text
+
+    chosen = page.partition('name="settings-manifest"')[2].partition("</select>")[0]
+    assert re.findall(r'<option value="(\w+)"', chosen) == sorted(manifests())
+    assert "Base URL" in page
+    kept = {**API, "manifest": "of-old"}
+    plug = registry.get("http")
+    again = SchemaForm(
+        schema=plug.settings_schema, given=kept, offered=plug.offered(), prefix="settings"
+    )
+    assert ("of-old", "of-old") in again.fields["manifest"].choices
+
+
+def test_a_short_name_with_a_space_is_refused_in_words(desk):
+    page = desk.post("/w/airline/channels/new/", {"name": "Finance by mail", "kind": "mail"})
+
+    assert "Letters, digits, - and _ alone, with no space between them." in page.text
 
 
 def test_an_entry_is_removed(desk, shop):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from django.core import mail
+from django.test import Client
 
 from workspaces import entrance, teams
 from workspaces.access import may
@@ -164,7 +165,7 @@ def test_an_invited_person_makes_an_account_and_joins(desk, airline, client, mai
     shown = desk.post(
         "/w/airline/settings/members/invite/", {"email": "cleo@example.com", "teams": [viewers.pk]}
     )
-    link = shown.context["link"]
+    link = shown.context["invited"]["link"]
     assert link in mailoutbox[0].body
     desk.logout()
 
@@ -222,9 +223,14 @@ def test_a_name_of_two_lines_becomes_one_and_its_owner_can_still_invite(desk, ad
     )
 
     assert page.status_code == 200
+    assert "cleo@example.com is invited.</b> The link went there by mail." in page.text
     (letter,) = mail.outbox
     assert letter.subject == "Ada⏎Bcc: all@example.com invites you to Airline desk on Amends"
     assert not {"\r", "\n"} & set(letter.subject)
     assert letter.recipients() == ["cleo@example.com"]
+    link = re.search(r"/join/\S+", letter.body)
+    assert link is not None
+    asked = Client().get(link[0]).text
+    assert "invites you into viewers. There people see what software agents did" in asked
     form = OneLine(max_length=80)
     assert form.clean("Ada\r\nBcc: all@example.com") == "Ada Bcc: all@example.com"

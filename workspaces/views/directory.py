@@ -1,7 +1,5 @@
 """The company's directory: its tokens, and which teams it decides on."""
 
-from datetime import timedelta
-
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -11,12 +9,13 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import directory, formatting, fresh_login, keys
+from workspaces import directory, fresh_login, keys
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
 SHOWN_MAX = 200
 NAME_CHARACTERS_MAX = 120
+HOUR_SECONDS = 3600
 
 
 @login_required
@@ -49,7 +48,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         ],
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
-        "probation": formatting.span(timedelta(seconds=here.probation_seconds)),
+        "probation": f"{here.probation_seconds / HOUR_SECONDS:g} hours",
         "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }

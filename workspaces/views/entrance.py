@@ -61,8 +61,8 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     if User.objects.filter(email=invitation.email).exists():
         return redirect(f"/accounts/login/?next={request.path}")
     form = PasswordForm(request.POST or None)
-    context = {"form": form, "invitation": invitation, "action": request.path}
     if not form.is_valid():
+        context = {"form": form, "action": request.path, **_invited(invitation)}
         return render(request, "workspaces/join.html", context)
     person = User.objects.create_user(
         invitation.email, form.cleaned_data["password"], name=form.cleaned_data["name"]
@@ -80,8 +80,16 @@ def _join_as(
             request, "workspaces/other_address.html", {"invitation": invitation}, status=409
         )
     if request.method != "POST":
-        return render(request, "workspaces/join.html", {"invitation": invitation, "known": True})
+        context = {"known": True, **_invited(invitation)}
+        return render(request, "workspaces/join.html", context)
     return _accept(request, person, token)
+
+
+def _invited(invitation: Invitation) -> dict[str, object]:
+    """What the page says of an invitation: by whom, and into which teams."""
+    into = ", ".join(invitation.teams.order_by("name").values_list("name", flat=True))
+    by = invitation.invited_by or "An administrator who has left"
+    return {"invitation": invitation, "invited_by": by, "invited_into": into}
 
 
 def _accept(request: HttpRequest, person: User, token: str) -> HttpResponse:

@@ -1,5 +1,6 @@
 """Members of a workspace: people, teams and what these may, invitations, who decides for whom."""
 
+from collections.abc import Mapping
 from copy import copy
 from datetime import timedelta
 from typing import Any
@@ -83,9 +84,9 @@ def shown(
     invite: InviteForm | None = None,
     team: TeamForm | None = None,
     delegation: DelegationForm | None = None,
-    link: str = "",
+    invited: Mapping[str, Any] | None = None,
 ) -> HttpResponse:
-    """The page of the members, with a form that was not taken or a link that is shown once."""
+    """The page of the members, with a form that was not taken or an invitation that was made."""
     all_teams = list(
         here.teams.order_by("name")
         .select_related("group")
@@ -126,7 +127,7 @@ def shown(
         "team_form": team or TeamForm(workspace=here),
         **_deputies(here, request.user, delegation),
         "codenames": CODENAMES,
-        "link": link,
+        "invited": invited,
         "company": configuration.OIDC_URL,
         "company_teams": configuration.OIDC_TEAMS,
         "may_administer": may(request.user, "administer", here),
@@ -171,16 +172,30 @@ def invite(request: Request, workspace: str) -> HttpResponse:
         form.add_error(None, str(limit))
         return shown(request, here, invite=form)
     link = f"{configuration.AMENDS_URL}/join/{token}/"
+    invited = {
+        "link": link,
+        "email": email,
+        "mailed": _mail_invitation(here, email, link, by=request.user),
+    }
+    return shown(request, here, invited=invited)
+
+
+def _mail_invitation(here: Workspace, email: str, link: str, *, by: User) -> bool:
+    """Whether it left: not every desk can send mail."""
+    subject = formatting.plain(f"{by} invites you to {here.name} on Amends")
+    text = f"""{subject}, where people see what software agents did and put right what went wrong.
+
+Open this link within {entrance.INVITATION_DAYS} days. It works once, for this address alone:
+
+{link}
+
+If you know nobody there, do nothing: no account is made before you open it.
+"""
     try:
-        send_mail(
-            formatting.plain(f"{request.user} invites you to {here.name} on Amends"),
-            f"Open this link within {entrance.INVITATION_DAYS} days:\n\n{link}\n",
-            None,
-            [email],
-        )
+        send_mail(subject, text, None, [email])
     except OSError:
-        messages.warning(request, "The mail could not be sent. Hand the link over yourself.")
-    return shown(request, here, link=link)
+        return False
+    return True
 
 
 @login_required

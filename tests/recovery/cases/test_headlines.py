@@ -1,5 +1,7 @@
 """Headlines: what a case is called, in the customer's terms, and what of it is a payload."""
 
+import pytest
+
 from amends.protocol.vocabulary import EventType
 from approvals import versions
 from ledger import desk_events
@@ -54,3 +56,17 @@ def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
         "Agent “ticket-desk” reports “charged $1,286.00 to the card ending 4421”,"
         " then failed (no room)"
     )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Server error '504 Gateway Timeout' for url 'https://pay.example.com/v1'",
+        "504 Server Error: Gateway Timeout for url: https://pay.example.com/v1",
+    ],
+)
+def test_what_an_http_client_raised_is_told_as_an_answer(begin_run, message):
+    run = begin_run()
+    run.fails("cards.charge", outcome="unknown", message=message)
+
+    assert run.case().brief == "Outcome unknown: the answer was 504 Gateway Timeout"

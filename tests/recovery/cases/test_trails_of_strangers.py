@@ -11,11 +11,13 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from recovery import corrections
 from recovery.casework import cases
+from recovery.corrections import sentences
 from tests.recovery.cases.cast import AgentRun
 
 SEED = 7
@@ -127,3 +129,29 @@ def test_nothing_is_called_undone_or_there_that_is_not(trails):
             assert "File receipts.zip does not exist any more." in text, text
         changed = re.findall(r"The limit of order O-2 was changed from 40 to 4\.\n(.*)", text)
         assert "It was cancelled. Cancelled" not in changed, "a change is undone, not cancelled"
+
+
+def test_a_flag_and_a_balance_are_told_as_people_say_them(acme, ada, agent, policy):
+    run = AgentRun(agent, "run_1").begins("Hold my post, and sweep what is left into savings")
+    for name, before, after in [
+        ("mail_hold", {"active": False}, {"active": True}),
+        ("cash_account", {"cash_minor": 1_210_000, "currency": "sek"},
+         {"cash_minor": 6_510_000, "currency": "sek"}),
+    ]:  # fmt: skip
+        action = run.plans(f"{name}.set", (name, "A-1"))
+        effect = {"target": {"type": name, "id": "A-1"}, "before": before, "after": after}
+        run.send("action.succeeded", action, attempt="1", effects=[effect])
+    run.ends("failed", error={"type": "Stopped", "message": "no answer"})
+    (drafted,) = corrections.draft(run.case())
+
+    told = [item["what"] for item in drafted.facts["items"]]
+    assert told == [
+        "The active of mail hold A-1 was changed from no to yes.",
+        (
+            "The cash of cash account A-1 was changed from 12\u00a0100.00\u00a0SEK"
+            " to 65\u00a0100.00\u00a0SEK."
+        ),
+    ]
+    with translation.override("de"):
+        german = sentences.what(drafted.facts["items"][0])
+    assert german == "Mail hold A-1: active wurde von nein auf ja geändert."
