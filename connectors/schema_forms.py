@@ -299,11 +299,13 @@ class SchemaForm(forms.Form):
         ]:
             if not self.is_bound or self.data.get("more") != self.add_prefix(path):
                 continue
-            self.data, count = self.data.copy(), self.initial[f"{path}:count"]
-            self.data[self.add_prefix(f"{path}:count")] = count
+            sent: Any = self.data
+            said, count = sent.copy(), self.initial[f"{path}:count"]
+            said[self.add_prefix(f"{path}:count")] = count
             for name in [one for one in self.fields if one.startswith(f"{path}.{count - 1}.")]:
                 if self.initial.get(name):
-                    self.data.setdefault(self.add_prefix(name), self.initial[name])
+                    said.setdefault(self.add_prefix(name), self.initial[name])
+            self.data = said
 
     def _offered_for(self, place: str, kept: Any) -> list[str]:
         """What people choose among; what is kept is one of them, also where it is gone since."""

@@ -62,7 +62,7 @@ class OneLine(forms.CharField):
 class ShortName(forms.SlugField):
     """A name that stands in addresses and documents; what it may hold is said where it is not."""
 
-    default_error_messages: ClassVar[dict[str, str]] = {
+    default_error_messages: ClassVar[dict[str, Any]] = {
         "invalid": "Letters, digits, - and _ alone, with no space between them."
     }
 

@@ -379,11 +379,16 @@ def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _as_told(row: dict[str, Any], name: str) -> Any:
+def _as_told(row: Any, name: str) -> Any:
     """The value of a field; a sum in the smallest unit as money, where its row says of what."""
     value, currency = row.get(name), row.get("currency")
-    is_sum = name.endswith(field_names.IN_SMALLEST_UNIT) and type(value) is int
-    if is_sum and isinstance(currency, str) and CURRENCY.fullmatch(currency):
+    is_sum = name.endswith(field_names.IN_SMALLEST_UNIT) and not isinstance(value, bool)
+    if (
+        is_sum
+        and isinstance(value, int)
+        and isinstance(currency, str)
+        and CURRENCY.fullmatch(currency)
+    ):
         return {"money": formatting.money(value, currency)}
     return value
 

@@ -195,7 +195,7 @@ def test_manifests_are_chosen_and_one_that_is_gone_since_stays_until_another_is(
     again = SchemaForm(
         schema=plug.settings_schema, given=kept, offered=plug.offered(), prefix="settings"
     )
-    assert ("of-old", "of-old") in again.fields["manifest"].choices
+    assert "of-old" in str(again["manifest"])
 
 
 def test_a_short_name_with_a_space_is_refused_in_words(desk):

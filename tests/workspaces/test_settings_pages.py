@@ -228,7 +228,7 @@ def test_a_name_of_two_lines_becomes_one_and_its_owner_can_still_invite(desk, ad
     assert letter.subject == "Ada⏎Bcc: all@example.com invites you to Airline desk on Amends"
     assert not {"\r", "\n"} & set(letter.subject)
     assert letter.recipients() == ["cleo@example.com"]
-    link = re.search(r"/join/\S+", letter.body)
+    link = re.search(r"/join/\S+", str(letter.body))
     assert link is not None
     asked = Client().get(link[0]).text
     assert "invites you into viewers. There people see what software agents did" in asked
