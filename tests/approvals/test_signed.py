@@ -382,6 +382,7 @@ def test_no_row_lets_a_key_of_hers_in_beside_his(acme, ben, blue, seal):
 
     exchanged = SecurityKey(ben, blue.row.data["name"])  # of the same id, with another secret
     blue.row.delete()
+    exchanged.counter = 99
     with pytest.raises(signatures.NotSigned):
         enrol(acme, ben, hers, signer=exchanged)
     assert SigningKey.objects.count() == 2
