@@ -53,7 +53,7 @@ from recovery.triage.case_projection import CaseProjection, case_file
 from recovery.triage.detectors import reasons
 from workspaces.access import people_with
 from workspaces.clock import database_time
-from workspaces.models import Agent, User, Workspace
+from workspaces.models import Agent, Team, User, Workspace
 
 DAYS = 30
 RUNS_A_DAY = 6
@@ -265,9 +265,12 @@ def _questions(workspace: Workspace, chance: random.Random) -> None:
         )
         judgement = judge(policy, call)
         needs = approval_requests.teams_of(workspace, judgement.requires)
-        approval = _asked(action, judgement)
+        second = workspace.teams.get(name=LEADS_TEAM) if action.pk == late else None
+        approval = _asked(action, judgement, is_late=second is not None)
         Requirement.objects.bulk_create(
-            Requirement(approval=approval, team=team, count=need.count, position=place)
+            Requirement(
+                approval=approval, team=team, count=need.count, position=place, escalated_to=second
+            )
             for place, (need, team) in enumerate(needs)
         )
         told = approval_requests.requested(approval, needs) | {"approval": approval.pk} | SAYS
@@ -277,10 +280,10 @@ def _questions(workspace: Workspace, chance: random.Random) -> None:
         if action.pk == at_night:
             _break_the_glass(approval, people[LEADS], said)
             continue
-        if action.pk == late:
-            said[None].append(_escalate(approval, people[LEADS]))
+        if second:
+            said[None].append(_escalated(approval, second, people[LEADS]))
         for need, _ in needs:
-            by = people[LEADS if need.team == LEADS_TEAM or action.pk == late else FINANCE]
+            by = people[LEADS if second or need.team == LEADS_TEAM else FINANCE]
             said[by] += _answer(approval, by, chance)
     for who, drafts in said.items():
         _record(workspace, drafts, who)
@@ -299,16 +302,10 @@ def _newest(asked: Iterable[Action], *, large: bool) -> int:
     return fits[-1] if fits else 0
 
 
-def _escalate(approval: Approval, lead: User) -> EventDraft:
-    """Finance let it wait for longer than the rule allows, and a lead answered in its place."""
-    at, team = approval.asked_at + LATE, approval.workspace.teams.get(name=LEADS_TEAM)
-    decided = at + timedelta(minutes=4)
-    Requirement.objects.filter(approval=approval).update(escalated_to=team)
-    Approval.objects.filter(pk=approval.pk).update(
-        escalate_at=at, escalated_at=at, decided_at=decided, used_at=decided
-    )
-    approval.decided_at = decided
-    said = {"approval": approval.pk, "team": team.name, "people": [lead.pk], "at": at.isoformat()}
+def _escalated(approval: Approval, second: Team, lead: User) -> EventDraft:
+    """Finance let it wait for longer than the rule allows; a lead was asked in its place."""
+    at = approval.asked_at + LATE
+    said = {"approval": approval.pk, "team": second.name, "people": [lead.pk], "at": at.isoformat()}
     action = approval.action.action if approval.action else ""
     return EventDraft(EventType.APPROVAL_ESCALATED, approval.run_ref, action, said | SAYS)
 
@@ -345,11 +342,16 @@ def _break_the_glass(
     said[lead].append(EventDraft(EventType.BREAK_GLASS_REVIEWED, run, action, review))
 
 
-def _asked(action: Action, judgement: Any) -> Approval:
-    """The question as it was put, at its end: used, rejected, or never answered."""
+def _asked(action: Action, judgement: Any, *, is_late: bool) -> Approval:
+    """The question as it was put, at its end: used, rejected, or never answered.
+
+    `is_late`: its rule's time to escalate had passed when somebody answered.
+    """
     end = ApprovalState(action.run.labels["end"])
     at = action.planned_at or database_time()
-    decided = at + timedelta(seconds=float(action.run.labels["seconds"]))
+    escalated = at + LATE if is_late else None
+    took = timedelta(seconds=float(action.run.labels["seconds"]))
+    decided = escalated + timedelta(minutes=4) if escalated else at + took
     is_used, is_over = end == ApprovalState.USED, end == ApprovalState.EXPIRED
     facts = CallFacts(
         operation=action.tool, args=action.args, targets=action.targets, key=action.key
@@ -366,6 +368,7 @@ def _asked(action: Action, judgement: Any) -> Approval:
         amount_minor=args["amount"], asked_at=at, expires_at=at + timedelta(hours=1),
         was=ApprovalState.GRANTED if is_used else ApprovalState.WAITING, state=end,
         decided_at=None if is_over else decided, used_at=decided if is_used else None,
+        escalate_at=escalated, escalated_at=escalated,
     )  # fmt: skip
     approval.targets = card_context.targets_of(approval.calls)
     approval.digest = approval_requests.digest_of(approval)

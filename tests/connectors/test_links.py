@@ -17,7 +17,7 @@ BAD = {
     "http://pay.example/{id}": "begins with https",
     "https://{id}.example/": "Its host has to stand",
     "https://pay.example@{id}/": "Its host has to stand",
-    "https://{name}@pay.example/{id}": "no web address",
+    "https://{name}@pay.example/{id}": "Its host has to stand",
     "https://pay.example/charges": "where the record stands",
     "https://pay.example/{type}": "where the record stands",
     "https://pay.example/{charge}": "There is no {charge}",

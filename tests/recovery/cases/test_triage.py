@@ -167,7 +167,7 @@ def test_an_error_is_told_without_the_addresses_that_http_clients_add(begin_run)
 
     case = run.case()
 
-    assert case.brief == "Failed: 504 Server Error: Gateway Timeout"
+    assert case.brief == "Failed: the answer was 504 Gateway Timeout"
     assert "mail.example" not in case.headline
 
 
