@@ -15,8 +15,7 @@ from itertools import chain
 
 from django.db.models.functions import Now
 
-from amends.protocol.vocabulary import ActionClass
-from approvals import denials, grants
+from approvals import denials, grants, plan_sums
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Policy, ToolCall, first_of, judge, questions, strictest
 from ledger.models import Action, ActionState, Run
@@ -177,24 +176,7 @@ def _deeds(approval: Approval) -> list[ToolCall]:
     """What an open approval is about: one action, or each call of a plan as the policy sees it."""
     if approval.action is not None:
         return [deed_of(approval.action)]
-    found = []
-    for place, call in enumerate(approval.calls):
-        shown = approval.previews[place] if place < len(approval.previews) else {}
-        irreversible = shown.get("reversibility") == "irreversible"
-        found.append(
-            ToolCall(
-                tool=f"{call['connection']}.{call['operation']}",
-                args=call.get("args"),
-                targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
-                action_class=(
-                    ActionClass.EXTERNAL_IRREVERSIBLE
-                    if irreversible
-                    else ActionClass.EXTERNAL_REVERSIBLE
-                ),
-                is_step=True,
-            )
-        )
-    return found
+    return plan_sums.steps_of(approval)
 
 
 RUNS_MAX = 500

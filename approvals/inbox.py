@@ -14,11 +14,12 @@ from django.db.models.functions import Now
 from prometheus_client import Counter, Histogram
 
 from amends.protocol.vocabulary import EventType
-from approvals import consent_requests, deciders, notifications, pauses, signatures
+from approvals import consent_requests, deciders, notifications, pauses, plan_sums, signatures
 from approvals.approval_requests import database_now
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
+from approvals.policy import Unreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
 from workspaces import access, delegations, independence
@@ -44,6 +45,7 @@ decide_seconds = Histogram(
 
 UNPROVEN = "prove first that your e-mail address is yours"
 WITHOUT_REASON = "Say why, so that whoever asked can learn."
+UNREADABLE = "the policy in force cannot be read; somebody has to mend it first"
 ERASED = "what it was about is erased"
 SHOWN_SECONDS_MAX = 24 * 3600
 
@@ -147,6 +149,10 @@ def complete(approval: Approval, by: User) -> None:
     """The last yes that was needed, given in time: whoever waits may go on."""
     unexpired = Q(expires_at__gt=Now())
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
+    try:
+        plan_sums.hold_approved(approval)
+    except Unreadable as wrong:
+        raise NotYours(approval, ApprovalState.GRANTED, UNREADABLE) from wrong
     _say_action_approved(approval, by)
     notifications.ended(approval)
     publish_on_commit(approval.pk)

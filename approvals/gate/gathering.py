@@ -28,10 +28,10 @@ from approvals.gate.remembered import (
     known,
     listed,
     unusual,
-    value_of,
     working_hours,
 )
 from approvals.memory import Caller
+from approvals.meters import value_of
 from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix

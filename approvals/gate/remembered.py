@@ -11,19 +11,18 @@ from typing import Any
 
 import msgspec
 
-from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals import memory, named_lists
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import Caller, Doing, Meter, Standing, Value
-from approvals.policy import UNKNOWN, CannotEvaluate, Finding, Policy, Question
+from approvals.meters import AMOUNT_MAX, Account, meter_of, number, texts_of, value_of
+from approvals.policy import UNKNOWN, Finding, Policy, Question
 from approvals.policy.conditions import window_seconds
 from approvals.policy.document import posix
 from approvals.policy.evaluation import class_of
 from approvals.policy.named_lists import sought, stands
-from approvals.policy.spelling import as_one
 from ledger.append.statements import Statement
 
 
@@ -68,6 +67,17 @@ class Gathered:
         person = None if self.disagrees("on_behalf_of") else self.context.on_behalf_of
         return str(person.get("id") or "") if isinstance(person, dict) else ""
 
+    @property
+    def account(self) -> Account:
+        request = self.request
+        return Account(
+            agent_id=request.actor.agent_id or 0,
+            tool=request.tool,
+            run=request.planned.run,
+            person=self.person,
+            targets=request.targets,
+        )
+
     def remembered(self, run: str, action: str) -> list[Any]:
         """What is written with the call that proceeds: what it holds, and the values it has."""
         doing = Doing(self.caller, run, action, self.person, is_held=True)
@@ -91,29 +101,11 @@ class Gathered:
 Looker = Callable[[Question, Gathered, Mapping[str, Any]], Look | Finding]
 
 
-def value_of(question: Question, facts: Mapping[str, Any]) -> Any:
-    """The value that is asked about, of several targets that of each; UNKNOWN where there is
-    none.
-    """
-    if question.argument is None:
-        return UNKNOWN
-    targets = facts.get("targets") or ()
-    try:
-        if "target" in question.argument.names and len(targets) > 1:
-            return [question.argument.evaluate({**facts, "target": one}) for one in targets]
-        return question.argument.evaluate(facts)
-    except CannotEvaluate:
-        return UNKNOWN
-
-
 # Sums and counts, with this call, over those that ran or are granted.
-
-AMOUNT_MAX = Decimal(10) ** 18
-SUBJECTS_MAX = 20
 
 
 def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
-    meter = _meter(question, gathered, facts)
+    meter = meter_of(question, gathered.account, facts)
     if meter is None:
         return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
     gathered.meters.append(meter)
@@ -138,63 +130,9 @@ def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) ->
     return Look("", (), read, meter)
 
 
-def _meter(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Meter | None:
-    """What this call adds, and for whom; None where it cannot be told, or is less than nothing."""
-    amount = Decimal(1) if question.function == "count" else _number(value_of(question, facts))
-    subjects = _subjects(question.option("per", "workspace"), gathered, facts)
-    if amount is None or not subjects or len(subjects) > SUBJECTS_MAX:
-        return None
-    return Meter(
-        meter=memory.digest_of(question.key),
-        subjects=[memory.digest_of(one) for one in subjects],
-        amount=amount,
-        window_seconds=window_seconds(question.option("over")),
-    )
-
-
-def _number(value: Any) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    number = Decimal(str(value))
-    return number if number.is_finite() and 0 <= number < AMOUNT_MAX else None
-
-
-def _subjects(per: str, gathered: Gathered, facts: Mapping[str, Any]) -> list[str]:
-    """Whom or what is counted for; none where it is not known."""
-    request = gathered.request
-    own = {
-        "workspace": ["all"],
-        "agent": [str(request.actor.agent_id)],
-        "tool": [request.tool],
-        "run": [request.planned.run],
-        "person": [as_one(gathered.person)] if gathered.person else [],
-        "target": sorted({f"{as_one(one['type'])} {as_one(one['id'])}" for one in request.targets}),
-    }
-    if per in own:
-        return own[per]
-    value: Any = facts
-    for name in per.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    texts = _texts(value)
-    return sorted(set(map(as_one, texts))) if texts else []
-
-
 # Novelty: whether a value was used before, and whether it looks like one that was.
 
 LEAVES_MAX = 20
-
-
-def _texts(value: Any) -> set[str] | None:
-    """The values as they are compared; None where one of them cannot be."""
-    if isinstance(value, list):
-        parts = [_texts(one) for one in value]
-        known = [one for one in parts if one is not None]
-        return set().union(*known) if len(known) == len(parts) else None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return {str(int(value) if value == int(value) else value)}
-    if not isinstance(value, str) or not value.strip() or holds_bare(value):
-        return None
-    return {without_last4(value.encode()).decode()}
 
 
 def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
@@ -202,7 +140,7 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
     is_target = question.subject in {"target", "targets"}
     targets = sorted({(one["type"], one["id"]) for one in request.targets})
     named = [" ".join(one) for one in targets]
-    texts = named if is_target else sorted(_texts(value_of(question, facts)) or ())
+    texts = named if is_target else sorted(texts_of(value_of(question, facts)) or ())
     by = question.option("by", "workspace")
     if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
         return Finding(UNKNOWN, f"Whether {question.subject} is known cannot be told")
@@ -283,7 +221,7 @@ WHERE n.agent_id = %b"""  # noqa: S608 - our own words
 
 def unusual(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
     """Whether an amount is above twice the most of this agent's earlier calls of the tool."""
-    amount, path = _number(value_of(question, facts)), question.subject.split(".")
+    amount, path = number(value_of(question, facts)), question.subject.split(".")
     cannot = Finding(UNKNOWN, f"Whether {question.subject} is unusual cannot be told")
     if amount is None or path[0] != "args" or len(path) == 1:
         return cannot

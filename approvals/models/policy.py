@@ -210,7 +210,8 @@ class Tally(models.Model):
 class Reservation(models.Model):
     """What one call holds of a tally, until its outcome is known; `held` once it may be made.
 
-    A call that people were asked about holds what it says as soon as it is granted.
+    A call that people were asked about holds what it says as soon as it is granted. What a step of
+    a plan holds has no agent and no action, and the plan in the place of the run.
     """
 
     tally = models.ForeignKey(Tally, on_delete=models.CASCADE, db_index=False, db_constraint=False)
@@ -226,6 +227,10 @@ class Reservation(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["tally", "agent", "key"], name="reserved_once")
+        ]
+        # Of steps of plans, which are no calls of an agent; no call writes it.
+        indexes: ClassVar = [
+            models.Index(fields=["run_ref"], condition=Q(action=""), name="reservation_of_plan")
         ]
 
     def __str__(self) -> str:

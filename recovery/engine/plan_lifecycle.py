@@ -14,14 +14,14 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
-from approvals import approval_requests, deciders, digests, grants, policy
+from approvals import approval_requests, deciders, digests, grants, plan_sums, policy
 from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import ToolCall, class_of
 from ledger import desk_events
 from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
 from recovery.cases import lifecycle
-from recovery.engine import approved_calls, steps
+from recovery.engine import approved_calls, step_sums, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.cases import UNDER_A_PLAN
 from recovery.models.plans import OPEN_ENDED, STARTED, UNSTARTED
@@ -175,8 +175,7 @@ def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -
     """End a plan of which nothing was sent; the caller holds both locks."""
     was = plan.state
     move(plan, state, ended_at=Clock())
-    for step in _steps(plan, TO_RUN):
-        steps.cancel(step, note=why, by=by)
+    _cancel(_steps(plan, TO_RUN), why, by)
     if was == PlanState.STARTING:
         let_go(plan)
     _take_question_back(plan, why)
@@ -245,9 +244,14 @@ def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
     that it sends is no longer among them. Nothing moves on behind our back, so what is on the wire
     is what we say."""
     unsent = _steps(plan, TO_RUN, lock=True)
-    for step in unsent:
-        steps.cancel(step, note=why, by=by)
+    _cancel(unsent, why, by)
     return len(unsent)
+
+
+def _cancel(ending: list[Step], why: str, by: User | None) -> None:
+    for step in ending:
+        steps.cancel(step, note=why, by=by)
+    step_sums.give_back(ending)
 
 
 @transaction.atomic
@@ -261,8 +265,8 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     wire = plan.steps.filter(Q(state__in=[StepState.CLAIMED, *ON_THE_WIRE]) | lost).first()
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
-    for step in _steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]):
-        steps.cancel(step, note=why, by=by)
+    _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)
+    plan_sums.settle(plan.pk)
     if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
         move(plan, PlanState.SUPERSEDED, ended_at=Clock())
         # Should the new plan not come after all, the case is in the queue. No new revision, for who
@@ -316,6 +320,7 @@ def finish(plan_id: int) -> bool:
             states = Counter(plan.steps.values_list("state", flat=True))
             if states.keys() <= ENDED:
                 _finish(plan, run, states)
+                plan_sums.settle(plan.pk)
     except CannotMove:
         pass
     return False

@@ -25,6 +25,7 @@ from recovery.engine import (
     preconditions,
     protocol,
     step_batch,
+    step_sums,
     steps,
 )
 from recovery.engine.ordering_law import Act, NextAction
@@ -362,7 +363,9 @@ def _clashed(step: Step) -> None:
 def _cancel(action: NextAction) -> bool:
     step = steps.load(action.step)
     try:
-        steps.cancel(step, note="The plan was stopped.")
+        with transaction.atomic():
+            steps.cancel(step, note="The plan was stopped.")
+            step_sums.give_back([step])
     except CannotMove:
         return False
     return True

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests
+from approvals import approval_requests, plan_sums
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import (
@@ -104,6 +104,7 @@ def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> 
         _move(case, CaseState.WAITING, plan)
     else:
         _move(case, CaseState.RECOVERING, plan)
+        _hold(plan, drafted, run)
         plan_lifecycle.start(plan.pk)
     wake_on_commit(run_plan, plan.pk)
     plan.refresh_from_db()
@@ -222,6 +223,15 @@ def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
     except approval_requests.NobodyToAsk as nobody:
         raise CannotSubmit(f"Nobody can be asked to approve it: {nobody}.") from nobody
     Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
+
+
+def _hold(plan: Plan, drafted: Draft, run: Run) -> None:
+    """What its steps add to the sums of rules, where nobody is asked; else with the last yes."""
+    deeds = [
+        approved_calls.tool_call_of(one.step, one.step.connection, one.operation)
+        for one in drafted.steps
+    ]
+    plan_sums.hold(plan.workspace_id, plan.pk, deeds, run=run)
 
 
 def _move(case: Case, state: str, plan: Plan) -> None:

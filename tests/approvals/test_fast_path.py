@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from django.db import connection
 from django.db.models import F
 
-from approvals import pauses, versions
+from approvals import inbox, pauses, versions
 from approvals.gate import slow_path
 from approvals.gate.begin import begin_fast
 from approvals.gate.begin_request import parse
@@ -30,6 +31,7 @@ from approvals.policy import active_policies
 from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
 from ledger.parsed_events import Actor
+from tests.approvals.cast import asker, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.locks import waits
@@ -227,6 +229,33 @@ def test_where_somebody_else_was_counted_meanwhile_nothing_is_written(trip, acme
     assert (replies[0].body["answer"], replies[1]) == ("proceed", None)
     assert Reservation.objects.count() == 4
     assert set(Action.objects.values_list("action", flat=True)) == {"act_0", "act_2"}
+    assert not GateKey.objects.filter(key="k1").exists()
+    assert trip.begin(**asked).json()["answer"] == "wait"
+
+
+def test_a_plan_that_is_approved_since_the_sum_was_read_is_counted(trip, acme, ada, ben, agent):
+    """Its yes comes while the call waits for its run: the call is judged anew, by what stands."""
+    obey(acme, MEMORY, ada)
+    assert trip.begin(key="k0", action="act_0", args={"amount": 1, "to": "B"}).status_code == 200
+    asked = {"args": {"amount": 60, "to": "Eve"}, "key": "k1", "action": "act_1"}
+    look_around(agent, **asked)
+    call = asking(agent, explain=False, **asked)
+    step = replace(refund(60), connection="crm", operation="update")
+    approval = asker(acme, ada)(calls=[step])
+
+    def approve():
+        inbox.grant(approval, by=ben, seen=approval.digest, reason="fine")
+        connection.close()
+
+    async def story(_client):
+        with psycopg.connect(os.environ["DATABASE_URL"]) as recovery:
+            recovery.execute("SELECT FROM ledger_run WHERE run = 'run_1' FOR UPDATE")
+            waiting = asyncio.create_task(begin_fast(call))
+            await asyncio.to_thread(waits_in_thread)
+            await asyncio.to_thread(approve)
+        return await waiting
+
+    assert visit(story) is None
     assert not GateKey.objects.filter(key="k1").exists()
     assert trip.begin(**asked).json()["answer"] == "wait"
 

@@ -17,6 +17,9 @@ def test_every_starter_can_be_saved_and_is_offered_by_the_editor(name, acme, lea
 
     assert policy.asks_of_unknown
     assert all(rule.words for rule in policy.always)
+    for rule in (*policy.rules, *policy.always):
+        people = sum(need.count for need in rule.requires) or 1
+        assert people >= 2 or "two" not in rule.words, "it asks whom its words name"
     assert {rule.glob for rule in policy.always} <= {*(one.glob for one in policy.rules), "*"}
     for rule in policy.asking:
         try:

@@ -1,0 +1,210 @@
+"""What a plan's steps add to the sums of rules, from its approval on, and what they give back."""
+
+import pytest
+
+from approvals import inbox
+from approvals.models import Approval, Reservation, Tally
+from approvals.policy import active, judge
+from recovery.casework import settling
+from recovery.engine import approved_calls, plan_lifecycle
+from tests.approvals.cast import as_the_desk, put_in_force
+from tests.approvals.door import Agent as Trip
+from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states
+from workspaces import keys
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CAP = "sum(args.to.v, over: '24h') > 500"
+
+
+@pytest.fixture
+def obey(acme, ada, ben):
+    def say(when=CAP):
+        rules = [{"when": when, "approval": "MANUAL"}, {"approval": "AUTO"}]
+        put_in_force(acme, ada, {"policies": {"world.*": rules}})
+
+    say()
+    return say
+
+
+@pytest.fixture
+def answer(handy, obey):
+    """What is answered to the agent's own refund of so much, in another run."""
+    trip = Trip(keys.create_key(handy, by=None, name="test")[1])
+    trip.send("run.started", run="run_2", on_behalf_of={"id": "mia"})
+
+    def ask(amount, *, explain=False, **more):
+        key = f"own-{amount}-{explain}"
+        told = {"tool": "world.refund", "args": {"to": {"v": amount}}, "run": "run_2"}
+        return trip.begin(key=key, action=key, explain=explain, **(told | more)).json()["answer"]
+
+    return ask
+
+
+@pytest.fixture
+def wrong(handy, outside, obey):
+    """A run that took 400 away from “a”: to undo it gives them back."""
+    outside.seed({"a": {"v": 0}})
+    return case_of(run_that(handy, "run_1", {"a": ({"v": 400}, {"v": 0})}))
+
+
+@pytest.fixture
+def plan(wrong, world):
+    return plan_for(wrong, world)
+
+
+@pytest.fixture
+def approved(plan, handy, ada, ben):
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    with as_the_desk():
+        inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    return Approval.objects.get(pk=approval.pk)
+
+
+def held():
+    return sum(float(one) for tally in Tally.objects.all() for one in tally.buckets.values())
+
+
+def test_a_plan_that_refunds_400_of_500_leaves_100_for_the_agents_own(
+    plan, handy, answer, ada, ben, outside
+):
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    assert answer(500, explain=True) == "proceed", "asked for is not granted"
+    assert held() == 0
+
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert answer(101, explain=True) == "wait"
+    assert answer(100) == "proceed"
+    assert answer(1, explain=True) == "wait"
+    advance(plan)
+    assert (outside.effects(), held()) == (["a"], 500)
+    assert answer(1) == "wait"
+    assert not Reservation.objects.filter(action="").exists(), "what is done is settled for good"
+
+
+def test_a_plan_that_is_withdrawn_gives_back_what_it_held(approved, plan, answer, ada, outside):
+    assert answer(101, explain=True) == "wait"
+
+    inbox.withdraw(approved, by=ada, reason="not needed")
+    with as_the_desk():
+        plan_lifecycle.start(plan.pk)
+
+    assert (states(plan), held()) == (["cancelled"], 0)
+    assert answer(500) == "proceed"
+
+
+@pytest.mark.parametrize("end", ["stopped", "superseded"])
+def test_a_plan_that_is_stopped_or_pushed_aside_gives_back_what_was_not_sent(
+    approved, plan, answer, ada, end
+):
+    plan_lifecycle.start(plan.pk)
+    if end == "stopped":
+        plan_lifecycle.stop(plan, by=ada)
+    else:
+        plan_lifecycle.supersede(plan, by=ada, why="A new plan takes its place.")
+
+    assert (states(plan), held()) == (["cancelled"], 0)
+    assert answer(500) == "proceed"
+
+
+def test_a_step_without_an_effect_holds_while_it_may_be_tried_and_gives_back_when_it_is_skipped(
+    approved, plan, answer, ada, outside
+):
+    for _ in range(3):
+        outside.mischief("a", refuse="not today")
+    advance(plan)
+    (step,) = plan.steps.all()
+    assert (step.state, step.tries) == ("needs_human", 3)
+    assert answer(101, explain=True) == "wait", "a person may have it tried once more"
+    plan.case.refresh_from_db()
+
+    settling.skip(step, reason="paid by hand", by=ada, seen=plan.case.revision)
+
+    assert held() == 0
+    assert answer(500) == "proceed"
+
+
+def test_a_step_that_is_skipped_after_its_effect_gives_nothing_back(
+    approved, plan, answer, ada, outside
+):
+    """It was refunded, and read back otherwise: what was paid counts, whatever people leave."""
+    outside.mischief("a", leaves={"v": 99})
+    advance(plan)
+    (step,) = plan.steps.all()
+    assert (step.state, outside.effects()) == ("needs_human", ["a"])
+    plan.case.refresh_from_db()
+
+    settling.skip(step, reason="good enough", by=ada, seen=plan.case.revision)
+
+    assert (states(plan), held()) == (["skipped"], 400)
+    assert answer(101, explain=True) == "wait"
+
+
+def test_what_nobody_knows_counts_until_a_person_says_that_it_did_not_happen(
+    wrong, world, handy, answer, ada, ben, outside
+):
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(wrong, world, "mail")
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    advance(plan)
+    (step,) = plan.steps.all()
+    assert (step.state, answer(101, explain=True)) == ("needs_human", "wait")
+    plan.case.refresh_from_db()
+
+    settling.settle_step(
+        step, outcome="no_effect", evidence="no mail", by=ada, seen=plan.case.revision
+    )
+
+    assert (states(plan), held()) == (["skipped"], 0)
+
+
+@pytest.mark.parametrize(
+    ("per", "same", "other"),
+    [
+        ("agent", {}, None),
+        ("tool", {"tool": "world.restore"}, {"tool": "world.refund"}),
+        ("person", {"run": "run_3"}, {"run": "run_2"}),
+        ("target", {"targets": [{"type": "thing", "id": "a"}]}, {}),
+        (
+            "args.id",
+            {"args": {"to": {"v": 101}, "id": "a"}},
+            {"args": {"to": {"v": 101}, "id": "b"}},
+        ),
+    ],
+)
+def test_a_step_counts_on_the_account_of_the_run_that_it_undoes(
+    wrong, world, handy, obey, answer, ada, ben, per, same, other
+):
+    obey(f"sum(args.to.v, per: {per}, over: '24h') > 500")
+    trip = Trip(keys.create_key(handy, by=None, name="more")[1])
+    for run in ("run_1", "run_3"):
+        trip.send("run.started", run=run, on_behalf_of={"id": "eve"})
+    plan = plan_for(wrong, world)
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert answer(101, explain=True, **same) == "wait"
+    if other is not None:
+        assert answer(101, explain=True, **other) == "proceed"
+
+
+def test_each_step_of_a_plan_counts_and_a_rule_about_others_counts_it_too(
+    handy, world, outside, obey, answer, ada, ben
+):
+    obey("args.id == 'x' && count(over: '1h') > 3")
+    outside.seed({name: {"v": 0} for name in "abc"})
+    changes = {name: ({"v": 1}, {"v": 0}) for name in "abc"}
+    plan = plan_for(case_of(run_that(handy, "run_1", changes)), world)
+    first = plan.steps.first()
+    call = approved_calls.tool_call_of(
+        first, world, approved_calls.calls.operation_of(world, "restore")
+    )
+    assert judge(active(plan.workspace), call).approval == "AUTO"
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert held() == 3
+    assert answer(1, explain=True, args={"id": "x"}) == "wait"
+    assert answer(1, explain=True, args={"id": "y"}) == "proceed"
