@@ -24,6 +24,7 @@ from ledger import desk_events, drivers
 from ledger.append.statements import array
 from ledger.models import Run
 from workspaces.clock import database_time
+from workspaces.locks import ROW_LOCK
 
 NO_AGENT = 0
 """Whose rows these are: no agent begins a call under the same key."""
@@ -47,11 +48,11 @@ UPDATE approvals_tally t SET touched_at = clock_timestamp(), buckets = t.buckets
 FROM added a WHERE t.id = a.tally_id"""
 
 # In the order in which everybody locks tallies.
-LOCK_HELD = """
+LOCK_HELD = f"""
 SELECT t.id FROM approvals_tally t WHERE t.id IN (
     SELECT r.tally_id FROM approvals_reservation r
     WHERE r.action = '' AND r.run_ref = %b AND r.key = ANY(%b::text[]))
-ORDER BY t.meter, t.subject FOR NO KEY UPDATE"""
+ORDER BY t.meter, t.subject {ROW_LOCK}"""  # noqa: S608 - our own words
 GIVE_BACK = """
 WITH freed AS (
     DELETE FROM approvals_reservation r

@@ -5,8 +5,8 @@ import threading
 import pytest
 from django.db import IntegrityError, connections, transaction
 
-from approvals import inbox, versions
-from approvals.models import Approval, Tally
+from approvals import inbox
+from approvals.models import Approval
 from ledger.models import Effect, Event
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing
@@ -17,7 +17,6 @@ from recovery.planning.plans import CannotSubmit
 from tests.locks import waits
 from tests.people import person
 from tests.recovery.cases.cast import submitted
-from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces import teams
 from workspaces.models import Team
@@ -53,21 +52,6 @@ def test_the_worker_restores_the_row_and_the_case_closes(raised, ticket, shop, a
     assert Event.objects.get(type="plan.submitted").actor == str(ada.pk)
     raised_again = raised.case()
     assert raised_again.state == CaseState.CLOSED
-
-
-def test_a_plan_that_needs_no_approval_counts_from_its_submission_on(raised, shop, acme, ada):
-    """Its rule counts all calls of the connection, and asks about none like this one."""
-    rule = "always: {\"shop.*\": [{when: \"args.to.id == 'T-1' && count(over: '1h') > 5\"}]}"
-    source = f"{POLICY}\n  {rule}"
-    case = raised.case()
-    versions.activate(versions.save(acme, source, by=None), by=None)
-
-    plan = submitted(case, ada)
-
-    assert (plan.state, plan.approval_id) == (PlanState.RUNNING, None)
-    assert list(Tally.objects.get().buckets.values()) == ["1.0000000000"]
-    by_hand.advance(plan.pk)
-    assert list(Tally.objects.get().buckets.values()) == ["1.0000000000"]
 
 
 def test_a_draft_that_somebody_overtook_is_not_submitted(raised, ada):

@@ -5,6 +5,7 @@ import pytest
 from approvals import inbox
 from approvals.models import Approval, Reservation, Tally
 from approvals.policy import active, judge
+from connectors import calls
 from recovery.casework import settling
 from recovery.engine import approved_calls, plan_lifecycle
 from tests.approvals.cast import as_the_desk, put_in_force
@@ -198,9 +199,7 @@ def test_each_step_of_a_plan_counts_and_a_rule_about_others_counts_it_too(
     changes = {name: ({"v": 1}, {"v": 0}) for name in "abc"}
     plan = plan_for(case_of(run_that(handy, "run_1", changes)), world)
     first = plan.steps.first()
-    call = approved_calls.tool_call_of(
-        first, world, approved_calls.calls.operation_of(world, "restore")
-    )
+    call = approved_calls.tool_call_of(first, world, calls.operation_of(world, "restore"))
     assert judge(active(plan.workspace), call).approval == "AUTO"
     approval = asked(plan, ada, run="run_1", agent=handy)
     inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
