@@ -18,7 +18,7 @@ from approvals import memory
 from approvals.memory import Caller, Meter
 from approvals.meters import Account, meter_of
 from approvals.models import Approval
-from approvals.policy import ToolCall, active, questions
+from approvals.policy import Policy, ToolCall, active, questions
 from approvals.policy.conditions import COUNTING
 from ledger import desk_events, drivers
 from ledger.append.statements import array
@@ -101,10 +101,11 @@ def hold(workspace_id: int, plan_id: int, deeds: Sequence[ToolCall], *, run: Run
     """Hold what these steps of a plan add, in their order, on the account of the `run` that they
     compensate; in the transaction in which they may run. Raises Unreadable.
     """
+    policy = active(workspace_id)
     found = [
         (place, meter)
         for place, deed in enumerate(deeds, 1)
-        for meter in _meters(workspace_id, deed, run)
+        for meter in _meters(policy, deed, run)
     ]
     if not found:
         return
@@ -138,11 +139,8 @@ def settle(plan_id: int) -> None:
     drivers.execute(desk_events.plain_connection(), [(SETTLE, [_name(plan_id)])])
 
 
-def _meters(workspace_id: int, deed: ToolCall, run: Run | None) -> Iterator[Meter]:
-    """What the rules in force count of a step; what cannot be told is left out, as people have
-    seen it.
-    """
-    policy = active(workspace_id)
+def _meters(policy: Policy, deed: ToolCall, run: Run | None) -> Iterator[Meter]:
+    """What the rules count of a step; what cannot be told is left out, as people have seen it."""
     disagrees = run is None or "disagree:on_behalf_of" in run.flags
     account = Account(
         agent_id=(run.agent_id if run else None) or NO_AGENT,
