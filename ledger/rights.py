@@ -150,6 +150,6 @@ def _needed_on(name: str) -> tuple[bool, bool, bool, bool]:
     return (
         True,
         not only_read,
-        not only_read and not only_grows,
+        not only_read and not only_grows and bool(MOVING.get(name, True)),
         not only_read and not only_grows and (name not in MOVING or name in LET_GO),
     )
