@@ -1,4 +1,4 @@
-"""Where a connection leads, and with which credentials, changes with the act that tells of it.
+"""Where a connection and its link lead, and with which credentials, changes with the act that tells of it.
 
 This binds the role as which the desk runs; whoever owns the tables may do anything.
 """
@@ -14,9 +14,9 @@ BEGIN
     IF workspaces_owns(TG_RELID) THEN RETURN NULL; END IF;
     IF TG_OP = 'UPDATE' THEN
         IF (OLD.workspace_id, OLD.name, OLD.connector, OLD.settings, OLD.sandbox_settings,
-                OLD.settings_digest, OLD.revision)
+                OLD.settings_digest, OLD.revision, OLD.link)
             IS DISTINCT FROM (NEW.workspace_id, NEW.name, NEW.connector, NEW.settings,
-                NEW.sandbox_settings, NEW.settings_digest, NEW.revision) THEN
+                NEW.sandbox_settings, NEW.settings_digest, NEW.revision, NEW.link) THEN
             kind := 'connection.updated';
             named := named || jsonb_build_object(
                 'revision', NEW.revision, 'settings_digest', NEW.settings_digest);
@@ -39,7 +39,7 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER connection_is_told_of
     AFTER INSERT OR UPDATE OF workspace_id, name, connector, settings, sandbox_settings,
-        settings_digest, revision, observe_secret_id, compensate_secret_id, disabled_at
+        settings_digest, revision, link, observe_secret_id, compensate_secret_id, disabled_at
     ON connectors_connection
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION connection_is_told_of();
 """

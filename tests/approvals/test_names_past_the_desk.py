@@ -144,6 +144,7 @@ def test_where_a_connection_leads_is_changed_on_the_record(desk, acme, ada):  # 
         f"UPDATE connectors_connection SET sandbox_settings = {elsewhere}",
         "UPDATE connectors_connection SET observe_secret_id = compensate_secret_id",
         "UPDATE connectors_connection SET connector = 'http'",
+        "UPDATE connectors_connection SET link = 'https://evil.example/{id}'",
         "UPDATE connectors_connection SET disabled_at = NULL",
         (
             "INSERT INTO connectors_connection (workspace_id, name, connector, settings,"
