@@ -185,7 +185,7 @@ def earlier_try(step: Step, operation: Operation) -> str:
 def tries_under(workspace_id: int, key: str) -> QuerySet[StepAttempt]:
     """Tries under this key that may have had an effect, whatever plan they belong to."""
     tried = StepAttempt.objects.filter(step__workspace_id=workspace_id, key=key)
-    return tried.exclude(outcome="no_effect")
+    return tried.with_possible_effect()
 
 
 def window_is_open(step: Step, operation: Operation) -> bool:

@@ -10,16 +10,11 @@ from collections.abc import Iterable, Sequence
 from approvals import plan_sums
 from recovery.models import Step, StepAttempt
 
-NO_EFFECT = "no_effect"
-
 
 def give_back(steps: Sequence[Step]) -> None:
     """These steps were cancelled or skipped; in the same transaction."""
-    doubtful = set(
-        StepAttempt.objects.filter(step__in=steps)
-        .exclude(outcome=NO_EFFECT)
-        .values_list("step", flat=True)
-    )
+    tried = StepAttempt.objects.filter(step__in=steps).with_possible_effect()
+    doubtful = set(tried.values_list("step", flat=True))
     without_effect([one for one in steps if one.pk not in doubtful])
 
 

@@ -213,6 +213,12 @@ class Step(models.Model):
         )
 
 
+class StepAttemptQuerySet(models.QuerySet["StepAttempt"]):
+    def with_possible_effect(self) -> "StepAttemptQuerySet":
+        """Those that have had an effect, or may have: no answer is none."""
+        return self.exclude(outcome="no_effect")
+
+
 class StepAttempt(models.Model):
     """One try at a step: committed before the first byte leaves, completed after the answer."""
 
@@ -227,6 +233,8 @@ class StepAttempt(models.Model):
     outcome = models.CharField(max_length=10, blank=True, help_text="applied, no_effect, unknown")
     detail = models.TextField(blank=True)
     evidence = models.JSONField(null=True)
+
+    objects = StepAttemptQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar = [
