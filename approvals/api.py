@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import JsonResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
@@ -15,9 +14,9 @@ from ledger import desk_events
 from workspaces import access
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.pages import is_number
+from workspaces.problems import problem_response
 from workspaces.written import InvalidInput
 
-PROBLEM = "application/problem+json"
 LIMIT_MAX = 1_000
 
 
@@ -76,17 +75,12 @@ def change(request: AsPerson, name: str, body: ListChangeIn) -> Any:
             seen=body.version,
         )
     except named_lists.Stale as stale:
-        return _problem(409, "Out of date", str(stale))
+        return problem_response(409, "Out of date", str(stale))
     except InvalidInput as wrong:
-        return _problem(422, "Not possible", str(wrong))
+        return problem_response(422, "Not possible", str(wrong))
     kept.refresh_from_db()
     return named_lists.as_json(kept)
 
 
 def _list(request: AsPerson, name: str) -> NamedList:
     return get_object_or_404(NamedList, workspace=request.auth.workspace, name=name)
-
-
-def _problem(status: int, title: str, detail: str) -> JsonResponse:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return JsonResponse(body, status=status, content_type=PROBLEM)

@@ -22,12 +22,12 @@ from edge.asgi import described
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
+from workspaces.problems import problem_response
 from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
 
 ROUTERS = ("ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api")
-PROBLEM = "application/problem+json"
 REFUSALS = {
     "401": {"description": "There is no such key or token, or it has expired"},
     "429": {"description": "Faster than may be; Retry-After says when to come back"},
@@ -75,44 +75,36 @@ for _name in ROUTERS:
     api.add_router("", import_module(_name).router)
 
 
-def problem(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:
-    """An RFC 9457 problem."""
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    answer = api.create_response(request, body, status=status)
-    answer["Content-Type"] = PROBLEM
-    return answer
-
-
 @api.exception_handler(NotAllowed)
 def not_allowed(request: HttpRequest, refusal: NotAllowed) -> HttpResponse:
-    return problem(request, 403, "Not allowed", str(refusal))
+    return problem_response(403, "Not allowed", str(refusal))
 
 
 @api.exception_handler(LacksScope)
 def lacks_scope(request: HttpRequest, refusal: LacksScope) -> HttpResponse:
-    return problem(request, 403, "The key may not do this", str(refusal))
+    return problem_response(403, "The key may not do this", str(refusal))
 
 
 @api.exception_handler(TooFast)
 def too_fast(request: HttpRequest, fast: TooFast) -> HttpResponse:
-    answer = problem(request, 429, "Too many requests, come back later", str(fast))
+    answer = problem_response(429, "Too many requests, come back later", str(fast))
     answer["Retry-After"] = str(fast.seconds)
     return answer
 
 
 @api.exception_handler(CannotMove)
 def cannot_move(request: HttpRequest, refusal: CannotMove) -> HttpResponse:
-    return problem(request, 409, "It has moved on", str(refusal))
+    return problem_response(409, "It has moved on", str(refusal))
 
 
 @api.exception_handler(Unreadable)
 def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
     logger.warning("%s %s: %s", request.method, request.path, error)
-    return problem(request, 422, "The policy in force cannot be read", str(error)[:1000])
+    return problem_response(422, "The policy in force cannot be read", str(error)[:1000])
 
 
 @api.exception_handler(OperationalError)
 @api.exception_handler(InterfaceError)
 def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
     logger.warning("%s %s: %s", request.method, request.path, error)
-    return come_back(problem(request, 503, "The database is away, come back in a moment", ""))
+    return come_back(problem_response(503, "The database is away, come back in a moment", ""))

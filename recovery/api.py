@@ -35,9 +35,9 @@ from workspaces import access
 from workspaces.keys import AsPerson, ByAgent, ByPerson, Person, caller_of
 from workspaces.models import User, Workspace
 from workspaces.pages import is_number
+from workspaces.problems import problem_response
 from workspaces.written import InvalidInput
 
-PROBLEM = "application/problem+json"
 LIMIT_DEFAULT = 50
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,11 +87,6 @@ class Publish(Schema):
     ways: list[str] = Field(default_factory=lambda: ["link"], max_length=3)
 
 
-def problem(status: int, title: str, detail: str, **more: Any) -> JsonResponse:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
-    return JsonResponse(body, status=status, content_type=PROBLEM)
-
-
 def answering(operation: F) -> F:
     """Say what stopped us as a problem, with what the caller needs to try again."""
 
@@ -100,15 +95,17 @@ def answering(operation: F) -> F:
         try:
             return operation(*args, **given)
         except OutOfDate as stale:
-            return problem(409, "Out of date", str(stale), revision=stale.case.revision)
+            return problem_response(409, "Out of date", str(stale), revision=stale.case.revision)
         except search.QueryError as wrong:
-            return problem(422, "The query cannot be read", wrong.message, position=wrong.position)
+            return problem_response(
+                422, "The query cannot be read", wrong.message, position=wrong.position
+            )
         except Drifted as drifted:
             return _drifted(args[0], drifted)
         except (NotPossible, InvalidInput) as stopped:
-            return problem(422, "Not possible now", str(stopped))
+            return problem_response(422, "Not possible now", str(stopped))
         except search.BadPlace as wrong:
-            return problem(400, "No such place", str(wrong))
+            return problem_response(400, "No such place", str(wrong))
 
     return answered  # type: ignore[return-value]
 
@@ -173,7 +170,7 @@ def preview(
     if verb == "close":
         return serializers.closing(case)
     if verb != "compensate":
-        return problem(422, "No such verb", "compensate, resume or close")
+        return problem_response(422, "No such verb", "compensate, resume or close")
     drafted = plans.draft(case, reach=place, choices=read_choices(choice))
     return serializers.draft(drafted, sensitive=reveals(request, case))
 
@@ -269,7 +266,7 @@ def list_residues(request: AsPerson, state: str = "open", after: str = "") -> An
     """`state` is open, done or all; `after` goes on where an answer ended."""
     token = allowed(request, "view")
     if state not in closing.RESIDUE_STATES:
-        return problem(422, "No such state", "open, done or all")
+        return problem_response(422, "No such state", "open, done or all")
     rows, more = closing.residues_after(closing.residues_of(token.workspace), state, after)
     return {"residues": [serializers.residue(one) for one in rows], "after": more}
 
@@ -295,7 +292,7 @@ def get_plan(request: AsPerson, pk: int) -> Any:
 
 def _drifted(request: AsPerson, stopped: Drifted) -> JsonResponse:
     found = stopped.draft
-    return problem(
+    return problem_response(
         409,
         "The target has drifted",
         str(stopped),
@@ -370,7 +367,7 @@ def list_own_cases(request: HttpRequest, run: str = "", after: str = "") -> Any:
     if run:
         own = own.filter(run__run=run)
     if after and not is_number(after):
-        return problem(400, "No such place", "after is what the last answer gave")
+        return problem_response(400, "No such place", "after is what the last answer gave")
     if after:
         own = own.filter(pk__lt=int(after))
     found = list(own[: CASES_A_PAGE + 1])
@@ -428,6 +425,6 @@ def report(request: HttpRequest, run: str, given: ReportRequest) -> Any:
     text = cases.plain(given.text)
     known = standing.filter(text=text).select_related("case").first()
     if known is None and standing.count() >= STANDING_MAX:
-        return problem(429, "Too many reports", "People know of this run; wait for them.")
+        return problem_response(429, "Too many reports", "People know of this run; wait for them.")
     case = known.case if known else cases.report(found, text=text, source=ReportSource.AGENT)
     return {"case": case.pk, "state": case.state, "headline": case.headline}
