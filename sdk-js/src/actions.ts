@@ -153,6 +153,7 @@ export class Action<A extends object = Args> {
   }
 
   async #asked(): Promise<this> {
+    await this.run.desk.meet(this.#plan.signal);
     let key = this.#plan.key ?? (await this.#ownKey());
     this.run.lastAction = null;
     for (let tries = 0; tries < 2; tries += 1) {

@@ -26,8 +26,10 @@ import type { Log, Sender } from "./sender.ts";
 import type { KeyRow, KeyState, Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 
-const BEGIN_TRIES = 3;
-const BEGIN_PAUSE_SECONDS = 0.2;
+// How often a request is made in all that the desk does not answer, and what lies between two tries
+// where it does not say.
+const TRIES = 3;
+const PAUSE_SECONDS = 0.2;
 // So long a call waits where its agent asks faster than it may; then it is not made.
 const THROTTLED_SECONDS_MAX = 60;
 const POLL_SECONDS = 30;
@@ -86,6 +88,37 @@ export type BeginRequest = {
  */
 export type Begun = { row: KeyRow; leaseUntil: Date | null; changed?: Json };
 
+/**
+ * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
+ * it may be starting, or its database be changing places. Throws what the last try did.
+ */
+export async function trying<T>(once: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  for (let left = TRIES - 1; ; left -= 1) {
+    try {
+      return await once();
+    } catch (error) {
+      if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
+      if (left === 0) throw error;
+      await pause(error.retryAfterSeconds || PAUSE_SECONDS, signal);
+    }
+  }
+}
+
+/** What it gives; where this agent asks faster than it may, made again when the desk says. */
+export async function inTurn<T>(once: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const end = performance.now() + THROTTLED_SECONDS_MAX * 1000;
+  for (;;) {
+    try {
+      return await once();
+    } catch (error) {
+      if (!(error instanceof Throttled)) throw error;
+      const seconds = Math.max(error.retryAfterSeconds, PAUSE_SECONDS);
+      if (performance.now() + seconds * 1000 > end) throw error;
+      await pause(seconds, signal);
+    }
+  }
+}
+
 /** Asks, waits and remembers. */
 export class Gate {
   readonly #spool: Spool;
@@ -118,7 +151,7 @@ export class Gate {
   async begin(ask: BeginRequest): Promise<Begun> {
     let answer: JsonObject;
     try {
-      answer = await this.#askInTurn(ask);
+      answer = await inTurn(() => this.#prepareAndAsk(ask), ask.signal);
     } catch (error) {
       // Throttled: the desk is there, so nothing is done without it.
       if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
@@ -146,20 +179,11 @@ export class Gate {
     }
   }
 
-  /** Ask; where this agent asks faster than it may, again when the desk says. */
-  async #askInTurn(ask: BeginRequest): Promise<JsonObject> {
-    const end = performance.now() + THROTTLED_SECONDS_MAX * 1000;
-    for (;;) {
-      try {
-        await this.#makeReady(ask);
-        return await this.#ask(ask);
-      } catch (error) {
-        if (!(error instanceof Throttled)) throw error;
-        const seconds = Math.max(error.retryAfterSeconds, BEGIN_PAUSE_SECONDS);
-        if (performance.now() + seconds * 1000 > end) throw error;
-        await pause(seconds, ask.signal);
-      }
-    }
+  /** What may go on without the desk does not wait for it; what needs it asks again. */
+  async #prepareAndAsk(ask: BeginRequest): Promise<JsonObject> {
+    const makeReady = () => this.#makeReady(ask);
+    await (ask.isGated ? trying(makeReady, ask.signal) : makeReady());
+    return this.#ask(ask);
   }
 
   /** What was said before is there before the question is, and so are its snapshots. */
@@ -171,21 +195,19 @@ export class Gate {
 
   /** Send `begin`, again with the same attempt where the answer was lost. */
   async #ask(ask: BeginRequest): Promise<JsonObject> {
-    for (let left = BEGIN_TRIES - 1; ; left -= 1) {
-      try {
+    let answer: JsonObject;
+    try {
+      answer = await trying(async () => {
         await this.#sender.upload(ask.planned.blobs.keys());
         // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
-        const answer = await this.#wire.post("actions/begin", body(ask));
-        if (isTheDesks(answer)) return answer;
-      } catch (error) {
-        if (error instanceof Refused) throw meaning(error) ?? error;
-        if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
-        if (left === 0) throw error;
-        await pause(error.retryAfterSeconds || BEGIN_PAUSE_SECONDS, ask.signal);
-        continue;
-      }
-      throw new DeskUnreachable(NOT_THE_DESKS);
+        return this.#wire.post("actions/begin", body(ask));
+      }, ask.signal);
+    } catch (error) {
+      if (error instanceof Refused) throw meaning(error) ?? error;
+      throw error;
     }
+    if (!isTheDesks(answer)) throw new DeskUnreachable(NOT_THE_DESKS);
+    return answer;
   }
 
   /**

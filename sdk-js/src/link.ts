@@ -9,7 +9,7 @@ import {
   type Problem,
 } from "./errors.ts";
 import { type About, type Event, statement, type Statement } from "./events.ts";
-import { Gate, type Replies, type Waits } from "./gate.ts";
+import { Gate, inTurn, type Replies, trying, type Waits } from "./gate.ts";
 import { maskPaths, type PolicyDocument, showsLast4 } from "./policy.ts";
 import { compact, isObject, type JsonObject, sha256 } from "./protocol/canonical.ts";
 import { masked, MaskingKey } from "./protocol/masking.ts";
@@ -100,6 +100,26 @@ export class Link {
     if (this.maskingKey !== null) return;
     this.#policyAt = -Infinity;
     await this.freshen();
+  }
+
+  /**
+   * Fetch the policy where there never was one, as patiently as a call is asked for.
+   *
+   * A client that is new knows neither its workspace nor the masking key. Whoever cannot go on
+   * without them finds out next.
+   */
+  async meet(signal?: AbortSignal): Promise<void> {
+    if ("workspace" in this.#known) return;
+    const once = async () => {
+      await this.claim();
+      await this.fetchPolicy();
+    };
+    try {
+      await inTurn(() => trying(once, signal), signal);
+    } catch (error) {
+      if (error instanceof WrongSpool || !isNoAnswer(error)) throw error;
+      this.log("info", `the policy cannot be fetched (${error.message})`);
+    }
   }
 
   /** Fetch the policy now, and keep it on disk. Throws DeskUnreachable or KeyRefused. */

@@ -242,6 +242,7 @@ export class GatedTools {
   ): Promise<Action<A>> {
     const run = currentRun();
     const declared = this.#of(name);
+    await this.#desk.meet(how.signal);
     const effectClass =
       declared.effectClass ?? cataloguedClass(this.#desk.policy, name) ?? "external_reversible";
     const isAnew = WITHOUT_EFFECT.has(effectClass) || this.#repeatable.has(name);

@@ -146,6 +146,7 @@ class Action:
             ) from disk
 
     def _asking(self) -> Steps[Self]:
+        yield from self.run.desk.meeting()
         key = self._key or (yield from blocking(self._own_key))
         self.run.last_action = None
         for _ in range(2):

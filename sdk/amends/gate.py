@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from amends.drivers import Pause, Steps, blocking, called
 from amends.errors import (
@@ -33,9 +33,12 @@ from amends.spool import KeyRow, KeyState, Spool, compact
 from amends.wire import get, post
 
 log = logging.getLogger("amends")
+T = TypeVar("T")
 
-BEGIN_TRIES = 3
-BEGIN_PAUSE_SECONDS = 0.2
+# How often a request is made in all that the desk does not answer, and what lies between two tries
+# where it does not say.
+TRIES = 3
+PAUSE_SECONDS = 0.2
 # So long a call waits where its agent asks faster than it may; then it is not made.
 THROTTLED_SECONDS_MAX = 60.0
 POLL_SECONDS = 30
@@ -85,6 +88,34 @@ class BeginRequest:
         )  # fmt: skip
 
 
+def trying(once: Callable[[], Steps[T]]) -> Steps[T]:
+    """What it returns; made again, TRIES times in all, where the desk does not answer or says “not
+    now”: it may be starting, or its database be changing places. Raises what the last try did.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return (yield from once())
+        except Throttled:
+            raise
+        except DeskUnreachable as away:
+            if not left:
+                raise
+            yield Pause(away.retry_after or PAUSE_SECONDS)
+    raise AssertionError("the last try returns or raises")
+
+
+def in_turn(once: Callable[[], Steps[T]]) -> Steps[T]:
+    """What it returns; where this agent asks faster than it may, made again when the desk says."""
+    end = time.monotonic() + THROTTLED_SECONDS_MAX
+    while True:
+        try:
+            return (yield from once())
+        except Throttled as fast:
+            if time.monotonic() + fast.retry_after > end:
+                raise
+            yield Pause(max(fast.retry_after, PAUSE_SECONDS))
+
+
 class Begun(NamedTuple):
     """The row of the key, and the arguments where an approver has changed them."""
 
@@ -124,7 +155,7 @@ class Gate:
         ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated, Throttled or DeskUnreachable.
         """
         try:
-            answer = yield from self._ask_in_turn(ask)
+            answer = yield from in_turn(lambda: self._prepare_and_ask(ask))
         except Throttled:
             raise  # the desk is there, so nothing is done without it
         except DeskUnreachable as away:
@@ -133,17 +164,13 @@ class Gate:
             answer = yield from self._wait(ask, answer, wait_seconds, on_wait or self._on_wait)
         return (yield from blocking(self._heed, ask, answer))
 
-    def _ask_in_turn(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
-        """Ask; where this agent asks faster than it may, again when the desk says."""
-        end = time.monotonic() + THROTTLED_SECONDS_MAX
-        while True:
-            try:
-                yield from blocking(self._make_ready, ask)
-                return (yield from self._ask(ask))
-            except Throttled as fast:
-                if time.monotonic() + fast.retry_after > end:
-                    raise
-                yield Pause(max(fast.retry_after, BEGIN_PAUSE_SECONDS))
+    def _prepare_and_ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+        """What may go on without the desk does not wait for it; what needs it asks again."""
+        if ask.gated:
+            yield from trying(lambda: blocking(self._make_ready, ask))
+        else:
+            yield from blocking(self._make_ready, ask)
+        return (yield from self._ask(ask))
 
     def _make_ready(self, ask: BeginRequest) -> None:
         """What was said before is there before the question is, and so are its snapshots."""
@@ -153,29 +180,24 @@ class Gate:
 
     def _ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """Send `begin`, again with the same attempt where the answer was lost."""
+        try:
+            answer = yield from trying(lambda: self._ask_once(ask))
+        except Refused as refused:
+            if meaning := _meaning(refused):
+                raise meaning from refused
+            raise
+        if not _is_the_desks(answer):
+            raise DeskUnreachable(NOT_THE_DESKS)
+        return answer
+
+    def _ask_once(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         body = {**ask.planned.event, "attempt": ask.attempt}
         if ask.retry:
             body["retry"] = ask.retry
-        for left in reversed(range(BEGIN_TRIES)):
-            try:
-                if ask.planned.blobs:
-                    yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
-                answer: dict[str, Any] = yield post("actions/begin", compact(body).encode())
-            except Throttled:
-                raise
-            except DeskUnreachable as away:
-                if not left:
-                    raise
-                yield Pause(away.retry_after or BEGIN_PAUSE_SECONDS)
-            except Refused as refused:
-                if meaning := _meaning(refused):
-                    raise meaning from refused
-                raise
-            else:
-                if not _is_the_desks(answer):
-                    raise DeskUnreachable(NOT_THE_DESKS)
-                return answer
-        raise AssertionError("the last try returns or raises")
+        if ask.planned.blobs:
+            yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
+        answer: dict[str, Any] = yield post("actions/begin", compact(body).encode())
+        return answer
 
     def _wait(
         self, ask: BeginRequest, answer: dict[str, Any], seconds: float, on_wait: Waits | None

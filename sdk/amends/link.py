@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from amends.drivers import AsyncDriver, Driver, Steps, awaits, called, waits
+from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, called, waits
 from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
 from amends.events import Statement, statement
-from amends.gate import Gate, Replies, Waits
+from amends.gate import Gate, Replies, Waits, in_turn, trying
 from amends.policy import mask_paths, shows_last4
 from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
@@ -97,6 +97,25 @@ class Link:
         if self.masking_key is None:
             self._policy_at = float("-inf")
             self.freshen()
+
+    def meeting(self) -> Steps[None]:
+        """Fetch the policy where there never was one, as patiently as a call is asked for.
+
+        A client that is new knows neither its workspace nor the masking key. Whoever cannot go on
+        without them finds out next.
+        """
+        if self._known:
+            return
+        try:
+            yield from in_turn(lambda: trying(lambda: blocking(self._meet)))
+        except WrongSpool:
+            raise
+        except (DeskUnreachable, KeyRefused, Refused) as reason:
+            log.info("the policy cannot be fetched (%s)", reason)
+
+    def _meet(self) -> None:
+        self.claim()
+        self.fetch_policy()
 
     def fetch_policy(self) -> None:
         """Fetch the policy now, and keep it on disk. Raises DeskUnreachable or KeyRefused."""

@@ -79,6 +79,7 @@ class GatedTools:
         """
         run = current_run()
         declaration = self.declared.get(name, Declaration())
+        yield from self.desk.meeting()
         found = declaration.effect_class or catalogued_class(self.desk.policy, name) or EFFECT_CLASS
         anew = found in WITHOUT_EFFECT or (name in self.repeatable and call_id)
         limit = self.wait_seconds if wait_seconds is None else wait_seconds

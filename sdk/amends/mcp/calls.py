@@ -171,6 +171,7 @@ class Call:
     async def _planned(self, run: Run) -> Planned:
         mapped, name = self.session.mapped, self.session.prefix + self.name
         facts = mapped.of(self.name)
+        await run.async_driver.run(run.desk.meeting())
         await run.async_driver.run(blocking(run.desk.freshen))
         hints = await self.session.hints_of(self.name, self.meta)
         known = facts.effect_class or catalogued_class(run.desk.policy, name) or EFFECT_CLASS
