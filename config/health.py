@@ -8,6 +8,7 @@ process unready, it would take them all away, and with them all that still went.
 import asyncio
 import hmac
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +34,10 @@ from config import celery, pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
 from recovery.prometheus import DeskMetrics
-from workspaces import periodic
+from workspaces import encryption, periodic
+from workspaces.models import opened_masking_key
+
+logger = logging.getLogger(__name__)
 
 UNREADABLE = """
     SELECT count(*) FROM approvals_policyversion WHERE active AND starts_with(unmet ->> 0, %s)
@@ -42,6 +46,11 @@ HELD = """
     SELECT count(*) FROM approvals_pause
     WHERE kind = 'workspace' AND paused_by_id IS NULL AND lifted_at IS NULL
 """
+SEALED = "SELECT masking_key FROM workspaces_workspace ORDER BY id DESC LIMIT 20"
+NONE_OPENS = (
+    "no key of AMENDS_SECRET_KEYS opens what the desk has sealed: this process was started with"
+    " other keys than those of the last `manage.py rotate_secrets`"
+)
 CHECK_SECONDS_MAX = 2.0
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
@@ -96,10 +105,12 @@ async def healthz(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
-    """Ready: 200 if this process can serve, which takes the database and no more, else 503. The
-    broker is none of it: decisions are committed without one, and the sweeper finds them.
+    """Ready: 200 if this process can serve, which takes the database, a key for what is sealed in
+    it, and no more; else 503. The broker is none of it: decisions are committed without one, and
+    the sweeper finds them.
     """
     found = {"database": await database()}
+    found["keys"] = "" if found["database"] else await keys()
     await report(send, "ready", found)
 
 
@@ -175,6 +186,31 @@ async def database() -> str:
     except (pooling.Unfit, DatabaseError) as wrong:
         return str(wrong) if isinstance(wrong, pooling.Unfit) else type(wrong).__name__
     return ""
+
+
+_said_of_keys = ""
+
+
+async def keys() -> str:
+    """Why no agent can be served by the keys of this process, or nothing; the log says it once.
+
+    One workspace whose key is lost takes no process away: only if none of the newest opens.
+    """
+    global _said_of_keys
+    found = await asked(SEALED)
+    rows = [] if isinstance(found, str) else found
+    fault = "" if not rows or any(_opens(bytes(sealed)) for (sealed,) in rows) else NONE_OPENS
+    if fault and fault != _said_of_keys:
+        logger.error("not ready: %s", fault)
+    _said_of_keys = fault
+    return fault
+
+
+def _opens(sealed: bytes) -> bool:
+    try:
+        return bool(opened_masking_key(sealed))
+    except encryption.CannotOpen:
+        return False
 
 
 async def loops() -> dict[str, str]:

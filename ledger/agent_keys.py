@@ -4,6 +4,7 @@ Whether a key opens is decided by `workspaces.keys.opens`, as for the rest of th
 read without the ORM, and remembered for a second.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -17,9 +18,12 @@ from ledger.parsed_events import Actor
 from workspaces import encryption, keys, rates
 from workspaces.models import opened_masking_key
 
+logger = logging.getLogger(__name__)
+
 # A revoked key opens nothing after this long, on any web process.
 KEY_SECONDS_CACHED_MAX = 1.0
 KEYS_CACHED_MAX = 5_000
+SAY_EVERY_SECONDS = 60.0
 LAST_USED_EVERY_SECONDS = 60.0
 NO_KEY = "Send Authorization: Bearer amends_…"
 # One sentence for all of these: a stranger shall not learn which keys there once were.
@@ -102,12 +106,24 @@ class Keys:
             await connection.execute(USED_KEY, [prefix])
 
 
+_said_at: dict[str, float] = {}
+
+
+def _say(slug: str, wrong: encryption.CannotOpen) -> None:
+    """Why agents of this workspace are answered 503; once a minute, however often they ask."""
+    now = time.monotonic()
+    if now - _said_at.get(slug, -SAY_EVERY_SECONDS) >= SAY_EVERY_SECONDS:
+        _said_at[slug] = now
+        logger.error("agents of %s are answered 503: their masking key: %s", slug, wrong)
+
+
 def _actor(prefix: str, stored: keys.StoredKey, *row: Any) -> Actor:
     workspace_id, slug, agent_id, agent, trusted, mask, intent, snapshot, stuck = row[:-2]
     sealed, shows_last4 = row[-2:]
     try:
         key = MaskingKey(opened_masking_key(bytes(sealed)), shows_last4=shows_last4)
     except encryption.CannotOpen as wrong:
+        _say(slug, wrong)
         detail = "Put back the encryption key that was taken away, then rotate."
         raise refuse("masking-key", "The masking key cannot be opened", 503, detail) from wrong
     return Actor(

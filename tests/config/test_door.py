@@ -7,6 +7,7 @@ from datetime import timedelta
 from urllib.error import HTTPError
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection
 from django.db.models.functions import Now
 
@@ -15,8 +16,8 @@ from approvals.models import PolicyVersion
 from config.health import expected
 from ledger.canonical import digest
 from tests.processes import Process, Processes
-from workspaces import periodic
-from workspaces.models import Heartbeat, Workspace
+from workspaces import keys, periodic
+from workspaces.models import Agent, Heartbeat, Workspace
 
 TERMINATE_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -48,7 +49,7 @@ def test_a_web_process_alone_is_ready_and_its_desk_is_not_well_and_says_who_is_m
     well, _, body = ask(f"{web.url}/statusz")
 
     assert (alive, ready, well) == (200, 200, 503)
-    assert json.loads(said) == {"ready": True, "checks": {"database": "ok"}}
+    assert json.loads(said) == {"ready": True, "checks": {"database": "ok", "keys": "ok"}}
     checks = json.loads(body)["checks"]
     assert checks["database"] == checks["broker"] == "ok"
     assert checks["worker"] == checks["scheduler"] == checks["sweeper"] == "never ran"
@@ -93,6 +94,27 @@ def test_one_loop_that_stopped_is_named_and_takes_no_web_process_from_its_balanc
 
         periodic.beat(name, every_seconds=5.0)
         assert ask(f"{web.url}/statusz")[0] == 200
+
+
+def test_a_web_that_missed_the_rotation_of_keys_says_so_and_is_not_asked_any_more(
+    web: Process, processes: Processes
+) -> None:
+    """It was started with the key that is taken away, and opens nothing that is sealed since."""
+    acme = Workspace.objects.create(slug="acme", name="Acme")
+    agent = Agent.objects.create(workspace=acme, name="trip-agent")
+    _, token = keys.create_key(agent, by=None, name="test")
+    late = processes.web(AMENDS_SECRET_KEYS=Fernet.generate_key().decode())
+
+    for _ in range(2):
+        status, _, said = ask(f"{late.url}/readyz")
+        assert status == 503
+        assert "no key of AMENDS_SECRET_KEYS opens" in json.loads(said)["checks"]["keys"]
+    shown = {"Authorization": f"Bearer {token}"}
+    assert [ask(f"{late.url}/api/v1/policy", **shown)[0] for _ in range(2)] == [503, 503]
+
+    assert late.said().count("not ready: no key of AMENDS_SECRET_KEYS opens") == 1
+    assert late.said().count("agents of acme are answered 503: their masking key") == 1
+    assert ask(f"{web.url}/readyz")[0] == 200, "the other one opens it"
 
 
 def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -> None:
