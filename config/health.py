@@ -188,7 +188,7 @@ async def database() -> str:
     return ""
 
 
-_said_of_keys = ""
+_said: dict[str, str] = {}
 
 
 async def keys() -> str:
@@ -196,13 +196,12 @@ async def keys() -> str:
 
     One workspace whose key is lost takes no process away: only if none of the newest opens.
     """
-    global _said_of_keys
     found = await asked(SEALED)
     rows = [] if isinstance(found, str) else found
     fault = "" if not rows or any(_opens(bytes(sealed)) for (sealed,) in rows) else NONE_OPENS
-    if fault and fault != _said_of_keys:
+    if fault and _said.get("keys") != fault:
         logger.error("not ready: %s", fault)
-    _said_of_keys = fault
+    _said["keys"] = fault
     return fault
 
 
