@@ -249,11 +249,21 @@ async def noticed() -> dict[str, str]:
         found["policies"] = f"{count} cannot be read by this version"
     if count := held[0][0]:
         found["ledger"] = f"{count} workspaces are held: their log went back, or was restored"
+    if late := backup_fault({name: age for name, age, *_ in lives}.get(periodic.BACKUP)):
+        found["backup"] = late
     for kind in (WORKER, periodic.SCHEDULER, periodic.SWEEPER):
         faults = [fault(row) for name, *row in lives if name.startswith(kind + periodic.OF)]
         if silent := sum(map(bool, faults)):
             found[kind] = f"{silent} of {len(faults)} give no sign of life"
     return found
+
+
+def backup_fault(age: float | None) -> str:
+    """What is wrong with the backups of a desk that makes some, or nothing."""
+    if age is None:
+        return "none was made yet" if settings.AMENDS_BACKUP_RECIPIENTS else ""
+    is_late = age > periodic.LATE_HOURS * 3600
+    return f"the last good one is {age / 3600:.0f} hours old" if is_late else ""
 
 
 def expected() -> list[str]:

@@ -99,6 +99,8 @@ def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[
     for job in periodic.jobs():
         if found[job.process] is None:
             found[job.name] = _fault(job.name, known.get(job.name), since, now)
+    if periodic.BACKUP in known:
+        found[periodic.BACKUP] = _backup_fault(known[periodic.BACKUP], now)
     for name, row in known.items():
         kind, _, host = name.partition(periodic.OF)
         if host and found.get(kind) is None:
@@ -116,6 +118,13 @@ def _fault(name: str, row: Heartbeat | None, since: datetime, now: datetime) -> 
     if failing is not None and now - failing >= timedelta(seconds=FAILING_SECONDS_MIN):
         return Fault(name, "fails", f"Since {_exact(failing)}: {row.last_error}.", row)
     return None
+
+
+def _backup_fault(row: Heartbeat, now: datetime) -> Fault | None:
+    """It is late however long nobody looked, for what it guards against is lost as well."""
+    if _is_heard(row, row.beat_at, now):
+        return None
+    return Fault(row.name, "is late", f"The last good one is of {_exact(row.beat_at)}.", row)
 
 
 def _is_heard(row: Heartbeat, since: datetime, now: datetime) -> bool:
@@ -151,6 +160,8 @@ def _tell(fault: Fault) -> bool:
 
 
 def _what_follows(name: str) -> str:
+    if name == periodic.BACKUP:
+        return "A night went by without one: see why, and run `manage.py backup` by hand."
     if periodic.OF in name:
         return "It did not end in order. Others of its kind go on, and take up what it held."
     return "What it does waits until it goes again; what agents and people say is kept."

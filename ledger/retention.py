@@ -24,7 +24,7 @@ from ledger import erasure, partitions
 from ledger.erasure import scope_of
 from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
-from workspaces import erasure_registry, outbox
+from workspaces import erasure_registry, outbox, periodic
 from workspaces.models import Act, Workspace
 
 # Thinning: a past week's partition without the events whose time is over.
@@ -191,6 +191,8 @@ class Done:
     rows: int = 0
     thinnings: list[Thinning] = field(default_factory=list)
     put_off: list[str] = field(default_factory=list)
+    is_all: bool = False
+    """Whether the turn came to its end with nothing left that is over its time."""
 
 
 def keep_to_time(now: datetime | None = None) -> Done:
@@ -214,6 +216,9 @@ def keep_to_time(now: datetime | None = None) -> Done:
             done.put_off.append(partition.name)
     done.events = sum(one.let_go for one in done.thinnings)
     done.rows += _old_rows(now, until)
+    done.is_all = time.monotonic() < until and not done.put_off
+    if done.is_all:
+        periodic.done(periodic.RETENTION)
     return done
 
 

@@ -22,7 +22,7 @@ from approvals.models import ApprovalState, PauseKind
 from connectors.models import DeliveryState
 from recovery.models import CaseState, PlanState, StepState
 from recovery.models.steps import DONE, TROUBLED
-from workspaces.periodic import patience
+from workspaces.periodic import BACKUP, RETENTION, patience
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +145,13 @@ ROOM = "SELECT current_setting('max_connections')::int"
 HEARTBEATS = """
 SELECT name, extract(epoch FROM clock_timestamp() - beat_at), every_seconds, last_error <> ''
 FROM workspaces_heartbeat LIMIT %s"""
+AGES = {
+    BACKUP: ("amends_backup_age_seconds", "Since the last backup was made and carried away."),
+    RETENTION: (
+        "amends_retention_lag_seconds",
+        "Since all that was over its time was let go; what a case or a hold keeps is not over it.",
+    ),
+}
 
 
 class DeskMetrics(Collector):
@@ -206,8 +213,11 @@ def metrics() -> Iterator[Metric]:
     )
     for one in WAITING:
         yield from waiting(one, ask(one.sql, *[CASES_MAX] * one.sql.count("%s")))
-    beats = ask(HEARTBEATS, CONNECTIONS_MAX)
+    noted = ask(HEARTBEATS, CONNECTIONS_MAX)
+    beats = [row for row in noted if row[0] not in AGES]
     yield from heartbeat(beats)
+    for name, (called, words) in AGES.items():
+        yield gauge(called, words, (), [(age,) for what, age, *_ in noted if what == name])
     yield processes(beats)
     yield gauge(
         "amends_database_sessions",

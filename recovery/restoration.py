@@ -21,6 +21,7 @@ from django.contrib.sessions.models import Session
 from approvals import pauses
 from recovery.engine import failure_paths, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
+from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace
 
 BATCH = 500
@@ -49,7 +50,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
             "people logged out": log_out(),
         }
     )
-    Heartbeat.objects.all().delete()  # of processes that ended long ago
+    Heartbeat.objects.exclude(pk__in=periodic.DONE).delete()  # of processes that ended long ago
     for workspace in Workspace.objects.order_by("pk"):
         known = f" {'; '.join(missing)}." if (missing := lost.get(workspace.slug)) else ""
         reason = (

@@ -130,6 +130,19 @@ def beat_together(went: Mapping[str, float]) -> None:
         cursor.execute(BEAT_TOGETHER, [list(went), list(map(float, went.values()))])
 
 
+# What is done now and then, by nobody's loop, keeps its last good time in the same table. It is no
+# process: only its age is told (recovery/prometheus.py, config/health.py).
+BACKUP, RETENTION = "backup", "retention"
+DONE = (BACKUP, RETENTION)
+LATE_HOURS = 27
+"""A backup is made each night, and one that takes long has three hours."""
+
+
+def done(what: str) -> None:
+    """Say that it was done just now, and all of it; silence becomes stopping after LATE_HOURS."""
+    beat(what, every_seconds=LATE_HOURS * 3600.0 / ROUNDS_MISSED_MAX)
+
+
 def own_name(process: str) -> str:
     """This very process among all of its kind: `worker@host/4711`."""
     return f"{process}{OF}{socket.gethostname()[:HOST_CHARACTERS_MAX]}/{os.getpid()}"

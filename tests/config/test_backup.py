@@ -22,7 +22,7 @@ from tests import people
 from tests.approvals.door import Agent, planned
 from tests.processes import Processes
 from tests.servers import as_runtime
-from workspaces import keys
+from workspaces import keys, periodic
 from workspaces.models import Agent as AgentRow
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -106,6 +106,7 @@ def test_what_happened_after_the_backup_is_not_done_twice(
 
     folder = Path(manage("backup", str(tmp_path / "backups"), **public).split(" (")[0])
 
+    assert periodic.BACKUP in periodic.known(), "so that a night without one is noticed"
     # The desk goes on: a call that the backup does not know, and entries that it lacks.
     assert agent.begin(key="after", action="act_2", attempt="a2").json()["answer"] == "proceed"
     seal_all()

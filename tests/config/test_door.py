@@ -122,6 +122,8 @@ def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -
     for one in (*expected(), "worker@one/7", "worker@two/9"):
         periodic.beat(one, every_seconds=5.0)
     Heartbeat.objects.filter(pk="worker@two/9").update(beat_at=Now() - timedelta(minutes=5))
+    periodic.done(periodic.BACKUP)
+    Heartbeat.objects.filter(pk=periodic.BACKUP).update(beat_at=Now() - timedelta(hours=31))
     acme = Workspace.objects.create(slug="acme", name="Acme")
     pauses.hold_for(acme, "The desk was restored.", {}, "restore")
 
@@ -129,6 +131,7 @@ def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -
 
     assert (status, json.loads(body)["notices"]) == (200, {
         "ledger": "1 workspaces are held: their log went back, or was restored",
+        "backup": "the last good one is 31 hours old",
         "worker": "1 of 2 give no sign of life",
     })  # fmt: skip
 

@@ -41,6 +41,8 @@ def told(transactional_db):
     assert edge.hot_seconds
     assert waiting.waiting_agents, "what is counted in a process is told where it is loaded"
     periodic.beat("ledger.seal", every_seconds=0.2)
+    for what in periodic.DONE:
+        periodic.done(what)
     found = {
         family.name: set(getattr(collector, "_labelnames", ()))
         for collector in list(REGISTRY._collector_to_names)

@@ -122,6 +122,23 @@ def test_where_the_scheduler_sends_nothing_the_watch_does(desk: Watch) -> None:
     assert [letter.subject for letter in mail.outbox] == ["Amends: connectors.send has stopped"]
 
 
+def test_a_night_without_a_backup_is_told_once_and_once_more_when_there_is_one(
+    desk: Watch,
+) -> None:
+    assert Watch().look() == 0, "nobody makes backups here"
+    periodic.done(periodic.BACKUP)
+    ago(periodic.BACKUP, beat_at=timedelta(hours=26))
+    assert desk.look() == 0, "it is being made"
+
+    ago(periodic.BACKUP, beat_at=timedelta(hours=2))
+    assert [Watch().look(), Watch().look()] == [1, 0], "however long nobody looked"
+    periodic.done(periodic.BACKUP)
+    desk.look()
+
+    assert told() == ["acme: Amends: backup is late", "acme: Amends: backup goes again"]
+    assert "run `manage.py backup` by hand" in Delivery.objects.earliest("pk").message["text"]
+
+
 def test_one_of_two_workers_that_died_is_told_and_forgotten_after_an_hour(desk: Watch) -> None:
     for name in ("worker@one/7", "worker@two/9"):
         periodic.beat(name, every_seconds=5.0)

@@ -14,7 +14,7 @@ from ledger.parsed_events import Actor
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
-from workspaces import erasure_registry
+from workspaces import erasure_registry, periodic
 from workspaces.models import Act, Agent, Delegation, User, Workspace
 
 # Ninety days after the end of the week in which the tests run.
@@ -51,6 +51,9 @@ def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
     done = retention.keep_to_time(SOON)
 
     assert (done.runs_forgotten, done.events) == (1, 4)
+    assert done.is_all, "what somebody works on is not over its time"
+    assert periodic.silent_since(periodic.RETENTION) is None
+    assert periodic.RETENTION in periodic.known()
     assert set(Event.objects.values_list("run", flat=True)) == {"open"}
     assert Event.objects.filter(data=None).count() == 0
     assert Run.objects.get(run="over").request == "⟦erased⟧"

@@ -6,11 +6,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DjangoDatabaseError
 from psycopg import Error as DatabaseError
 
 from config import backups, object_storage
 from config.backups import bar
 from config.object_storage import Place
+from workspaces import periodic
 
 
 class Command(BaseCommand):
@@ -34,7 +36,15 @@ class Command(BaseCommand):
                 )
         except (backups.CannotBackUp, backups.ProgramFailed, DatabaseError) as wrong:
             raise CommandError(str(wrong)) from wrong
+        self.note(where)
         self.stdout.write(f"{where} ({size:,} bytes)".replace(",", " "))
+
+    def note(self, where: Path | Place) -> None:
+        """When the last good one was made; the backup is good whether this can be noted or not."""
+        try:
+            periodic.done(periodic.BACKUP)
+        except DjangoDatabaseError as error:
+            self.stderr.write(f"{where} is made, and could not be noted down: {error}")
 
     def take(self, dest: Path, keys: list[Any], progress: backups.Progress) -> tuple[Path, int]:
         folder = backups.take(settings.DATABASE_OWNER_URL, dest, keys, progress)

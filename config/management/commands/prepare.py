@@ -18,6 +18,7 @@ from config.local.places import local_home
 from ledger import checks, rights, sealer
 from ledger.partitions import owner_alias
 from recovery.triage import advice
+from workspaces import periodic
 from workspaces.locks import StillLocked, patiently
 from workspaces.models import Heartbeat
 
@@ -55,7 +56,7 @@ class Command(BaseCommand):
         advice.advise_all_anew()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
-            Heartbeat.objects.all().delete()
+            Heartbeat.objects.exclude(pk__in=periodic.DONE).delete()
         said = io.StringIO()
         if settings.DEMO:
             call_command("load_demo", stdout=said)
