@@ -21,6 +21,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from amends.protocol.masking import masked
@@ -245,9 +246,18 @@ def changes_since(connection: Connection, since: datetime) -> list[str]:
 
 @transaction.atomic
 def set_secret(
-    connection: Connection, purpose: Purpose, value: dict[str, Any], *, by: User | None
+    connection: Connection,
+    purpose: Purpose,
+    value: dict[str, Any],
+    *,
+    by: User | None,
+    revision: int | None = None,
 ) -> None:
-    """Write the credential of one purpose; the old one is gone. Raises BadSettings."""
+    """Write the credential of one purpose; the old one is gone. Raises BadSettings.
+
+    A person gives the `revision` that they were shown: a credential is for the server that it was
+    entered for, so OutOfDate is raised where somebody has changed the connection meanwhile.
+    """
     connector = registry.get(connection.connector)
     try:
         msgspec.convert(value, connector.credential_schema)
@@ -259,7 +269,9 @@ def set_secret(
     field = f"{purpose}_secret"
     old: Secret | None = getattr(connection, field)
     new = Secret.objects.seal(connection.workspace, f"{connection.name} ({purpose})", value)
-    Connection.objects.filter(pk=connection.pk).update(**{field: new}, **CLOSED)
+    shown = Q() if revision is None else Q(revision=revision)
+    if not Connection.objects.filter(shown, pk=connection.pk).update(**{field: new}, **CLOSED):
+        raise OutOfDate("Somebody changed this connection meanwhile; nothing was kept.")
     setattr(connection, field, new)
     if old:
         old.delete()

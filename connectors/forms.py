@@ -78,13 +78,21 @@ def secret_field(label: str, characters_max: int, help_text: str = "") -> forms.
 class CredentialForm(forms.Form):
     """One field for each part of the connector's credential; what is kept is never shown again."""
 
+    SHOWN = "at-revision"  # no connector's field is called so
+
     def __init__(self, *args: Any, connector: Connector, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.fields[self.SHOWN] = forms.IntegerField(widget=forms.HiddenInput)
         for name, part in node_of(connector.credential_schema).parts.items():
             self.fields[name] = secret_field(part.label, CREDENTIAL_CHARACTERS_MAX, part.meaning)
 
     def value(self) -> dict[str, str]:
-        return {name: text for name, text in self.cleaned_data.items() if text}
+        said = self.cleaned_data.items()
+        return {name: text for name, text in said if text and name != self.SHOWN}
+
+    def revision(self) -> int:
+        """The one that the person was shown, whose server the credential is for."""
+        return int(self.cleaned_data[self.SHOWN])
 
 
 class TryForm(forms.Form):

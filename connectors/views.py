@@ -290,7 +290,11 @@ def _credentials(one: Connection) -> list[dict[str, Any]]:
         {
             "title": f"Credential to {purpose}",
             "note": "written, never shown",
-            "form": CredentialForm(connector=registry.get(one.connector), prefix=purpose),
+            "form": CredentialForm(
+                connector=registry.get(one.connector),
+                prefix=purpose,
+                initial={CredentialForm.SHOWN: one.revision},
+            ),
             "url": f"{url}credentials/{purpose}/",
             "act": f"Set the credential to {purpose}",
             "folded": "It is set. Replace it…" if secret else "",
@@ -354,10 +358,13 @@ def set_credential(request: Request, workspace: str, name: str, purpose: str) ->
     one = _found(request, workspace, name)
     require(request.user, "administer", one.workspace)
     form = CredentialForm(request.POST, connector=registry.get(one.connector), prefix=purpose)
-    if form.is_valid():
+    if not form.is_valid():
+        messages.error(request, "This does not fit. Enter the credential anew, please.")
+    else:
+        kind, seen = cast("Purpose", purpose), form.revision()
         try:
-            connections.set_secret(one, cast("Purpose", purpose), form.value(), by=request.user)
-        except connections.BadSettings as wrong:
+            connections.set_secret(one, kind, form.value(), by=request.user, revision=seen)
+        except (connections.BadSettings, connections.OutOfDate) as wrong:
             messages.error(request, str(wrong))
         else:
             messages.success(request, f"The credential to {purpose} is set; the old one is gone.")

@@ -2,15 +2,19 @@
 were asked, what is sealed and where connections lead stay as they are (test_past_the_desk.py).
 """
 
+import psycopg
 import pytest
+from django.conf import settings
 
 from approvals import consent_requests, deciders, inbox, named_lists
 from connectors import connections
+from ledger import desk_events
 from tests.approvals.cast import as_the_desk, put_in_force
 from tests.approvals.test_past_the_desk import FINANCE, REFUSED, desk, mallory  # noqa: F401
 from tests.approvals.test_wishes import ask_first  # noqa: F401 - a fixture
+from tests.servers import as_runtime
 from workspaces import teams
-from workspaces.models import Secret
+from workspaces.models import Act, Secret
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -132,6 +136,9 @@ def test_a_secret_is_shown_in_no_other_ones_place(desk, acme, ask_first, ben):  
     assert consent_requests.link_of(wish) == ""
 
 
+INTO = "INSERT INTO workspaces_user_groups (user_id, group_id) VALUES (%(who)s, %(group)s)"
+
+
 def test_where_a_connection_leads_is_changed_on_the_record(desk, acme, ada):  # noqa: F811
     there = {"host": "mail.example.com", "sender": "desk@example.com"}
     with as_the_desk():
@@ -167,3 +174,63 @@ def test_where_a_connection_leads_is_changed_on_the_record(desk, acme, ada):  # 
         moved = connections.update(made, there | {"host": "mx.example.com"}, by=ada, revision=1)
         connections.enable(moved, by=ada)
     assert moved.compensate_secret is None, "and past no server that it was not entered for"
+
+
+@pytest.fixture
+def nobody_takes_in(monkeypatch):
+    """Acts wait, as where the process that wrote them has died; the job comes seconds later."""
+    monkeypatch.setattr(desk_events, "take_in", lambda: 0)
+
+
+@pytest.mark.usefixtures("nobody_takes_in")
+def test_an_act_that_still_waits_tells_of_no_other_change(desk, acme, ada):  # noqa: F811
+    there = {"host": "mail.example.com", "sender": "desk@example.com"}
+    with as_the_desk():
+        made = connections.create(acme, "mail", "smtp", there, by=ada)
+        connections.set_secret(made, "compensate", {"user": "u", "password": "p"}, by=ada)
+        connections.update(made, there, by=ada, revision=1, link="https://mail.example.com/{id}")
+    assert Act.objects.filter(taken_in_at=None, type="connection.updated").exists()
+    elsewhere = """'{"host": "mail.evil.example", "sender": "desk@example.com"}'"""
+    for change in (
+        "link = 'https://evil.example/{id}'",
+        f"sandbox_settings = {elsewhere}",
+        f"settings = {elsewhere}",
+        "observe_secret_id = compensate_secret_id",
+    ):
+        with pytest.raises(REFUSED, match="the act that tells of it"):
+            desk(f"UPDATE connectors_connection SET {change}")
+
+
+@pytest.mark.usefixtures("nobody_takes_in")
+def test_who_was_taken_out_is_not_back_by_an_old_act(desk, ada, finance, mallory):  # noqa: F811
+    with as_the_desk():
+        teams.add(finance, mallory, by=ada)
+        teams.remove(finance, mallory, by=ada)
+    assert Act.objects.filter(taken_in_at=None, type="member.added").exists()
+    with pytest.raises(REFUSED, match="the act that tells of it"):
+        desk(INTO, who=mallory.pk, group=finance.group_id)
+
+
+@pytest.mark.usefixtures("nobody_takes_in")
+def test_what_others_put_on_the_record_meanwhile_is_not_hers(acme, ada, finance, mallory):  # noqa: F811
+    """She begins before an administrator acts, and changes something once they have."""
+    payees = named_lists.create(acme, "payees", "text")
+    url = as_runtime(settings.DATABASE_URL)
+    with psycopg.connect(url, autocommit=True) as hers, hers.transaction(force_rollback=True):
+        hers.execute("SELECT pg_current_xact_id(), now()")
+        with as_the_desk():
+            put_in_force(acme, ada, {"policies": {}, "probation": "2h"})
+            named_lists.change(payees, by=ada, add=[named_lists.Written("IT-1")])
+            teams.add(finance, mallory, by=ada)
+            teams.remove(finance, mallory, by=ada)
+        hers.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        for change in (
+            "UPDATE workspaces_workspace SET probation_seconds = 0",
+            INTO,
+            (
+                "INSERT INTO approvals_listentry (list_id, key, mark, shown, label, since)"
+                " SELECT id, 'mine', '', '', '', version FROM approvals_namedlist"
+            ),
+        ):
+            with pytest.raises(REFUSED), hers.transaction():
+                hers.execute(change, {"who": mallory.pk, "group": finance.group_id})

@@ -225,17 +225,36 @@ def test_a_sandbox_keeps_what_its_form_does_not_show(desk, ada, shop):
     assert shop.sandbox_settings == kept | {"host": "localhost"}
 
 
+CREDENTIAL = "/w/airline/connectors/shop/credentials/observe/"
+
+
 def test_a_credential_is_written_and_never_shown(desk, shop):
     canary = "canary-7f3a91"
-    desk.post(
-        "/w/airline/connectors/shop/credentials/observe/",
-        {"observe-user": "reader", "observe-password": canary},
-    )
+    said = {"observe-user": "reader", "observe-password": canary}
+    shown = desk.get("/w/airline/connectors/shop/").text
+    assert f'name="observe-at-revision" value="{shop.revision}"' in shown
+    desk.post(CREDENTIAL, said | {"observe-at-revision": shop.revision})
 
     shop.refresh_from_db()
     assert shop.observe_secret.open()["password"] == canary
     assert canary not in desk.get("/w/airline/connectors/shop/").text
     assert canary not in desk.get("/w/airline/connectors/").text
+
+
+def test_a_credential_is_not_kept_for_a_server_that_it_was_not_entered_for(desk, shop, ada):
+    """Whoever else administers leads the connection to a machine of theirs while Ada types."""
+    said = {"observe-user": "reader", "observe-password": "canary-7f3a91"}
+    said["observe-at-revision"] = shop.revision
+    elsewhere = shop.settings | {"host": "evil.example"}
+    connections.update(shop, elsewhere, by=ada, revision=shop.revision)
+
+    late = desk.post(CREDENTIAL, said, follow=True)
+    unknown = desk.post(CREDENTIAL, {"observe-user": "reader"}, follow=True)
+
+    shop.refresh_from_db()
+    assert shop.observe_secret is None
+    assert "Somebody changed this connection meanwhile" in late.text
+    assert "Enter the credential anew" in unknown.text
 
 
 def test_settings_that_somebody_changed_meanwhile_are_not_overwritten(desk, shop):
