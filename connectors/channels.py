@@ -14,7 +14,7 @@ other kind (AMENDS_HEADS_FOLDER), written by the sealer itself.
 from __future__ import annotations
 
 import smtplib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -56,46 +56,47 @@ class NotTaken(Exception):
     """We stopped because the other side did not take the message; it is tried again later."""
 
 
-def check(kind: str, settings: dict[str, Any], secret: dict[str, Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How messages leave by one kind of channel.
+
+    `needs` raises ValueError with one sentence where settings and secret are not enough to send;
+    `send` raises whatever means that the message has to be tried again. `secrets` are the fields of
+    the channel's form that open something, and are sealed.
+    """
+
+    needs: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+    send: Callable[[Delivery], None]
+    secrets: tuple[str, ...] = ("url",)
+
+
+def check(kind: str, settings: Mapping[str, Any], secret: Mapping[str, Any]) -> None:
     """Raise ValueError with one sentence where a channel of this kind could not send."""
-    if kind == ChannelKind.MAIL:
-        to = settings.get("to")
-        if not isinstance(to, list) or not 0 < len(to) <= RECIPIENTS_MAX:
-            raise ValueError(f"A mail channel needs 1 to {RECIPIENTS_MAX} addresses in “to”.")
-        for address in to:
-            _check_address(str(address))
-        return
-    if kind not in ChannelKind.values:
-        raise ValueError("A channel is of the kind mail, slack or webhook.")
+    if kind not in KINDS:
+        *others, last = KINDS
+        raise ValueError(f"A channel is of the kind {', '.join(others)} or {last}.")
+    KINDS[kind].needs(settings, secret)
+
+
+def _needs_recipients(settings: Mapping[str, Any], _secret: Mapping[str, Any]) -> None:
+    to = settings.get("to")
+    if not isinstance(to, list) or not 0 < len(to) <= RECIPIENTS_MAX:
+        raise ValueError(f"A mail channel needs 1 to {RECIPIENTS_MAX} addresses in “to”.")
+    for address in to:
+        try:
+            validate_email(str(address))
+        except ValidationError:
+            raise ValueError(f"{address} is no mail address.") from None
+
+
+def _needs_address(_settings: Mapping[str, Any], secret: Mapping[str, Any]) -> None:
     if not str(secret.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("This channel needs the address that messages are posted to.")
-    if kind == ChannelKind.WEBHOOK:
-        signer(str(secret.get("secret", "")))
 
 
-def _check_address(address: str) -> None:
-    try:
-        validate_email(address)
-    except ValidationError:
-        raise ValueError(f"{address} is no mail address.") from None
-
-
-def send(delivery: Delivery) -> None:
-    """Send one message; whatever is raised means that it has to be tried again."""
-    if delivery.kind == ChannelKind.MAIL:
-        _mail(delivery)
-        return
-    secret = delivery.channel.secret.open() if delivery.channel and delivery.channel.secret else {}
-    if not secret:
-        raise NotTaken("The channel was removed or has lost its secret.")
-    if delivery.kind == ChannelKind.SLACK:
-        _post(secret["url"], _slack(delivery), {})
-    else:
-        body = _signed_body(delivery)
-        # The id stays the same over all tries, so that a receiver can tell a repetition.
-        id_ = str(delivery.message.get("facts", {}).get("id", f"msg_{delivery.pk}"))
-        headers = headers_of(secret["secret"], body, message_id=id_)
-        _post(secret["url"], body, headers)
+def _needs_address_and_key(settings: Mapping[str, Any], secret: Mapping[str, Any]) -> None:
+    _needs_address(settings, secret)
+    signer(str(secret.get("secret", "")))
 
 
 def is_server_away(failure: Exception) -> bool:
@@ -129,16 +130,32 @@ def _mail(delivery: Delivery) -> None:
     mail.send()
 
 
-def _slack(delivery: Delivery) -> bytes:
+def _secret_of(delivery: Delivery) -> dict[str, Any]:
+    kept = delivery.channel.secret if delivery.channel else None
+    secret: dict[str, Any] = kept.open() if kept else {}
+    if not secret:
+        raise NotTaken("The channel was removed or has lost its secret.")
+    return secret
+
+
+def _slack(delivery: Delivery) -> None:
     """The shape of an incoming webhook; the characters with a meaning are made plain."""
+    secret = _secret_of(delivery)
     said = {name: _plain(delivery.message[name]) for name in ("title", "text")}
     link = delivery.message["url"]
     text = f"*{said['title']}*\n{said['text']}" + (f"\n<{link}|Open in Amends>" if link else "")
-    return msgspec.json.encode({"text": text})
+    _post(secret["url"], msgspec.json.encode({"text": text}), {})
 
 
 def _plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _webhook(delivery: Delivery) -> None:
+    secret, body = _secret_of(delivery), _signed_body(delivery)
+    # The id stays the same over all tries, so that a receiver can tell a repetition.
+    id_ = str(delivery.message.get("facts", {}).get("id", f"msg_{delivery.pk}"))
+    _post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
 
 
 def _signed_body(delivery: Delivery) -> bytes:
@@ -159,6 +176,13 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
     )
     if answer.status not in OK:
         raise NotTaken(f"The receiver answered {answer.status}.")
+
+
+KINDS: Mapping[str, Kind] = {
+    ChannelKind.MAIL: Kind(_needs_recipients, _mail, secrets=()),
+    ChannelKind.SLACK: Kind(_needs_address, _slack),
+    ChannelKind.WEBHOOK: Kind(_needs_address_and_key, _webhook, secrets=("url", "secret")),
+}
 
 
 CHANNELS_MAX = 50
@@ -388,7 +412,7 @@ def send_due() -> int:
 def _send(delivery: Delivery) -> Exception | None:
     """Send one message; what kept it from being taken, or None."""
     try:
-        send(delivery)
+        KINDS[delivery.kind].send(delivery)
     except Exception as failure:  # noqa: BLE001 - a mail library may raise anything; it is kept
         _put_off(delivery, said(delivery, failure))
         return failure

@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 
 from connectors import links
+from connectors.channels import KINDS
 from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
 from connectors.models import ChannelKind, Tier
@@ -187,10 +188,7 @@ class ChannelForm(forms.Form):
 
     def kept_secret(self) -> dict[str, str] | None:
         said = self.cleaned_data
-        if said["kind"] == ChannelKind.MAIL:
-            return None
-        signed = said["kind"] == ChannelKind.WEBHOOK
-        return {"url": said["url"]} | ({"secret": said["secret"]} if signed else {})
+        return {name: said[name] for name in KINDS[said["kind"]].secrets} or None
 
 
 def _words(text: str) -> list[str]:

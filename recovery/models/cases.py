@@ -163,6 +163,7 @@ class Case(models.Model):
         help_text="The plan's sign is its weakest step's",
     )
     needs_approval = models.CharField(max_length=200, blank=True, help_text="In words; empty: none")
+    # What undoing would move. What is at stake is another sum, and stands in the headline alone.
     amount_minor = models.BigIntegerField(null=True)
     currency = models.CharField(max_length=3, blank=True)
     unknown_count = models.PositiveIntegerField(default=0)

@@ -202,7 +202,9 @@ def started(value: Value, reader: Reader) -> Q:
 
 
 def amount(value: Value, reader: Reader) -> Q:
-    """In whole units of whatever currency the case has: `amount:>1000`."""
+    """What undoing the case would move, in whole units of its currency: `amount:>1000`. What is at
+    stake, which its headline names, may be another sum.
+    """
     sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
     try:
         wanted = Decimal(value.text.removeprefix(sign))
@@ -474,7 +476,7 @@ KEYS: Mapping[str, Key] = {
         says_state=True,
         bounds_time=True,
     ),
-    "amount": Key(amount, "money: >1000", ">1000"),
+    "amount": Key(amount, "what undoing would move: >1000", ">1000"),
     "risk": Key(risk, "low to critical, >medium", ">medium", RISKS),
     "reversibility": Key(
         _one_of("reversibility", Reversibility.values),

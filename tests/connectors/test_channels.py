@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
-from connectors.models import Delivery
+from connectors.models import ChannelKind, Delivery
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NEWS = Message(
@@ -209,3 +209,7 @@ def test_a_mail_server_that_is_away_is_asked_once_a_turn(acme, settings):
         channels.write_to(acme, f"p{number}@x.example", "case.opened", NEWS, key=f"m-{number}")
 
     assert channels.send_due() == 1
+
+
+def test_every_kind_of_channel_has_its_way_out():
+    assert set(channels.KINDS) == set(ChannelKind.values)
