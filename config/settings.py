@@ -202,15 +202,9 @@ AUTHENTICATION_BACKENDS = [
     "guardian.backends.ObjectPermissionBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-    )
+    {"NAME": f"config.passwords.{name}"}
+    for name in ("LongEnough", "NotTheirOwnName", "NotWellKnown", "NotOnlyDigits")
 ]
-AUTH_PASSWORD_VALIDATORS[1]["OPTIONS"] = {"min_length": 12}  # type: ignore[assignment]
 ANONYMOUS_USER_NAME = None  # guardian: nobody acts without an account
 GUARDIAN_RAISE_403 = True
 LOGIN_URL = "account_login"
@@ -218,6 +212,15 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 
 ACCOUNT_ADAPTER = "config.accounts.InvitedOnly"
+ACCOUNT_FORMS = {
+    "login": "config.account_forms.LogInForm",
+    "change_password": "config.account_forms.ChangePasswordForm",
+    "set_password": "config.account_forms.SetPasswordForm",
+    "reset_password": "config.account_forms.ResetPasswordForm",
+    "reset_password_from_key": "config.account_forms.ResetPasswordKeyForm",
+    "add_email": "config.account_forms.AddEmailForm",
+    "reauthenticate": "config.account_forms.ReauthenticateForm",
+}
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]

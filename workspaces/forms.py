@@ -3,7 +3,10 @@
 from typing import Any, ClassVar, cast
 
 from django import forms
-from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.password_validation import (
+    password_validators_help_texts,
+    validate_password,
+)
 from django.utils.text import slugify
 
 from workspaces import delegations, entrance, pages
@@ -82,18 +85,27 @@ class WrittenField(forms.CharField):
 
 
 class PasswordForm(forms.Form):
-    """A new account: name and password, the password checked as everywhere."""
+    """A new account: name and password, the password checked as everywhere.
+
+    `email` is the account's address where the form does not ask for it.
+    """
 
     name = OneLine(label="Your name", max_length=120)
     password = forms.CharField(
         label="Password",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="At least 12 characters.",
     )
+
+    def __init__(self, *args: Any, email: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.email = email
+        self.fields["password"].help_text = " ".join(password_validators_help_texts())
 
     def clean_password(self) -> str:
         password: str = self.cleaned_data["password"]
-        validate_password(password)
+        said = self.cleaned_data
+        owner = User(name=said.get("name", ""), email=said.get("email", self.email))
+        validate_password(password, owner)
         return password
 
 

@@ -87,7 +87,7 @@ def test_ben_puts_his_key_on_record_and_signs_with_it(
     page = visit()
     security_key(page)
     page.goto(f"/accounts/login/?next=/w/acme/approvals/{early.pk}/")
-    page.get_by_label("Email").fill(ben.email)
+    page.get_by_label("E-mail address").fill(ben.email)
     page.get_by_label("Password").fill("correct horse")
     page.keyboard.press("Enter")
     page.get_by_text("You cannot sign this").wait_for()

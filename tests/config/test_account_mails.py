@@ -35,7 +35,7 @@ def test_a_mailed_link_leads_to_the_desk_whatever_host_the_request_named(
     )  # fmt: skip
     for one in (reset, nobody, proof):
         links = re.findall(r"https?://\S+", str(one.body))
-        assert {urlsplit(link)[:2] for link in links} == {("https", "desk.example")}, one.subject
+        assert {urlsplit(link)[:2] for link in links} <= {("https", "desk.example")}, one.subject
         assert ELSEWHERE not in f"{one.subject} {one.body}"
     path = re.findall(r"https://desk.example(/accounts/password/reset/key/\S+)", str(reset.body))
     assert stranger.get(path[0], follow=True).status_code == 200

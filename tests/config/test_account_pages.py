@@ -1,0 +1,87 @@
+"""The pages and mails of an account speak as the others do, and its passwords are asked in words."""
+
+import re
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.test import Client
+
+from tests import people
+from workspaces import entrance
+from workspaces.models import User
+
+pytestmark = pytest.mark.django_db
+acme, operators, ada = people.acme, people.operators, people.ada
+
+STRANGERS = (
+    "login/", "password/reset/", "password/reset/done/", "password/reset/key/1-x/",
+    "password/reset/key/done/", "confirm-email/", "confirm-email/over/", "inactive/", "signup/",
+)  # fmt: skip
+OWN = (
+    "email/", "password/change/", "reauthenticate/", "logout/", "2fa/", "2fa/totp/activate/",
+    "2fa/webauthn/", "sessions/",
+)  # fmt: skip
+LIBRARY = re.compile(
+    "Sign [IU]|sign(ed)? up|Change Password|Reset|Email Address|E?mail address(es)? (is|are) "
+    "associated|contact us|Two-Factor|token|Verif|we'll|Thank you|Hello from",
+)
+"""What a page of the library would say and none of ours does."""
+
+
+def said(html: str) -> str:
+    body = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", html.partition("<main")[2], flags=re.S)
+    return re.sub(r"\s+", " ", body)
+
+
+def test_each_page_of_an_account_is_in_our_words(client: Client, ada: User) -> None:
+    theirs = {one: LIBRARY.findall(said(client.get(f"/accounts/{one}").text)) for one in STRANGERS}
+    client.force_login(ada)
+    theirs |= {one: LIBRARY.findall(said(client.get(f"/accounts/{one}").text)) for one in OWN}
+
+    assert {one: words for one, words in theirs.items() if words} == {}
+
+
+def test_mails_of_an_account_say_who_asks_for_what_and_what_else_to_do(
+    client: Client, ada: User
+) -> None:
+    client.post("/accounts/password/reset/", {"email": ada.email})
+    client.post("/accounts/password/reset/", {"email": "nobody@example.com"})
+    lea = User.objects.create_user("lea@example.com", "correct horse", name="Lea")
+    client.force_login(lea)
+    client.post("/address/")
+
+    new, none, proof = mail.outbox
+    assert [one.subject for one in mail.outbox] == [
+        "[Amends] Choose a new password",
+        "[Amends] No account with this address",
+        "[Amends] Is this address yours?",
+    ]
+    assert "do nothing: your password stays as it is" in str(new.body)
+    assert "Accounts are made by invitation" in str(none.body)
+    assert "under the name Lea" in str(proof.body)
+    assert not [one.body for one in mail.outbox if LIBRARY.search(str(one.body))]
+
+
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [
+        ("short", "too short: it takes at least 12 characters"),
+        ("jonathan.weber", "nearly your name or your address"),
+        ("Jonathan Weber", "nearly your name or your address"),
+        ("1234567890123", "only digits"),
+        ("administrator", "Many people have this password"),
+    ],
+)
+def test_a_password_that_is_guessed_soon_is_refused_with_what_to_do(
+    client: Client, acme: Any, ada: User, password: str, why: str
+) -> None:
+    token = entrance.invite(acme, "jonathan.weber@example.com", [], by=ada)
+
+    page = client.post(f"/join/{token}/", {"name": "Jonathan Weber", "password": password})
+
+    assert why in page.text
+    assert not User.objects.filter(email="jonathan.weber@example.com").exists()
+    client.force_login(ada)
+    change = {"oldpassword": "x", "password1": "short", "password2": "short"}
+    assert "too short: it takes at least 12" in client.post("/accounts/password/change/", change).text
