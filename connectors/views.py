@@ -26,7 +26,7 @@ from connectors.models import CallLog, Connection
 from connectors.schema_forms import SchemaForm
 from ledger import disclosure
 from workspaces import formatting
-from workspaces.access import may, require
+from workspaces.access import may, require, teams_with
 from workspaces.models import Secret
 from workspaces.pages import Request, page, workspace_or_404, workspace_to
 
@@ -48,8 +48,7 @@ LOST = {
 
 
 def row_of(one: Connection) -> dict[str, Any]:
-    state = "paused" if one.is_disabled else "failed" if one.is_failing else "active"
-    health = one.last_error if one.is_failing else "answers" if one.last_ok_at else "not called yet"
+    state, health = _health(one)
     last = max(filter(None, (one.last_ok_at, one.last_error_at)), default=None)
     return {
         "name": one.name,
@@ -59,11 +58,23 @@ def row_of(one: Connection) -> dict[str, Any]:
         "version": calls.connector_version(one),
         "account": f"revision {one.revision} · settings {formatting.digest(one.settings_digest)}",
         "state": state,
-        "health": "disabled: nothing is called over it" if one.is_disabled else health,
+        "health": health,
         "last": formatting.moment(last) if last else None,
         "observe": _secret(one.observe_secret),
         "compensate": _secret(one.compensate_secret),
     }
+
+
+def _health(one: Connection) -> tuple[str, str]:
+    """Its state for a badge, and in words. What was never called is not known to work."""
+    if one.is_disabled:
+        return "paused", "disabled: nothing is called over it"
+    if one.is_failing:
+        return "failed", one.last_error
+    if one.last_ok_at:
+        return "active", "answers"
+    has_all = one.observe_secret and one.compensate_secret
+    return "uncalled", "nobody has called it yet" if has_all else "has not all its credentials"
 
 
 def _secret(secret: Secret | None) -> Any:
@@ -217,6 +228,7 @@ def _one(
         "try": {"form": trial, "url": f"{row['url']}try/", "result": result}
         if may(request.user, "recover", here)
         else None,
+        "tried_by": [team.name for team in teams_with("recover", here)],
         "rehearse": {
             "forms": rehearsal or RehearsalForms(one, request.GET.get("operation", "")),
             "url": f"{row['url']}rehearse/",
@@ -358,6 +370,7 @@ def set_credential(request: Request, workspace: str, name: str, purpose: str) ->
     one = _found(request, workspace, name)
     require(request.user, "administer", one.workspace)
     form = CredentialForm(request.POST, connector=registry.get(one.connector), prefix=purpose)
+    had_one = dict(_secrets(one)).get(cast("Purpose", purpose))
     if not form.is_valid():
         messages.error(request, "This does not fit. Enter the credential anew, please.")
     else:
@@ -367,7 +380,8 @@ def set_credential(request: Request, workspace: str, name: str, purpose: str) ->
         except (connections.BadSettings, connections.OutOfDate) as wrong:
             messages.error(request, str(wrong))
         else:
-            messages.success(request, f"The credential to {purpose} is set; the old one is gone.")
+            gone = "; the old one is gone" if had_one else ""
+            messages.success(request, f"The credential to {purpose} is set{gone}.")
     return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
 
 

@@ -7,13 +7,15 @@ import pytest
 from approvals import glass_eligibility, health
 from approvals.models import Approval, BrokenGlass
 from demo.setting import history, skyline
+from ledger import desk_events
 from ledger.models import Event, Run
 from recovery import metrics
 from recovery.models import Case, Cause, Residue
 from recovery.triage import triage
 from tests.approvals.cast import as_the_desk
+from workspaces import teams
 from workspaces.clock import database_time
-from workspaces.models import User, Workspace
+from workspaces.models import Membership, User, Workspace
 
 
 @pytest.fixture
@@ -91,3 +93,17 @@ def test_it_is_written_once_and_nothing_wakes_up_in_it(month):
 
     assert Case.objects.count() == before
     assert not Case.objects.exclude(state="closed").exists()
+
+
+def test_the_stage_is_set_again_after_a_visitor_brought_somebody_in(month):
+    workspace, _ = month
+    ada = User.objects.get(email=skyline.PEOPLE[0][0])
+    nadia = skyline.person("nadia@skyline.example", "Nadia", "a long enough secret")
+    with as_the_desk():
+        teams.add(workspace.teams.get(name="administrators"), nadia, by=ada)
+        desk_events.take_in()
+
+        skyline.prepare()
+
+    waiting = Membership.objects.filter(workspace=workspace, vouched_at=None)
+    assert [row.person for row in waiting] == [nadia]

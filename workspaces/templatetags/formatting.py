@@ -67,6 +67,7 @@ STATES = {
     "published": ("ok", "Published"),
     "revoked": ("calm", "Revoked"),
     "active": ("ok", "Active"),
+    "uncalled": ("calm", "Not called yet"),
     "paused": ("wait", "Paused"),
 }
 TONE_SIGNS = {"ok": "✓", "busy": "◔", "wait": "!", "bad": "✕", "calm": "○"}
