@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amends.protocol.vocabulary import RISKS
+from amends.protocol.vocabulary import RISKS, glob_matches
 from approvals.policy import Invalid, Problem, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.editing import ALWAYS, REVIEW, RULES, Row
@@ -81,7 +81,8 @@ def of(source: str, problems: Sequence[Problem] = ()) -> Table:
         rows = editing.rows(source)
     except Invalid:
         return Table(unread=True, elsewhere=problems)
-    lines = [_line(number, row, rows, problems) for number, row in enumerate(rows)]
+    money = _amounts(source)
+    lines = [_line(number, row, rows, problems, money) for number, row in enumerate(rows)]
     told = {id(problem) for line in lines for problem in line.problems}
     sections = [
         (SECTION_WORDS[section], [line for line in lines if line.section == section])
@@ -98,18 +99,44 @@ def problems_of(row: Row, problems: Sequence[Problem]) -> list[Problem]:
     return [problem for problem in problems if row.holds(problem.path)]
 
 
-def _line(number: int, row: Row, rows: Sequence[Row], problems: Sequence[Problem]) -> Line:
+def _amounts(source: str) -> Mapping[str, str]:
+    """By glob of a tool, the path of what its preview shows as money."""
+    tools = editing.document_of(source).get("tools")
+    if not isinstance(tools, dict):
+        return {}
+    previews = {
+        glob: entry.get("preview") for glob, entry in tools.items() if isinstance(entry, dict)
+    }
+    return {
+        glob: text_of(preview.get("amount"))
+        for glob, preview in previews.items()
+        if isinstance(preview, dict) and "currency" in preview
+    }
+
+
+def _line(
+    number: int,
+    row: Row,
+    rows: Sequence[Row],
+    problems: Sequence[Problem],
+    amounts: Mapping[str, str],
+) -> Line:
     entry = row.entry
     when = text_of(entry.get("when"))
     tone, verdict = _verdict(row)
     risk = text_of(entry.get("risk")).lower()
+    money = [
+        path
+        for glob, path in amounts.items()
+        if glob_matches(row.glob, glob) or glob_matches(glob, row.glob)
+    ]
     beside = [one for one in rows if one.section == row.section]
     return Line(
         number=number,
         section=row.section,
         glob=row.glob,
         when=when,
-        when_words=in_words(when) if when else "",
+        when_words=in_words(when, money) if when else "",
         risk=risk if risk in RISKS else "",
         tone=tone,
         verdict=verdict,

@@ -98,13 +98,13 @@ class PasswordForm(forms.Form):
 
     def __init__(self, *args: Any, email: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
-        self.email = email
+        self.account = email
         self.fields["password"].help_text = " ".join(password_validators_help_texts())
 
     def clean_password(self) -> str:
         password: str = self.cleaned_data["password"]
         said = self.cleaned_data
-        owner = User(name=said.get("name", ""), email=said.get("email", self.email))
+        owner = User(name=said.get("name", ""), email=said.get("email", self.account))
         validate_password(password, owner)
         return password
 

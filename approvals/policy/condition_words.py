@@ -6,7 +6,9 @@ said as it is written.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+
+from workspaces import formatting
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?P<sign>&&|\|\||[<>=!]=|[()<>!,\[\]:])
@@ -46,10 +48,18 @@ class _Unsaid(Exception):
     """We stopped because we have no words for this form."""
 
 
-def in_words(condition: str) -> str:
-    """The condition in words; as it is written where it has none."""
+GROUPED_FROM = 10_000
+UNITS = 100
+
+
+def in_words(condition: str, money: Container[str] = ()) -> str:
+    """The condition in words; as it is written where it has none.
+
+    `money` are the paths (`args.amount`) of amounts in the smallest unit of a currency. Of which, a
+    condition seldom says, so both are told: what is compared, and what that is in euros.
+    """
     try:
-        reader = _Reader(condition)
+        reader = _Reader(condition, money)
         said = reader.either()
         reader.over()
     except _Unsaid:
@@ -60,7 +70,8 @@ def in_words(condition: str) -> str:
 class _Reader:
     """Goes through the tokens once: or, and, not, comparison, value."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, money: Container[str] = ()) -> None:
+        self.money = money
         self.tokens = [(one.lastgroup or "", one[one.lastgroup or 0]) for one in
                        TOKEN.finditer(source)]  # fmt: skip
         self.at, self.depth = 0, 0
@@ -107,13 +118,15 @@ class _Reader:
         if word in NAMES:
             return NAMES[word][negated]
         if not self._took("("):
-            return self._compared(_named(word), negated=negated, needed=False)
+            return self._compared(_named(word), word, negated=negated, needed=False)
+        of = self._peek()
         said = self._call(word, negated=negated)
         if word in {*TOTALS, "size"}:
-            return self._compared(said, negated=negated, needed=True)
+            path = of if word == "sum" else ""
+            return self._compared(said, path, negated=negated, needed=True)
         return said
 
-    def _compared(self, said: str, *, negated: bool, needed: bool) -> str:
+    def _compared(self, said: str, path: str, *, negated: bool, needed: bool) -> str:
         """With what follows: a comparison (`needed` of a number), a list, or nothing."""
         sign = self._peek()
         if negated:
@@ -122,7 +135,7 @@ class _Reader:
             return f"not {said}"
         if sign in COMPARED:
             self.at += 1
-            return f"{said} {COMPARED[sign]} {self._value()}"
+            return f"{said} {COMPARED[sign]} {_counted(self._value(), is_money=path in self.money)}"
         if needed:
             raise _Unsaid
         if sign == "in":
@@ -200,6 +213,18 @@ class _Reader:
     def _need(self, sign: str) -> None:
         if not self._took(sign):
             raise _Unsaid
+
+
+def _counted(value: str, *, is_money: bool) -> str:
+    """A large number with its thousands apart, and as money where it is some."""
+    if not value.isdigit() or not value.isascii():
+        return value
+    number = int(value)
+    told = formatting.count(number) if number >= GROUPED_FROM else value
+    if not is_money:
+        return told
+    units, parts = divmod(number, UNITS)
+    return f"{told} ({formatting.count(units)}.{parts:02} in euros or dollars)"
 
 
 def _named(word: str) -> str:

@@ -204,6 +204,24 @@ def history(acme, agent):
     intake.record(desk_events.plain_connection(), actor, [said])
 
 
+def test_a_condition_on_an_amount_says_what_it_is_in_money_where_the_preview_knows_it() -> None:
+    table = rules.of(
+        "tools:\n"
+        "  pay.out: {preview: {kind: money, amount: args.amount, currency: args.currency}}\n"
+        "policies:\n"
+        "  pay.*: {when: args.amount > 1000000 && args.days < 20000, approval: MANUAL}\n"
+        "  pay.out: {when: 'sum(args.amount, per: agent) >= 5', approval: MANUAL}\n"
+        "  mail.send: {when: args.amount > 1000000, approval: MANUAL}\n"
+    )
+
+    (_, lines), *_ = table.sections
+    assert [one.when_words.replace("\u202f", " ").replace("\xa0", " ") for one in lines] == [
+        "“amount” is above 1 000 000 (10 000.00 in euros or dollars) and “days” is below 20 000",
+        "the sum of “amount” per agent is at least 5 (0.05 in euros or dollars)",
+        "“amount” is above 1 000 000",
+    ]
+
+
 @pytest.mark.parametrize(
     ("condition", "words"),
     [

@@ -1,4 +1,4 @@
-"""The pages and mails of an account speak as the others do, and its passwords are asked in words."""
+"""Pages and mails of an account speak as the others do, and what a password lacks is said."""
 
 import re
 from typing import Any
@@ -30,7 +30,9 @@ LIBRARY = re.compile(
 
 
 def said(html: str) -> str:
-    body = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", html.partition("<main")[2], flags=re.S)
+    body = re.sub(
+        r"<(script|style).*?</\1>|<[^>]*>", " ", html.partition("<main")[2], flags=re.DOTALL
+    )
     return re.sub(r"\s+", " ", body)
 
 
@@ -84,4 +86,6 @@ def test_a_password_that_is_guessed_soon_is_refused_with_what_to_do(
     assert not User.objects.filter(email="jonathan.weber@example.com").exists()
     client.force_login(ada)
     change = {"oldpassword": "x", "password1": "short", "password2": "short"}
-    assert "too short: it takes at least 12" in client.post("/accounts/password/change/", change).text
+    assert (
+        "too short: it takes at least 12" in client.post("/accounts/password/change/", change).text
+    )
