@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -40,6 +41,12 @@ SIGHTED_MAX = 200
 """Of a value so many calls, the newest, are looked through."""
 
 _json = msgspec.json.Encoder()
+
+
+@lru_cache(maxsize=1_000)
+def name_of(asked: str) -> str:
+    """Under which name it is kept what a question asks: a policy has few of them."""
+    return digest_of(asked)
 
 
 def digest_of(*parts: str) -> str:

@@ -38,7 +38,7 @@ def meter_of(question: Question, account: Account, facts: Mapping[str, Any]) -> 
     if amount is None or not subjects or len(subjects) > SUBJECTS_MAX:
         return None
     return Meter(
-        meter=memory.digest_of(question.key),
+        meter=memory.name_of(question.key),
         subjects=[memory.digest_of(one) for one in subjects],
         amount=amount,
         window_seconds=window_seconds(question.option("over")),
@@ -83,18 +83,22 @@ def texts_of(value: Any) -> set[str] | None:
 
 def _subjects(per: str, account: Account, facts: Mapping[str, Any]) -> list[str]:
     """Whom or what is counted for; none where it is not known."""
-    own = {
-        "workspace": ["all"],
-        "agent": [str(account.agent_id)],
-        "tool": [account.tool],
-        "run": [account.run],
-        "person": [as_one(account.person)] if account.person else [],
-        "target": sorted({f"{as_one(one['type'])} {as_one(one['id'])}" for one in account.targets}),
-    }
-    if per in own:
-        return own[per]
-    value: Any = facts
-    for name in per.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    texts = texts_of(value)
-    return sorted(set(map(as_one, texts))) if texts else []
+    match per:
+        case "workspace":
+            found = ["all"]
+        case "agent":
+            found = [str(account.agent_id)]
+        case "tool":
+            found = [account.tool]
+        case "run":
+            found = [account.run]
+        case "person":
+            found = [as_one(account.person)] if account.person else []
+        case "target":
+            found = [f"{as_one(one['type'])} {as_one(one['id'])}" for one in account.targets]
+        case _:
+            value: Any = facts
+            for name in per.split("."):
+                value = value.get(name) if isinstance(value, Mapping) else None
+            found = list(map(as_one, texts_of(value) or ()))
+    return sorted(set(found))

@@ -8,7 +8,6 @@ What cannot be told opens none: people would look at nothing, again and again.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amends.protocol.vocabulary import glob_matches
 from approvals.models import Review
 from approvals.policy import Policy, ToolCall, fitting_rules
 from ledger.append.statements import Statement
@@ -33,7 +32,7 @@ class ReviewReason(NamedTuple):
 
 def applies(policy: Policy, tool: str) -> bool:
     """Whether a call of this tool may be worth a look."""
-    return any(glob_matches(rule.glob, tool) for rule in policy.review)
+    return bool(policy.of_tool(tool).review)
 
 
 def of_call(policy: Policy, deed: ToolCall) -> list[ReviewReason]:
@@ -41,11 +40,7 @@ def of_call(policy: Policy, deed: ToolCall) -> list[ReviewReason]:
     if not applies(policy, deed.tool):
         return []
     facts = fitting_rules(policy, deed)[1]
-    met = [
-        rule
-        for rule in policy.review
-        if glob_matches(rule.glob, deed.tool) and rule.met(facts, "AUTO")
-    ]
+    met = [rule for rule in policy.of_tool(deed.tool).review if rule.met(facts, "AUTO")]
     return [
         ReviewReason(rule.glob, (rule.words or rule.in_words())[:WORDS_CHARACTERS_MAX])
         for rule in met[:OF_A_CALL_MAX]

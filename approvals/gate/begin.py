@@ -33,11 +33,20 @@ from approvals.gate.decision_table import (
     with_address,
 )
 from approvals.gate.remembered import Gathered
-from approvals.policy import Policy, Question, ToolCall, active_policies, questions, verdict
+from approvals.policy import (
+    Policy,
+    Question,
+    ToolCall,
+    active_policies,
+    class_of,
+    questions,
+    verdict,
+)
 from edge import pools, tracing
 from edge.asgi import Problem, Receive, Scope, Send, answer, answer_problem, body_of, refuse
 from ledger.agent_keys import actor_of
 from ledger.append import events
+from ledger.append.statements import array
 
 FIRST_FENCE = 1
 
@@ -107,12 +116,13 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
         return None
     try:
         async with pools.AutocommitConnection() as connection:
-            looked = await _looked_up(connection, call, asked) if asked else None
-            judged = request.tool_call(call.labels, looked.findings) if looked else call.judged
-            approval, action_class = verdict(call.policy, judged)
-            if approval != "AUTO":
+            looked, judged = None, call.judged
+            if asked:
+                looked = await _looked_up(connection, call, asked)
+                judged = replace(judged, findings=looked.findings)
+            if verdict(call.policy, judged)[0] != "AUTO":
                 return None
-            sql, given = BEGIN, arguments(call, action_class)
+            sql, given = BEGIN, arguments(call)
             if looked:
                 sql = BEGIN_REMEMBERED
                 given += looked.remembered(request.planned.run, request.planned.action)
@@ -160,8 +170,8 @@ async def _looked_up(
     somebody else was counted meanwhile.
     """
     unknown = BeginContext(EPOCH, "", None, "", call.seen.policy_digest)
-    found = Gathered(call.request, unknown, call.policy)
-    looks = gathering.looks_of(found, call.judged, asked)
+    found = Gathered(call.request, unknown, call.policy, call.judged)
+    looks = gathering.looks_of(found, asked)
     sql, values = gathering.looking_up(looks, found.caller)
     cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
     [(said,)] = await cursor.fetchall()
@@ -171,13 +181,14 @@ async def _looked_up(
     return found
 
 
-def arguments(call: UsualCall, action_class: str) -> list[Any]:
+def arguments(call: UsualCall) -> list[Any]:
     """What `gate_begin` is to hold against the database."""
     request, policy = call.request, call.policy
+    action_class = class_of(policy, call.judged)
     planned = request.planned
     return [
         call.seen.policy_digest,
-        [one.id for one in call.seen.pauses],
+        array(one.id for one in call.seen.pauses),
         request.subject_key,
         *events.arguments(
             request.actor,

@@ -52,8 +52,8 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     """
     request = as_approved(request, context)
     call = request.tool_call(context.labels)
-    found = Gathered(request, context, policy)
-    looks = looks_of(found, call, questions(policy, call))
+    found = Gathered(request, context, policy, call)
+    looks = looks_of(found, questions(policy, call))
     if looks and request.explain:
         for key, look in looks.items():
             began = perf_counter()
@@ -64,10 +64,10 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     return found
 
 
-def looks_of(found: Gathered, call: ToolCall, asked: Sequence[Question]) -> dict[str, Look]:
+def looks_of(found: Gathered, asked: Sequence[Question]) -> dict[str, Look]:
     """What must be looked up for these questions; what needs no look is found at once."""
     looks: dict[str, Look] = {}
-    facts = call.facts()
+    facts = found.call.facts()
     for question in asked:
         answer = LOOKS[question.function](question, found, facts)
         if isinstance(answer, Look):

@@ -18,7 +18,7 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import Caller, Doing, Meter, Standing, Value
 from approvals.meters import AMOUNT_MAX, Account, meter_of, number, texts_of, value_of
-from approvals.policy import UNKNOWN, Finding, Policy, Question
+from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall
 from approvals.policy.conditions import window_seconds
 from approvals.policy.document import posix
 from approvals.policy.evaluation import class_of
@@ -45,6 +45,7 @@ class Gathered:
     request: BeginRequest
     context: BeginContext
     policy: Policy
+    call: ToolCall
     findings: dict[str, Finding] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
     standings: list[Standing] = field(default_factory=list)
@@ -144,7 +145,7 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
     by = question.option("by", "workspace")
     if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
         return Finding(UNKNOWN, f"Whether {question.subject} is known cannot be told")
-    field_ = memory.digest_of("target" if is_target else question.subject)
+    field_ = memory.name_of("target" if is_target else question.subject)
     values = [Value.of(one) for one in texts]
     gathered.sighted |= {(field_, one.value): one for one in values}
     agent = request.actor.agent_id if by == "agent" else None
@@ -165,11 +166,10 @@ def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
     """Of which tools a call makes known, and of which none does, as patterns: of those that the
     rule fits, and nothing that only reads, unless this call does so itself.
     """
-    policy, request = gathered.policy, gathered.request
     own = f"^({posix(question.glob)})$" if question.glob else ""
-    if class_of(policy, request.tool_call(gathered.context.labels)) in WITHOUT_EFFECT:
+    if class_of(gathered.policy, gathered.call) in WITHOUT_EFFECT:
         return own, None
-    reading = sorted(one.glob for one in policy.tools if one.action_class in WITHOUT_EFFECT)
+    reading = gathered.policy.reading_globs
     return own, f"^({'|'.join(map(posix, reading))})$" if reading else "^$"
 
 

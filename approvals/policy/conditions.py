@@ -12,6 +12,7 @@ condition cannot be evaluated, and counts as met where that is the careful readi
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from approvals.policy import condition_types
@@ -103,7 +104,10 @@ class Question:
         return f"{self.glob} {self.source}"
 
     def option(self, name: str, default: str = "") -> str:
-        return dict(self.options).get(name, default)
+        for known, word in self.options:
+            if known == name:
+                return word
+        return default
 
     @property
     def subject(self) -> str:
@@ -365,6 +369,7 @@ def _option(options: Options, function: str, name: str, text: str, place: tuple[
     raise CannotCompile(f"“{name}” is one of {', '.join(choices)}{near(word, choices)}", *place)
 
 
+@lru_cache(maxsize=1_000)
 def window_seconds(word: str, place: tuple[int, int] = (1, 1)) -> int:
     """A time such as "24h", in seconds."""
     found = DURATION.fullmatch(word)

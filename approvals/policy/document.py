@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -15,6 +15,7 @@ from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
+    WITHOUT_EFFECT,
     ActionClass,
     Risk,
     glob_matches,
@@ -177,6 +178,21 @@ class Audit:
     shows_last4: bool = False
 
 
+TOOLS_KNOWN_MAX = 1_000  # names; of further ones it is found anew
+
+
+class OfTool(NamedTuple):
+    """What a policy has about one tool, by its name alone."""
+
+    entry: Tool | None
+    """Of the catalogue: the most specific that fits, among equals the strictest."""
+    rules: tuple[Rule, ...]
+    """The most specific first."""
+    always: tuple[Rule, ...]
+    review: tuple[Rule, ...]
+    asking: tuple[Rule, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """A document, compiled. The same digest is the same policy."""
@@ -212,13 +228,45 @@ class Policy:
     working_hours: WorkingHours | None = None
     asking: tuple[Rule, ...] = field(init=False)
     """The rules whose conditions ask about more than the call itself."""
+    reads_labels: bool = field(init=False)
+    """Whether a condition looks at the labels of the run; else they need not be known."""
+    _of_tools: dict[str, OfTool] = field(init=False, compare=False, repr=False)
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
 
     def __post_init__(self) -> None:
         rules = (*self.rules, *self.always, *self.review)
         asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
-        object.__setattr__(self, "asking", asking)
+        reads_labels = any(rule.when and "labels" in rule.when.names for rule in rules)
+        for name, value in (("asking", asking), ("reads_labels", reads_labels), ("_of_tools", {})):
+            object.__setattr__(self, name, value)
+
+    def of_tool(self, name: str) -> OfTool:
+        """What fits this tool, found once: every call of it asks."""
+        known = self._of_tools.get(name)
+        if known is None:
+            known = self._found_of(name)
+            if len(self._of_tools) < TOOLS_KNOWN_MAX:
+                self._of_tools[name] = known
+        return known
+
+    def _found_of(self, name: str) -> OfTool:
+        def fitting(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+            return tuple(rule for rule in rules if glob_matches(rule.glob, name))
+
+        entries = [tool for tool in self.tools if glob_matches(tool.glob, name)]
+        rules = sorted(
+            fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
+        )
+        return OfTool(
+            max(entries, key=Tool.rank, default=None),
+            tuple(rules), fitting(self.always), fitting(self.review), fitting(self.asking),
+        )  # fmt: skip
+
+    @property
+    def reading_globs(self) -> tuple[str, ...]:
+        """Of the tools whose calls only read, as the catalogue says."""
+        return tuple(sorted(one.glob for one in self.tools if one.action_class in WITHOUT_EFFECT))
 
     @property
     def untrusted_globs(self) -> tuple[str, ...]:
@@ -229,12 +277,6 @@ class Policy:
         """Whether the entry that counts for this tool says that it reads what strangers wrote."""
         found = self.tool(tool)
         return found is not None and found.reads_untrusted
-
-    @property
-    def reads_labels(self) -> bool:
-        """Whether a condition looks at the labels of the run; else they need not be known."""
-        rules = (*self.rules, *self.always, *self.review)
-        return any(rule.when is not None and "labels" in rule.when.names for rule in rules)
 
     @property
     def asks_for_signatures(self) -> bool:
@@ -254,8 +296,7 @@ class Policy:
 
     def tool(self, name: str) -> Tool | None:
         """The most specific catalogue entry that fits, among equals the strictest; or None."""
-        fitting = [tool for tool in self.tools if glob_matches(tool.glob, name)]
-        return max(fitting, key=Tool.rank, default=None)
+        return self.of_tool(name).entry
 
     def lists(self, name: str) -> bool:
         """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue."""

@@ -10,7 +10,6 @@ from amends.protocol.vocabulary import (
     WITHOUT_EFFECT,
     ActionClass,
     Risk,
-    glob_matches,
     glob_specificity,
 )
 from approvals.policy.conditions import Question
@@ -56,7 +55,7 @@ def verdict(policy: Policy, deed: ToolCall) -> tuple[Verdict, ActionClass]:
 
 def questions(policy: Policy, deed: ToolCall) -> tuple[Question, ...]:
     """What must be looked up before `deed` is judged; for most calls nothing."""
-    asking = [rule for rule in policy.asking if glob_matches(rule.glob, deed.tool)]
+    asking = policy.of_tool(deed.tool).asking
     if not asking:
         return ()
     facts = _seen(policy, deed)[2]
@@ -68,10 +67,8 @@ def fitting_rules(policy: Policy, deed: ToolCall) -> tuple[list[Rule], dict[str,
     """Every rule whose glob fits, the most specific first and those that hold always last, and the
     facts that their conditions see.
     """
-    found = [rule for rule in policy.rules if glob_matches(rule.glob, deed.tool)]
-    found.sort(key=lambda rule: glob_specificity(rule.glob), reverse=True)
-    found += [rule for rule in policy.always if glob_matches(rule.glob, deed.tool)]
-    return found, _seen(policy, deed)[2]
+    known = policy.of_tool(deed.tool)
+    return [*known.rules, *known.always], _seen(policy, deed)[2]
 
 
 def _seen(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, dict[str, Any]]:
@@ -123,11 +120,9 @@ def _said(deed: ToolCall) -> list[Risk]:
 
 
 def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
-    fitting = [rule for rule in policy.rules if glob_matches(rule.glob, deed.tool)]
-    fitting.sort(key=lambda rule: glob_specificity(rule.glob), reverse=True)
     found: list[Met] = []
     deciding = None
-    for rule in fitting:
+    for rule in policy.of_tool(deed.tool).rules:
         place = glob_specificity(rule.glob)
         if deciding is not None and place != deciding:
             break
@@ -143,8 +138,8 @@ def _always(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]
     """Of the rules that hold beside those that decide, the ones that are met."""
     return [
         (rule, higher(RISKS, base, *([rule.risk] if rule.risk else [])), rule.verdict(base))
-        for rule in policy.always
-        if glob_matches(rule.glob, deed.tool) and rule.met(facts, rule.verdict(base))
+        for rule in policy.of_tool(deed.tool).always
+        if rule.met(facts, rule.verdict(base))
     ]
 
 

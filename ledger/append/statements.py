@@ -53,7 +53,15 @@ def array(values: Iterable[str | float | None]) -> str:
     """A list in PostgreSQL's own spelling of an array, for a parameter that is cast to one. A
     tenth of what psycopg takes, which asks for each value how to write it.
     """
-    return "{" + ",".join(map(_element, values)) + "}"
+    elements = list(values)
+    try:
+        text = '","'.join(elements)  # type: ignore[arg-type]
+    except TypeError:  # there are numbers among them, or None
+        return "{" + ",".join(map(_element, elements)) + "}"
+    has_signs = "\\" in text or text.count('"') != 2 * (len(elements) - 1)
+    if has_signs or not elements:
+        return "{" + ",".join(map(_element, elements)) + "}"
+    return '{"' + text + '"}'
 
 
 def _element(value: str | float | None) -> str:
