@@ -24,7 +24,7 @@ ABOUT = {
 FOR_MACHINES = frozenset({
     "at", "revision", "fence", "position", "fills", "complete", "credential", "enrolment", "desk",
     "signature", "challenge", "comment", "directive", "erasure", "pause", "report", "receipt",
-    "was", "correction", "residue", "previous",
+    "was", "correction", "residue", "previous", "seeded",
 })  # fmt: skip
 """Numbers and marks by which the desk finds its rows; they stand in the entry itself."""
 LABELS = {
@@ -34,7 +34,7 @@ LABELS = {
     "credentials_removed": "Credentials removed", "key": "Key", "person": "Person",
     "email": "Address", "timezone": "Time zone", "due_at": "Due", "until": "Until", "to": "To",
     "from": "From", "expires_at": "Until", "link": "Link for people", "what": "What was left",
-    "seeded": "Written by the demo", "break_glass": "In place of others", "ok": "Went well",
+    "break_glass": "In place of others", "ok": "Went well",
     "upheld": "Was right", "beats": "Parts tried", "glob": "Tools", "directory": "Directory",
 }  # fmt: skip
 """The fields whose name in an event is not what people call them."""
@@ -78,6 +78,11 @@ def fields(event: Event) -> list[Field]:
         if key != about and not _is_for_machines(key, value)
     ]
     return [one for one in told if one is not None][:FIELDS_MAX]
+
+
+def is_seeded(event: Event) -> bool:
+    """Whether the demo wrote it, to have a month behind it: a list says so once for each line."""
+    return _data(event).get("seeded") is True
 
 
 def _data(event: Event) -> Mapping[str, Any]:

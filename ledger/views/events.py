@@ -342,6 +342,7 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
         "who": str(who) if who else event.actor,
         "words": acts_in_words.sentence(event),
         "fields": acts_in_words.fields(event),
+        "seeded": acts_in_words.is_seeded(event),
         "subject": event.run,
         "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
         "entry": str(event.place),

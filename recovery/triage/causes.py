@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import shortened, without_addresses
+from recovery.run_facts.sentences import capitalised, shortened, without_addresses
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
@@ -26,6 +26,12 @@ MEMBERS_OF_TEXT = (
     (re.compile(r"\b(?=[0-9a-z_-]*\d)[0-9a-z][0-9a-z_-]{5,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
 )
+CHECKED = "verification_failed"
+OF_HTTP = (
+    ("Server error", "The service answered with an error of its own"),
+    ("Client error", "The service refused the request"),
+)
+"""What HTTP clients raise begins so; which status it was, each case says."""
 GAPS = re.compile(r"<(?:url|mail|text|id|n)>(?:[\s.,:]*<(?:url|mail|text|id|n)>)*")
 
 
@@ -71,9 +77,24 @@ def title(cause: Cause) -> str:
     message = GAPS.sub("…", cause.message)
     if not message:
         return cause.error_type.replace("_", " ").capitalize()
+    if cause.error_type == CHECKED:
+        return f"A check failed: “{message}”"
     own = cause.error_type.replace("_", " ")
-    is_our_word = cause.error_type.islower()  # a reason's code, not an exception's name
-    return f"{own.capitalize()}: {message}" if is_our_word else message
+    if cause.error_type.islower():  # a reason's code, not an exception's name
+        return f"{own.capitalize()}: {message}"
+    said = next((words for begin, words in OF_HTTP if message.startswith(begin)), "")
+    return said or capitalised(message.strip("… .,:;-")) or own
+
+
+def raw(cause: Cause) -> str:
+    """The error as it was raised, for whoever looks for it in a program's log."""
+    kind = cause.error_type.replace("_", " ")
+    message = GAPS.sub("…", cause.message)
+    return (
+        kind
+        if message in ("", title(cause)) or cause.error_type == CHECKED
+        else (f"{kind}: {message}")
+    )
 
 
 def keep(workspace: Workspace, alike: Fingerprint) -> Cause:

@@ -21,7 +21,7 @@ from ledger import disclosure
 from recovery import search
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import Case, CaseState, Cause
-from recovery.triage.causes import title
+from recovery.triage.causes import raw, title
 from recovery.views.queue_rows import COLUMNS, row
 from recovery.views.request_context import queue_url
 from workspaces import formatting
@@ -208,7 +208,7 @@ def _row(here: Workspace, one: Cause, how: Trend) -> dict[str, Any]:
         "fingerprint": one.fingerprint,
         "url": reverse("recovery:cause", args=[here.slug, one.fingerprint]),
         "title": title(one),
-        "kind": one.error_type.replace("_", " "),
+        "kind": raw(one),
         "tool": one.tool,
         "trend": how.words,
         "open": formatting.count(how.open, COUNT_MAX),

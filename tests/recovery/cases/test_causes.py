@@ -95,8 +95,39 @@ def test_a_title_has_gaps_where_the_failures_differ(desk, fails):
     page = desk.get("/w/acme/causes/")
 
     (cause,) = page.context["rows"]
-    assert cause["title"] == "… from mx… after … s"
+    assert (cause["title"], cause["kind"]) == (
+        "From mx… after … s", "GatewayTimeout: … from mx… after … s",
+    )  # fmt: skip
     assert "&lt;n&gt;" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("Server error '504 Gateway Timeout' for url 'https://pay.example/x'\nFor more",
+         "The service answered with an error of its own"),
+        ("Client error '404 Not Found' for url 'https://pay.example/x'",
+         "The service refused the request"),
+    ],
+)  # fmt: skip
+def test_a_title_is_in_words_and_what_was_raised_stands_below(desk, fails, message, title):
+    fails("run_1", message=message)
+
+    (cause,) = desk.get("/w/acme/causes/").context["rows"]
+
+    assert cause["title"] == title
+    assert cause["kind"].startswith(f"GatewayTimeout: {message[:12]}")
+
+
+def test_a_check_that_failed_is_not_titled_by_what_it_was_to_find(desk, begin_run):
+    run = begin_run("run_1")
+    run.is_verified(run.does("tickets.update", TICKET), ok=False)
+    run.ends("completed")
+    triage.look()
+
+    (cause,) = desk.get("/w/acme/causes/").context["rows"]
+
+    assert cause["title"] == "A check failed: “flights”"
 
 
 def test_a_cause_shows_its_open_cases_and_acts_on_all_of_them(desk, fails):
