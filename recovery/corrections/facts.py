@@ -38,6 +38,8 @@ ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 REQUEST_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 200
+CHANGES_MAX = 5
+"""Fields of which a sentence tells from what to what; of more it says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,11 @@ def _told(
     before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
     if outcome == "restored" and sentences.is_plain(before) and not holds_mask(before):
         found["back_to"] = _as_told(effect.before, fields[0])
-    return found | (_mail(change.action, effect) if found["how"] == "sent" else {})
+    if found["how"] == "sent":
+        found |= _mail(change.action, effect)
+    elif found["how"] in {"created", "deleted"} and not (found["amount"] or change.is_back):
+        found |= _recorded(effect.after if found["how"] == "created" else effect.before)
+    return found
 
 
 def _how(change: Change, effect: Effect) -> str:
@@ -369,14 +375,32 @@ def _amount(moved: dict[str, Any]) -> str:
 
 
 def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
-    if len(fields) != 1:
+    """From what to what, of one field or of each of several; not of what is hidden, or long."""
+    told = [_change(before, after, name) for name in fields[:CHANGES_MAX]]
+    if len(fields) == 1:
+        (one,) = told
+        return {"values": {"was": one["was"], "became": one["became"]}} if "was" in one else {}
+    if not any("was" in one for one in told):
         return {}
-    was, became = ((side or {}).get(fields[0]) for side in (before, after))
+    return {"changes": told, "more": max(0, len(fields) - CHANGES_MAX)}
+
+
+def _change(before: Any, after: Any, name: str) -> dict[str, Any]:
+    was, became = ((side or {}).get(name) for side in (before, after))
     if any(holds_mask(one) or not sentences.is_plain(one) for one in (was, became)):
+        return {"field": name}
+    return {"field": name, "was": _as_told(before, name), "became": _as_told(after, name)}
+
+
+def _recorded(row: Any) -> dict[str, Any]:
+    """The one sum that a row holds, as money, where it says of what currency."""
+    sums = {name: _as_told(row, name) for name in row} if isinstance(row, dict) else {}
+    found = [(name, one["money"]) for name, one in sums.items() if isinstance(one, dict)
+             and "money" in one]  # fmt: skip
+    if len(found) != 1:
         return {}
-    return {
-        "values": {"was": _as_told(before, fields[0]), "became": _as_told(after, fields[0])},
-    }
+    ((name, amount),) = found
+    return {"recorded": {"field": name, "amount": amount}}
 
 
 def _as_told(row: Any, name: str) -> Any:

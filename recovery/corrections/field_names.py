@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from django.utils.translation import get_language, gettext_noop
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from workspaces import formatting
 
@@ -66,6 +66,10 @@ def naming(fields: Mapping[str, str]) -> Iterator[None]:
         _named_here.reset(token)
 
 
+def is_english() -> bool:
+    return (get_language() or "en").startswith("en")
+
+
 def quoted(text: object) -> str:
     """Somebody else's words in the quotation marks of the reader's language, which they cannot
     leave: their own have become straight ones.
@@ -82,7 +86,8 @@ def in_marks(text: str) -> str:
 
 def field_words(name: str) -> str:
     """`seat_class`, `seatClass` and `trip.seat-class` are all the seat class of something; under
-    words that a workspace or the catalogues have for it, those.
+    words that a workspace or the catalogues have for it, those. Else its own word stands in
+    quotation marks where the page is in another language than it.
     """
     own = _named_here.get().get(name)
     if own:
@@ -90,4 +95,6 @@ def field_words(name: str) -> str:
     bare = (name.rpartition(".")[2] or name).removesuffix(IN_SMALLEST_UNIT)
     humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", bare)
     words = formatting.plain(re.sub(r"[_\s-]+", " ", humps)).lower() or "content"
-    return _(FIELDS[words]) if words in FIELDS else words
+    if words in FIELDS:
+        return _(FIELDS[words])
+    return words if is_english() else quoted(words)

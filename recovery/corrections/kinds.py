@@ -3,11 +3,11 @@
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from recovery.corrections.field_names import quoted
+from recovery.corrections.field_names import is_english, quoted
 from recovery.run_facts.sentences import singular
 from workspaces import formatting
 
-# Kinds of things that people know by a word of their own; others stand as the agent named them.
+# Kinds of things that people know by a word of their own.
 KINDS_OF_THINGS = {
     "account": gettext_noop("account"),
     "address": gettext_noop("address"),
@@ -35,7 +35,9 @@ KINDS_OF_THINGS = {
     "flight": gettext_noop("flight"),
     "folder": gettext_noop("folder"),
     "form": gettext_noop("form"),
+    "forwarding": gettext_noop("forwarding"),
     "hotel": gettext_noop("hotel"),
+    "insurance": gettext_noop("insurance"),
     "invoice": gettext_noop("invoice"),
     "label": gettext_noop("label"),
     "letter": gettext_noop("letter"),
@@ -50,6 +52,7 @@ KINDS_OF_THINGS = {
     "parcel": gettext_noop("parcel"),
     "password": gettext_noop("password"),
     "payment": gettext_noop("payment"),
+    "permission": gettext_noop("permission"),
     "photo": gettext_noop("photo"),
     "policy": gettext_noop("policy"),
     "post": gettext_noop("post"),
@@ -61,9 +64,11 @@ KINDS_OF_THINGS = {
     "rental car": gettext_noop("rental car"),
     "reservation": gettext_noop("reservation"),
     "room": gettext_noop("room"),
+    "savings plan": gettext_noop("savings plan"),
     "seat": gettext_noop("seat"),
     "share": gettext_noop("share"),
     "shipment": gettext_noop("shipment"),
+    "standing order": gettext_noop("standing order"),
     "stay": gettext_noop("stay"),
     "subscription": gettext_noop("subscription"),
     "task": gettext_noop("task"),
@@ -76,5 +81,13 @@ KINDS_OF_THINGS = {
 
 
 def kind_of(target_type: str) -> str:
+    """`ticket`. Of a kind without a word of its own in the reader's language that of the last part
+    of its name, or a neutral one, and beside it what the agent calls it: `Eintrag „cruise cabin“`.
+    """
     word = singular(target_type) if formatting.is_identifier(target_type) else quoted(target_type)
-    return _(KINDS_OF_THINGS[word]) if word in KINDS_OF_THINGS else word
+    if word in KINDS_OF_THINGS:
+        return _(KINDS_OF_THINGS[word])
+    if is_english() or not word:
+        return word
+    known = KINDS_OF_THINGS.get(word.rpartition(" ")[2])
+    return f"{_(known) if known else _('item')} {quoted(word)}"

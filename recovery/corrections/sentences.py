@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from recovery.corrections.field_names import field_words, in_marks, quoted
+from recovery.corrections.field_names import field_words, in_marks, is_english, quoted
 from recovery.corrections.kinds import kind_of
 from recovery.run_facts.sentences import capitalised, plural
 from workspaces import formatting
@@ -108,6 +107,9 @@ def what(item: Item) -> str:
     else:
         done = {**names, "what": quoted(capitalised(told["tool"]))}
         text = _("%(what)s was done for %(thing)s.") % done
+    if recorded := told.get("recorded"):
+        named = {"field": field_words(recorded["field"]), "amount": recorded["amount"]}
+        text += " " + _("In the record: %(field)s %(amount)s.") % named
     return capitalised(text)
 
 
@@ -138,13 +140,32 @@ def _changed(told: dict[str, Any], names: dict[str, str]) -> str:
                 % named
             )
         return _("%(thing)s was changed and changed back in the course of the work.") % names
-    if len(fields) == 1 and values:
-        return _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.") % named
     if len(fields) == 1:
-        return _("The %(field)s of %(thing)s was changed.") % named
+        return (
+            _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.")
+            if values
+            else _("The %(field)s of %(thing)s was changed.")
+        ) % named
+    if told.get("changes"):
+        return _("%(thing)s was changed: %(changes)s.") % {**names, "changes": _changes(told)}
     if 1 < len(fields) <= NAMED_MAX:
         return _("%(fields)s of %(thing)s were changed.") % named
     return _("%(thing)s was changed.") % names
+
+
+def _changes(told: dict[str, Any]) -> str:
+    """`deck from 4 to 2, guests from 2 to 1 and 3 more`"""
+    found = []
+    for one in told["changes"]:
+        named = {"field": field_words(one["field"])}
+        if "was" in one:
+            values = {"was": said(one["was"]), "became": said(one["became"])}
+            found.append(_("%(field)s from %(was)s to %(became)s") % {**named, **values})
+        else:
+            found.append(named["field"])
+    if told.get("more"):
+        found.append(_("%(count)s more") % {"count": told["more"]})
+    return _("%(first)s and %(last)s") % {"first": ", ".join(found[:-1]), "last": found[-1]}
 
 
 def did(item: Item) -> str:
@@ -364,12 +385,8 @@ def _things(items: list[Item]) -> str:
     if len(names) == 1:
         return _("your %(kind)s") % {"kind": kind}
     # Only English makes its plural so; the others count by a sign.
-    many = plural(2, kind).partition(" ")[2] if _is_english() else kind
+    many = plural(2, kind).partition(" ")[2] if is_english() else kind
     return _("%(count)s of your %(kind)s") % {"count": len(names), "kind": many}
-
-
-def _is_english() -> bool:
-    return (translation.get_language() or "en").startswith("en")
 
 
 def lead(facts: dict[str, Any]) -> str:

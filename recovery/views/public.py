@@ -380,6 +380,8 @@ def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
         names.append("ask_again")
     if "refunded" in acts:
         names.append("look_for_money")
-    if acts & {"left", "not_undone", "repaired"} and "delete_mail" not in names:
+    stands = {one.get("act") for one in items if one["target"]["type"] not in sentences.MAILS}
+    still = acts & {"left", "not_undone", "repaired"} or "corrected" in stands
+    if still and "delete_mail" not in names:
         names.append("left_over")
     return [wording.sentence(settings, name) for name in names or ["nothing_to_do"]]

@@ -1,4 +1,5 @@
-"""Every page of a workspace is for everybody: axe on each address that answers with a page.
+"""Every page of a workspace is for everybody: axe on each address that answers with a page, and
+none heavier than a slow line bears.
 
 The walk goes over the URL configuration itself, as Ada who may everything and as Vic who may only
 view. An address that is neither walked nor said to be no page fails.
@@ -19,6 +20,7 @@ from tests.people import person, team
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure
 from tests.recovery.cases.test_disclosure import PLACES, W, routes
+from tests.recovery.cases.test_lists import WEIGHT_BYTES_MAX, weight_of
 from tests.recovery.cases.test_roles import BY_ROUTE
 from workspaces import teams
 from workspaces.access import Codename
@@ -110,6 +112,8 @@ def look(page: Page, address: str, *, dark_alone: bool = False) -> str:
     answer = page.goto(address)
     if answer is None or answer.status != 200:
         return f"{address}: {answer and answer.status}"
+    if (weight := weight_of(answer.text())) > WEIGHT_BYTES_MAX:
+        return f"{address} weighs {weight} bytes"
     try:
         if not dark_alone:
             page.emulate_media(color_scheme="light")

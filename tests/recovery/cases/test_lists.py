@@ -144,7 +144,7 @@ def test_thirty_rows_take_as_many_queries_as_three_and_sixty_kilobytes(reader, g
         if len(many[one][0]) > len(few[one][0])
     ]
     assert not asked_again, "\n".join(asked_again)
-    heavy = {one: weight for one in LISTS if (weight := _weight(many[one][1])) > WEIGHT_BYTES_MAX}
+    heavy = {one: weight for one in LISTS if (weight := weight_of(many[one][1])) > WEIGHT_BYTES_MAX}
     assert heavy == {}
 
 
@@ -157,7 +157,7 @@ def _asked(reader, path):
     return [re.sub(r"\?(, \?)+", "?", one) for one in plain], page.text
 
 
-def _weight(html):
+def weight_of(html):
     """What a browser that knows nothing loads of a page: itself, sheet, scripts, pictures."""
     linked = set(re.findall(rf'{settings.STATIC_URL}([^"#?]+\.(?:css|js|svg))', html))
     modules = {str(one.relative_to(STATIC)) for one in (STATIC / "js").glob("*.js")}

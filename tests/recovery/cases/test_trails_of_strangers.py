@@ -154,4 +154,56 @@ def test_a_flag_and_a_balance_are_told_as_people_say_them(acme, ada, agent, poli
     ]
     with translation.override("de"):
         german = sentences.what(drafted.facts["items"][0])
-    assert german == "Mail hold A-1: active wurde von nein auf ja geändert."
+    assert german == "Eintrag „mail hold“ A-1: „active“ wurde von nein auf ja geändert."
+
+
+def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
+    acme, ada, agent, policy, client
+):
+    run = AgentRun(agent, "run_1").begins("Rebook my cruise")
+    told = [
+        ("cruise_cabin", "B-204", {"deck": 4, "paid_minor": 900, "currency": "eur", "tags": ["a"]},
+         {"deck": 2, "paid_minor": 99_900, "currency": "eur", "tags": ["b"]}),
+        ("shipping_label", "DE-7", None, {"price_minor": 679, "currency": "eur"}),
+    ]  # fmt: skip
+    for kind, name, before, after in told:
+        action = run.plans("some.tool", (kind, name))
+        effect = {"target": {"type": kind, "id": name}, "before": before, "after": after}
+        run.send("action.succeeded", action, attempt="1", effects=[effect])
+    run.ends("failed", error={"type": "Stopped", "message": "no answer"})
+    case = cases.report(run.row, text="wrong", by=ada)
+    (drafted,) = corrections.draft(case)
+    published = corrections.publish(drafted, by=ada, seen=drafted.revision)
+    path = corrections.link_of(published).removeprefix("http://localhost")
+
+    pages = {
+        one: seen(client.get(path, headers={"accept-language": one}).text) for one in ("en", "de")
+    }
+
+    changed = "was changed: deck from 4 to 2, paid from €9.00 to €999.00 and tags."
+    assert f"Cruise cabin B-204 {changed}" in pages["en"]
+    assert "Shipping label DE-7 was made. In the record: price €6.79." in pages["en"]
+    assert "Eintrag „cruise cabin“ B-204: geändert, und zwar „deck“ von 4 zu 2" in pages["de"]
+    assert "Etikett „shipping label“ DE-7" in pages["de"]
+    assert "In der Aufzeichnung: Preis €6.79." in pages["de"]
+
+
+def test_whoever_is_left_without_a_thing_is_not_told_that_nothing_is_to_be_done(
+    acme, ada, agent, policy, client
+):
+    run = AgentRun(agent, "run_1").begins("Tidy my payments")
+    action = run.plans("standing.cancel", ("standing_order", "rent"))
+    target = {"type": "standing_order", "id": "rent"}
+    effect = {"target": target, "before": {"on": 1}, "after": None}
+    run.send("action.succeeded", action, attempt="1", effects=[effect])
+    data = {"positions": [0], "outcome": "corrected", "verified": True}
+    desk_events.record(acme, EventType.ACTION_COMPENSATED, run=run.run, action=action, data=data)
+    run.ends("failed", error={"type": "Stopped", "message": "no answer"})
+    case = run.case() or cases.report(run.row, text="wrong", by=ada)
+    (drafted,) = corrections.draft(case)
+    published = corrections.publish(drafted, by=ada, seen=drafted.revision)
+
+    page = client.get(corrections.link_of(published).removeprefix("http://localhost"))
+
+    assert "You need not do anything." not in page.text
+    assert "If what still stands does not suit you" in page.text
