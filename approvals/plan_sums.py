@@ -76,21 +76,18 @@ def hold_approved(approval: Approval) -> None:
 
 
 def steps_of(approval: Approval) -> list[ToolCall]:
-    """The calls of a plan that people are asked about, as the policy sees them."""
+    """The calls of a plan that people are asked about, as the policy sees them. Their class stands
+    in their previews; those that were asked about by an older version have none there.
+    """
     found = []
     for place, call in enumerate(approval.calls):
         shown = approval.previews[place] if place < len(approval.previews) else {}
-        irreversible = shown.get("reversibility") == "irreversible"
         found.append(
             ToolCall(
                 tool=f"{call['connection']}.{call['operation']}",
                 args=call.get("args"),
                 targets=[{"type": call.get("target_type", ""), "id": call.get("target_id", "")}],
-                action_class=(
-                    ActionClass.EXTERNAL_IRREVERSIBLE
-                    if irreversible
-                    else ActionClass.EXTERNAL_REVERSIBLE
-                ),
+                action_class=shown.get("action_class") or ActionClass.EXTERNAL_REVERSIBLE,
                 is_step=True,
             )
         )

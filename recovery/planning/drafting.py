@@ -16,7 +16,7 @@ from msgspec import UNSET
 from amends.protocol.masking import holds_mask
 from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
-from approvals.policy import CannotEvaluate, PolicyDecision, Twin, judge, strictest
+from approvals.policy import CannotEvaluate, PolicyDecision, ToolCall, Twin, judge, strictest
 from connectors import calls
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
@@ -139,7 +139,6 @@ class StepDrafter:
             expected=None if expected is UNSET else expected,
             fingerprint="" if expected is UNSET else digest(expected),
             post_condition=dict(preview.must_be_true) or None,
-            preview=preview_json(preview),
             reversibility=self._reversibility(operation, twin),
             override_drift=self.chosen == "override",
             key=key,
@@ -277,9 +276,9 @@ class StepDrafter:
     def _judged(
         self, step: Step, operation: Operation, preview: Preview, *, by_agent: bool
     ) -> DraftStep:
-        judgement = judge(
-            self.run.policy, approved_calls.tool_call_of(step, step.connection, operation)
-        )
+        call = approved_calls.tool_call_of(step, step.connection, operation)
+        step.preview = preview_json(preview, step, call)
+        judgement = judge(self.run.policy, call)
         if by_agent:
             judgement = held(judgement, "The agent suggested this compensation")
         if step.override_drift:
@@ -356,11 +355,16 @@ def rests_on_reports(one: DraftStep) -> bool:
     return one.effect.source == SnapshotSource.REPORTED and not one.action.trusted
 
 
-def preview_json(preview: Preview) -> dict[str, Any]:
-    """A preview as it is kept with the step and shown to people."""
+def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]:
+    """A preview as it is kept with the step and shown to people: with how far the step can be taken
+    back, which a card warns of, and the class of its call, by which rules count it. No digest is
+    over a preview: it shows what the digests bind.
+    """
     plain = asdict(preview)
     plain["rows"] = [list(row) for row in preview.rows]
     plain["recipients"] = list(preview.recipients)
+    plain["reversibility"] = str(step.reversibility)
+    plain["action_class"] = str(call.action_class)
     return plain
 
 

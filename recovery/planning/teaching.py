@@ -19,7 +19,7 @@ from connectors import calls
 from connectors.contract import UNSET, Operation, Refused
 from connectors.models import Connection
 from ledger.models import Action, Compensated, Effect
-from recovery.planning.drafting import CannotUndo, StepDrafter, connections_of, preview_json
+from recovery.planning.drafting import CannotUndo, StepDrafter, connections_of
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import target_words
 from workspaces.models import Workspace
@@ -128,7 +128,7 @@ def _rehearsed(
         drafted = StepDrafter(facts, connections, action, effect, "", UNSET).make(is_older=False)
     except CannotUndo as why:
         return Rehearsed(action.run.run, target, None, "", str(why))
-    title = str(preview_json(drafted.preview)["title"])
+    title = drafted.preview.title
     return Rehearsed(action.run.run, target, dict(drafted.step.args), title, "")
 
 

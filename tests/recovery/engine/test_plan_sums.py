@@ -2,12 +2,14 @@
 
 import pytest
 
-from approvals import inbox
+from approvals import inbox, plan_sums
 from approvals.models import Approval, Reservation, Tally
 from approvals.policy import active, judge
 from connectors import calls
 from recovery.casework import settling
 from recovery.engine import approved_calls, plan_lifecycle
+from recovery.models import Step
+from recovery.planning import plans
 from tests.approvals.cast import as_the_desk, put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states
@@ -207,3 +209,37 @@ def test_each_step_of_a_plan_counts_and_a_rule_about_others_counts_it_too(
     assert held() == 3
     assert answer(1, explain=True, args={"id": "x"}) == "wait"
     assert answer(1, explain=True, args={"id": "y"}) == "proceed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "said", "lasting"),
+    [("mail", None, True), ("restore", "irreversible", True), ("restore", None, False)],
+)
+def test_an_approved_step_counts_as_one_nobody_is_asked_about_and_its_card_says_what_lasts(
+    client, wrong, world, acme, ada, ben, operation, said, lasting
+):
+    """The class is the operation's; what lasts may also be so by the word of the twin."""
+    twin = {"connection": "world", "operation": operation} | (
+        {"reversibility": said} if said else {}
+    )
+    args = {"id": "target.id", "to": "before"}
+    document = {
+        "policies": {"world.*": {"approval": "MANUAL"}},
+        "twins": {"things.*": twin | {"args": args}},
+    }
+    put_in_force(acme, ada, document)
+    draft = plans.draft(wrong)
+    assert draft.why_not == "", draft.why_not
+    plans.submit(wrong, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
+    approval, step = Approval.objects.get(), Step.objects.get()
+
+    unasked = approved_calls.tool_call_of(step, world, calls.operation_of(world, operation))
+
+    assert plan_sums.steps_of(approval) == [unasked]
+    client.force_login(ben)
+    page = client.get(f"/w/acme/approvals/{approval.pk}/")
+    shown = [one["reversibility"] for one in page.context["calls"]]
+    assert shown == [step.reversibility]
+    assert (shown == ["irreversible"]) is lasting
+    warning = "A step of this plan cannot be taken back once it ran."
+    assert (warning in page.content.decode()) is lasting
