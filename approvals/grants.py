@@ -35,6 +35,8 @@ KEPT_MAX = 64
 
 UNRECORDED = "The ledger does not tell that anybody approved it."
 
+PAUSED_BY_THE_DESK = Pause.objects.filter(lifted_at=None, paused_by=None)
+
 LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
 
@@ -90,7 +92,7 @@ def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     One conditional UPDATE: of any number of callers one hears True. `attempt` is the try of an
     agent's call that has used it.
     """
-    held = Pause.objects.filter(workspace=OuterRef("workspace"), lifted_at=None, paused_by=None)
+    held = PAUSED_BY_THE_DESK.filter(workspace=OuterRef("workspace"))
     asked = Approval.objects.select_related("workspace", "action")
     if unsigned(asked.get(pk=approval_id)):
         return False
@@ -108,6 +110,30 @@ def use(approval_id: int, digest: str, *, attempt: str = "") -> bool:
     approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
     record(approval, EventType.APPROVAL_USED, subject=approval.subject)
     return True
+
+
+class Hindrance(NamedTuple):
+    """Why a grant could not be used: the code under which `begin` denies, and words for people."""
+
+    code: str
+    words: str
+
+
+def why_unused(approval_id: int, digest: str, *, now: datetime) -> Hindrance:
+    """Why `use` has just said no, in the same transaction, under the lock of the approval."""
+    approval = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
+    if why := unsigned(approval):
+        return Hindrance("not_approved", f"its signatures do not stand: {why}")
+    if not is_recorded(approval):
+        return Hindrance("not_approved", "the ledger does not tell that people approved it")
+    if approval.digest != digest or approval.state != ApprovalState.GRANTED:
+        return Hindrance("not_approved", "it is not what was approved, or no longer")
+    held = PAUSED_BY_THE_DESK.filter(workspace=approval.workspace_id)
+    for why in held.values_list("reason", flat=True)[:1]:
+        return Hindrance("paused", f"the desk itself has paused everything here: {why}")
+    if is_early(approval, now):
+        return Hindrance("paused", "it was approved for later")
+    return Hindrance("expired", "the grant was not used in time")
 
 
 # What a bounded grant is bound to, and what it has let pass.

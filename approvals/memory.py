@@ -23,19 +23,20 @@ import msgspec
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from amends.protocol.vocabulary import WITHOUT_EFFECT
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS, WITHOUT_EFFECT
 from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy.spelling import as_known, skeleton
 from ledger.append.statements import Statement, array
-from ledger.models import ActionState
+from ledger.models import ActionState, Compensated
+from ledger.models.actions import Verified
 from ledger.schemas import IMPORTED
+from workspaces.moves import literals
 
 BUCKETS = 48
 OPEN_MAX = 200
 """Of a tally so many calls are looked up whose outcome is not known yet; asked ones first."""
 KEPT_DAYS = 62  # twice the longest window
-SIGHTINGS_KEPT_DAYS = 400  # as keys at the gate
 FORGOTTEN_AT_A_TIME = 1_000
 SIGHTED_MAX = 200
 """Of a value so many calls, the newest, are looked through."""
@@ -199,8 +200,10 @@ def let_go(caller: Caller) -> Statement:
 # Values that are known: done before, stood every check, and never overturned.
 
 _READING = ", ".join(f"'{one}'" for one in sorted(WITHOUT_EFFECT))
-GOOD = "a.state = 'succeeded' AND a.verified <> 'failed' AND a.compensated = 'none'"
-OVERTURNED = "a.verified = 'failed' OR a.compensated IN ('partly', 'compensated', 'corrected')"
+GOOD = f"""a.state = '{ActionState.SUCCEEDED.value}'
+    AND a.verified <> '{Verified.FAILED.value}' AND a.compensated = '{Compensated.NONE.value}'"""
+TAKEN_BACK = (Compensated.PARTLY, Compensated.COMPENSATED, Compensated.CORRECTED)
+OVERTURNED = f"a.verified = '{Verified.FAILED.value}' OR a.compensated IN ({literals(TAKEN_BACK)})"
 _MAKES_KNOWN = f"""{GOOD} AND a.tool ~ %b
     AND (%b OR (a.tool !~ %b AND a.action_class NOT IN ({_READING})))"""
 GATED = f"(a.fence > 0 OR '{IMPORTED}' = ANY(r.flags))"
@@ -369,7 +372,7 @@ def forget_old() -> int:
     worth a look so long ago.
     """
     kept = Now() - timedelta(days=KEPT_DAYS)
-    seen = Now() - timedelta(days=SIGHTINGS_KEPT_DAYS)
+    seen = Now() - timedelta(days=KEYS_KEPT_DAYS)
     return (
         _drop(Reservation.objects.filter(at__lt=kept), among=Reservation.objects.order_by("pk"))
         + _drop(Tally.objects.filter(touched_at__lt=kept))

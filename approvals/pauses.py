@@ -19,9 +19,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
-from amends.protocol.vocabulary import EventType, glob_matches
+from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
-from approvals.models import Approval, ApprovalState, Pause, PauseKind, SubjectKind
+from approvals.models import Approval, ApprovalState, Pause, PauseKind, SubjectKind, pause_fits
 from approvals.policy import Unreadable, active, document
 from connectors import channels
 from connectors.channels import Message
@@ -138,15 +138,9 @@ def first_fitting(
     tool: str | None = None,
     connection: str | None = None,
 ) -> Pause | None:
-    fits = (
-        row
-        for row in rows
-        if row.kind == PauseKind.WORKSPACE
-        or (row.kind == PauseKind.AGENT and row.name == agent)
-        or (row.kind == PauseKind.CONNECTION and row.name == connection)
-        or (row.kind == PauseKind.TOOL and tool is not None and glob_matches(row.name, tool))
-    )
-    return next(fits, None)
+    over = () if connection is None else (connection,)
+    named: Any = {"agent": agent, "tool": tool, "connections": over}
+    return next((row for row in rows if pause_fits(row.kind, row.name, **named)), None)
 
 
 class HeldRuns(NamedTuple):

@@ -5,7 +5,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
 from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
 from approvals.deciders import locked
 from approvals.digests import record
@@ -24,7 +24,6 @@ from workspaces.periodic import SWEEPER, each, every
 # history.
 
 BATCH = 200
-KEYS_KEPT_DAYS = 400  # as long as event ids: an older key may be used anew
 
 
 def expire_due() -> int:

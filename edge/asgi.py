@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
 CHUNKS_MAX = 100_000
+WAIT_SECONDS_MAX = 60
+"""Of one request that waits for people; what stands between may cut longer ones off."""
+WAIT = {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX}, "Seconds to wait"
+"""How an Operation describes `wait`, which `wait_seconds` reads."""
 
 _json = msgspec.json.Encoder()
 
@@ -121,6 +125,14 @@ def query(scope: Scope, name: str, default: str) -> str:
     """The last value that the query string has for a name."""
     text: str = scope.get("query_string", b"").decode("latin-1")
     return parse_qs(text).get(name, [default])[-1]
+
+
+def wait_seconds(scope: Scope) -> float:
+    """How long a caller is ready to wait: `wait` in seconds, no longer than anybody waits here."""
+    try:
+        return max(0.0, min(float(query(scope, "wait", "0")), WAIT_SECONDS_MAX))
+    except ValueError:
+        raise refuse("schema", "“wait” is a number of seconds", 422) from None
 
 
 def bearer(scope: Scope) -> str:

@@ -3,7 +3,7 @@
 Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
@@ -17,7 +17,8 @@ from ledger.append import events as append
 from ledger.append import statements
 from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
 from ledger.append.projection import Folding, KnownRun, Name, Undone
-from ledger.append.statements import Meanwhile, Rows, Statement
+from ledger.append.statements import Meanwhile
+from ledger.drivers import Steps
 from ledger.fold.effects import undone_as
 from ledger.models import Attempt, AttemptState, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
@@ -34,12 +35,10 @@ from workspaces.pages import is_number
 # usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild gives
 # the same rows.
 
-Steps = Generator[list[Statement], list[Rows], bool]
-
 
 def completion_append(
     actor: Actor, events: Sequence[ParsedEvent], earlier: Mapping[Name, Sequence[StoredEvent]]
-) -> Steps:
+) -> Steps[bool]:
     """Record `events`, whose ids are new, and fold them; True where that was done.
 
     `earlier` has of some actions, which have no row yet, all earlier events. False, and nothing is

@@ -19,7 +19,7 @@ from django.db.models import Max, Q, QuerySet
 from django.db.utils import OperationalError
 from psycopg import sql
 
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
 from ledger import erasure, partitions
 from ledger.erasure import scope_of
 from ledger.models import Run, Thinning
@@ -44,7 +44,7 @@ OURS_TO_DO = "SELECT pg_try_advisory_xact_lock(%s) AND to_regclass(%s) IS NOT NU
 
 # What an event's run still holds is not forgotten; what waits for its seal is read by the sealer.
 # By which key somebody signs, and that a right was handed over, is asked for as long as it counts.
-MUST_STAY = """
+MUST_STAY = f"""
 (NOT e.workspace_id = ANY(%s) OR EXISTS (
     SELECT 1 FROM ledger_run r WHERE e.run <> '' AND r.workspace_id = e.workspace_id
         AND r.run = e.run AND r.forgotten_at IS NULL)
@@ -55,7 +55,7 @@ MUST_STAY = """
     OR e.type = 'delegation.given' AND EXISTS (
         SELECT 1 FROM workspaces_delegation d WHERE d.workspace_id = e.workspace_id
             AND to_jsonb(d.id) = e.data -> 'delegation'
-            AND d.until > statement_timestamp() - interval '400 days')))"""
+            AND d.until > statement_timestamp() - interval '{KEYS_KEPT_DAYS} days')))"""  # noqa: S608 - our own words
 COUNTS = """
 SELECT e.workspace_id, count(*) FILTER (WHERE NOT stays), count(*) FILTER (WHERE stays),
     max(e.place) FILTER (WHERE NOT stays)
@@ -156,7 +156,7 @@ def _written_down(partition: Partition, found: Count, alias: str) -> Thinning:
     )  # fmt: skip
 
 
-KEYS_KEPT = timedelta(days=400)
+KEYS_KEPT = timedelta(days=KEYS_KEPT_DAYS)
 RUNS_AT_A_TIME = 500
 RUNS_GLANCED_MAX = 5_000
 ROWS_AT_A_TIME = 10_000

@@ -17,12 +17,21 @@ from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
 from approvals.signals import DIRECTIVES
 from edge import pools
-from edge.asgi import Operation, Receive, Scope, Send, answer, answering, query, refuse, route
+from edge.asgi import (
+    WAIT,
+    Operation,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    answering,
+    route,
+    wait_seconds,
+)
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.news import route_of_news
 
-WAIT_SECONDS_MAX = 60.0
 LOOK_FOR_RUN_SECONDS = 2.0
 
 # The pause, if there is one, for which `begin` is denied to every call of the run `r` of agent `g`.
@@ -68,7 +77,7 @@ async def directive(scope: Scope, receive: Receive, send: Send) -> None:
     """What the desk wants of this run now; with `wait`, as soon as it wants something."""
     caller = await actor_of(scope, "begin")
     run = scope["path_params"]["run"]
-    seconds = _seconds(scope)
+    seconds = wait_seconds(scope)
     found = await _standing(run, caller)
     if found is None and seconds:
         found = await _waited(run, caller, seconds, receive)
@@ -134,14 +143,6 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
     }
 
 
-def _seconds(scope: Scope) -> float:
-    given = query(scope, "wait", "0")
-    try:
-        return max(0.0, min(float(given), WAIT_SECONDS_MAX))
-    except ValueError:
-        raise refuse("schema", "“wait” is a number of seconds", 422) from None
-
-
 # A queue has news where a case was opened or closed since.
 NEWS = """
     EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(heard)s
@@ -159,7 +160,7 @@ routes = [
             "directive",
             "What the desk wants of a run: nothing, to stop, or to resume",
             answer=dict[str, Any],
-            query={"wait": ({"type": "number", "maximum": WAIT_SECONDS_MAX}, "Seconds to wait")},
+            query={"wait": WAIT},
             answers={200: "`directive`, or null"},
         ),
     ),

@@ -21,8 +21,9 @@ from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
 from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
 from recovery.models.cases import RECOVERED
-from recovery.models.steps import LEFT, TROUBLED, literals
+from recovery.models.steps import LEFT, TROUBLED
 from workspaces.models import Workspace
+from workspaces.moves import literals
 
 WINDOW_DAYS = 30
 RANGES = (7, WINDOW_DAYS, 90)

@@ -33,7 +33,8 @@ ORDER = (
     "recovery_correction",
     "approvals_approval",
 )
-"""The tables of which rows are waited for, the first to be locked first."""
+"""The tables of which rows are waited for, the first to be locked first. A stop alone locks its
+plan before steps of it, and of runs only the plan's own."""
 
 ROW_LOCK = "FOR NO KEY UPDATE"
 """For SQL: at the end of a query, and with SKIP LOCKED behind it where the rows are a queue."""

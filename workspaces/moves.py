@@ -9,7 +9,7 @@ A table of moves is data: each state maps to the states that may follow, birth i
 (`was`, `state`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -65,3 +65,8 @@ def move(row: Any, to: str, *, moves: Moves, where: Q | None = None, **changes: 
     for name, value in changes.items():
         if not hasattr(value, "resolve_expression"):
             setattr(row, name, value)
+
+
+def literals(states: Iterable[str]) -> str:
+    """`'claimed', 'intended'`: for statements that are written out, once, as they are imported."""
+    return ", ".join(f"'{state!s}'" for state in states)

@@ -4,7 +4,7 @@ from approvals.gate.begin import BeginAnswer, begin
 from approvals.gate.begin_request import BeginBody
 from approvals.gate.policy_document import PolicyInForce, policy
 from approvals.gate.waiting import Answered, ApprovalStatus, Reply, approval, reply, waiters
-from edge.asgi import Operation, answering, route
+from edge.asgi import WAIT, Operation, answering, route
 
 __all__ = ["closing", "routes"]
 
@@ -31,7 +31,7 @@ routes = [
             "Wait for a decision; an agent's key never decides",
             answer=ApprovalStatus,
             query={
-                "wait": ({"type": "integer", "minimum": 0, "maximum": 30}, "Seconds to wait"),
+                "wait": WAIT,
                 "heard": ({"type": "integer"}, "Questions known; a further one ends the wait, too"),
             },
             refusals={404: "No such approval of this agent"},

@@ -4,8 +4,9 @@ The fast path is here: the usual `begin` in one statement, or in two where rules
 remembered. Most calls come under a key never met, are allowed by rule, and belong to a run that
 goes well. What that decision rests on beside the call itself (the policy in force, the pauses, the
 labels of the run) this process has seen a moment ago. So it is judged by that, and the function
-`gate_begin` proceeds if all of it still holds under the locks and nothing is known of the call;
-with `gate_remember`, if no sum that was read has moved since.
+`gate_begin` proceeds if policy and pauses are still so when it meets the key, which is before it
+waits for the run's lock, and if under that lock the run's labels are as they were and nothing is
+known of the call; with `gate_remember`, if no sum that was read has moved since.
 
 Whatever is not so is left to the slow path (`approvals.gate.slow_path`), which looks, decides by
 the table and records. Both leave the same rows, and a test compares them.

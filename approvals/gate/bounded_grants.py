@@ -35,6 +35,7 @@ from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 FORM = "amends bounded grant 1"
 AMOUNT_FACTS = frozenset({"tool", "args", "target", "targets"})
+SECONDS_MIN = 60
 GRANTS_LOOKED_AT_MAX = 20
 """Of an agent's living grants for one tool so many, the oldest, are looked through."""
 NOTHING_DRAWN = grants.Drawdown(0, Decimal(0))
@@ -98,6 +99,9 @@ class Terms:
             raise InvalidInput("Say for how many calls it is, and for how long.")
         if uses != int(uses):
             raise InvalidInput("How many calls is a whole number.")
+        seconds = min(round(hours * 3600), limits.seconds)
+        if seconds < SECONDS_MIN:
+            raise InvalidInput("For how long: a minute, please, or more.")
         each = total = None
         if limits.amount:
             each = _number(typed.get("each", ""), "Each at most", limits.each)
@@ -107,7 +111,7 @@ class Terms:
         target = typed.get("target") or "one"
         if target not in {"one", "any", *(["list"] if limits.listed else [])}:
             raise InvalidInput("Say what it is for: this target, any, or what is on the list.")
-        return cls(int(uses), int(hours * 3600), each, total, target)
+        return cls(int(uses), seconds, each, total, target)
 
 
 def _number(text: str, name: str, most: Decimal | int | None) -> Decimal | None:
@@ -157,12 +161,10 @@ def approve_with_more(
     """Say yes to this call and to the next ones like it; the grant, living once as many people have
     agreed to it as the call takes. Raises as `inbox.grant` does.
     """
-    if why := why_not(approval):
-        raise InvalidInput(why)
-    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
     limits = Limits.of(approval.rules)
-    if limits is None:
+    if limits is None or why_not(approval):
         raise InvalidInput(why_not(approval))
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
     terms = Terms.read(typed, limits)
     answer: dict[str, Any] = {
         "by": by, "reason": reason, "shown": shown, "shown_seconds": shown_seconds,
@@ -273,7 +275,7 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
             [path.removeprefix("args."), formatting.one_line(str(one))]
             for path, one in bounded["same"].items()
         ),
-        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the yes on"],
+        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the first yes on"],
     ]
     return {
         "kind": "http",

@@ -23,11 +23,14 @@ from approvals.gate.bounded_grants import Limits, currency_of, why_not
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import PolicyDecision
 from approvals.signals import approval_decided
-from ledger.models import Action
+from ledger.models import Action, ActionState, Compensated
 from workspaces import formatting
 
 LOOKED_AT_MAX = bounded_grants.GRANTS_LOOKED_AT_MAX
 BATCH = 200
+# As `begin` has it (begin_context.LOOK).
+BEGUN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED)
+NOT_UNDONE = (Compensated.NONE, Compensated.REPAIRED)
 
 
 def standing_for(approval: Approval) -> list[tuple[Any, str]]:
@@ -60,7 +63,7 @@ def _why_people(approval: Approval) -> str:
         return "somebody approved it for later"
     pivots = Action.objects.filter(
         run__workspace=approval.workspace_id, run__run=approval.run_ref, saga="pivot",
-        compensated__in=["none", "repaired"], state__in=["running", "unknown", "succeeded"],
+        compensated__in=NOT_UNDONE, state__in=BEGUN,
     ).exclude(key=str(approval.subject.get("key", "")))  # fmt: skip
     return "the pivot of its run has passed" if pivots.exists() else ""
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from amends.protocol.masking import same
-from amends.protocol.vocabulary import WITHOUT_EFFECT, glob_matches
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.gate.begin_context import (
     BeginContext,
     KnownAction,
@@ -20,7 +20,7 @@ from approvals.gate.begin_context import (
     as_asked,
 )
 from approvals.gate.begin_request import BeginRequest
-from approvals.models import LIVING, ApprovalState, PauseKind
+from approvals.models import LIVING, ApprovalState, PauseKind, pause_fits
 from approvals.policy import Finding, Policy, PolicyDecision, judge
 from edge.asgi import Problem, Refused, problem
 from ledger.canonical import digest
@@ -342,12 +342,14 @@ def pause_of(request: BeginRequest, pauses: Sequence[Paused], policy: Policy) ->
     A connection stands for its system: its pause stops the tools that are undone over it.
     """
     for one in pauses:
-        if (
-            one.kind == PauseKind.WORKSPACE
-            or (one.kind == PauseKind.AGENT and one.name == request.actor.name)
-            or (one.kind == PauseKind.RUN and one.name == request.planned.run)
-            or (one.kind == PauseKind.TOOL and glob_matches(one.name, request.tool))
-            or (one.kind == PauseKind.CONNECTION and one.name in _undone_over(request, policy))
+        over = _undone_over(request, policy) if one.kind == PauseKind.CONNECTION else ()
+        if pause_fits(
+            one.kind,
+            one.name,
+            agent=request.actor.name,
+            run=request.planned.run,
+            tool=request.tool,
+            connections=over,
         ):
             return paused_by(one.kind, one.name, one.reason, one.by)
     return ""

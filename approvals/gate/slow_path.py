@@ -203,7 +203,8 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
         return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
-        return _denied(request, found.context, Denied("expired", "the grant was not used in time"))
+        code, words = grants.why_unused(approval.pk, approval.digest, now=found.context.now)
+        return _denied(request, found.context, Denied(code, words))
     elif approval.replaces_id is not None:
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
         return carried_out(proceeding(request, found.context, proceed, found.gathered))

@@ -28,7 +28,17 @@ from approvals.gate import slow_path
 from approvals.models import ApprovalState, Clarification
 from approvals.signals import CHANNEL
 from edge import pools, sockets
-from edge.asgi import Receive, Refused, Scope, Send, answer, body_of, query, refuse, when_leaving
+from edge.asgi import (
+    Receive,
+    Scope,
+    Send,
+    answer,
+    body_of,
+    query,
+    refuse,
+    wait_seconds,
+    when_leaving,
+)
 from edge.asgi import answer as send_answer
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
@@ -91,7 +101,6 @@ def _reply(approval: int, actor: Actor, said: Reply) -> Answered:
     return Answered(str(enquiry.pk), answered=True)
 
 
-WAIT_SECONDS_MAX = 60
 ASK_EVERY_SECONDS = 3.0
 AGAIN_SECONDS_MAX = 5.0
 # A subscription that was silent for so long is asked whether it still stands, and has as long again
@@ -313,14 +322,6 @@ async def _waited(
                 )
 
 
-def wait_seconds(scope: Scope) -> float:
-    given = query(scope, "wait", "0")
-    try:
-        return max(0.0, min(float(given), WAIT_SECONDS_MAX)) if len(given) < 10 else 0.0  # noqa: PLR2004
-    except ValueError:
-        raise refuse("schema", "“wait” is a number of seconds", 422) from None
-
-
 def heard_of(scope: Scope) -> int:
     """How many questions the agent knows of; who does not say is not woken by them."""
     given = query(scope, "heard", "")
@@ -338,7 +339,7 @@ async def _state(pk: int, actor: Actor) -> ApprovalStatus:
         cursor = await connection.execute(STATE, [pk, actor.workspace_id, actor.agent_id])
         row = await cursor.fetchone()
     if row is None:
-        raise Refused(refuse("not-found", "There is no such approval of this agent", 404).problem)
+        raise refuse("not-found", "There is no such approval of this agent", 404)
     id_, state, expires_at, decided_at, reason, slug, after, asked, questions = row
     return ApprovalStatus(
         str(id_),

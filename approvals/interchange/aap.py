@@ -24,6 +24,7 @@ from approvals.interchange.aap_requests import Conflict, Seen, Unknown
 from edge import pools
 from edge.asgi import (
     RETRY_AFTER_SECONDS,
+    WAIT_SECONDS_MAX,
     Handler,
     Receive,
     Refused,
@@ -41,7 +42,6 @@ from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 
 WAIT = re.compile(r"([0-9]{1,4})s?")
-WAIT_SECONDS_MAX = 60
 KEY_CHARACTERS_MAX = 256
 RECEIVERS_AT_ONCE, RECEIVERS_WAITING_MAX = 2, 20
 KINDS = {400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found",

@@ -30,6 +30,7 @@ from approvals.models.policy import (
     Sighting,
     Tally,
     ToolShape,
+    pause_fits,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "SubjectKind",
     "Tally",
     "ToolShape",
+    "pause_fits",
 ]

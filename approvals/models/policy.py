@@ -2,6 +2,7 @@
 denied or found worth a look, which arguments tools take, and what conditions remember.
 """
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from django.contrib.postgres.indexes import BrinIndex
@@ -9,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import glob_matches
 from workspaces.models import Agent, User, Workspace
 
 # Keys that came to the gate: the row that two tries of one call lock, and their lease.
@@ -44,6 +46,30 @@ class PauseKind(models.TextChoices):
     TOOL = "tool"
     CONNECTION = "connection"
     RUN = "run"
+
+
+def pause_fits(
+    kind: str,
+    name: str,
+    *,
+    agent: str | None = None,
+    run: str | None = None,
+    tool: str | None = None,
+    connections: Collection[str] = (),
+) -> bool:
+    """Whether a pause of this kind and name stops what is done by that agent, in that run, with
+    that tool, over those connections; of what is not given it stops nothing.
+    """
+    match kind:
+        case PauseKind.WORKSPACE:
+            return True
+        case PauseKind.AGENT:
+            return name == agent
+        case PauseKind.RUN:
+            return name == run
+        case PauseKind.TOOL:
+            return tool is not None and glob_matches(name, tool)
+    return name in connections
 
 
 class Pause(models.Model):

@@ -33,6 +33,7 @@ from ledger.append.statements import (
     joined_numbers,
     json_text,
 )
+from ledger.drivers import Steps
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
 from ledger.parsed_events import Actor, Answer, ParsedEvent, StoredEvent
@@ -59,7 +60,6 @@ def new_id() -> str:
 SALT_BYTES = 32
 # Who held the lock before us may have read the clock after us.
 OTHERS_AHEAD = timedelta(hours=1)
-Steps = Generator[list[Statement], list[Rows], "Recorded"]
 
 CONFLICT = problem(
     "conflict",
@@ -88,7 +88,7 @@ class Recorded:
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
-def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
+def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
     """Write down `events`, fold them, and say per event what became of it. `more` is written with
     them.
     """
@@ -97,7 +97,7 @@ def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Ste
     return (yield from batch.keep(*more))
 
 
-def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps:
+def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
     """The same for events of which all must be kept (`Batch.keep_all`)."""
     batch = Batch(actor, events)
     yield from batch.meet_runs()
@@ -130,12 +130,12 @@ class Batch:
                 self.problems[index] = CONFLICT
         return first
 
-    def keep(self, *more: Statement) -> Steps:
+    def keep(self, *more: Statement) -> Steps[Recorded]:
         """All that follows once the runs are locked."""
         yield from self.meet_keys()
         return (yield from self._kept(*more))
 
-    def keep_all(self, *more: Statement) -> Steps:
+    def keep_all(self, *more: Statement) -> Steps[Recorded]:
         """The same, or Refused for the first event that is not kept. That is raised before the
         writes, since COMMIT may travel with them; who carries the steps out rolls back.
         """
@@ -144,7 +144,7 @@ class Batch:
             raise Refused(self.problems[min(self.problems)])
         return (yield from self._kept(*more))
 
-    def _kept(self, *more: Statement) -> Steps:
+    def _kept(self, *more: Statement) -> Steps[Recorded]:
         if not self.accepted and not self.conflicts:
             yield from self.leave(*more)
             return Recorded(self.answered())

@@ -4,7 +4,7 @@ The table of moves below is the Python rule and, through a check constraint on t
 (`was`, `state`), the database's too: editing it without a migration fails `makemigrations --check`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from ledger.models import Effect, Reversibility
 from ledger.models.actions import choices_of
 from ledger.parsed_events import StoredEvent
 from recovery.models.plans import Plan
+from workspaces import moves
 from workspaces.models import Workspace
 from workspaces.moves import BORN
 
@@ -99,18 +100,15 @@ TROUBLED = (StepState.UNKNOWN, *WAITS_FOR_PEOPLE)
 DONE = (StepState.VERIFIED, StepState.REPORTED)
 LEFT = (StepState.SKIPPED, StepState.CANCELLED)
 
-
-def literals(states: Iterable[models.TextChoices]) -> str:
-    """`'claimed', 'intended'`: for statements that are written out, once, as they are imported."""
-    return ", ".join(f"'{state.value}'" for state in states)
+literals = moves.literals
 
 
 def allowed_pairs() -> Q:
     """Every (`was`, `state`) of the table as one condition."""
     condition = Q()
-    for was, moves in STEP_MOVES.items():
-        if moves:
-            condition |= Q(was=was, state__in=sorted(moves))
+    for was, follow in STEP_MOVES.items():
+        if follow:
+            condition |= Q(was=was, state__in=sorted(follow))
     return condition
 
 

@@ -35,7 +35,7 @@ const THROTTLED_SECONDS_MAX = 60;
 const POLL_SECONDS = 30;
 const AWAY_PAUSE_SECONDS = 1;
 // Reasons for a denial that mean: the whole run is over, not only this call.
-const RUN_IS_OVER: ReadonlySet<Json> = new Set(["run_ended", "recovery", "stopped"]);
+const RUN_IS_OVER: ReadonlySet<Json> = new Set(["run_ended", "recovery"]);
 const CONFLICT = 409;
 // A lease is renewed when half of it is over. The two clocks may differ, so within these.
 const RENEW_SECONDS_MIN = 1;

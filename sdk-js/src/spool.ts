@@ -45,7 +45,7 @@ const FORGET = `
 DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
     AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)`;
 
-export type KeyState = "planned" | "running" | "unknown" | "succeeded" | "no_effect";
+export type KeyState = "running" | "unknown" | "succeeded" | "no_effect";
 
 /** What this agent knows of one of its keys. `asked` is the digest of tool, targets and args. */
 export type KeyRow = {

@@ -44,7 +44,7 @@ THROTTLED_SECONDS_MAX = 60.0
 POLL_SECONDS = 30
 AWAY_PAUSE_SECONDS = 1.0
 # Reasons for a denial that mean: the whole run is over, not only this call.
-RUN_IS_OVER = frozenset({"run_ended", "recovery", "stopped"})
+RUN_IS_OVER = frozenset({"run_ended", "recovery"})
 
 CONFLICT = 409
 

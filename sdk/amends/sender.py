@@ -62,6 +62,7 @@ class Sender:
     def born_of_fork(self) -> None:
         """Begin anew: no thread goes along to a child, and whoever held the lock is not there."""
         self._sending, self._turn = threading.Lock(), threading.Lock()
+        self._starting = threading.Lock()
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -73,9 +74,12 @@ class Sender:
 
     def wake(self) -> None:
         """Say that something waits; returns at once."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="amends-sender", daemon=True)
-            self._thread.start()
+        with self._starting:  # two that wake it at once start one thread
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._work, name="amends-sender", daemon=True
+                )
+                self._thread.start()
         self._bell.set()
 
     def drain(self, run: str | None = None) -> None:

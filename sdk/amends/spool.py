@@ -19,14 +19,14 @@ from typing import Any, Literal
 
 from amends import forks, sqlite
 from amends.errors import AmendsError, SpoolFull
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 
 # Above this no new call is begun; outcomes of calls already made are always written.
 BYTES_MAX = 512 * 1024 * 1024
 # The limits of one POST /api/v1/events, with some room for the brackets.
 BATCH_EVENTS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024
-# As long as the ledger keeps keys.
-KEEP_SECONDS = 400 * 24 * 3600
+KEEP_SECONDS = KEYS_KEPT_DAYS * 24 * 3600
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (place INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 _KEY = """
 SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys WHERE key = ?"""
 
-KeyState = Literal["planned", "running", "unknown", "succeeded", "no_effect"]
+KeyState = Literal["running", "unknown", "succeeded", "no_effect"]
 
 # By the clock of a machine that may be years ahead, so never what only this file can tell: how a
 # call stands of which the outcome, or anything of its run, was not heard yet. And "long ago" is

@@ -20,11 +20,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 from amends import forks, sqlite, webhooks
 from amends.errors import NoEffect
 from amends.protocol.canonical import digest
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 
 # Where a service remembers which keys it has begun and how they ended.
 
-# Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten.
-KEEP_SECONDS = 400 * 24 * 3600
+# As long as the ledger keeps keys, so that no undo is repeated because it was forgotten.
+KEEP_SECONDS = KEYS_KEPT_DAYS * 24 * 3600
 
 
 @dataclass(frozen=True)

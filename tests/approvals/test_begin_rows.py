@@ -16,6 +16,7 @@ from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState, GateKey
 from ledger.append import events, statements
 from ledger.models import Action, Event
+from recovery.edge import PAUSED
 from tests import servers
 from tests.approvals import test_gate
 from tests.approvals.cast import put_in_force, told
@@ -49,6 +50,36 @@ def test_each_pause_denies_until_it_is_lifted(trip, acme, ada, kind, name):
 def test_a_pause_of_something_else_denies_nothing(trip, acme, ada, kind, name):
     pauses.pause(acme, kind, name, by=ada, reason="x")
     assert trip.begin().json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "stops_the_run", "stops_a_step"),
+    [
+        ("workspace", "", True, True), ("agent", "desk-agent", True, True),
+        ("agent", "Desk-agent", False, False), ("run", "run_1", True, False),
+        ("run", "run_10", False, False), ("tool", "crm.*", False, True),
+        ("tool", "crm", False, False), ("connection", "crm", False, True),
+        ("connection", "crm.update", False, False),
+    ],
+)  # fmt: skip
+def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
+    trip, acme, ada, kind, name, stops_the_run, stops_a_step
+):
+    twins = {"crm.*": {"connection": "crm", "operation": "put_back", "args": {"to": "before"}}}
+    put_in_force(acme, ada, {"policies": {"*": {"approval": "AUTO"}}, "twins": twins})
+    trip.send("run.started")
+    pauses.pause(acme, kind, name, by=ada, reason="x")
+
+    step = {"agent": "desk-agent", "tool": "crm.update", "connection": "crm"}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT ({PAUSED}) FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id"
+        )
+        [(of_run,)] = cursor.fetchall()
+
+    assert (trip.begin().json()["answer"] == "denied") is (stops_the_run or stops_a_step)
+    assert (pauses.standing(acme.pk, **step) is not None) is stops_a_step
+    assert (of_run is not None) is stops_the_run
 
 
 @pytest.mark.parametrize("granted", [False, True])

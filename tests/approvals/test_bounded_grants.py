@@ -73,6 +73,7 @@ def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_
     obey()
     assert answer(trip, "k0") == "wait"
     grant = approve(ben)
+    assert ["For", "2 h from the first yes on"] in grant.previews[0]["rows"]
     assert answer(trip, "k0") == "proceed"
 
     said = pay(trip, "k1").json()
@@ -197,7 +198,7 @@ def test_another_agent_draws_nothing(trip, obey, acme, ben):
     "typed",
     [
         {"uses": "10"}, {"hours": "25"}, {"each": "101"}, {"sum": "501"}, {"uses": "0"},
-        {"uses": "1.5"}, {"sum": ""}, {"each": "NaN"}, {"hours": ""},
+        {"uses": "1.5"}, {"sum": ""}, {"each": "NaN"}, {"hours": ""}, {"hours": "0.0001"},
     ],
 )  # fmt: skip
 def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, typed):

@@ -15,6 +15,7 @@ from approvals.models import Approval, BrokenGlass, GrantUse, PolicyVersion, Sig
 from approvals.policy import RequiredApprovers, Unreadable, active, active_policies
 from ledger import audit, desk_events, sealer
 from tests.approvals.cast import as_the_desk, now, put_in_force, told
+from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from tests.servers import as_runtime
 from workspaces import delegations, keys, teams
@@ -77,6 +78,27 @@ def test_a_right_that_nobody_handed_over_decides_nothing(desk, acme, ask, ben, m
     assert not grants.use(approval.pk, approval.digest)
     Approval.objects.update(was="granted", state="used")
     assert grants.lost(approval.pk, approval.calls[0]["digest"]) == grants.UNRECORDED
+
+
+def test_an_agent_hears_why_a_yes_that_is_only_a_row_lets_nothing_pass(desk, acme, key, ada, ben):
+    """Also where the policy asks nobody any more: what stands on the row is never used unproven."""
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    assert trip.begin(tool="pay.card").json()["answer"] == "wait"
+    asked = Approval.objects.get()
+    desk(
+        "INSERT INTO approvals_decision (approval_id, person_id, granted, reason, seen_digest, at,"
+        " teams) VALUES (%(approval)s, %(ben)s, true, '', %(digest)s, now(), '{}')",
+        "UPDATE approvals_approval SET was = 'waiting', state = 'granted'",
+        approval=asked.pk, ben=ben.pk, digest=asked.digest,
+    )  # fmt: skip
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "AUTO"}}})
+
+    said = trip.begin(tool="pay.card").json()
+
+    assert (said["answer"], said["code"]) == ("denied", "not_approved")
+    assert said["reason"] == "the ledger does not tell that people approved it"
+    assert told(acme, "approval.denied")[-1]["reason"] == said["reason"]
 
 
 def test_what_was_handed_over_on_the_record_is_used_and_stays_as_it_was_told(

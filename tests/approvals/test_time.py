@@ -183,6 +183,7 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
     assert trip.begin(tool="pay.card").json()["answer"] == "wait"
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "waiting"
     assert not grants.use(approval.pk, approval.digest), "nor by any other way"
+    assert grants.why_unused(approval.pk, approval.digest, now=now()).code == "paused"
     assert "until then its call waits" in client.get(url.replace("later/", "")).content.decode()
 
     Approval.objects.update(not_before=Now())

@@ -3,14 +3,17 @@
 import asyncio
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from approvals import grants, inbox, periodic, signals
+from approvals import gate, grants, inbox, periodic, signals
 from approvals.gate.waiting import waiters
 from approvals.models import Approval, ApprovalState
+from edge import asgi
+from recovery import edge as recovery_edge
 from tests.approvals import door
 from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
@@ -18,6 +21,7 @@ from tests.approvals.door import planned, visit
 from tests.people import person
 from workspaces.moves import CannotMove
 
+ROOT = Path(__file__).parents[2]
 only_bells = door.only_bells
 pytestmark = pytest.mark.django_db(transaction=True)
 BEFORE_THE_WAIT_IS_OVER = 45  # seconds: at its end the state would be read in any case
@@ -27,6 +31,26 @@ IRREVERSIBLE = {"class_": "external_irreversible"}
 @pytest.fixture
 def trip(key, acme, ada, ben, leads):
     return Trip(key)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("30", 30), ("2.5", 2.5), ("61", 60), ("60.000000000001", 60), ("10000000000", 60),
+     ("inf", 60), ("-1", 0), ("nan", 0)],
+)  # fmt: skip
+def test_who_would_wait_longer_than_anybody_may_waits_as_long_as_that(given, seconds):
+    assert asgi.wait_seconds({"query_string": f"wait={given}".encode()}) == seconds
+
+
+def test_what_is_said_to_clients_of_how_long_they_may_wait_is_how_long_they_may():
+    longest = asgi.WAIT_SECONDS_MAX
+    told = [
+        one.operation.query["wait"][0]["maximum"]
+        for one in (*gate.routes, *recovery_edge.routes)
+        if one.operation is not None and "wait" in one.operation.query
+    ]
+    assert told == [longest, longest]
+    assert f"within that time, at most {longest} seconds" in (ROOT / "docs/wire.md").read_text()
 
 
 async def until_waiting(count, asked=()):

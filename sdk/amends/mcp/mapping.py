@@ -23,7 +23,7 @@ from typing import Any
 from amends.client import default_spool
 from amends.errors import AmendsError
 from amends.protocol.canonical import digest
-from amends.protocol.vocabulary import CLASSES, WITHOUT_EFFECT, EffectClass
+from amends.protocol.vocabulary import CLASSES, KEYS_KEPT_DAYS, WITHOUT_EFFECT, EffectClass
 from amends.tools import EFFECT_CLASS, no_undo, undo
 
 # What a snapshot may have at most; beyond it there is none, and nothing could be put back.
@@ -31,7 +31,7 @@ SNAPSHOT_BYTES_MAX = 8 * 1024 * 1024
 # How long the safe keeps what was not used since, and how much of it: as long as the ledger keeps
 # keys, or until it is full; never what the last month has used, for a run may be open or an undo
 # wait for people.
-SAFE_SECONDS_MAX = 400 * 24 * 3600
+SAFE_SECONDS_MAX = KEYS_KEPT_DAYS * 24 * 3600
 SAFE_SECONDS_MIN = 30 * 24 * 3600
 SAFE_BYTES_MAX = 4 * 1024 * 1024 * 1024
 UNFINISHED_SECONDS_MAX = 24 * 3600

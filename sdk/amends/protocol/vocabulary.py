@@ -10,6 +10,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Literal
 
+KEYS_KEPT_DAYS = 400
+"""For so long the desk knows event ids and idempotency keys, and whoever keeps them as long as it
+does goes by this: of an older one nobody can tell whether it was there before.
+"""
+
 
 class EventType(StrEnum):
     """Every type of event that the ledger knows (docs/events.md); the first are the agents' own."""
