@@ -8,8 +8,10 @@ from ledger.models import Action, Effect, Event
 from ledger.replaying import rebuild
 from recovery import corrections
 from recovery.casework import closing, resuming, settling
+from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState, Correction, Residue
 from recovery.planning import plans
+from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
@@ -180,6 +182,32 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
     look = "payments.charge happened, and nobody told what it changed: look there."
     for one in (case, other):
         assert (one.state, one.suggestion, one.suggestion_reason) == ("open", "close", look)
+
+
+@pytest.mark.parametrize("said", [None, [], [{"before": {"a": 1}, "after": {"a": 2}}]])
+@pytest.mark.parametrize("claims", ["read_only", "internal_update", "external_irreversible"])
+@pytest.mark.parametrize("tool", ["tickets.read", "tickets.update", "mail.send", "payments.charge"])
+def test_what_ends_a_plan_and_what_a_page_shows_call_the_same_untold_and_the_same_lasting(
+    begin_run, tool, claims, said
+):
+    """The end of a plan asks the database in three looks; pages have the facts of the run."""
+    run = begin_run()
+    action = run.plans(tool, PARCEL, **{"class": claims})
+    target = {"target": {"type": PARCEL[0], "id": PARCEL[1]}}
+    told = {} if said is None else {"effects": [target | one for one in said]}
+    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", **told)
+    run.ends("failed")
+    facts, case = facts_of(run.row), run.case()
+
+    untold = [one for one in facts.actions if facts.is_untold(one)]
+
+    assert plan_lifecycle._untold(run.row) is bool(untold)
+    # Of an irreversible call that changed nothing by its agent's word a page says that it happened,
+    # and the end of a plan takes that word.
+    believed = said == [] and not facts.standing()
+    if case is not None and not believed:
+        left = bool(untold or facts.standing() or facts.irreversible())
+        assert plan_lifecycle.is_restored(case, run.row) is not left
 
 
 def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_open(
