@@ -17,8 +17,7 @@ from ledger.append import events as append
 from ledger.append import statements
 from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
 from ledger.append.projection import Folding, KnownRun, Name, Undone
-from ledger.append.statements import Meanwhile
-from ledger.drivers import Steps
+from ledger.append.statements import Meanwhile, Steps
 from ledger.fold.effects import undone_as
 from ledger.models import Attempt, AttemptState, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent

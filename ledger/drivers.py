@@ -3,17 +3,16 @@
 Statements that are yielded together travel together, in libpq's pipeline mode.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.append.statements import LastWrites, Meanwhile, Rows, Statement
+from ledger.append.statements import LastWrites, Meanwhile, Rows, Statement, Steps
 
 __all__ = ["Rows", "Steps", "commit", "commit_async", "execute", "run", "run_async"]
 
 T = TypeVar("T")
-Steps = Generator[list[Statement], list[Rows], T]
 
 
 def run(steps: Steps[T], connection: Connection[Any]) -> T:

@@ -29,11 +29,11 @@ from ledger.append.statements import (
     LastWrites,
     Rows,
     Statement,
+    Steps,
     joined,
     joined_numbers,
     json_text,
 )
-from ledger.drivers import Steps
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
 from ledger.parsed_events import Actor, Answer, ParsedEvent, StoredEvent

@@ -6,8 +6,8 @@ and ids cannot hold either character; in other texts they become spaces. What wa
 comes back as none, so texts are read through `coalesce`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ from workspaces.locks import ROW_LOCK
 
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
+Steps = Generator[list[Statement], list[Rows], T]
+"""Yields statements that travel together, gets their rows, returns a T (`ledger.drivers`)."""
 
 PARTED, NOTHING = "\x1f", "\x1e"
 # The parameter of a joined list, in SQL.

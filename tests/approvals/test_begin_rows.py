@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 from approvals import inbox, pauses
 from approvals.gate import begin_context
 from approvals.gate.begin import BeginAnswer
@@ -23,6 +25,8 @@ from tests.approvals.cast import put_in_force, told
 from tests.conftest import started
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOT = Path(__file__).parents[2]
 
 trip = test_gate.trip
 approve = test_gate.approve
@@ -269,3 +273,15 @@ def test_the_look_is_by_indexes_also_where_a_young_desk_has_planned_it_for_good(
     plan = "\n".join(line for (line,) in young.fetchall())
     assert re.search(r"Index Scan using action_id_in_run .*\n +Index Cond: \(\(run_id = ", plan)
     assert not re.findall(r"Seq Scan on (?:ledger|approvals_approval)\w*", plan)
+
+
+def test_a_key_goes_by_age_when_everybody_has_forgotten_it(acme):
+    """The guard on the table lets it go a day before, for clocks that disagree; clients in another
+    language have the number written down."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT prosrc FROM pg_proc WHERE proname = 'gate_key_stays'")
+        [(source,)] = cursor.fetchall()
+    assert re.findall(r"interval '(\d+) days'", source) == [str(KEYS_KEPT_DAYS - 1)]
+    for name in ("spool", "twins"):
+        script = (ROOT / f"sdk-js/src/{name}.ts").read_text()
+        assert f"KEEP_SECONDS = {KEYS_KEPT_DAYS} * 24 * 3600;" in script

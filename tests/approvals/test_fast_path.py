@@ -4,10 +4,8 @@ import asyncio
 import datetime as dt
 import json
 import os
-import re
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,7 +13,6 @@ import pytest
 from django.db import connection
 from django.db.models import F
 
-from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 from approvals import inbox, pauses, versions
 from approvals.gate import slow_path
 from approvals.gate.begin import begin_fast
@@ -42,8 +39,6 @@ from workspaces import keys
 from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-ROOT = Path(__file__).parents[2]
 
 POLICY = {"policies": {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
 BY_LABEL = {"policies": {"crm.*": {"when": "labels.tier == 'gold'", "approval": "MANUAL"}}}
@@ -494,15 +489,3 @@ def test_what_the_quick_way_began_can_be_finished_and_replayed(trip, agent):
     again = trip.begin(attempt="a2").json()
     assert (again["answer"], again["result"]) == ("replay", {"id": "r9"})
     assert (Run.objects.get().action_count, Action.objects.get().state) == (1, "succeeded")
-
-
-def test_a_key_goes_by_age_when_everybody_has_forgotten_it(acme):
-    """The guard on the table lets it go a day before, for clocks that disagree; clients in another
-    language have the number written down."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT prosrc FROM pg_proc WHERE proname = 'gate_key_stays'")
-        [(source,)] = cursor.fetchall()
-    assert re.findall(r"interval '(\d+) days'", source) == [str(KEYS_KEPT_DAYS - 1)]
-    for name in ("spool", "twins"):
-        script = (ROOT / f"sdk-js/src/{name}.ts").read_text()
-        assert f"KEEP_SECONDS = {KEYS_KEPT_DAYS} * 24 * 3600;" in script
