@@ -14,7 +14,7 @@ from approvals.signals import approval_decided
 from recovery.engine import plan_runner
 from recovery.models import Plan, PlanState
 from recovery.models.plans import STARTED
-from recovery.models.steps import DUE_IN_TIME, IN_HAND, WAITS_FOR_TURN, literals
+from recovery.models.steps import DUE_IN_TIME, ENDED, IN_HAND, WAITS_FOR_TURN, literals
 from workspaces.locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
 
@@ -52,7 +52,8 @@ NO_NEWS = (ApprovalState.WAITING, ApprovalState.USED)
 
 # What is due: a lease that is over, a time that has come (of a blocked step, too, whose turn came
 # while its connection was busy), a step whose turn nobody took, a plan whose question was decided,
-# or whose run has stopped. The hint's time is taken by compare and swap, so two sweepers send one.
+# or whose run has stopped, and one that was stopped and has nothing left to wait for. The hint's
+# time is taken by compare and swap, so two sweepers send one.
 DUE_SQL = f"""
 WITH due AS (
     SELECT DISTINCT s.plan_id AS id
@@ -69,6 +70,11 @@ WITH due AS (
       AND (a.id IS NULL OR a.state NOT IN ({literals(NO_NEWS)}))
     UNION
     SELECT p.id FROM recovery_plan p WHERE p.state = '{PlanState.STARTING}'
+    UNION
+    SELECT p.id FROM recovery_plan p
+    WHERE p.state = '{PlanState.STOPPED}' AND p.ended_at IS NULL
+      AND NOT EXISTS (
+        SELECT FROM recovery_step s WHERE s.plan_id = p.id AND s.state NOT IN ({literals(ENDED)}))
     UNION
     SELECT p.id FROM recovery_plan p
     WHERE p.state = '{PlanState.RUNNING}'

@@ -196,7 +196,10 @@ def _probe(step: Step) -> bool:
         return _absent(step, operation, "It is known that nothing was sent.")
     if operation.probe == "none":
         return _cannot_tell(step, operation, {})
-    finding = outbound_calls.probe(step, tries[0].intended_at)
+    try:
+        finding = outbound_calls.probe(step, tries[0].intended_at)
+    except SnapshotGone as gone:  # a probe compares with it
+        return _give_up(step, f"Whether it happened cannot be found out from here. {gone}")
     return _found(step, operation, finding)
 
 

@@ -79,7 +79,7 @@ def drifted(step: Step, observation: Observation) -> list[FieldDiff]:
 
 
 def probe(step: Step, sent_at: datetime) -> Finding:
-    """Look for the effect of an earlier try. Never raises."""
+    """Look for the effect of an earlier try; raises SnapshotGone, and nothing else."""
     return calls.probe(*_call(step), **_facts(step), sent_at=sent_at)
 
 

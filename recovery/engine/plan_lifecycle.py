@@ -266,6 +266,10 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
     _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)
+    # One that went out between the two looks is in neither; no step is locked here, for who settles
+    # one holds it and waits for its case.
+    if plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE]).exists():
+        raise CannotMove(plan, PlanState.SUPERSEDED, "a step has gone out meanwhile")
     plan_sums.settle(plan.pk)
     if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
         move(plan, PlanState.SUPERSEDED, ended_at=Clock())

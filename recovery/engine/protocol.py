@@ -190,9 +190,16 @@ def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     """Write the intents of steps of one workspace; nothing may be sent before the commit."""
     mine = {one.held.step.pk: copied(one.held.step) for one in checked}
     fresh = queries.read_anew(list(mine.values()))
-    sound = [one for one in checked if _is_sound(mine[one.held.step.pk], one.operation, fresh)]
+    sound, lost = [], set()
+    for one in checked:
+        step = mine[one.held.step.pk]
+        try:
+            if _is_sound(step, one.operation, fresh):
+                sound.append(one)
+        except CannotMove:  # it was to be given up, and is in other hands already
+            lost.add(step.pk)
     intents = _write_intents(sound, [mine[one.held.step.pk] for one in sound])
-    refused = {one.held.step.pk for one in sound} - intents.keys()
+    refused = lost | ({one.held.step.pk for one in sound} - intents.keys())
     for _ in intents:
         faults.point("intending")
     return IntentResult(intents, refused)
@@ -200,7 +207,7 @@ def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
 
 def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
     """Whether it is what was approved, may still be tried under its key, and nothing is paused; if
-    not, it is given up.
+    not, it is given up. Raises CannotMove where it is no longer ours to give up.
     """
     beside = fresh[step.pk]
     pause = preconditions.pause_of(step) if beside.paused else None

@@ -112,7 +112,7 @@ class StepBatch:
         member = BatchMember(held, held.step, found)
         self._unsent.add(member)
         if found.observes:
-            self._call(member, outbound_calls.observing, partial(self._looked, member))
+            self._read(member, outbound_calls.observing, partial(self._looked, member))
         else:
             self._look(member, lambda: None)
 
@@ -178,16 +178,23 @@ class StepBatch:
         then: Then,
         latest: float = float("inf"),
     ) -> None:
-        """Make the call ready to leave, by `boot_seconds` not after `latest`."""
-        try:
-            call = made(member.step)
-        except SnapshotGone as gone:
-            self._leave(
-                member.step, partial(failure_paths.abandon, member.step, Void(str(gone))), member
-            )
-            return
+        """Make the call ready to leave, by `boot_seconds` not after `latest`.
+
+        Raises SnapshotGone.
+        """
+        call = made(member.step)
         self._calls[call] = member, then
         self._leaving.append((call, latest))
+
+    def _read(
+        self, member: BatchMember, made: Callable[[Step], OutboundCall[Any]], then: Then
+    ) -> None:
+        """A call that changes nothing; where a snapshot that it needs is gone, so is the step."""
+        try:
+            self._call(member, made, then)
+        except SnapshotGone as gone:
+            void = Void(str(gone))
+            self._leave(member.step, partial(failure_paths.abandon, member.step, void), member)
 
     def _set_out(self) -> None:
         """What the last commit has allowed leaves now, if it ends before its lease does."""
@@ -220,11 +227,11 @@ class StepBatch:
         for call in late:
             call.give_up()
         # Answers first, which ask the database nothing: should it be away, none of them is lost.
-        for call in sorted((*heard, *late), key=lambda one: one.line.method != "apply"):
-            if call in self._calls:  # else it was given up before
-                member, then = self._calls.pop(call)
-                self._guard(member.step, partial(then, call))
-        self._log.add(call.line for call in (*heard, *late))
+        ended = [call for call in (*heard, *late) if call in self._calls]  # others were given up
+        for call in sorted(ended, key=lambda one: one.line.method != "apply"):
+            member, then = self._calls.pop(call)
+            self._guard(member.step, partial(then, call))
+        self._log.add(call.line for call in ended)
 
     def _looked(self, member: BatchMember, call: OutboundCall[Observation]) -> None:
         self._look(member, call.told)
@@ -274,7 +281,11 @@ class StepBatch:
         sent_at = intent.attempt.intended_at
         made = partial(outbound_calls.applying, observation=observation, sent_at=sent_at)
         heard = partial(self._answer, member, intent)
-        self._call(member, made, heard, latest=member.held.ends_at - seconds)
+        try:
+            self._call(member, made, heard, latest=member.held.ends_at - seconds)
+        except SnapshotGone as gone:  # the try is on record: it is answered by that nothing left
+            nothing = Answer(outcome="no_effect", detail=str(gone))
+            self._answered.append((member, AnsweredTry(intent, member.operation, nothing)))
 
     def _answer(self, member: BatchMember, intent: Intent, call: OutboundCall[Answer]) -> None:
         answer = call.told()
@@ -309,7 +320,7 @@ class StepBatch:
         if member.step.state != StepState.APPLIED:
             self.rested.append((member.step, moved is not None))
         elif member.operation.reads_back:
-            self._call(member, outbound_calls.verifying, partial(self._read_back, member))
+            self._read(member, outbound_calls.verifying, partial(self._read_back, member))
         else:
             self.ending.append(StepEnding(member.step, member.operation, []))
 

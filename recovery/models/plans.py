@@ -104,6 +104,11 @@ class Plan(models.Model):
                 condition=Q(state__in=list(LIVING)),
                 name="plan_living",
             ),
+            models.Index(
+                fields=["id"],
+                condition=Q(state=PlanState.STOPPED, ended_at__isnull=True),
+                name="plan_stopping",
+            ),
             # What insights count.
             models.Index(
                 fields=["workspace", "-started_at", "-id"],

@@ -24,6 +24,7 @@ from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, plural
+from recovery.tasks import run_plan
 from recovery.triage.causes import title
 from recovery.views import (
     acts,
@@ -49,6 +50,7 @@ from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, named, page, workspace_to
+from workspaces.wakeups import wake_on_commit
 from workspaces.written import InvalidInput
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
@@ -371,6 +373,7 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     except CannotMove:  # it ended while we came; nothing was left to stop
         messages.info(request, "The plan had ended already: nothing was left to stop.")
         return redirect(case_url(case))
+    wake_on_commit(run_plan, plan.pk)  # ends it, where nothing is on the wire
     words = f"Stopped: {plural(stopped.cancelled, 'step')} cancelled."
     if stopped.on_the_wire:
         wire = listed([f"step {one.position}" for one in stopped.on_the_wire])

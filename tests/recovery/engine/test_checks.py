@@ -1,10 +1,12 @@
 """What is looked at inside the lease, and once more before the intent is written."""
 
 import pytest
+from django.db.models import F
 
 from approvals import pauses
 from connectors import connections
-from recovery.engine import plan_lifecycle
+from recovery.engine import plan_lifecycle, protocol
+from recovery.engine.protocol import CheckedStep, IntentResult
 from recovery.models import Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
@@ -183,6 +185,20 @@ def test_what_comes_after_the_claim_keeps_the_step_from_being_sent(
     step = plan.steps.get(position=1)
     assert (step.state, step.note) == stands
     assert outside.effects() == []
+
+
+@pytest.mark.parametrize("meanwhile", [paused, disabled])
+def test_a_step_that_was_taken_from_us_is_not_ours_to_give_up(case, world, ada, meanwhile):
+    """It is among the refused, as one whose lease is too short: no failure of the desk is told."""
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+    meanwhile(case, world, ada)
+    Step.objects.filter(pk=held.step.pk).update(fence=F("fence") + 1)
+
+    checked = [CheckedStep(held, found.operation, found.observation)]
+    assert protocol.intend_all(checked) == IntentResult({}, {held.step.pk})
 
 
 def test_a_pause_of_the_connection_holds_everything_until_it_is_lifted(case, world, ada, outside):

@@ -1,10 +1,16 @@
 """The answer is lost, late or wrong: what is known then, and what is done about it."""
 
+import hashlib
+import time
 from dataclasses import replace
 
 import pytest
 
 from connectors import registry
+from connectors.models import CallLog
+from ledger import snapshots
+from ledger.models import Blob, Effect
+from recovery.engine import faults
 from recovery.models import Plan, Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
@@ -278,3 +284,81 @@ def told(plan):
 
     events = Event.objects.filter(workspace=plan.workspace, run=steps.run_of(plan))
     return list(events.order_by("place").values_list("type", flat=True))
+
+
+@pytest.fixture
+def kept_apart(one_thing):
+    """What “a” was before is kept as a snapshot of its own."""
+    content = b'{"v":1}'
+    sha256 = hashlib.sha256(content).hexdigest()
+    one = Blob.objects.create(
+        workspace=one_thing.workspace, sha256=sha256, content=content, byte_count=len(content)
+    )
+    Effect.objects.update(before={snapshots.REF: f"{snapshots.PREFIX}{sha256}"})
+    return one
+
+
+def test_a_try_that_could_not_leave_for_want_of_a_snapshot_is_known_to_have_done_nothing(
+    one_thing, world, outside, kept_apart, monkeypatch
+):
+    """Erased between the intent and the call: whoever decides now need not ask whether it left."""
+    point = faults.point
+
+    def erased(name):
+        if name == "intended":
+            kept_apart.delete()
+        point(name)
+
+    monkeypatch.setattr(faults, "point", erased)
+    plan = plan_for(one_thing, world)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, outside.effects()) == ("needs_human", [])
+    assert "not kept here any more" in step.note
+    assert [one.outcome for one in step.attempts.all()] == ["no_effect"]
+
+
+def test_a_probe_that_lacks_its_snapshot_asks_a_person(one_thing, world, outside, kept_apart):
+    plan = plan_for(one_thing, world)
+    by_hand.advance_once(plan.pk)
+    outside.mischief("a", fail_after=1)
+    by_hand.advance_once(plan.pk)
+    assert states(plan) == ["unknown"]
+    kept_apart.delete()
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert step.state == "needs_human"
+    assert "cannot be found out from here" in step.note
+
+
+def test_an_answer_that_comes_too_late_is_one_call_in_the_log(handy, world, outside, monkeypatch):
+    """A connector that keeps to no limit; the breaker counts failures in a row, and one time-out
+    must not be two of them.
+    """
+    limit(monkeypatch, 1.0)
+    outside.seed({"x": {"v": 2}, "y": {"v": 2}})
+    plans = [
+        plan_for(case_of(run_that(handy, f"run_{one}", {one: ({"v": 1}, {"v": 2})})), world)
+        for one in "xy"
+    ]
+    for plan in plans:
+        by_hand.advance_once(plan.pk)
+    kind = type(registry.get("outside"))
+    observe = kind.observe
+
+    def hangs(self, call):
+        found = observe(self, call)
+        time.sleep(1.8 if call.target.id == "x" else 0.8)  # x is given up after 1.5 seconds
+        return found
+
+    monkeypatch.setattr(kind, "observe", hangs)
+    outside.mischief("y", sleep_after=0.9)  # y is under way as x comes back
+
+    by_hand.take_through([in_hand(plan) for plan in plans])
+
+    reads = CallLog.objects.filter(target="thing/x", method="observe")
+    assert [one.outcome for one in reads] == ["failed"]

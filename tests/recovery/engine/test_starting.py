@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals import approval_requests, grants, inbox
+from approvals import approval_requests, grants, inbox, pauses
 from approvals.models import Approval
 from ledger.models import Run
+from recovery import tasks
 from recovery.engine import plan_lifecycle
 from recovery.models import Directive, Plan
 from tests.people import person
@@ -234,6 +235,25 @@ def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, o
     case.refresh_from_db()
     assert (state_of(plan), plan.stopped_by, case.state) == ("stopped", ada, "open")
     assert plan.ended_at is not None
+
+
+def test_a_plan_that_is_stopped_while_nothing_of_it_is_sent_is_ended_by_the_next_sweep(
+    case, world, outside, ada
+):
+    """Nobody has a step in hand that could come back and end it."""
+    plan = plan_for(case, world)
+    pauses.pause(case.workspace, "connection", "world", by=ada, reason="moving house")
+    advance(plan)
+    assert state_of(plan) == "running"
+
+    plan_lifecycle.stop(plan, by=ada, reason="wrong customer")
+
+    assert tasks.due() == [plan.pk]
+    by_hand.advance(plan.pk)
+    case.refresh_from_db()
+    assert (case.state, outside.effects()) == ("open", [])
+    Plan.objects.update(hinted_at=None)
+    assert tasks.due() == []
 
 
 def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
