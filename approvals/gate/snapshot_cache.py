@@ -38,6 +38,9 @@ class Latest(Generic[K, V]):
         if len(self._values) > self._most:
             self._values.popitem(last=False)
 
+    def forget(self, key: K) -> None:
+        self._values.pop(key, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -57,8 +60,11 @@ def note(request: BeginRequest, context: BeginContext) -> None:
     """Remember what the gate has just read."""
     workspace = request.actor.workspace_id
     _standing.keep(workspace, Standing(context.policy_digest, context.pauses))
-    if context.run is not None and context.run.labels:
-        _labels.keep((workspace, request.planned.run), context.run.labels)
+    key = workspace, request.planned.run
+    if context.labels:
+        _labels.keep(key, context.labels)
+    else:
+        _labels.forget(key)
 
 
 def brings_news(request: BeginRequest) -> bool:

@@ -375,7 +375,7 @@ def stored_events(
 # The usual begin: an action of which nothing is known yet is planned and started at once.
 #
 # Such an action is folded from these two events alone, so its rows are made here, before the
-# database is asked anything. One server-side function (`ledger_begin`, in the last migration of
+# database is asked anything. One server-side function (`ledger_begin`, in the last migrations of
 # that name) looks whether nothing is known of it indeed, and writes. It leaves the same rows as
 # `ledger.append.events`, which a test compares, and does the work of its dozen statements in
 # three.
