@@ -2,40 +2,33 @@
 reads labels, its calls are not for the usual `begin`, whatever it saw of them before.
 """
 
-from typing import Any
-
 from django.db import migrations
 
-PARTS = (
-    ("r.labels, r.forgotten_at INTO met", "r.labels, r.forgotten_at, r.flags INTO met"),
-    (
-        "(labels_seen IS NOT NULL AND met.labels <> labels_seen)",
-        "(labels_seen IS NOT NULL"
-        " AND (met.labels <> labels_seen OR 'disagree:labels' = ANY(met.flags)))",
-    ),
+CHANGED = """
+DO $do$
+DECLARE
+    body text := pg_get_functiondef('ledger_begin'::regproc);
+BEGIN
+    IF strpos(body, {read}) = 0 OR strpos(body, {asked}) = 0 THEN
+        RAISE EXCEPTION 'ledger_begin is not as it was left';
+    END IF;
+    EXECUTE replace(replace(body, {read}, {read_now}), {asked}, {asked_now});
+END $do$
+"""
+READ = "'r.labels, r.forgotten_at INTO met'"
+READ_NOW = "'r.labels, r.forgotten_at, r.flags INTO met'"
+ASKED = "'(labels_seen IS NOT NULL AND met.labels <> labels_seen)'"
+ASKED_NOW = (
+    "'(labels_seen IS NOT NULL AND (met.labels <> labels_seen"
+    " OR ''disagree:labels'' = ANY(met.flags)))'"
 )
-
-
-def replaced(schema_editor: Any, parts: "list[tuple[str, str]]") -> None:
-    """The function with some words of it in place of others; the rest stays as it stands."""
-    with schema_editor.connection.cursor() as cursor:
-        cursor.execute("SELECT pg_get_functiondef('ledger_begin'::regproc)")
-        text = cursor.fetchone()[0]
-        for old, new in parts:
-            if text.count(old) != 1:
-                raise ValueError(f"ledger_begin does not say “{old}” once")
-            text = text.replace(old, new)
-        cursor.execute(text)
-
-
-def forwards(_apps: Any, schema_editor: Any) -> None:
-    replaced(schema_editor, list(PARTS))
-
-
-def backwards(_apps: Any, schema_editor: Any) -> None:
-    replaced(schema_editor, [(new, old) for old, new in PARTS])
 
 
 class Migration(migrations.Migration):
     dependencies = [("ledger", "0002_audit_rounds")]
-    operations = [migrations.RunPython(forwards, backwards)]
+    operations = [
+        migrations.RunSQL(
+            CHANGED.format(read=READ, read_now=READ_NOW, asked=ASKED, asked_now=ASKED_NOW),
+            CHANGED.format(read=READ_NOW, read_now=READ, asked=ASKED_NOW, asked_now=ASKED),
+        )
+    ]

@@ -100,8 +100,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     first = list(by_target.values())[::-1]
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
-    mine = {one.step.pk for one in held}
-    goes = {step.pk for step in first}
+    mine, goes = {one.step.pk for one in held}, {step.pk for step in first}
     second = [step for step in wanted if step.pk not in goes]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
@@ -192,22 +191,19 @@ def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     fresh = queries.read_anew(list(mine.values()))
     sound, lost = [], set()
     for one in checked:
-        step = mine[one.held.step.pk]
         try:
-            if _is_sound(step, one.operation, fresh):
-                sound.append(one)
+            sound += [one] if _is_sound(mine[one.held.step.pk], one.operation, fresh) else []
         except CannotMove:  # it was to be given up, and is in other hands already
-            lost.add(step.pk)
+            lost.add(one.held.step.pk)
     intents = _write_intents(sound, [mine[one.held.step.pk] for one in sound])
-    refused = lost | ({one.held.step.pk for one in sound} - intents.keys())
     for _ in intents:
         faults.point("intending")
-    return IntentResult(intents, refused)
+    return IntentResult(intents, lost | ({one.held.step.pk for one in sound} - intents.keys()))
 
 
 def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
-    """Whether it is what was approved, may still be tried under its key, and nothing is paused; if
-    not, it is given up. Raises CannotMove where it is no longer ours to give up.
+    """Whether it may be sent: as approved, nothing paused, and its key remembered, which may have
+    ended while we read. If not, it is given up; raises CannotMove where it is no longer ours.
     """
     beside = fresh[step.pk]
     pause = preconditions.pause_of(step) if beside.paused else None
@@ -215,7 +211,6 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
         steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
         return False
     void = approved_calls.why_void(step, operation, beside)
-    # Asked here again: the provider's memory of the first try may have ended while we read.
     if void is None and (why := preconditions.earlier_try(step, operation)):
         void = Void(why)
     if void is not None:
