@@ -2,11 +2,11 @@
 
     python -m bench attacks
 
-Four desks (support, finance, office, code) work for some days under the starter policy of each, and
-an airline's under rules of that kind; the runs are those of `bench.hijacked`. A person approves
-what honest runs ask and rejects the rest. It prints by kind of attack how many calls were stopped
-or asked about and how many were missed, and how many honest writes asked; and gives the worst of
-the seeds.
+Four desks (support, finance, office, code) work for some days under the starter policy of each, an
+airline's and the demo's under rules of that kind; the runs are those of `bench.hijacked`. A person
+approves what honest runs ask and rejects the rest. It prints by kind of attack how many calls were
+stopped or asked about and how many were missed, and how many honest writes asked; and gives the
+worst of the seeds.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from typing import Any
 
 import httpx
 
-from bench.hijacked import DESKS, Call, Work, policy_of, work
+from bench.hijacked import DESKS, policy_of, work
+from bench.made_runs import Call, Work
 from bench.servers import Desk
 
 SEEDS = (1, 2)
