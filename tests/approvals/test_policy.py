@@ -113,6 +113,31 @@ def test_a_tool_that_nobody_listed_is_asked_about_where_unknown_tools_ask():
     assert judged(document | {"unknownTools": "ALLOW"}, "new").approval == "AUTO"
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "args.iban in lists.payees", "known(args.iban)", "!known(args.iban)",
+        "mentioned(args.iban)", "rejected_before", "working_hours", "lookalike(args.iban)",
+        'sum(args.amount, per: target, over: "24h") < 500', "on_behalf_of.id == 'mia'",
+    ],
+)  # fmt: skip
+def test_what_a_rule_asks_beyond_a_step_lets_no_step_pass_and_asks_or_denies(question):
+    """Nothing is looked up for a step of a plan: it would be old when the step is made."""
+
+    def becomes(approval, action_class):
+        document = {
+            "policies": {"bank.pay": {"when": question, "approval": approval}},
+            "lists": {"payees": {"kind": "iban"}},
+            "hours": {"zone": "Europe/Berlin", "days": ["mon"], "from": "08:00", "to": "18:00"},
+        }
+        step = {"args": {"iban": "DE1", "amount": 5}, "action_class": action_class}
+        return judged(document, "bank.pay", is_step=True, **step).approval
+
+    assert becomes("AUTO", "external_irreversible") == "MANUAL", "as without the rule"
+    assert becomes("MANUAL", "external_reversible") == "MANUAL"
+    assert becomes("DENY", "external_reversible") == "DENY"
+
+
 def test_law_9b_an_agent_cannot_lower_the_class_of_the_catalogue():
     document = {"tools": {"mail.*": {"class": "external_irreversible"}}}
 
