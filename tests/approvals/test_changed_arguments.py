@@ -275,22 +275,6 @@ def test_one_byte_that_differs_when_the_answer_was_lost_is_not_told(trip, obey, 
     assert ask(trip).json()["type"].endswith("not-as-approved")
 
 
-def test_a_yes_to_a_change_that_was_written_into_the_database_is_told_to_nobody(
-    trip, obey, ben, cleo
-):
-    """Whoever writes rows of approvals and answers has not written what the ledger keeps."""
-    obey()
-    ask(trip)
-    changed = change(ben, amount="80")
-    changed.decisions.create(person=cleo, granted=True, seen_digest=changed.digest)
-    Approval.objects.filter(pk=changed.pk).update(was="waiting", state="granted")
-
-    said = ask(trip).json()
-
-    assert "arguments" not in said
-    assert (said["answer"], waiting().calls[0]["args"]["amount"]) == ("wait", 100), "asked anew"
-
-
 def test_a_retry_is_held_against_what_it_asked_for(trip, obey, ben, cleo):
     obey()
     ask(trip)

@@ -136,3 +136,16 @@ def test_a_button_that_cannot_change_says_why(trip, client, at_desk):
     assert "disabled" in page
     assert "it would use its own" in page
     assert at_desk(waiting(), "change", amount="80").status_code == 422
+
+
+def test_a_yes_to_a_change_that_was_written_into_the_database_is_told_to_nobody(trip, ben, cleo):
+    """Whoever writes rows of approvals and answers has not written what the ledger keeps."""
+    ask(trip)
+    changed = change(ben, amount="80")
+    changed.decisions.create(person=cleo, granted=True, seen_digest=changed.digest)
+    Approval.objects.filter(pk=changed.pk).update(was="waiting", state="granted")
+
+    said = ask(trip).json()
+
+    assert "arguments" not in said
+    assert (said["answer"], waiting().calls[0]["args"]["amount"]) == ("wait", 100), "asked anew"
