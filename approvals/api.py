@@ -1,21 +1,23 @@
-"""The HTTP API of named lists: read and changed with a person's token, as on their page."""
+"""The HTTP API of named lists and of bounded grants: what their pages do, with a person's token."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
-from approvals import named_lists
-from approvals.models import NamedList
+from approvals import grants, inbox, named_lists
+from approvals.models import Approval, NamedList, SubjectKind
 from approvals.policy.named_lists import key_of, normal
 from ledger import desk_events
 from workspaces import access
 from workspaces.keys import AsPerson, ByPerson
+from workspaces.moves import CannotMove
 from workspaces.pages import is_number
 from workspaces.problems import problem_response
-from workspaces.written import InvalidInput
+from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 LIMIT_MAX = 1_000
 
@@ -80,6 +82,50 @@ def change(request: AsPerson, name: str, body: ListChangeIn) -> Any:
         return problem_response(422, "Not possible", str(wrong))
     kept.refresh_from_db()
     return named_lists.as_json(kept)
+
+
+class RevokeIn(Schema):
+    reason: str = Field(default="", max_length=REASON_CHARACTERS_MAX)
+
+
+@router.get("/grants", tags=["grants"], summary="Bounded grants, newest first, a page at a time")
+def bounded(request: AsPerson, after: str = "", limit: int = 100) -> Any:
+    access.require(request.auth.person, "view", request.auth.workspace)
+    rows = _grants(request).order_by("-pk")
+    rows = rows.filter(pk__lt=int(after)) if is_number(after) else rows
+    size = min(max(1, limit), LIMIT_MAX)
+    found = list(rows[: size + 1])
+    more = str(found[size - 1].pk) if len(found) > size else ""
+    return {"grants": [_grant(one) for one in found[:size]], "after": more}
+
+
+@router.post("/grants/{pk}/revoke", tags=["grants"], summary="End a bounded grant at once")
+def revoke(request: AsPerson, pk: int, body: RevokeIn) -> Any:
+    access.require(request.auth.person, "view", request.auth.workspace)
+    grant = get_object_or_404(_grants(request), pk=pk)
+    try:
+        return _grant(inbox.withdraw(grant, by=request.auth.person, reason=body.reason))
+    except CannotMove as refusal:
+        return problem_response(409, "Nothing was revoked", str(refusal))
+    except InvalidInput as wrong:
+        return problem_response(422, "Not possible", str(wrong))
+
+
+def _grants(request: AsPerson) -> QuerySet[Approval]:
+    rows = Approval.objects.filter(workspace=request.auth.workspace, subject_kind=SubjectKind.GRANT)
+    return rows.select_related("workspace", "agent")
+
+
+def _grant(one: Approval) -> dict[str, Any]:
+    """What the page of grants shows of it to everybody."""
+    return {
+        "id": str(one.pk),
+        "title": one.headline,
+        "agent": str(one.agent or ""),
+        "state": one.state,
+        "used": grants.drawn_words(one),
+        "expires_at": one.expires_at,
+    }
 
 
 def _list(request: AsPerson, name: str) -> NamedList:

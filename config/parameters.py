@@ -9,7 +9,7 @@ from typing import Any
 
 OF_FOLDER = {
     "approvals": "approval", "cases": "case", "corrections": "correction", "plans": "plan",
-    "residues": "residue", "instances": "receiver", "requests": "request",
+    "residues": "residue", "instances": "receiver", "requests": "request", "grants": "grant",
 }  # fmt: skip
 """What a number below a folder of the API is the number of."""
 UNNAMED = frozenset({"pk", "id"})
@@ -19,6 +19,7 @@ ABOUT = {
     "case": "The number of the case, as lists and the address of its page have it",
     "correction": "The number of the correction, as its case tells it",
     "event": "The id by which the event was sent, or which the desk gave to its own",
+    "grant": "The number of the bounded grant, as the list tells it",
     "plan": "The number of the plan, as its case tells it",
     "receiver": "The id that was answered when the receiver was registered",
     "request": "The id that was answered when it was asked for",

@@ -1,4 +1,4 @@
-"""Bounded grants: amounts that are none, terms that were erased, and who is told of them."""
+"""Bounded grants: what is no amount, terms that were erased, who is told of them and ends one."""
 
 import pytest
 
@@ -9,6 +9,8 @@ from ledger.models import Action
 from recovery.corrections import approvers
 from tests.approvals import test_bounded_grants
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
+from tests.people import person
+from workspaces import keys, teams
 from workspaces.moves import CannotMove
 
 ben, trip, obey = test_bounded_grants.ben, test_bounded_grants.trip, test_bounded_grants.obey
@@ -63,3 +65,27 @@ def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
         found = approvers.of_calls(calls)
 
     assert found == {one.pk: {"people": 1, "roles": [], "ahead": True} for one in calls}
+
+
+def test_a_token_of_a_person_lists_and_revokes_it_as_the_page_does(trip, obey, client, acme, ben):
+    def ask(method, path, who, body=None):
+        _, token = keys.create_token(acme, by=who, name="script")
+        more = {} if body is None else {"data": body, "content_type": "application/json"}
+        headers = {"authorization": f"Bearer {token}"}
+        return getattr(client, method)(f"/api/v1/grants{path}", headers=headers, **more)
+
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    assert answer(trip, "k1") == "proceed"
+    outsider = person("rosa", teams.create(acme, "readers", by=None, may=("view",)))
+
+    [listed] = ask("get", "", ben).json()["grants"]
+    assert (listed["id"], listed["state"]) == (str(grant.pk), "granted")
+    assert listed["used"] == "1 of 3 calls used, 50 of 120 in all"
+    assert ask("post", f"/{grant.pk}/revoke", outsider, {}).status_code == 409
+    assert answer(trip, "k2") == "proceed"
+    ended = ask("post", f"/{grant.pk}/revoke", ben, {"reason": "enough"}).json()
+    assert ended["state"] == "withdrawn"
+    assert answer(trip, "k3") == "wait"
+    assert ask("post", f"/{grant.pk}/revoke", ben, {}).status_code == 409

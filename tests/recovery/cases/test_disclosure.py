@@ -74,7 +74,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}corrections/settings/", f"{V1}ledger/key",
         f"{V1}ledger/head", f"{V1}ledger/entries", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
-    **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists"), ({},)),
+    **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists", f"{V1}grants"), ({},)),
     f"{W}teach/": ({"?": "tool=tickets.update"},),
     **dict.fromkeys((f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/"),
         ({"pk": "{spare}"},)),  # nobody's: what is posted takes all its rights away
@@ -126,7 +126,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         tuple({"pk": "{approval}", "name": name} for name in ("requested", "decided", "resolved"))),
     **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}change/",
         f"{APPROVAL}alike/decide/", f"{APPROVAL}more/", f"{APPROVAL}later/", f"{APPROVAL}revoke/",
-        f"{APPROVAL}ask/", f"{APPROVAL}break-glass/", f"{APPROVAL}break-glass/review/"),
+        f"{APPROVAL}ask/", f"{APPROVAL}break-glass/", f"{APPROVAL}break-glass/review/",
+        f"{V1}grants/<pk>/revoke"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),
     CASE: tuple({"pk": "{case}", "?": f"tab={tab}"}
