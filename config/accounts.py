@@ -54,6 +54,12 @@ class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships
         site = Site(name=desk.netloc, domain=desk.netloc)
         super().send_mail(template_prefix, email, context | links | {"current_site": site})
 
+    def should_send_confirmation_mail(self, request: HttpRequest, *_: Any, **__: Any) -> bool:
+        """Not in the middle of a company's log-in, which a mail server that is away would stop:
+        who has an address to prove asks for the mail on the page for it.
+        """
+        return not request.path.startswith("/accounts/oidc/")
+
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Count this try; raises a ValidationError where there were too many of its kind."""
         email = str(credentials.get("email", "")).lower()

@@ -26,7 +26,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from config import backups, celery, env, pooling, sealed, single_sign_on
+from config import backups, celery, env, pooling, providers, sealed
 from edge import sockets
 from ledger import checks as ledger_checks
 from ledger import rights
@@ -337,7 +337,7 @@ def provider_answers() -> Iterator[CheckMessage]:
     if not (settings.OIDC_CLIENT_ID and settings.OIDC_SECRET):
         yield Error("AMENDS_OIDC_CLIENT_ID and AMENDS_OIDC_SECRET are not set.", id="config.E072")
     try:
-        named = single_sign_on.places()
+        named = providers.places()
         lacking = [
             f"{one.workspace}/{one.team}"
             for one in named

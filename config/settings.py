@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "allauth.mfa",
     "allauth.usersessions",
     "csp",
@@ -240,8 +241,6 @@ OIDC_NAME = env.text("AMENDS_OIDC_NAME", "your company’s log-in")
 OIDC_GROUPS_CLAIM = env.text("AMENDS_OIDC_GROUPS_CLAIM", "groups")
 OIDC_TEAMS = env.words("AMENDS_OIDC_TEAMS")  # group=workspace/team
 OIDC_LOOK_SECONDS = env.number("AMENDS_OIDC_LOOK_SECONDS", 60)
-if OIDC_URL:
-    INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
     "openid_connect": {
         "OAUTH_PKCE_ENABLED": True,
@@ -254,7 +253,9 @@ SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
                 "secret": OIDC_SECRET,
                 "settings": {"server_url": OIDC_URL, "email_authentication": True},
             }
-        ],
+        ]
+        if OIDC_URL
+        else [],  # else those that workspaces have set for themselves (config/providers.py)
     }
 }
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True  # who was invited is the same person there

@@ -1,7 +1,8 @@
 """Log-in with a company's identity provider (OpenID Connect, by allauth), and who left it.
 
-The provider says who somebody is and in which groups; the environment says which team each group is
-(AMENDS_OIDC_TEAMS). Teams follow the groups at each log-in and every AMENDS_OIDC_LOOK_SECONDS: then
+The provider says who somebody is and in which groups; the environment (AMENDS_OIDC_TEAMS) or an
+administrator of a workspace (config/providers.py) says which team each group is. Teams follow the
+groups at each log-in and every AMENDS_OIDC_LOOK_SECONDS: then
 the provider is asked with the person's refresh token, which is kept sealed. Where it no longer
 gives any, the person left: they are out of every team, their sessions end, and an approval that
 rests on their word is void (approvals/grants.py), for that asks the teams.
@@ -10,26 +11,34 @@ rests on their word is void (approvals/grants.py), for that asks the teams.
 import logging
 from collections.abc import Collection, Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-import httpx
+import requests
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialLogin, SocialToken
 from allauth.usersessions.models import UserSession
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.shortcuts import render
 
+from config.providers import (
+    SECONDS_MAX,
+    WELL_KNOWN,
+    Provider,
+    app_of,
+    guarded_session,
+    provider_of,
+)
 from workspaces import clock, directory, encryption, teams
-from workspaces.models import Team, User
+from workspaces.access import workspaces_of
+from workspaces.models import Team, User, Workspace
 
 logger = logging.getLogger(__name__)
 
-SECONDS_MAX = 10.0
+BOUNDS: dict[str, Any] = {"timeout": SECONDS_MAX, "allow_redirects": False}
 PEOPLE_AT_ONCE_MAX = 50
 """Asked about in one turn of the job; the rest in the next."""
 GROUPS_MAX = 1_000
@@ -42,41 +51,19 @@ class Unsure(Exception):
     """We stopped because the provider said neither yes nor no; it is asked again."""
 
 
-class Place(NamedTuple):
-    """One group of the provider, and the team in which its people stand."""
-
-    group: str
-    workspace: str
-    team: str
-
-
-def places() -> list[Place]:
-    """AMENDS_OIDC_TEAMS: `group=workspace/team`, divided by commas."""
-    found = []
-    for word in settings.OIDC_TEAMS:
-        group, _, where = word.rpartition("=")
-        workspace, _, team = where.partition("/")
-        if not (group and workspace and team):
-            raise ImproperlyConfigured(
-                f"AMENDS_OIDC_TEAMS: {word!r} is not like group=workspace/team."
-            )
-        found.append(Place(group.strip(), workspace.strip(), team.strip()))
-    return found
-
-
-def groups_of(claims: Any) -> frozenset[str]:
-    given = claims.get(settings.OIDC_GROUPS_CLAIM) if isinstance(claims, dict) else None
+def groups_of(provider: Provider, claims: Any) -> frozenset[str]:
+    given = claims.get(provider.groups_claim) if isinstance(claims, dict) else None
     listed = given if isinstance(given, list) else []
     return frozenset(one for one in listed[:GROUPS_MAX] if isinstance(one, str))
 
 
-def teams_of(groups: Collection[str]) -> tuple[list[Team], list[Team]]:
+def teams_of(provider: Provider, groups: Collection[str]) -> tuple[list[Team], list[Team]]:
     """The teams of these groups, and the others that the provider decides on."""
     theirs, others = {}, {}
-    for place in places():
+    for place in provider.places:
         team = Team.objects.filter(workspace__slug=place.workspace, name=place.team).first()
         if team is None:
-            logger.warning("AMENDS_OIDC_TEAMS: %s has no team %s.", place.workspace, place.team)
+            logger.warning("log-in groups: %s has no team %s.", place.workspace, place.team)
         elif place.group in groups:
             theirs[team.pk] = team
         else:
@@ -85,22 +72,27 @@ def teams_of(groups: Collection[str]) -> tuple[list[Team], list[Team]]:
 
 
 @transaction.atomic
-def follow(person: User, groups: Collection[str]) -> None:
+def follow(provider: Provider, person: User, groups: Collection[str]) -> None:
     """Put the person into the teams of their groups, and out of the others that groups decide.
-    Where a workspace's directory says that they left, no group puts them back.
+    Where a workspace's directory says that they left, no group puts them back. Whoever has set the
+    provider for a workspace has brought them in there (workspaces/independence.py).
     """
-    wanted, unwanted = teams_of(groups)
+    wanted, unwanted = teams_of(provider, groups)
     stands = set(person.groups.values_list("pk", flat=True))
     for team in wanted:
         if team.group_id not in stands and not directory.is_out(person, team.workspace):
-            teams.add(team, person, by=None)
+            teams.add(team, person, by=provider.set_by)
     for team in unwanted:
         if team.group_id in stands:
             directory.take_out(team, person)
 
 
-def left(person: User) -> None:
+def left(provider: Provider, person: User) -> None:
     """Out of every team and every browser. A later log-in puts them back, by their groups."""
+    if provider.workspace is not None:
+        directory.put_out(provider.workspace, person)
+        SocialToken.objects.filter(account__user=person).delete()
+        return
     for team in Team.objects.filter(group__user=person):
         directory.take_out(team, person)
     for session in UserSession.objects.filter(user=person):
@@ -111,17 +103,57 @@ def left(person: User) -> None:
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types
     """Who stands in a group that has a team here gets in; others only where they were invited."""
 
+    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> Any:
+        """With those of workspaces, each by its own id: the log-in page does not list them, for it
+        is shown to strangers.
+        """
+        apps = super().list_apps(request, provider, client_id)
+        known = provider_of(str(provider)) if provider and not apps else None
+        return [app_of(known)] if known and known.workspace else apps
+
+    def get_requests_session(self) -> requests.Session:
+        session: requests.Session = super().get_requests_session()
+        return session if settings.OIDC_URL else guarded_session()
+
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        seal(sociallogin.token)  # before anybody is refused: of who came before it is kept already
+        provider = self._provider(request, sociallogin)
         if not any(one.verified for one in sociallogin.email_addresses):
             self._refuse(request, "Your company's log-in does not vouch for your address.")
+        if provider.workspace is not None:
+            self._believe_less(request, sociallogin, provider, provider.workspace)
         if not sociallogin.is_existing and not self.is_open_for_signup(request, sociallogin):
             self._refuse(request, "None of your groups has a team here, and nobody invited you.")
-        seal(sociallogin.token)
         if sociallogin.is_existing:
-            follow(sociallogin.user, groups_of(claims_of(sociallogin.account)))
+            groups = groups_of(provider, claims_of(sociallogin.account))
+            follow(provider, sociallogin.user, groups)
+
+    def _believe_less(
+        self, request: HttpRequest, sociallogin: SocialLogin, provider: Provider, here: Workspace
+    ) -> None:
+        """What an administrator of one workspace has set opens nothing of anybody else's."""
+        if sociallogin.state.get("process") != "login":
+            self._refuse(request, "An account cannot be connected with a workspace's own log-in.")
+        addresses = [one.email for one in sociallogin.email_addresses]
+        if not all(map(provider.lets_in, addresses)):
+            self._refuse(request, f"{here} takes nobody with an address like yours.")
+        for one in sociallogin.email_addresses:
+            one.verified = False
+        if sociallogin.is_existing:
+            if workspaces_of(sociallogin.user).exclude(pk=here.pk).exists():
+                self._refuse(request, f"You work outside {here}, too: log in with your password.")
+        elif any(User.objects.filter(email__iexact=one).exists() for one in addresses):
+            self._refuse(request, "There is an account with your address here: log in to that one.")
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        return bool(teams_of(groups_of(claims_of(sociallogin.account)))[0])
+        provider = self._provider(request, sociallogin)
+        return bool(teams_of(provider, groups_of(provider, claims_of(sociallogin.account)))[0])
+
+    def _provider(self, request: HttpRequest, sociallogin: SocialLogin) -> Provider:
+        found = provider_of(sociallogin.account.provider)
+        if found is None:
+            self._refuse(request, "This log-in was taken away.")
+        return found
 
     def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True
@@ -133,11 +165,12 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
         person: User = super().save_user(request, sociallogin, form)
-        follow(person, groups_of(claims_of(sociallogin.account)))
+        provider = self._provider(request, sociallogin)
+        follow(provider, person, groups_of(provider, claims_of(sociallogin.account)))
         return person
 
     @staticmethod
-    def _refuse(request: HttpRequest, why: str) -> None:
+    def _refuse(request: HttpRequest, why: str) -> NoReturn:
         page = render(request, "socialaccount/refused.html", {"why": why}, status=403)
         raise ImmediateHttpResponse(page)
 
@@ -148,28 +181,51 @@ def claims_of(account: SocialAccount) -> Any:
 
 
 def seal(token: SocialToken | None) -> None:
-    """Keep of the tokens only the one that asks again, and that sealed."""
+    """Keep of the tokens only the one that asks again, and that sealed. Of an account that was here
+    before, allauth has written them down already.
+    """
     if token is None:
         return
     token.token = ""
     if token.token_secret:
         token.token_secret = encryption.seal(token.token_secret).decode()
     token.expires_at = clock.now() + timedelta(seconds=settings.OIDC_LOOK_SECONDS)
+    if token.pk:
+        token.save()
 
 
 def look_again() -> int:
     """Ask the provider about everybody whose time it is; how many. The job `desk.who_left`."""
-    if not settings.OIDC_URL:
-        return 0
-    with httpx.Client(timeout=SECONDS_MAX, follow_redirects=False) as client:
-        due = list(claimed())
-        endpoints = _document(client) if due else {}
-        for token in due:
-            try:
-                ask_about(client, endpoints, token)
-            except (Unsure, httpx.HTTPError, encryption.CannotOpen) as error:
-                logger.warning("%s could not be asked about: %s", token.account.user, error)
+    due, known = list(claimed()), dict[str, "Asked | None"]()
+    for token in due:
+        try:
+            who = token.account.provider
+            if who not in known:
+                known[who] = None  # one that does not answer is asked once in a turn
+                known[who] = _asked(who)
+            if asked := known[who]:
+                ask_about(asked, token)
+        except (Unsure, requests.RequestException, encryption.CannotOpen, KeyError) as error:
+            logger.warning("%s could not be asked about: %s", token.account.user, error)
     return len(due)
+
+
+class Asked(NamedTuple):
+    """A provider, the way to it, and what it says of itself."""
+
+    provider: Provider
+    session: requests.Session
+    endpoints: dict[str, Any]
+
+
+def _asked(provider_id: str) -> "Asked | None":
+    provider = provider_of(provider_id)
+    if provider is None:
+        return None
+    session = guarded_session() if provider.workspace else requests.Session()
+    answer = session.get(f"{provider.url}{WELL_KNOWN}", **BOUNDS)
+    answer.raise_for_status()
+    return Asked(provider, session, answer.json())
 
 
 def claimed() -> Iterator[SocialToken]:
@@ -182,34 +238,29 @@ def claimed() -> Iterator[SocialToken]:
             yield token
 
 
-def _document(client: httpx.Client) -> dict[str, Any]:
-    answer = client.get(f"{settings.OIDC_URL}/.well-known/openid-configuration")
-    answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-def ask_about(client: httpx.Client, endpoints: dict[str, Any], token: SocialToken) -> None:
+def ask_about(asked: Asked, token: SocialToken) -> None:
     person: User = token.account.user
-    asked = client.post(
+    provider, session, endpoints = asked
+    answer = session.post(
         endpoints["token_endpoint"],
         data={
             "grant_type": "refresh_token",
             "refresh_token": encryption.open_sealed(token.token_secret.encode()),
         },
-        auth=(settings.OIDC_CLIENT_ID, settings.OIDC_SECRET),
+        auth=(provider.client_id, provider.secret),
+        **BOUNDS,
     )
-    said = asked.json() if asked.headers.get("content-type", "").startswith(JSON) else {}
-    if asked.status_code == httpx.codes.BAD_REQUEST and said.get("error") in GONE:
-        left(person)
+    said = answer.json() if answer.headers.get("content-type", "").startswith(JSON) else {}
+    if answer.status_code == requests.codes.bad_request and said.get("error") in GONE:
+        left(provider, person)
         logger.warning("%s left: the identity provider took their log-in back.", person)
         return
-    if not asked.is_success or "access_token" not in said:
-        raise Unsure(f"the provider answered {asked.status_code} {said.get('error', '')}")
+    if not answer.ok or "access_token" not in said:
+        raise Unsure(f"the provider answered {answer.status_code} {said.get('error', '')}")
     if renewed := said.get("refresh_token"):
         token.token_secret = encryption.seal(renewed).decode()
         SocialToken.objects.filter(pk=token.pk).update(token_secret=token.token_secret)
     bearer = {"authorization": f"Bearer {said['access_token']}"}
-    claims = client.get(endpoints["userinfo_endpoint"], headers=bearer)
+    claims = session.get(endpoints["userinfo_endpoint"], headers=bearer, **BOUNDS)
     claims.raise_for_status()
-    follow(person, groups_of(claims.json()))
+    follow(provider, person, groups_of(provider, claims.json()))

@@ -4,11 +4,12 @@ from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
-from config import scim
+from config import company_login, scim
 from config.api import api
 
 handler400 = "config.middleware.not_understood"
 handler500 = "config.middleware.failed"
+LOG_IN = "w/<slug:workspace>/settings/log-in/"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -16,6 +17,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/docs", RedirectView.as_view(url="/api/v1/docs"), name="api_docs"),
     path("api/v1/", api.urls),
     path("scim/v2/<slug:workspace>/<path:rest>", scim.endpoint, name="scim"),
+    path(LOG_IN, company_login.overview, name="company_login"),
+    path(LOG_IN + "try/", company_login.try_it, name="try_company_login"),
+    path(LOG_IN + "save/", company_login.save, name="save_company_login"),
+    path(LOG_IN + "end/", company_login.end, name="end_company_login"),
     *(path("", include(f"{app}.urls")) for app in FLOORS),
 ]
 if settings.DEMO:

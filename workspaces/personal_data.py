@@ -12,6 +12,8 @@ keeps("workspaces.DirectoryToken", "name", "prefix", "digest", because=MEMBERS)
 keeps("workspaces.DirectoryPerson", "scim_id", "user_name", "external_id", "document",
       because=MEMBERS)  # fmt: skip
 keeps("workspaces.DirectoryGroup", "scim_id", "external_id", "renamed", "members", because=MEMBERS)
+keeps("workspaces.LoginProvider", "provider_id", "name", "issuer", "client_id", "groups_claim",
+      "places", "domains", because=MEMBERS)  # fmt: skip
 keeps("workspaces.Delegation", "reason", "end", because=MEMBERS)
 keeps("workspaces.Invitation", "email", "digest", because=MEMBERS)
 keeps("workspaces.SetupLink", "digest", because=MEMBERS)

@@ -8,19 +8,22 @@ from typing import Any
 import httpx
 import pytest
 from allauth.socialaccount.models import SocialToken
+from django.test import Client
 
 from approvals import grants, inbox
 from approvals.models import Approval
+from ledger import desk_events
+from ledger.models import Event
 from tests.approvals.door import Agent as Trip
 from tests.approvals.test_waiting import IRREVERSIBLE
 from tests.config.test_worker import soon
-from tests.people import acme, ada, leads, operators
+from tests.people import acme, ada, globex, leads, operators, person, team
 from tests.ports import free_port
 from tests.processes import Processes, answers
-from workspaces import keys
-from workspaces.models import Agent, User
+from workspaces import encryption, independence, keys, teams
+from workspaces.models import Agent, LoginProvider, Secret, User, Workspace
 
-__all__ = ["acme", "ada", "leads", "operators"]
+__all__ = ["acme", "ada", "globex", "leads", "operators"]
 pytestmark = pytest.mark.django_db(transaction=True)
 CLAIMS = {"email": "cleo@example.com", "email_verified": True, "name": "Cleo"}
 
@@ -98,9 +101,10 @@ def test_who_stands_in_a_group_stands_in_its_team_and_who_leaves_in_none(
     members = browser.get(f"{desk}/w/acme/settings/members/").text
     assert "deciders=acme/leads" in members
     assert "known" not in members
+    logs_in(browsers(), desk, "cleo")
     kept = SocialToken.objects.get()
     assert kept.token == ""
-    assert kept.token_secret.startswith("gAAAA"), "sealed, as Fernet does it"
+    assert kept.token_secret.startswith("gAAAA"), "sealed, as Fernet does it, at each log-in"
 
     agent = Agent.objects.create(workspace=acme, name="trip-agent", owner=ada)
     Trip(keys.create_key(agent, by=None, name="test")[1]).begin(**IRREVERSIBLE)
@@ -142,3 +146,144 @@ def test_who_was_invited_is_the_same_person_there(
     assert page.status_code == 200
     assert User.objects.count() == 1
     assert teams_of(ada.email) == {"leads"}
+
+
+# As an administrator sets it, for their workspace alone.
+
+PAGE = "/w/acme/settings/log-in/"
+
+
+@pytest.fixture
+def ann(acme: Workspace) -> User:
+    found = person("ann", team(acme, "administrators", "view", "administer"))
+    found.set_password("correct horse")
+    found.save()
+    return found
+
+
+@pytest.fixture
+def said(provider: str, settings: Any) -> dict[str, str]:
+    """What the form is filled in with; the provider is on this machine, which has to be named."""
+    settings.OUTBOUND_ALLOW = [provider.removeprefix("http://")]
+    return {
+        "name": "Acme’s directory", "issuer": f"{provider}/", "client_id": "desk",
+        "secret": "a well-kept word", "groups_claim": "groups",
+        "groups": "deciders = leads\n\non-call = operators", "domains": "example.com",
+    }  # fmt: skip
+
+
+def says_again_who_she_is(client: Client, ann: User) -> None:
+    client.force_login(ann)
+    client.post("/accounts/reauthenticate/", {"password": "correct horse"})
+
+
+def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
+    client: Client, ann: User, acme: Workspace, leads: Any, operators: Any, said: dict[str, str],
+    settings: Any,
+) -> None:  # fmt: skip
+    client.force_login(ann)
+    assert "Confirm that it is you" in client.get(PAGE).content.decode()
+    assert client.post(f"{PAGE}save/", said).status_code == 422, "her log-in is not fresh"
+    says_again_who_she_is(client, ann)
+    wrong = client.post(f"{PAGE}save/", said | {"groups": "deciders = bosses"})
+    assert "There is no team “bosses” here." in wrong.content.decode()
+    assert not LoginProvider.objects.exists()
+    tried = client.post(f"{PAGE}try/", said).content.decode()
+    assert "It answers as a provider." in tried
+    assert "a well-kept word" not in tried
+
+    assert client.post(f"{PAGE}save/", said).status_code == 302
+    first = LoginProvider.objects.get()
+    assert "a well-kept word" not in bytes(Secret.objects.get().sealed).decode()
+    shown = client.get(PAGE).content.decode()
+    assert f"/accounts/oidc/{first.provider_id}/login/callback/" in shown
+    assert "a well-kept word" not in shown
+    assert client.post(f"{PAGE}save/", said | {"secret": "", "domains": ""}).status_code == 302
+    assert encryption.open_sealed(bytes(Secret.objects.get().sealed)).count("a well-kept word")
+    elsewhere = said | {"issuer": "https://login.example.com", "secret": ""}
+    other = client.post(f"{PAGE}save/", elsewhere)
+    assert "Enter the secret that this issuer" in other.content.decode(), "it is not told to others"
+    assert client.post(f"{PAGE}save/", elsewhere | {"secret": "new"}).status_code == 302
+    second = LoginProvider.objects.get(ended_at=None)
+    assert second.provider_id != first.provider_id, "no other issuer speaks of its people"
+    client.post(f"{PAGE}end/")
+    assert not LoginProvider.objects.filter(ended_at=None).exists()
+    assert not Secret.objects.exists()
+
+    desk_events.take_in()
+    told = list(Event.objects.filter(type="workspace.changed").values_list("data", flat=True))
+    assert len(told) == 4
+    assert all(one["issuer"].startswith("http") for one in told[:3])
+    assert "a well-kept word" not in str(told)
+    settings.OIDC_URL = "https://desk.example.com"
+    told_so = client.get(PAGE).content.decode()
+    assert "Set where the desk is run" in told_so
+    assert "https://desk.example.com" in told_so
+
+
+@pytest.mark.parametrize(("issuer", "why"), [
+    ("http://169.254.169.254/latest", "is not https, nor named"),
+    ("https://169.254.169.254/latest", "is not a public address"),
+    ("https://localhost:1", "is not a public address"),
+    ("{provider}/nowhere", "does not answer as a provider"),
+])  # fmt: skip
+def test_what_is_tried_is_reached_as_a_connectors_system_is(
+    client: Client, ann: User, leads: Any, operators: Any, said: dict[str, str], provider: str,
+    issuer: str, why: str,
+) -> None:  # fmt: skip
+    client.force_login(ann)
+    page = client.post(f"{PAGE}try/", said | {"issuer": issuer.format(provider=provider)})
+
+    assert page.status_code == 422
+    assert why in page.content.decode()
+
+
+def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
+    client: Client, ann: User, acme: Workspace, globex: Workspace, leads: Any, operators: Any,
+    said: dict[str, str], provider: str, processes: Processes,
+    browsers: Callable[[], httpx.Client], ada: User,
+) -> None:  # fmt: skip
+    says_again_who_she_is(client, ann)
+    client.post(f"{PAGE}save/", said)
+    where = {"AMENDS_OUTBOUND_ALLOW": said["issuer"].rstrip("/").removeprefix("http://"),
+             "AMENDS_OIDC_LOOK_SECONDS": "1", "AMENDS_OIDC_SCOPES": "openid profile email",
+             "EMAIL_HOST": "localhost", "EMAIL_PORT": "9"}  # fmt: skip
+    desk = processes.kept_web(**where).url
+    entrance = f"{desk}/accounts/oidc/{LoginProvider.objects.get().provider_id}/login/"
+
+    def comes(who: str, process: str = "login") -> httpx.Response:
+        form = browsers_own.get(f"{entrance}?process={process}")
+        return browsers_own.post(form.url, data={"sub": who})
+
+    tells(provider, "cleo", groups=["deciders"])
+    browsers_own = browsers()
+    assert "Acme’s directory" not in browsers_own.get(f"{desk}/accounts/login/").text
+    page = comes("cleo")
+    assert (page.status_code, page.url.path) == (200, "/w/acme/queue/")
+    cleo = User.objects.get(email="cleo@example.com")
+    assert teams_of(cleo.email) == {"leads"}
+    assert not independence.is_proven(cleo), "a workspace's own provider proves no address"
+    [newcomer] = independence.newcomers([cleo.pk], [ann.pk], acme)
+    assert newcomer.brought_in_by == "was brought in by Ann", "and for a day the two do not count as two"
+
+    refused = {
+        "eve": ({"email": "eve@elsewhere.org"}, "takes nobody with an address like yours"),
+        "ada": ({"email": ada.email}, "There is an account with your address here"),
+        "dev": ({"email": "dev@example.com", "groups": ["football"]}, "None of your groups"),
+    }
+    for who, (claims, why) in refused.items():
+        tells(provider, who, **({"groups": ["deciders"]} | claims))
+        browsers_own = browsers()
+        page = comes(who)
+        assert (page.status_code, why in page.text) == (403, True), (who, page.text)
+
+    teams.add(team(globex, "leads", "view"), cleo, by=None)
+    browsers_own = browsers()
+    assert "log in with your password" in comes("cleo").text
+    assert SocialToken.objects.get().token_secret.startswith("gAAAA")
+
+    processes.scheduler(**where)
+    httpx.post(f"{provider}/users/cleo/revoke-tokens").raise_for_status()
+    here = acme.teams.values_list("group", flat=True)
+    assert soon(lambda: not cleo.groups.filter(pk__in=here).exists())
+    assert teams_of(cleo.email) == {"leads"}, "what it says is of its workspace alone"

@@ -1,6 +1,7 @@
 """Who works here, in which workspace, with which keys and secrets."""
 
 from workspaces.models.directory import DirectoryGroup, DirectoryPerson, DirectoryToken
+from workspaces.models.login import LoginProvider
 from workspaces.models.tenants import (
     DELEGATION_DAYS_MAX,
     PROBATION_SECONDS,
@@ -43,6 +44,7 @@ __all__ = [
     "DirectoryToken",
     "Heartbeat",
     "Invitation",
+    "LoginProvider",
     "Membership",
     "PersonToken",
     "Secret",

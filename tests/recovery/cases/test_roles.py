@@ -65,10 +65,11 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "views/<slug:slug>/remove/", "approvals/<int:pk>/withdraw/", "approvals/<int:pk>/revoke/",
         "approvals/<int:pk>/answer/<int:enquiry>/",
     )),
-    (("administer", None), ("settings/directory/",)),
+    (("administer", None), ("settings/directory/", "settings/log-in/")),
     ((None, "administer"), (
         "settings/directory/tokens/", "settings/directory/tokens/<int:pk>/revoke/",
-        "settings/directory/teams/",
+        "settings/directory/teams/", "settings/log-in/try/", "settings/log-in/save/",
+        "settings/log-in/end/",
         "settings/members/invite/", "settings/teams/", "settings/keys/new/", "settings/agents/",
         "channels/new/", "settings/members/invitations/<int:pk>/withdraw/",
         "settings/teams/<int:pk>/", "settings/teams/<int:pk>/people/",
