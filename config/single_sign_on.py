@@ -89,15 +89,14 @@ def follow(provider: Provider, person: User, groups: Collection[str]) -> None:
 
 def left(provider: Provider, person: User) -> None:
     """Out of every team and every browser. A later log-in puts them back, by their groups."""
+    SocialToken.objects.filter(account__user=person).delete()
     if provider.workspace is not None:
         directory.put_out(provider.workspace, person)
-        SocialToken.objects.filter(account__user=person).delete()
         return
     for team in Team.objects.filter(group__user=person):
         directory.take_out(team, person)
     for session in UserSession.objects.filter(user=person):
         session.end()
-    SocialToken.objects.filter(account__user=person).delete()
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types

@@ -264,7 +264,7 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
     assert teams_of(cleo.email) == {"leads"}
     assert not independence.is_proven(cleo), "a workspace's own provider proves no address"
     [newcomer] = independence.newcomers([cleo.pk], [ann.pk], acme)
-    assert newcomer.brought_in_by == "was brought in by Ann", "and for a day the two do not count as two"
+    assert newcomer.brought_in_by == "was brought in by Ann", "so the two are not two"
 
     refused = {
         "eve": ({"email": "eve@elsewhere.org"}, "takes nobody with an address like yours"),
