@@ -193,6 +193,11 @@ def seal(token: SocialToken | None) -> None:
         token.save()
 
 
+def forget_what_lies_open() -> None:
+    """At an upgrade: up to 26 November 2026 a second log-in left its tokens as they came."""
+    SocialToken.objects.exclude(token="").delete()
+
+
 def look_again() -> int:
     """Ask the provider about everybody whose time it is; how many. The job `desk.who_left`."""
     due, known = list(claimed()), dict[str, "Asked | None"]()

@@ -17,7 +17,7 @@ from django.utils import timezone
 from approvals import deciders, grants, inbox
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
-from config import single_sign_on
+from config import providers, single_sign_on
 from ledger import desk_events
 from tests.adapters.conftest import environment_of
 from tests.approvals.cast import asker, told
@@ -177,7 +177,10 @@ def test_who_leaves_is_out_at_once(
     assert teams_of(ben.email) == {"finance"}
     assert directory.says("GET", f"/Users/{cleo_id}").json()["active"] is False
     settings.OIDC_TEAMS = ["deciders=acme/finance"]
-    single_sign_on.follow(cleo, {"deciders"})
+    settings.OIDC_URL = "https://login.example.com"
+    company = providers.provider_of(providers.COMPANY)
+    assert company is not None
+    single_sign_on.follow(company, cleo, {"deciders"})
     assert teams_of(cleo.email) == set(), "no group of the log-in puts her back"
 
     directory.patch(f"/Users/{cleo_id}", {"op": "replace", "value": {"active": True}})

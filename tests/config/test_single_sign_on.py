@@ -266,7 +266,7 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
     [newcomer] = independence.newcomers([cleo.pk], [ann.pk], acme)
     assert newcomer.brought_in_by == "was brought in by Ann", "so the two are not two"
 
-    refused = {
+    refused: dict[str, tuple[dict[str, Any], str]] = {
         "eve": ({"email": "eve@elsewhere.org"}, "takes nobody with an address like yours"),
         "ada": ({"email": ada.email}, "There is an account with your address here"),
         "dev": ({"email": "dev@example.com", "groups": ["football"]}, "None of your groups"),

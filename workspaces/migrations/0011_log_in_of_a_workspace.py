@@ -8,19 +8,10 @@ from django.conf import settings
 from django.db import migrations, models
 
 
-def forget_what_is_not_sealed(apps, schema_editor):
-    """Of who logged in more than once, tokens were written down as they came. Whoever had one gets
-    another at their next log-in.
-    """
-    tokens = apps.get_model("socialaccount", "SocialToken")
-    tokens.objects.using(schema_editor.connection.alias).exclude(token="").delete()
-
-
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("socialaccount", "0006_alter_socialaccount_extra_data"),
-        ('workspaces', '0009_teams_on_the_record'),
+        ('workspaces', '0010_told_in_the_same_transaction'),
     ]
 
     operations = [
@@ -45,5 +36,4 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at', None)), fields=('workspace',), name='login_provider_one_a_workspace')],
             },
         ),
-        migrations.RunPython(forget_what_is_not_sealed, migrations.RunPython.noop),
     ]
