@@ -93,6 +93,16 @@ def test_each_end_is_told_as_what_it_was(ask, ben, ada):
     assert {read(ben, one, "decided").status_code for one in (back, late)} == {404}
 
 
+def test_a_neighbours_documents_are_nobodys_elses(globex, ask):
+    approval = ask()
+    neighbour = person("gus", team(globex, "all", "view", "view_sensitive", "approve"))
+    token = keys.create_token(globex, by=neighbour, name="t")[1]
+    for name in ("", "/requested"):
+        there = f"/api/v1/approvals/{approval.pk}/documents{name}"
+        answer = Client().get(there, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 404
+
+
 def test_values_stay_hidden_from_whoever_may_not_see_them(acme, ask, ben, dev):
     odd = replace(
         refund(), args={"to": "eve", "wide": 2**70, "password": "hunter2"}, target_id=f"{SECRET}"

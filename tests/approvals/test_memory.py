@@ -142,6 +142,9 @@ def test_of_several_targets_the_one_with_most_counts_and_none_hides_behind_anoth
     assert answer(trip, "k1", targets=[one]) == "proceed"
     assert answer(trip, "k2", targets=[two, one]) == "wait"
     assert answer(trip, "k3", targets=[]) == "wait"
+    many = [{"type": "contact", "id": f"m{number}"} for number in range(21)]
+    assert answer(trip, "k4", targets=many) == "wait", "more than are looked at"
+    assert answer(trip, "k5", targets=many[:20]) == "proceed"
 
 
 def test_whom_nobody_knows_is_counted_for_nobody_and_asks(trip, obey):

@@ -39,21 +39,24 @@ def test_a_table_of_her_own_that_is_called_like_ours_tells_nothing(desk, acme, f
 def test_what_a_team_is_called_and_what_a_right_is_called_stays_so(desk, acme, ask, ben, mallory):  # noqa: F811
     """A policy names a team, and a team is granted a right by its name."""
     viewers = mallory.groups.get().team
-    own = (
+    desk(
         "WITH made AS (INSERT INTO auth_group (name) VALUES ('mine') RETURNING id)"
-        " INSERT INTO workspaces_user_groups (user_id, group_id) SELECT %(who)s, id FROM made"
+        " INSERT INTO workspaces_user_groups (user_id, group_id) SELECT %(who)s, id FROM made",
+        who=mallory.pk,
     )
-    for changes in (
-        ["UPDATE auth_permission SET codename = 'approve' WHERE codename = 'view_sensitive'"],
-        ["UPDATE django_content_type SET model = 'another'"],
-        ["UPDATE workspaces_team SET name = 'other'"],
-        ["UPDATE workspaces_team SET group_id = %(group)s WHERE name = 'finance'"],
-        ["DELETE FROM workspaces_team"],
-        [own, ("INSERT INTO workspaces_team (workspace_id, name, group_id)"
-              " SELECT %(acme)s, 'board', id FROM auth_group WHERE name = 'mine'")],
-    ):  # fmt: skip
+    for change in (
+        "UPDATE auth_permission SET codename = 'approve' WHERE codename = 'view_sensitive'",
+        "UPDATE django_content_type SET model = 'another'",
+        "UPDATE workspaces_team SET name = 'other'",
+        "UPDATE workspaces_team SET group_id = %(group)s WHERE name = 'finance'",
+        "DELETE FROM workspaces_team",
+        (
+            "INSERT INTO workspaces_team (workspace_id, name, group_id)"
+            " SELECT %(acme)s, 'board', id FROM auth_group WHERE name = 'mine'"
+        ),
+    ):
         with pytest.raises(REFUSED):
-            desk(*changes, who=mallory.pk, group=viewers.group_id, acme=acme.pk)
+            desk(change, group=viewers.group_id, acme=acme.pk)
     assert list(deciders.entitled(ask(FINANCE))) == [ben.pk]
 
 
@@ -63,13 +66,14 @@ def test_nobody_is_taken_out_and_no_right_withdrawn_unheard(desk, acme, ada, ben
         "INSERT INTO workspaces_act (workspace_id, type, at, data) VALUES (%(acme)s,"
         ' \'member.removed\', now(), \'{"team": "finance", "person": "eve@example.com"}\')'
     )
+    taken_out = "DELETE FROM workspaces_user_groups WHERE group_id = %(finance)s"
     for changes in (
-        ["DELETE FROM workspaces_user_groups"],
-        ["DELETE FROM workspaces_user_groups", of_another],
+        [taken_out],
+        [taken_out, of_another],
         ["DELETE FROM workspaces_workspacegrouppermission"],
     ):
         with pytest.raises(REFUSED, match="without the act that tells of it"):
-            desk(*changes, acme=acme.pk)
+            desk(*changes, acme=acme.pk, finance=finance.group_id)
     with as_the_desk():
         teams.withdraw(finance, "approve", by=ada)
         teams.remove(finance, ben, by=ada)

@@ -86,6 +86,52 @@ def test_a_plan_that_refunds_400_of_500_leaves_100_for_the_agents_own(
     assert not Reservation.objects.filter(action="").exists(), "what is done is settled for good"
 
 
+def test_what_a_plan_holds_comes_to_what_calls_held_before(plan, handy, answer, ada, ben):
+    assert answer(100) == "proceed"
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert held() == 500
+    assert answer(1) == "wait"
+
+
+def test_a_step_gives_back_its_own_and_what_the_others_did_stays(
+    handy, world, obey, answer, ada, ben, outside
+):
+    outside.seed({name: {"v": 0} for name in "abc"})
+    changes = {name: ({"v": 100}, {"v": 0}) for name in "abc"}
+    plan = plan_for(case_of(run_that(handy, "run_1", changes)), world)
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    for _ in range(3):
+        outside.mischief("a", refuse="not today")  # the last of the three
+    advance(plan)
+    assert (sorted(outside.effects()), held()) == (["b", "c"], 300)
+    plan.case.refresh_from_db()
+
+    left = plan.steps.get(state="needs_human")
+    settling.skip(left, reason="by hand", by=ada, seen=plan.case.revision)
+
+    advance(plan)
+    assert (sorted(outside.effects()), held()) == (["b", "c"], 200)
+    assert not Reservation.objects.filter(action="").exists(), "the plan has ended"
+
+
+def test_of_a_run_for_two_people_a_step_counts_for_neither(
+    wrong, world, handy, obey, answer, ada, ben
+):
+    obey("sum(args.to.v, per: person, over: '24h') > 500")
+    trip = Trip(keys.create_key(handy, by=None, name="more")[1])
+    for person in ("mia", "eve"):
+        trip.send("run.started", run="run_1", on_behalf_of={"id": person})
+    plan = plan_for(wrong, world)
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+
+    assert answer(101, explain=True) == "proceed", "of Mia's own"
+    assert not Reservation.objects.filter(action="").exists()
+
+
 def test_a_plan_that_is_withdrawn_gives_back_what_it_held(approved, plan, answer, ada, outside):
     assert answer(101, explain=True) == "wait"
 
@@ -109,6 +155,20 @@ def test_a_plan_that_is_stopped_or_pushed_aside_gives_back_what_was_not_sent(
 
     assert (states(plan), held()) == (["cancelled"], 0)
     assert answer(500) == "proceed"
+
+
+def test_every_step_of_a_stopped_plan_gives_back(handy, world, obey, answer, ada, ben, outside):
+    outside.seed({name: {"v": 0} for name in "abc"})
+    changes = {name: ({"v": 100}, {"v": 0}) for name in "abc"}
+    plan = plan_for(case_of(run_that(handy, "run_1", changes)), world)
+    approval = asked(plan, ada, run="run_1", agent=handy)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    plan_lifecycle.start(plan.pk)
+    assert held() == 300
+
+    plan_lifecycle.stop(plan, by=ada)
+
+    assert held() == 0
 
 
 def test_a_step_without_an_effect_holds_while_it_may_be_tried_and_gives_back_when_it_is_skipped(
