@@ -1,10 +1,12 @@
-"""Requests of the Agent Approval Protocol that people and many workers come to in one moment."""
+"""Requests of the Agent Approval Protocol that people, many workers and strangers come to."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from agentapprovalprotocol._client import ConflictError
+from agentapprovalprotocol import Client
+from agentapprovalprotocol._client import ConflictError, NotFound
 from django.db import transaction
 
 from approvals import inbox
@@ -12,7 +14,8 @@ from approvals.models import Approval
 from ledger.models import Event, Run
 from tests.locks import waits
 from tests.sdk import test_approval_protocol, test_real_gate
-from workspaces import locks
+from workspaces import keys, locks
+from workspaces.models import Agent
 
 ben = test_real_gate.ben
 client, policy, web = (
@@ -59,3 +62,21 @@ def test_of_many_who_come_to_see_a_no_one_ends_the_run(client, ben, web, token):
 
     assert Event.objects.filter(type="run.cancelled").count() == 1
     assert Run.objects.get().state == "cancelled"
+
+
+def test_a_request_is_of_the_agent_that_made_it(client, ben, web, northwind):
+    """Its id is no secret: it stands in the run's name, which every member reads."""
+    request = client.create(BODY, "k-1")
+    other = Agent.objects.create(workspace=northwind, name="another", owner=ben)
+    stranger = Client(f"{web.url}/aap", keys.create_key(other, by=None, name="test")[1])
+
+    with contextlib.closing(stranger):
+        for verb in (
+            lambda: stranger.get(request.id),
+            lambda: stranger.cancel(request.id),
+            lambda: stranger.consume(request.id, "c-1"),
+            lambda: stranger.report_outcome(request.id, "succeeded"),
+        ):
+            with pytest.raises(NotFound):
+                verb()
+    assert Approval.objects.get().state == "waiting"
