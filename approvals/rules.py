@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amends.protocol.vocabulary import RISKS, glob_matches
-from approvals.policy import Invalid, Problem, editing
+from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.editing import ALWAYS, REVIEW, RULES, Row
 
@@ -54,7 +54,7 @@ class Line:
     who: str
     reason: str
     more: tuple[str, ...]
-    problems: Sequence[Problem] = ()
+    problems: Sequence[Mistake] = ()
     is_first: bool = False
     is_last: bool = False
 
@@ -71,11 +71,11 @@ class Table:
     sections: Sequence[tuple[str, Sequence[Line]]] = ()
     unread: bool = False
     count: int = 0
-    elsewhere: Sequence[Problem] = field(default_factory=list)
+    elsewhere: Sequence[Mistake] = field(default_factory=list)
     """The problems that stand in no row."""
 
 
-def of(source: str, problems: Sequence[Problem] = ()) -> Table:
+def of(source: str, problems: Sequence[Mistake] = ()) -> Table:
     """The table of a document, each problem in its row."""
     try:
         rows = editing.rows(source)
@@ -95,7 +95,7 @@ def of(source: str, problems: Sequence[Problem] = ()) -> Table:
     )
 
 
-def problems_of(row: Row, problems: Sequence[Problem]) -> list[Problem]:
+def problems_of(row: Row, problems: Sequence[Mistake]) -> list[Mistake]:
     return [problem for problem in problems if row.holds(problem.path)]
 
 
@@ -118,7 +118,7 @@ def _line(
     number: int,
     row: Row,
     rows: Sequence[Row],
-    problems: Sequence[Problem],
+    problems: Sequence[Mistake],
     amounts: Mapping[str, str],
 ) -> Line:
     entry = row.entry

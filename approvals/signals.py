@@ -1,4 +1,4 @@
-"""Signals: they shorten a wait upstairs and at the door. Nothing is lost if nobody hears them."""
+"""Signals: they shorten a wait, above or at the edge. Nothing is lost if nobody hears them."""
 
 import logging
 from functools import lru_cache

@@ -20,7 +20,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import glass_eligibility
 from approvals.deciders import assign
 from approvals.models import PolicyVersion
-from approvals.policy import Policy, Problem, RequiredApprovers, Unreadable, active
+from approvals.policy import Mistake, Policy, RequiredApprovers, Unreadable, active
 from approvals.policy.document import BreakGlass
 from approvals.policy.evaluation import needs
 from approvals.policy.reading import Text, spelled
@@ -37,7 +37,7 @@ UNMEETABLE = EventType.POLICY_UNMEETABLE
 """The subject to which a channel subscribes."""
 
 
-def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
+def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Mistake]:
     """The requirements that nobody can meet as the teams stand now."""
     people = People(workspace)
     rules = (*policy.rules, *policy.always)
@@ -67,7 +67,7 @@ def _cannot_break(workspace: Workspace, said: BreakGlass) -> str:
     return "" if people >= needed else f"it takes {needed} people, and “{said.group}” has {people}"
 
 
-def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Problem]:
+def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Mistake]:
     """What a new version does not say, though people could meet it: that a team which only looks
     on decides in place of others. A version that says so already stands as it is.
     """
@@ -80,7 +80,7 @@ def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Problem
     return [text.problem(path, why, spelled(path))]
 
 
-def unmet_now(workspace: Workspace) -> list[Problem]:
+def unmet_now(workspace: Workspace) -> list[Mistake]:
     """What the policy in force asks and nobody can meet any more, since teams have changed."""
     policy = active(workspace)
     return unmet(workspace, policy, Text(policy.document))

@@ -18,7 +18,7 @@ from django.dispatch import receiver
 from amends.protocol.vocabulary import EventType
 from approvals import team_coverage
 from approvals.models import PolicyVersion
-from approvals.policy import Invalid, Policy, Problem, load_new
+from approvals.policy import Invalid, Mistake, Policy, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
 from workspaces import locks
@@ -87,7 +87,7 @@ def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     check(workspace, version.source or json.dumps(version.document))
     if version.active:
-        raise Invalid([Problem("it is in force already")])
+        raise Invalid([Mistake("it is in force already")])
     end_shadow(workspace, by=by)
     PolicyVersion.objects.filter(pk=version.pk).update(shadow_since=Now())
     desk_events.record(

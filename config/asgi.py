@@ -1,4 +1,4 @@
-"""The web process: static files and the hot door in front, Django behind.
+"""The web process: static files and the edge in front, Django behind.
 
 Which path goes where is all that is decided here; the handlers live on their floors.
 """

@@ -1,4 +1,4 @@
-"""The door: sends a request to the static files, to a hot handler, or to Django.
+"""The edge: sends a request to the static files, to a hot handler, or to Django.
 
 What goes to Django has a bounded body, for Django reads it whole before anybody looks.
 """
@@ -121,14 +121,14 @@ class Files:
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
 
 
-# What is counted for Prometheus at the door. Floors count theirs with the same client.
+# What is counted for Prometheus at the edge. Floors count theirs with the same client.
 
 # From a quick `begin` to a long-poll of 30 seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 35)
 
 hot_seconds = Histogram(
     "amends_hot_request_seconds",
-    "Time to answer at the hot door.",
+    "Time to answer at the edge.",
     ["method", "path", "status"],
     buckets=BUCKETS,
 )
@@ -160,7 +160,7 @@ HOT_MODULES = (
     "approvals.news",
     "recovery.edge",
 )
-# What the door looked at and passes on to Django goes through few at a time. It is news that
+# What the edge looked at and passes on to Django goes through few at a time. It is news that
 # two hundred consoles hear of in the same second, and each thread of Django's takes the interpreter
 # from the loop, where agents wait.
 PASSED_ON_MAX = 2
@@ -315,7 +315,7 @@ async def problem(
 
 
 # Bodies of pages: Django reads a whole body before anybody looks at the request, onto the disk
-# where it is large. So what may come, and how many at once, is decided in front of it. The hot door
+# where it is large. So what may come, and how many at once, is decided in front of it. The edge
 # reads its own, and only of who showed a key (ledger/agent_keys.py).
 
 # How many bodies may be arriving at once that did not come whole with their head, as a form does.

@@ -1,4 +1,4 @@
-"""/healthz, /readyz, /statusz and /metrics, served at the door so that they answer when Django is
+"""/healthz, /readyz, /statusz and /metrics, served at the edge so that they answer when Django is
 busy.
 
 Whom a balancer asks is asked about itself alone. Were one silent loop of the desk to make each web

@@ -177,7 +177,7 @@ OWN_BROKER = bool(os.environ.get("BROKER_URL"))  # another server than REDIS_URL
 # A message whose worker died is given out again after this time: longer than any chain that one
 # task runs, or copies are about (which do nothing, and cost a look).
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
-# Connections of the hot door (config/edge.py), which has a pool of its own.
+# Connections of the edge (config/edge.py), which has a pool of its own.
 HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
 # Requests a minute that agents may make (workspaces/rates.py); 0 is no limit.
 RATES = {

@@ -438,7 +438,7 @@ def forget_old() -> int:
         created_at__lt=Now() - kept_for
     )
     old = list(over.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
-    Delivery.objects.filter(pk__in=old).delete()  # rows upstairs that point at them let go
+    Delivery.objects.filter(pk__in=old).delete()  # rows of higher floors that point at them let go
     return len(old)
 
 

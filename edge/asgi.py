@@ -86,7 +86,7 @@ def route(method: str, path: str, handler: Handler, operation: Operation | None 
 
 
 class PassOn(Exception):
-    """We stopped because this request is not for the hot door: Django answers it. Nothing of the
+    """We stopped because this request is not for the edge: Django answers it. Nothing of the
     body may have been read, and nothing sent.
     """
 

@@ -29,7 +29,7 @@ ORDER BY 1"""
 
 @register(Tags.database)
 def append_only(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """What is missing of the three walls, as far as the database can be asked."""
+    """What is missing of the append-only guards, as far as the database can be asked."""
     if "default" not in (databases or ()):
         return []
     try:

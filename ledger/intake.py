@@ -1,7 +1,7 @@
 """Intake: how events reach the ledger.
 
 `record` works in the caller's transaction and answers per event; the handlers here
-are the hot door for agents, `POST /api/v1/events` and `PUT /api/v1/blobs/{sha256}`.
+are what agents call most at the edge, `POST /api/v1/events` and `PUT /api/v1/blobs/{sha256}`.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Rights: what the role may do as which the desk runs, and what it may not.
 
-The third of three walls around the ledger: even whoever gets at the runtime's database
-connection, and past the triggers, cannot change or remove an entry, for the role lacks the right.
+The third append-only guard of the ledger, behind queryset and triggers: whoever gets at the
+runtime's database connection, and past the triggers, cannot change or remove an entry either, for
+the role lacks the right.
 Partitions are reached through their parent alone, so the role has no right on them of its own.
 
 Nothing of Django's here: the tests' servers use it as well.

@@ -1,4 +1,4 @@
-"""News at the hot door: whether there is any for this person, asked in one statement.
+"""News at the edge: whether there is any for this person, asked in one statement.
 
 Every open console asks every two seconds, and nearly always there is none. That answer is given
 here, without Django, and so is news that a floor can tell in one statement. Everything else (no

@@ -3,7 +3,7 @@
 from approvals.gate.begin import BeginAnswer, begin
 from approvals.gate.begin_request import BeginBody
 from approvals.gate.policy_document import PolicyInForce, policy
-from approvals.gate.waiting import Answered, ApprovalStatus, Reply, approval, reply, waiters
+from approvals.gate.waiting import Answered, ApprovalStatus, QuestionReply, approval, reply, waiters
 from edge.asgi import WAIT, Operation, answering, route
 
 __all__ = ["closing", "routes"]
@@ -42,7 +42,7 @@ routes = [
         Operation(
             "reply",
             "Answer what a person asked back; it is shown to them and decides nothing",
-            answer=Answered, body=Reply, media=JSON,
+            answer=Answered, body=QuestionReply, media=JSON,
             refusals={404: "No such question", 409: "Decided or answered", 422: ""},
         ),
     ),

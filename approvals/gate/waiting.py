@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 BODY_BYTES_MAX = 16 * 1024
 
 
-class Reply(msgspec.Struct, forbid_unknown_fields=True):
+class QuestionReply(msgspec.Struct, forbid_unknown_fields=True):
     question: int
     answer: str
 
@@ -65,7 +65,7 @@ class Answered(msgspec.Struct):
     answered: bool
 
 
-_replies = msgspec.json.Decoder(Reply)
+_replies = msgspec.json.Decoder(QuestionReply)
 
 
 async def reply(scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +79,7 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     await send_answer(send, 200, await slow_path.call(_reply, pk, actor, said))
 
 
-def _reply(approval: int, actor: Actor, said: Reply) -> Answered:
+def _reply(approval: int, actor: Actor, said: QuestionReply) -> Answered:
     enquiry = (
         Clarification.objects.select_related("approval__workspace", "approval__agent")
         .filter(

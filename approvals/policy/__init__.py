@@ -20,7 +20,7 @@ from approvals.policy.evaluation import (
 )
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
-from approvals.policy.reading import Invalid, Problem, Unreadable
+from approvals.policy.reading import Invalid, Mistake, Unreadable
 
 __all__ = [
     "UNKNOWN",
@@ -28,9 +28,9 @@ __all__ = [
     "CannotEvaluate",
     "Finding",
     "Invalid",
+    "Mistake",
     "Policy",
     "PolicyDecision",
-    "Problem",
     "Question",
     "RequiredApprovers",
     "Rule",

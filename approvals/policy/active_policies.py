@@ -21,7 +21,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
-from approvals.policy.reading import Invalid, Problem, Unreadable
+from approvals.policy.reading import Invalid, Mistake, Unreadable
 from ledger.models import Event
 from workspaces.models import Workspace
 
@@ -57,7 +57,7 @@ def keep(digest: str, document: Mapping[str, Any]) -> Policy:
     except Invalid as wrong:
         raise Unreadable(wrong.problems) from wrong
     if policy.digest != digest:
-        raise Unreadable([Problem("it is not the document that was saved under its digest")])
+        raise Unreadable([Mistake("it is not the document that was saved under its digest")])
     with _lock:
         _compiled[digest] = policy
         while len(_compiled) > COMPILED_MAX:

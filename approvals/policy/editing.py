@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from approvals.policy import splicing
-from approvals.policy.reading import Invalid, Path, Problem, read, spelled
+from approvals.policy.reading import Invalid, Mistake, Path, read, spelled
 
 WRAPPER = "agentSafety"
 RULES, ALWAYS, REVIEW, TWINS = "policies", "always", "review", "twins"
@@ -283,7 +283,7 @@ def _changed(
     wanted = json.loads(json.dumps(value))
     globs = inside.get(section)
     if globs is not None and not isinstance(globs, dict):
-        raise Invalid([Problem(f"“{section}” is no object")])
+        raise Invalid([Mistake(f"“{section}” is no object")])
     into = _inside(wanted)
     into[section] = into.get(section) or {}
     change(into[section])
@@ -322,7 +322,7 @@ def _reads_as(text: str, wanted: Any, *, is_ordered: bool) -> bool:
 
 def _inside(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Invalid([Problem("an object is wanted here")])
+        raise Invalid([Mistake("an object is wanted here")])
     inner = value.get(WRAPPER, value)
     return inner if isinstance(inner, dict) else {}
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from approvals.policy import document
 from approvals.policy.conditions import Condition
 from approvals.policy.expressions import CannotCompile, Expression
-from approvals.policy.reading import Path, Problem, Text, spelled
+from approvals.policy.reading import Mistake, Path, Text, spelled
 
 DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
 UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
@@ -24,8 +24,8 @@ class Form:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self.problems: list[Problem] = []
-        self.problems_of_new: list[Problem] = []
+        self.problems: list[Mistake] = []
+        self.problems_of_new: list[Mistake] = []
         """What is refused of a new document, and read carefully of one that is kept."""
 
     def wrong(self, path: Path, message: str) -> None:

@@ -17,8 +17,8 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake. Line and column count from 1 and are None where no text was given."""
+class Mistake:
+    """What is wrong at one place. Line and column count from 1, or are None without a text."""
 
     message: str
     path: str = ""
@@ -41,7 +41,7 @@ class Problem:
 class Invalid(ValueError):
     """We stopped because this cannot be a policy; `problems` says what to mend, and where."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Mistake]) -> None:
         self.problems = list(problems)
         super().__init__("; ".join(str(problem) for problem in self.problems))
 
@@ -80,20 +80,20 @@ class Text:
     value: Any
     places: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
-    def problem(self, path: Path, message: str, spelled_path: str) -> Problem:
+    def problem(self, path: Path, message: str, spelled_path: str) -> Mistake:
         known = path
         while known and known not in self.places:
             known = known[:-1]
         line, column = self.places.get(known, (None, None))
-        return Problem(message, spelled_path, line, column)
+        return Mistake(message, spelled_path, line, column)
 
 
 def read(source: str) -> Text:
     """The values of a JSON or YAML document and their places. Raises Invalid."""
     if len(source) > DOCUMENT_CHARACTERS_MAX:
-        raise Invalid([Problem(f"longer than {DOCUMENT_CHARACTERS_MAX} characters")])
+        raise Invalid([Mistake(f"longer than {DOCUMENT_CHARACTERS_MAX} characters")])
     if not source.strip():
-        raise Invalid([Problem("the document is empty", line=1, column=1)])
+        raise Invalid([Mistake("the document is empty", line=1, column=1)])
     if source.lstrip()[0] in "{[":
         return _read_json(source)
     return _read_yaml(source)
@@ -103,10 +103,10 @@ def _read_json(source: str) -> Text:
     try:
         value = json.loads(source)
     except json.JSONDecodeError as wrong:
-        problem = Problem(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
+        problem = Mistake(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
         raise Invalid([problem]) from wrong
     except (ValueError, RecursionError) as wrong:
-        raise Invalid([Problem(f"not JSON: {wrong}")]) from wrong
+        raise Invalid([Mistake(f"not JSON: {wrong}")]) from wrong
     return Text(value, _JsonPlaces(source).places)
 
 
@@ -126,7 +126,7 @@ class _JsonPlaces:
     def _value(self, token: re.Match[str], path: Path) -> None:
         here = self.places.setdefault(path, self._at(token.start()))
         if token[0] in "{[" and len(path) >= DEPTH_MAX:
-            raise Invalid([Problem(f"more than {DEPTH_MAX} levels deep", "", *here)])
+            raise Invalid([Mistake(f"more than {DEPTH_MAX} levels deep", "", *here)])
         if token[0] == "{":
             self._object(path)
         elif token[0] == "[":
@@ -140,7 +140,7 @@ class _JsonPlaces:
                 continue
             name, here = json.loads(token[0]), self._at(token.start())
             if (*path, name) in self.places:
-                raise Invalid([Problem(f"“{name}” stands twice in one object", "", *here)])
+                raise Invalid([Mistake(f"“{name}” stands twice in one object", "", *here)])
             self.places[*path, name] = here  # people look for the name first
             next(self._tokens)  # the colon
             self._value(next(self._tokens), (*path, name))
@@ -163,9 +163,9 @@ def _read_yaml(source: str) -> Text:
         return Text(reader.value(node, ()), reader.places)
     except yaml.MarkedYAMLError as wrong:
         place = _place(wrong.problem_mark or wrong.context_mark)
-        raise Invalid([Problem(f"not YAML: {wrong.problem}", "", *place)]) from wrong
+        raise Invalid([Mistake(f"not YAML: {wrong.problem}", "", *place)]) from wrong
     except (yaml.YAMLError, RecursionError) as wrong:
-        raise Invalid([Problem(f"not YAML: {wrong}")]) from wrong
+        raise Invalid([Mistake(f"not YAML: {wrong}")]) from wrong
 
 
 def _place(mark: Any) -> tuple[int, int] | tuple[None, None]:
@@ -177,13 +177,13 @@ def _check_events(source: str) -> None:
     for event in yaml.parse(source, Loader=yaml.SafeLoader):
         place = _place(event.start_mark)
         if getattr(event, "tag", None):
-            raise Invalid([Problem("tags are not read", "", *place)])
+            raise Invalid([Mistake("tags are not read", "", *place)])
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Invalid([Problem("anchors and aliases are not read", "", *place)])
+            raise Invalid([Mistake("anchors and aliases are not read", "", *place)])
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_MAX:
-                raise Invalid([Problem(f"more than {DEPTH_MAX} levels deep", "", *place)])
+                raise Invalid([Mistake(f"more than {DEPTH_MAX} levels deep", "", *place)])
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -206,21 +206,21 @@ class _Nodes:
             return self._mapping(node, path)
         if node.tag not in PLAIN_TAGS:
             kind = node.tag.rsplit(":", 1)[-1]
-            raise Invalid([Problem(f"{kind} is not a JSON value: quote it", "", *here)])
+            raise Invalid([Mistake(f"{kind} is not a JSON value: quote it", "", *here)])
         try:
             return self._constructor.construct_object(node)
         except ValueError as wrong:  # of so many digits Python makes no number
-            raise Invalid([Problem(f"not a value: {wrong}", "", *here)]) from wrong
+            raise Invalid([Mistake(f"not a value: {wrong}", "", *here)]) from wrong
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name_node, value_node in node.value:
             here = (name_node.start_mark.line + 1, name_node.start_mark.column + 1)
             if not isinstance(name_node, yaml.ScalarNode):
-                raise Invalid([Problem("a name is a text", "", *here)])
+                raise Invalid([Mistake("a name is a text", "", *here)])
             name = str(name_node.value)
             if name in found:
-                raise Invalid([Problem(f"“{name}” stands twice", "", *here)])
+                raise Invalid([Mistake(f"“{name}” stands twice", "", *here)])
             found[name] = self.value(value_node, (*path, name))
             self.places[*path, name] = here  # people look for the name first
         return found

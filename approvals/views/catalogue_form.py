@@ -10,7 +10,7 @@ from django import forms
 
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals import tool_fields, twin_fields
-from approvals.policy import Invalid, Problem, editing
+from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, Row
 from approvals.policy.loading import KINDS
@@ -89,7 +89,7 @@ class EntryForm(forms.Form):
         """An entry in a few words, for its row."""
         raise NotImplementedError
 
-    def tell(self, problems: Sequence[Problem]) -> None:
+    def tell(self, problems: Sequence[Mistake]) -> None:
         """Each mistake of this entry to its own field."""
         own = spelled(self.place)
         for one in problems:

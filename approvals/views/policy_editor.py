@@ -24,8 +24,8 @@ from approvals import dry_run, rules, versions
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import (
     Invalid,
+    Mistake,
     Policy,
-    Problem,
     Unreadable,
     active,
     default,
@@ -78,7 +78,7 @@ class Draft:
     """The call on record from which a rule is made."""
     sees: bool = False
     rule: RuleForm | None = None
-    rule_problems: list[Problem] = field(default_factory=list)
+    rule_problems: list[Mistake] = field(default_factory=list)
     settings: SettingsForm | None = None
     """What holds for all rules, while it is changed."""
     entry: EntryForm | None = None
@@ -398,7 +398,7 @@ def _save(request: Request, draft: Draft) -> HttpResponse:
     return redirect("approvals:version", workspace=draft.here.slug, number=version.number)
 
 
-def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Problem]]:
+def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Mistake]]:
     try:
         return versions.check_new(here, source), []
     except Invalid as wrong:

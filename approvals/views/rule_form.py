@@ -12,7 +12,7 @@ from django import forms
 from amends.protocol.vocabulary import RISKS
 from approvals import rules
 from approvals.document_fields import VERIFY_WORDS
-from approvals.policy import Problem, document, editing
+from approvals.policy import Mistake, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
 from approvals.policy.editing import REVIEW, RULES, Row
@@ -277,7 +277,7 @@ class RuleForm(forms.Form):
                     self.add_error(name, "A look afterwards does not have this.")
         return said
 
-    def tell(self, problems: Sequence[Problem], at: str) -> list[Problem]:
+    def tell(self, problems: Sequence[Mistake], at: str) -> list[Mistake]:
         """Each mistake of the rule at `at` to its own field; what has none is given back."""
         left = []
         for one in problems:

@@ -7,7 +7,7 @@ from django import forms
 
 from approvals import document_fields
 from approvals.document_fields import CHOICE, CLAIM, GROUPS, LINES, LIST_PARTS, LISTS_MAX, SETTINGS
-from approvals.policy import Invalid, Problem, editing
+from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.named_lists import KINDS
 from workspaces.forms import WrittenField, offer_too, shown_in, without_hint
 from workspaces.models import Team, Workspace
@@ -122,7 +122,7 @@ class SettingsForm(forms.Form):
                 self.add_error(f"list_name_{n}", "A list has a name.")
         return said
 
-    def tell(self, problems: Sequence[Problem]) -> None:
+    def tell(self, problems: Sequence[Mistake]) -> None:
         """Each mistake to its own field; those of rules are told in their rows."""
         for one in problems:
             path = one.path.removeprefix(f"{editing.WRAPPER}.")

@@ -1,4 +1,4 @@
-"""Tenants, people, teams; secrets at rest; what a program shows at the door."""
+"""Tenants, people, teams; secrets at rest; what a program proves itself by."""
 
 import json
 import secrets
@@ -332,7 +332,7 @@ class Secret(models.Model):
         return value
 
 
-# What a program shows at the door. A secret is shown once; only its digest is kept.
+# What a program proves itself by. A secret is shown once; only its digest is kept.
 
 
 class Agent(models.Model):

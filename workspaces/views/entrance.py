@@ -1,4 +1,4 @@
-"""The ways in: the first administrator, an invitation, and the door to one's workspaces."""
+"""The ways in: the first administrator, an invitation, and the way to one's workspaces."""
 
 from allauth.account.internal.flows.email_verification import send_verification_email_to_address
 from django.contrib import messages
