@@ -1,5 +1,6 @@
 """Corners of the table of `begin`: each reason to deny, each way into doubt, each end."""
 
+import itertools
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -12,12 +13,12 @@ from django.utils import timezone
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 from approvals import inbox, pauses
-from approvals.gate import begin_context
+from approvals.gate import begin_context, covered_questions
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState, GateKey
 from ledger.append import events, statements
-from ledger.models import Action, Event
+from ledger.models import Action, ActionState, Compensated, Event
 from recovery.edge import PAUSED
 from tests import servers
 from tests.approvals import test_gate
@@ -84,6 +85,27 @@ def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
     assert (trip.begin().json()["answer"] == "denied") is (stops_the_run or stops_a_step)
     assert (pauses.standing(acme.pk, **step) is not None) is stops_a_step
     assert (of_run is not None) is stops_the_run
+
+
+def test_a_pivot_has_passed_for_the_same_calls_at_the_gate_and_of_a_question_that_waits(
+    trip, acme, ada
+):
+    rules = {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}
+    put_in_force(acme, ada, {"policies": rules, "order": "ASK"})
+    trip.begin(tool="pay.card", action="act_0", key="key-0")
+    trip.begin(saga="pivot")
+    question, passed = Approval.objects.get(), set()
+
+    for known in itertools.product(ActionState.values, Compensated.values):
+        Action.objects.filter(saga="pivot").update(state=known[0], compensated=known[1])
+        asked = trip.begin(action="act_2", key="key-2", attempt="a2", explain=True).json()["answer"]
+        says_so = covered_questions._why_people(question) == "the pivot of its run has passed"
+        assert says_so is (asked == "wait"), known
+        passed |= {known} if says_so else set()
+
+    assert passed == set(
+        itertools.product(("running", "unknown", "succeeded"), ("none", "repaired"))
+    )
 
 
 @pytest.mark.parametrize("granted", [False, True])
