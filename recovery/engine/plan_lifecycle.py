@@ -13,10 +13,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import approval_requests, deciders, digests, grants, plan_sums, policy
 from approvals.models import LIVING, Approval, ApprovalState
-from approvals.policy import ToolCall, class_of
+from approvals.policy import Policy, ToolCall, class_of
 from ledger import desk_events
 from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
@@ -363,25 +363,29 @@ def is_restored(case: Case, run: Run) -> bool:
         .exclude(compensated=Compensated.COMPENSATED)
         .exists()
         or lasting.exists()
-        or _untold(run)
+        or _is_silent(run)
     )
 
 
-def _untold(run: Run) -> bool:
+def _is_silent(run: Run) -> bool:
     """Whether a call succeeded that changed something, as catalogue or agent have it, and nobody
-    told what (`RunFacts.is_untold`)."""
+    told what (`RunFacts.is_untold`). That one which cannot be undone changed nothing is not taken
+    on its agent's word: a page says that it happened.
+    """
     effects = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
-    silent = Action.objects.filter(
-        ~Exists(effects),
-        ~Q(flags__contains=[CHANGED_NOTHING]),
-        run=run,
-        state=ActionState.SUCCEEDED,
-    )
+    silent = Action.objects.filter(~Exists(effects), run=run, state=ActionState.SUCCEEDED)
     undone = [Compensated.CORRECTED, Compensated.COMPENSATED]
-    calls = silent.exclude(compensated__in=undone).only("tool", "action_class")
+    calls = silent.exclude(compensated__in=undone).only("tool", "action_class", "flags")
     in_force = policy.active(run.workspace_id)
-    said = (ToolCall(tool=one.tool, action_class=one.action_class, trusted=True) for one in calls)
-    return any(class_of(in_force, one) not in WITHOUT_EFFECT for one in said)
+    return any(_left_something(in_force, one) for one in calls)
+
+
+def _left_something(in_force: Policy, action: Action) -> bool:
+    said = ToolCall(tool=action.tool, action_class=action.action_class, trusted=True)
+    found = class_of(in_force, said)
+    if CHANGED_NOTHING in action.flags:
+        return found == ActionClass.EXTERNAL_IRREVERSIBLE
+    return found not in WITHOUT_EFFECT
 
 
 def wait_for_people(plan_id: int) -> bool:
