@@ -87,6 +87,31 @@ def test_ada_goes_from_the_queue_to_a_running_plan_without_a_mouse(
     page.wait_for_url("**/queue/")
 
 
+def test_on_a_slow_line_who_presses_again_sends_nothing_more(
+    visit: Visit, case: Case, ada: User
+) -> None:
+    page = visit(ada)
+    on_its_preview(page, case)
+    page.get_by_placeholder(re.compile("^Why")).fill("The wrong ticket")
+    sent: list[str] = []
+    page.on("request", lambda one: sent.append(one.url) if one.method == "POST" else None)
+    line = page.context.new_cdp_session(page)
+    line.send("Network.enable")
+    line.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 1500, "downloadThroughput": 50_000, "uploadThroughput": -1},
+    )
+
+    commits = page.locator("[data-commits]")
+    commits.click()
+    expect(commits).to_be_disabled()  # at once, before there is an answer
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(f"**/cases/{case.pk}/")
+
+    assert len([one for one in sent if one.endswith("/compensate/")]) == 1
+    assert Plan.objects.get().reason == "The wrong ticket"
+
+
 def test_the_second_of_two_operators_learns_it_and_loses_nothing_typed(
     visit: Visit, case: Case, ada: User, finn: User
 ) -> None:
