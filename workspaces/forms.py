@@ -297,6 +297,12 @@ class TokenForm(forms.Form):
         super().__init__(*args, **({"auto_id": "id_token_%s"} | options))
 
 
+class Zones(forms.Select):
+    """Hundreds of time zones, each said once."""
+
+    option_template_name = "parts/option_as_said.html"
+
+
 class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     """The settings that stand in no policy: what is named here is shown, checked and kept."""
 
@@ -304,6 +310,7 @@ class WorkspaceForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run ti
     timezone = forms.ChoiceField(
         label="Time zone",
         choices=[(zone, zone) for zone in sorted(pages.zone_names())],
+        widget=Zones,
         help_text="Shown where a person’s own is not known, as on a correction without script.",
     )
 
@@ -318,6 +325,7 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     name = OneLine(label="Your name", max_length=120)
     timezone = forms.ChoiceField(
         label="Your time zone",
+        widget=Zones,
         required=False,
         help_text="All times on pages, and what you type, go by it. Behind each is UTC.",
     )
