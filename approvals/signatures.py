@@ -8,7 +8,6 @@ says the same for whoever checks it offline.
 """
 
 import base64
-import hashlib
 import json
 import logging
 import struct
@@ -36,7 +35,7 @@ from amends.protocol import signatures
 from amends.protocol.proofs import NotProven
 from amends.protocol.signatures import ALGORITHMS, EDDSA, ES256, RS256
 from amends.protocol.vocabulary import EventType
-from approvals import glass_eligibility
+from approvals import glass_eligibility, signing_keys
 from approvals.models import Approval, Decision, SigningKey
 from approvals.policy import signing
 from ledger import desk_events, logkeys, proofs, sealer
@@ -57,6 +56,9 @@ NO_KEY = (
     "none of your keys was on record here when this was asked: put one on record under “Signing"
     " keys”, and have it asked anew"
 )
+NOT_NAMED = (
+    "none of your keys is named by the server (AMENDS_SIGNING_KEYS), or signed for by one that is"
+)
 NOT_SEALED = "the question is not yet under a head that is kept outside; try again in a moment"
 CURVE_OF_ES256, ED25519 = 1, 6
 """Which curve a key is of (RFC 9053, 7.1)."""
@@ -70,13 +72,6 @@ Facts = dict[str, Any]
 
 class NotSigned(Exception):
     """We stopped because this takes a signature by a key that counts; the message says why."""
-
-
-def fingerprint(credential: str) -> str:
-    """A key in so few characters that people can compare them: of SHA-256 over its id, the first
-    eight bytes in hexadecimal.
-    """
-    return hashlib.sha256(websafe_decode(credential)).hexdigest()[:16]
 
 
 def answered(text: str) -> Any:
@@ -197,28 +192,11 @@ def told_of(workspace: Workspace, person: User) -> dict[str, signatures.SigningK
     """The same by credential, as the ledger tells it and the desk has signed it: a row says that a
     key is on record, or was taken away, to whoever wrote the row.
     """
-    mine = Event.objects.filter(
-        workspace=workspace, run="", action="", actor_kind="person", actor=str(person.pk)
-    )
-    gone = set(mine.filter(type=EventType.SIGNING_KEY_REMOVED).values_list(
+    gone = set(signing_keys.events_of(workspace, person, EventType.SIGNING_KEY_REMOVED).values_list(
         "data__enrolment", flat=True
     ))  # fmt: skip
-    told = mine.filter(type=EventType.SIGNING_KEY_ENROLLED).exclude(event_id__in=gone)
-    found = (_signed_by_desk(one, workspace) for one in told.order_by("place"))
-    return {key.credential: key for key in found if key is not None}
-
-
-def _signed_by_desk(event: Event, workspace: Workspace) -> signatures.SigningKey | None:
-    """The key of an enrolment; None where the desk did not sign that one."""
-    facts: Mapping[str, Any] = (event.data or {}) | {"workspace": workspace.slug}
-    if event.actor_kind != "person" or event.actor != facts.get("person"):
-        return None
-    try:
-        key = signatures.SigningKey.of(facts)
-        signatures.check_enrolment(facts, facts.get("desk"), logkeys.own_keys(workspace))
-    except (NotProven, KeyError):
-        return None
-    return key
+    known = signing_keys.believed(workspace, person).items()
+    return {key.credential: key for enrolment, key in known if enrolment not in gone}
 
 
 def _facts(workspace: Workspace, person: User, authenticator: Authenticator) -> Facts:
@@ -414,12 +392,16 @@ def _keys_before(approval: Approval, person: User) -> dict[str, signatures.Signi
     if head is None or place is None:
         return NOT_SEALED
     theirs = _by_credential(person)
-    found = {}
+    named = signing_keys.believed(workspace, person) if settings.AMENDS_SIGNING_KEYS else None
+    found, not_named = {}, False
     for row in on_record(workspace, person):
         key = _enrolled(row, head, before=place)
         if key is not None and key.credential in theirs:
-            found[key.credential] = key
-    return found or NO_KEY
+            if named is not None and row.event not in named:
+                not_named = True
+            else:
+                found[key.credential] = key
+    return found or (NOT_NAMED if not_named else NO_KEY)
 
 
 def _head_outside(workspace: Workspace) -> Head | None:
@@ -435,7 +417,7 @@ def _enrolled(row: SigningKey, head: Head, *, before: int) -> signatures.Signing
     place = proofs.index_under(row.workspace, event, head)
     if place is None or place >= before or event.actor != str(row.person_id):
         return None
-    return None if _is_removed(row) else _signed_by_desk(event, row.workspace)
+    return None if _is_removed(row) else signing_keys.signed_by_desk(event, row.workspace)
 
 
 def _is_removed(row: SigningKey) -> bool:

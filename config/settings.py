@@ -116,6 +116,10 @@ AMENDS_HEADS_FOLDER = env.text(
 # database can change a policy, and cannot change this. Empty: where a policy says so (signedFrom).
 AMENDS_SIGNED_FROM = env.choice("AMENDS_SIGNED_FROM", "", "low", "medium", "high", "critical")
 
+# Which first keys count, as the page of signing keys shows them (`person:fingerprint`): who owns
+# the database can set a password and put a key on record, and cannot change this. Empty: any.
+AMENDS_SIGNING_KEYS = env.words("AMENDS_SIGNING_KEYS")
+
 # --- Database -------------------------------------------------------------------------------------
 
 STATEMENT_MILLISECONDS_MAX = {"web": 30_000}.get(PROCESS, 0)

@@ -1,6 +1,7 @@
 """What a person sets for themselves: keys by which they sign, and a mail a day of what waits."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -17,7 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from fido2.utils import websafe_encode
 
 from amends.protocol.vocabulary import Risk
-from approvals import notifications, signatures
+from approvals import notifications, signatures, signing_keys
 from approvals.models import Decision, SigningKey
 from approvals.policy import Unreadable, active, signing
 from approvals.views.lists import approvals_of
@@ -108,7 +109,7 @@ def _keys(
         "fresh_login_url": ""
         if fresh
         else fresh_login.address(person, reverse("approvals:signing_keys", args=[here.slug])),
-        "keys": [_row(one, person) for one in rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]],
+        "keys": _rows(here, rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]),
     }
     return page(request, "approvals/signing_keys.html", context, status=status)
 
@@ -141,12 +142,19 @@ def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:
     }
 
 
-def _row(one: SigningKey, reader: Any) -> dict[str, Any]:
+def _rows(here: Workspace, shown: Iterable[SigningKey]) -> list[dict[str, Any]]:
+    """Each with its fingerprint as the ledger has the key, whatever the row says."""
+    found = list(shown)
+    told = signing_keys.fingerprints(here, [one.event for one in found])
+    return [_row(one, told.get(one.event, "not in the ledger")) for one in found]
+
+
+def _row(one: SigningKey, fingerprint: str) -> dict[str, Any]:
     zone = timezone.get_current_timezone()
     return {
         "who": str(one.person),
         "label": one.label,
-        "fingerprint": signatures.fingerprint(one.credential),
+        "fingerprint": fingerprint,
         "since": formatting.moment(one.enrolled_at, "ago", zone),
         "removed": formatting.moment(one.removed_at, "ago", zone) if one.removed_at else "",
     }

@@ -12,7 +12,7 @@ from fido2.utils import websafe_encode
 from amends.protocol import signatures as offline
 from amends.protocol.proofs import NotProven
 from amends.protocol.vocabulary import EventType
-from approvals import grants, inbox, signatures, versions
+from approvals import grants, inbox, signatures, signing_keys, versions
 from approvals.models import Approval, Decision, SigningKey
 from approvals.policy import Invalid, signing
 from ledger import desk_events, logkeys, sealer
@@ -386,6 +386,46 @@ def test_no_row_lets_a_key_of_hers_in_beside_his(acme, ben, blue, seal):
     with pytest.raises(signatures.NotSigned):
         enrol(acme, ben, hers, signer=exchanged)
     assert SigningKey.objects.count() == 2
+
+
+def test_where_the_server_names_first_keys_no_other_counts(acme, ask, ben, seal, settings, client):
+    """Who owns the database sets Ben's password, logs in as Ben, and puts a key of theirs on
+    record; then even Ben's own, put on record late, has a say and theirs has none."""
+    hers, his, third = SecurityKey(ben, "hers"), SecurityKey(ben, "his"), SecurityKey(ben, "third")
+    known = signing_keys.fingerprint(
+        str(ben.pk), signatures._facts(acme, ben, his.row)["public_key"]
+    )
+    settings.AMENDS_SIGNING_KEYS = [known]
+    enrol(acme, ben, hers)
+    seal()
+    asked = ask(risk="high", signed=True)
+    seal()
+    assert "named by the server" in str(signatures.options(asked, ben))
+
+    enrol(acme, ben, his)
+    with pytest.raises(signatures.NotSigned):
+        enrol(acme, ben, third, signer=hers)
+    enrol(acme, ben, third, signer=his)
+    seal()
+    later, last = ask(risk="high", signed=True), ask(risk="high", signed=True)
+    seal()
+    with pytest.raises(signatures.NotSigned):
+        signed_yes(later, ben, hers)
+    for question, key in ((later, his), (last, third)):
+        signed_yes(question, ben, key)
+        assert grants.use(question.pk, question.digest)
+    client.force_login(ben)
+    assert known in client.get("/w/acme/settings/signing-keys/").content.decode()
+
+
+def test_a_key_under_the_id_of_another_has_a_fingerprint_of_its_own(acme, ben, blue):
+    copied = SecurityKey(ben, blue.row.data["name"])
+    assert copied.id == blue.id
+    prints = {
+        signing_keys.fingerprint("4", signatures._facts(acme, ben, one.row)["public_key"])
+        for one in (blue, copied)
+    }
+    assert len(prints) == 2
 
 
 def test_anybody_checks_it_offline(granted, acme, ben):
