@@ -97,7 +97,11 @@ class Proxy:
         if isinstance(self.to, tuple):
             return socket.create_connection(self.to)
         far = socket.socket(socket.AF_UNIX)
-        far.connect(self.to)
+        try:
+            far.connect(self.to)
+        except OSError:
+            far.close()
+            raise
         return far
 
     def _pass(self, near: socket.socket, far: socket.socket) -> None:

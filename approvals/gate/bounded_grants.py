@@ -271,10 +271,7 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
         ["Calls", str(bounded["uses"])],
         *([["Each at most", each]] if each else []),
         *([["In all at most", total]] if total else []),
-        *(
-            [path.removeprefix("args."), formatting.one_line(str(one))]
-            for path, one in bounded["same"].items()
-        ),
+        *(_stays(path, str(one)) for path, one in bounded["same"].items()),
         ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the first yes on"],
     ]
     return {
@@ -285,6 +282,12 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
         "money": None,
         "recipients": [],
     }
+
+
+def _stays(path: str, value: str) -> list[str]:
+    field = path.removeprefix("args.").replace("_", " ")
+    is_currency = value.upper() in formatting.EXPONENTS
+    return [f"Same {field}", value.upper() if is_currency else formatting.one_line(value)]
 
 
 def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> str:
