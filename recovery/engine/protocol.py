@@ -100,7 +100,8 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     first = list(by_target.values())[::-1]
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
-    mine, goes = {one.step.pk for one in held}, {step.pk for step in first}
+    mine = {one.step.pk for one in held}
+    goes = {step.pk for step in first}
     second = [step for step in wanted if step.pk not in goes]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
@@ -177,9 +178,7 @@ class CheckedStep:
 
 @dataclass(frozen=True)
 class IntentResult:
-    """By step: the intents, and the steps that were no longer ours, or not for long enough. Those
-    in neither were given up, and they say why.
-    """
+    """By step: the intents, and what was no longer ours, or not for long enough. Others say why."""
 
     intents: dict[int, Intent]
     refused: set[int]
@@ -192,7 +191,8 @@ def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     sound, lost = [], set()
     for one in checked:
         try:
-            sound += [one] if _is_sound(mine[one.held.step.pk], one.operation, fresh) else []
+            if _is_sound(mine[one.held.step.pk], one.operation, fresh):
+                sound.append(one)
         except CannotMove:  # it was to be given up, and is in other hands already
             lost.add(one.held.step.pk)
     intents = _write_intents(sound, [mine[one.held.step.pk] for one in sound])
