@@ -193,9 +193,12 @@ def seal(token: SocialToken | None) -> None:
         token.save()
 
 
-def forget_what_lies_open() -> None:
-    """At an upgrade: up to 26 November 2026 a second log-in left its tokens as they came."""
-    SocialToken.objects.exclude(token="").delete()
+def seal_what_lies_open() -> None:
+    """At an upgrade: up to 26 November 2026 a second log-in left its tokens as they came, and whose
+    they are was asked about no more. Sealed, they are asked about again.
+    """
+    for token in SocialToken.objects.exclude(token="").iterator():
+        seal(token)
 
 
 def look_again() -> int:

@@ -54,7 +54,7 @@ class Command(BaseCommand):
             ) from locked
         sealer.look_back()  # before anybody is let through over an older database
         advice.advise_all_anew()
-        single_sign_on.forget_what_lies_open()
+        single_sign_on.seal_what_lies_open()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.exclude(pk__in=periodic.DONE).delete()
