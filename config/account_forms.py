@@ -6,6 +6,7 @@ What they check and do is allauth's.
 from typing import Any
 
 from allauth.account import forms as accounts
+from django import forms
 from django.contrib.auth.password_validation import password_validators_help_texts
 
 LABELS = {
@@ -30,29 +31,14 @@ class OurWords:
             self.fields["password1"].help_text = " ".join(password_validators_help_texts())
 
 
-class LogInForm(OurWords, accounts.LoginForm):  # type: ignore[misc]  # allauth ships no types
-    pass
+def _in_our_words(form: type[forms.Form]) -> Any:
+    return type(form.__name__, (OurWords, form), {})
 
 
-class ChangePasswordForm(OurWords, accounts.ChangePasswordForm):  # type: ignore[misc]
-    pass
-
-
-class SetPasswordForm(OurWords, accounts.SetPasswordForm):  # type: ignore[misc]
-    pass
-
-
-class ResetPasswordForm(OurWords, accounts.ResetPasswordForm):  # type: ignore[misc]
-    pass
-
-
-class ResetPasswordKeyForm(OurWords, accounts.ResetPasswordKeyForm):  # type: ignore[misc]
-    pass
-
-
-class AddEmailForm(OurWords, accounts.AddEmailForm):  # type: ignore[misc]
-    pass
-
-
-class ReauthenticateForm(OurWords, accounts.ReauthenticateForm):  # type: ignore[misc]
-    pass
+LoginForm = _in_our_words(accounts.LoginForm)
+ChangePasswordForm = _in_our_words(accounts.ChangePasswordForm)
+SetPasswordForm = _in_our_words(accounts.SetPasswordForm)
+ResetPasswordForm = _in_our_words(accounts.ResetPasswordForm)
+ResetPasswordKeyForm = _in_our_words(accounts.ResetPasswordKeyForm)
+AddEmailForm = _in_our_words(accounts.AddEmailForm)
+ReauthenticateForm = _in_our_words(accounts.ReauthenticateForm)

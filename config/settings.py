@@ -218,7 +218,7 @@ LOGOUT_REDIRECT_URL = "/"
 
 ACCOUNT_ADAPTER = "config.accounts.InvitedOnly"
 ACCOUNT_FORMS = {
-    "login": "config.account_forms.LogInForm",
+    "login": "config.account_forms.LoginForm",
     "change_password": "config.account_forms.ChangePasswordForm",
     "set_password": "config.account_forms.SetPasswordForm",
     "reset_password": "config.account_forms.ResetPasswordForm",
