@@ -204,6 +204,15 @@ def unsigned(approval: Approval, *, wanted: bool = False) -> str:
     return signatures.lacking(approval) if approval.signed or wanted else ""
 
 
+def unproven(approval: Approval) -> str:
+    """Why the yes on an approval's row starts nothing, and never will, in words; empty where it is
+    told of by the ledger, and signed where it has to be.
+    """
+    if why := unsigned(approval):
+        return f"Its signatures do not stand: {why}."
+    return "" if is_recorded(approval) else UNRECORDED
+
+
 def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
     """Why a call may no longer be made under this approval, which its plan has used; or nothing.
 

@@ -29,6 +29,7 @@ from psycopg import Error as DatabaseError
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
+from approvals.grants import RECORDED
 from approvals.policy import Unreadable
 from config import celery, pooling
 from edge import pools, sockets
@@ -46,6 +47,10 @@ HELD = """
     SELECT count(*) FROM approvals_pause
     WHERE kind = 'workspace' AND paused_by_id IS NULL AND lifted_at IS NULL
 """
+UNPROVEN = f"""
+    SELECT count(*) FROM approvals_approval
+    WHERE state = 'granted' AND expires_at > now() AND NOT ({RECORDED})
+"""  # noqa: S608 - our own words
 SEALED = "SELECT masking_key FROM workspaces_workspace ORDER BY id DESC LIMIT 20"
 NONE_OPENS = (
     "no key of AMENDS_SECRET_KEYS opens what the desk has sealed: this process was started with"
@@ -235,12 +240,14 @@ async def asked(question: str) -> "list[tuple[Any, ...]] | str":
 async def noticed() -> dict[str, str]:
     """What concerns a part of the desk, which is well all the same. Strangers read it, so it has no
     names: policies that this version refuses, as they were last looked at; workspaces that the desk
-    itself holds, since their log went back; of several processes of a kind those that fell silent.
+    itself holds, since their log went back; approvals on whose row somebody wrote a yes; of several
+    processes of a kind those that fell silent.
     """
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX), pools.pool().connection() as connection:
             rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
             held = await (await connection.execute(HELD)).fetchall()
+            unproven = await (await connection.execute(UNPROVEN)).fetchall()
             lives = await (await connection.execute(BEATS)).fetchall()
     except (DatabaseError, PoolTimeout, TimeoutError, pools.Closed):
         return {}  # `database` says so
@@ -249,6 +256,8 @@ async def noticed() -> dict[str, str]:
         found["policies"] = f"{count} cannot be read by this version"
     if count := held[0][0]:
         found["ledger"] = f"{count} workspaces are held: their log went back, or was restored"
+    if count := unproven[0][0]:
+        found["approvals"] = f"{count} are granted, and the ledger does not tell by whom"
     if late := backup_fault({name: age for name, age, *_ in lives}.get(periodic.BACKUP)):
         found["backup"] = late
     for kind in (WORKER, periodic.SCHEDULER, periodic.SWEEPER):

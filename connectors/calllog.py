@@ -200,6 +200,12 @@ class Wait:
 _ASK = """
 UPDATE connectors_connection SET open_until = statement_timestamp() + %s * interval '1 second'
 WHERE id = %s AND open_until <= statement_timestamp()
+RETURNING open_until
+"""
+
+_GIVE_BACK = """
+UPDATE connectors_connection SET open_until = statement_timestamp()
+WHERE id = %s AND open_until = %s
 """
 
 _LEFT = """
@@ -209,7 +215,8 @@ FROM connectors_connection WHERE id = %s
 
 
 def may_call(connection: Connection, *, under_way: int = 0) -> Wait | None:
-    """None if a call may be made now. Asking is taking: after a pause only one gets the trial call.
+    """None if a call may be made now. Asking is taking: after a pause only one gets the trial call,
+    and `connection.open_until` says until when it keeps others away.
 
     `under_way` is how many calls over this connection the asker knows of.
     """
@@ -225,8 +232,19 @@ def may_call(connection: Connection, *, under_way: int = 0) -> Wait | None:
             return None
         if left <= 0:
             cursor.execute(_ASK, [TRIAL_SECONDS, connection.pk])
-            if cursor.rowcount == 1:
+            if taken := cursor.fetchone():
+                (connection.open_until,) = taken
                 return None
             left = PAUSE_SECONDS
     reason = f"{connection.name} failed {failures} times in a row; it is left alone for a while."
     return Wait(left, reason)
+
+
+def give_back(connection: Connection) -> None:
+    """Let the next caller have the trial that was taken with `may_call`, if it was: no call is made
+    after all, and the system would be left alone for as long as one may last.
+    """
+    if connection.open_until is None:
+        return
+    with database.cursor() as cursor:
+        cursor.execute(_GIVE_BACK, [connection.pk, connection.open_until])

@@ -102,9 +102,9 @@ def _start(plan: Plan, run: Run) -> bool:
     if plan.state == PlanState.WAITING and plan.approval_id is not None:
         approval = Approval.objects.get(pk=plan.approval_id)
         if not grants.use(approval.pk, approval.digest):
-            if why := grants.unsigned(approval):
-                words = f"Its signatures do not stand: {why}."
-                end_unstarted(plan, PlanState.SUPERSEDED, words)
+            if why := grants.unproven(approval):
+                end_unstarted(plan, PlanState.SUPERSEDED, why)
+                steps.plan_is_unproven(plan, why)
             return False
     hold(plan, run)
     if is_live(run):

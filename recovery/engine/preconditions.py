@@ -80,6 +80,14 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     return wait is not None
 
 
+def give_trials_back(free: Sequence[Step], *, going: Sequence[Step] = ()) -> None:
+    """Of steps that were allowed to call and do not; those that are `going` may hold a trial."""
+    over = {step.connection_id for step in going}
+    for step in free:
+        if step.connection_id not in over:
+            calllog.give_back(step.connection)
+
+
 def pause_of(step: Step) -> Pause | None:
     """The pause that stands in the way of the step, if any."""
     return pauses.standing(

@@ -101,13 +101,14 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
     mine = {one.step.pk for one in held}
-    goes = {step.pk for step in first}
-    second = [step for step in wanted if step.pk not in goes]
+    second = [step for step in wanted if step not in first]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
     if events:
         desk_events.append_deferred(held[0].step.workspace, events)
-    return [one for one in held if not _claimed_too_often(one.step)]
+    going = [one for one in held if not _claimed_too_often(one.step)]
+    preconditions.give_trials_back(free, going=[one.step for one in going])
+    return going
 
 
 def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
@@ -145,8 +146,7 @@ def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
 
 
 def _claimed_too_often(step: Step) -> bool:
-    too_often: bool = step.claims > CLAIMS_MAX
-    if too_often:
+    if too_often := bool(step.claims > CLAIMS_MAX):
         steps.needs_human(step, f"Claimed {CLAIMS_MAX} times, and never came to an end.")
     return too_often
 

@@ -107,6 +107,7 @@ class StepBatch:
     def _take(self, held: ClaimedStep) -> None:
         found = preconditions.may_be_done(held.step)
         if isinstance(found, Void):
+            preconditions.give_trials_back([held.step])
             self._leave(held.step, partial(failure_paths.abandon, held.step, found))
             return
         member = BatchMember(held, held.step, found)

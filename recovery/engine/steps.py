@@ -95,6 +95,21 @@ def _plan_fails(plan_id: int, kind: str) -> None:
     channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} fails {kind}")
 
 
+def plan_is_unproven(plan: Plan, why: str) -> None:
+    """Tell that a plan did not start, for nobody is known to have said the yes that stands on its
+    approval's row: somebody wrote it there, or took it out of the ledger. The caller holds the
+    transaction.
+    """
+    logger.error("Plan %d is not started: %s", plan.pk, why)
+    message = Message(
+        title=f"Plan {plan.number} of case {plan.case_id} was not started",
+        text=f"{why} People can be asked anew; somebody should look into who writes to the "
+        f"database.\nRun {plan.case.run.run}.",
+        url=_page(plan),
+    )
+    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} is unproven")
+
+
 def _page(plan: Plan) -> str:
     return f"{settings.AMENDS_URL}/w/{plan.workspace.slug}/cases/{plan.case_id}/"
 

@@ -123,7 +123,7 @@ def _approval(case: Case, plan: Plan) -> dict[str, str] | None:
     approval = Approval.objects.filter(pk=plan.approval_id).first()
     if approval is None:
         return None
-    return {
-        "url": f"/w/{case.workspace.slug}/approvals/{approval.pk}/",
-        "words": APPROVAL_WORDS[ApprovalState(approval.state)],
-    }
+    words = APPROVAL_WORDS[ApprovalState(approval.state)]
+    if approval.state == ApprovalState.WITHDRAWN and approval.closed_by_id is None:
+        words = f"{words}: {approval.closing_reason}"  # the desk's own
+    return {"url": f"/w/{case.workspace.slug}/approvals/{approval.pk}/", "words": words}

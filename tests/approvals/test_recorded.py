@@ -14,20 +14,11 @@ from connectors import channels
 from connectors.models import Delivery
 from ledger import sealer
 from ledger.models import Event, Leaf, LogKey, TreeHead, TreeNode
-from tests.approvals.cast import put_in_force, told
+from tests.approvals.cast import forget_events, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from tests.servers import as_runtime
 from workspaces.access import NotAllowed
-
-
-def forget_events(**which):
-    """As a database does that was rewritten past its walls."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        places = list(Event.objects.filter(**which).values_list("place", flat=True))
-        cursor.execute("DELETE FROM ledger_event WHERE place = ANY(%s)", [places])
-        cursor.execute("SET session_replication_role = origin")
 
 
 def granted(approval, *people):

@@ -12,12 +12,13 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from approvals import pauses, team_coverage
-from approvals.models import PolicyVersion
+from approvals.models import Approval, PolicyVersion
 from config.health import expected
 from ledger.canonical import digest
+from tests.approvals.cast import asker
 from tests.processes import Process, Processes
 from workspaces import keys, periodic
-from workspaces.models import Agent, Heartbeat, Workspace
+from workspaces.models import Agent, Heartbeat, User, Workspace
 
 TERMINATE_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -126,11 +127,14 @@ def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -
     Heartbeat.objects.filter(pk=periodic.BACKUP).update(beat_at=Now() - timedelta(hours=31))
     acme = Workspace.objects.create(slug="acme", name="Acme")
     pauses.hold_for(acme, "The desk was restored.", {}, "restore")
+    asker(acme, User.objects.create(email="ada@example.com"))()
+    Approval.objects.update(was="waiting", state="granted")
 
     status, _, body = ask(f"{web.url}/statusz")
 
     assert (status, json.loads(body)["notices"]) == (200, {
         "ledger": "1 workspaces are held: their log went back, or was restored",
+        "approvals": "1 are granted, and the ledger does not tell by whom",
         "backup": "the last good one is 31 hours old",
         "worker": "1 of 2 give no sign of life",
     })  # fmt: skip

@@ -9,6 +9,7 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from connectors import calllog
 from connectors.contract import Answer
+from connectors.models import Connection
 from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
@@ -200,6 +201,44 @@ def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, 
     assert (step.state, step.claims) == ("ready", 0)
     assert "left alone for a while" in step.note
     assert step.wake_at is not None
+
+
+IN_OTHER_HANDS, TOO_OFTEN, IS_GONE = "its target is taken", "claimed too often", "no operation"
+
+
+@pytest.mark.parametrize("why", [IN_OTHER_HANDS, TOO_OFTEN, IS_GONE])
+def test_a_trial_that_a_step_does_not_make_is_left_to_the_next(handy, world, outside, why):
+    """Else a system that is back would be left alone for as long as a call may last."""
+    outside.seed({"a": {"v": 3}})
+    other = plan_for(case_of(run_that(handy, "run_1", {"a": ({"v": 2}, {"v": 3})})), world)
+    plan = plan_for(case_of(run_that(handy, "run_2", {"a": ({"v": 1}, {"v": 2})})), world)
+    for one in (other, plan):
+        by_hand.advance_once(one.pk)
+    if why == IN_OTHER_HANDS:
+        in_hand(other)
+    if why == TOO_OFTEN:
+        plan.steps.update(claims=protocol.CLAIMS_MAX)
+    if why == IS_GONE:
+        plan.steps.update(operation="nothing of the kind")
+    failing = Connection.objects.filter(pk=world.pk)
+    failing.update(failures_in_a_row=calllog.FAILURES_MAX, open_until=after(-1.0))
+
+    by_hand.advance_once(plan.pk)
+
+    assert plan.steps.get().state == ("ready" if why == IN_OTHER_HANDS else "needs_human")
+    assert calllog.may_call(world) is None, "the trial is free"
+    assert calllog.may_call(world) is not None, "and is still one"
+
+
+def test_a_trial_that_a_step_makes_is_its_own(case, world):
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    failing = Connection.objects.filter(pk=world.pk)
+    failing.update(failures_in_a_row=calllog.FAILURES_MAX, open_until=after(-1.0))
+
+    in_hand(plan)
+
+    assert calllog.may_call(world) is not None
 
 
 def test_no_more_calls_go_over_a_connection_at_once_than_it_takes(handy, world, outside):

@@ -6,10 +6,14 @@ import pytest
 
 from approvals import approval_requests, grants, inbox, pauses
 from approvals.models import Approval
+from connectors import channels
+from connectors.models import Delivery
 from ledger.models import Run
 from recovery import tasks
 from recovery.engine import plan_lifecycle
 from recovery.models import Directive, Plan
+from recovery.views import plan_card
+from tests.approvals.cast import forget_events
 from tests.people import person
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
@@ -103,6 +107,33 @@ def test_law_2_a_grant_that_was_used_elsewhere_starts_nothing(case, world, outsi
     advance(plan)
 
     assert (state_of(plan), outside.effects()) == ("waiting", [])
+
+
+def test_a_plan_whose_yes_the_ledger_does_not_tell_of_ends_and_says_so(
+    acme, case, world, outside, ada, ben
+):
+    """It waited without a word, until its question expired as unanswered."""
+    channels.create(
+        acme, "pager", "mail", settings={"to": ["pager@example.com"]}, by=ada,
+        subjects=["compensation.*"],
+    )  # fmt: skip
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    forget_events(type="approval.granted")
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
+    approval.refresh_from_db()
+    assert (approval.state, approval.closing_reason) == ("withdrawn", grants.UNRECORDED)
+    case.refresh_from_db()
+    assert case.state == "open"
+    shown = plan_card.card(case, ada)["approval"]
+    assert shown["words"] == f"The question was withdrawn: {grants.UNRECORDED}"
+    said = Delivery.objects.get(subject="compensation.failed").message
+    assert said["title"] == f"Plan 1 of case {case.pk} was not started"
+    assert grants.UNRECORDED in said["text"]
 
 
 def test_another_call_than_the_approved_does_not_start(case, world, outside, ada, ben):
