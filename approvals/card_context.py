@@ -111,7 +111,7 @@ def _brought_in(approval: Approval, people: list[int]) -> dict[int, str]:
     rows = Membership.objects.filter(workspace=approval.workspace_id, person__in=people)
     rows = rows.exclude(added_by=None).exclude(added_by=F("person")).select_related("added_by")
     return {
-        row.person_id: f"brought in by {row.added_by} on {row.added_at:%Y-%m-%d}"
+        row.person_id: f"brought in by {row.added_by} on {timezone.localdate(row.added_at)}"
         for row in rows.order_by("-added_at")
     }
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from approvals import deciders
 from approvals.models import Approval, ApprovalState, BrokenGlass, Decision, SubjectKind
 from approvals.policy import Unreadable, active
 from approvals.policy.document import BreakGlass
-from workspaces import clock, independence
+from workspaces import clock, formatting, independence
 from workspaces.access import may, people_with, teams_with
 from workspaces.models import Team, User, Workspace
 
@@ -73,7 +74,8 @@ def why_not(approval: Approval, person: User) -> str:
         return "it is no longer open"
     since = approval.asked_at + timedelta(seconds=said.after_seconds)
     if since > clock.now():
-        return f"those who are asked have until {since:%Y-%m-%d %H:%M} UTC"
+        until = formatting.absolute(since, timezone.get_current_timezone())
+        return f"those who are asked have until {until}"
     return _why_not_them(approval, person)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 from prometheus_client import Counter, Histogram
 
 from amends.protocol.vocabulary import EventType
@@ -22,7 +23,7 @@ from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.policy import Unreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
-from workspaces import access, delegations, independence
+from workspaces import access, delegations, formatting, independence
 from workspaces.fresh_login import is_fresh
 from workspaces.models import Delegation, Team, User
 from workspaces.moves import CannotMove, move
@@ -261,7 +262,7 @@ def may_answer(approval: Approval, by: User) -> None:
     elif new := next((one for one in deciders.newcomers(approval) if one.person == by), None):
         why = (
             f"{new.person} {new.brought_in_by}, so it takes somebody else until "
-            f"{new.counts_at:%Y-%m-%d %H:%M} UTC"
+            f"{formatting.absolute(new.counts_at, timezone.get_current_timezone())}"
         )
     else:
         why = "this asks teams in which you do not stand"

@@ -32,7 +32,7 @@ from connectors.contract import CannotRead, Connector, Purpose, Refused, State, 
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
 from connectors.normalization import Redaction
 from ledger.canonical import canonical_of
-from workspaces import outbox
+from workspaces import formatting, outbox
 from workspaces.models import Act, Secret, User, Workspace
 
 SETTINGS_BYTES_MAX = 64 * 1024
@@ -229,7 +229,9 @@ def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def changes_since(connection: Connection, since: datetime) -> list[str]:
-    """“url, by Ada at 22 Nov 10:02 UTC”: what people changed of its settings, the newest last."""
+    """“url, by Ada at 2026-11-22 10:02:15 UTC”: what people changed of its settings, the newest
+    last, by the reader's clock.
+    """
     found = Act.objects.filter(
         workspace=connection.workspace_id,
         type=UPDATED,
@@ -237,9 +239,10 @@ def changes_since(connection: Connection, since: datetime) -> list[str]:
         data__connection=connection.name,
     ).select_related("person")
     newest = [one for one in found.order_by("-pk")[:CHANGES_SHOWN_MAX] if one.data.get("changed")]
+    zone = timezone.get_current_timezone()
     return [
         f"{', '.join(one.data['changed'])}, by {one.person or 'the desk'}"
-        f" at {one.at:%d %b %H:%M} UTC"
+        f" at {formatting.absolute(one.at, zone)}"
         for one in reversed(newest)
     ]
 

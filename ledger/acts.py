@@ -6,11 +6,15 @@ and where an event says what was before (`was`), the field tells both.
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
+
+from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from ledger.models import Event
 from ledger.replaying import words_of
+from workspaces import formatting
 
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]+")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d[0-9:.]*(Z|\+00:00)")
@@ -121,6 +125,13 @@ def _short(value: Any) -> str:
         return ", ".join(words)[:VALUE_CHARACTERS_MAX] if plain else str(len(value))
     if isinstance(value, dict):
         return ", ".join(one for one in value.values() if isinstance(one, str))
-    text = str(value)
-    said = f"{text[:10]} {text[11:16]} UTC" if MOMENT.fullmatch(text) else text
-    return said[:VALUE_CHARACTERS_MAX]
+    return _by_own_clock(str(value))[:VALUE_CHARACTERS_MAX]
+
+
+def _by_own_clock(text: str) -> str:
+    """A moment by the clock of whoever reads, as all others on the page."""
+    try:
+        when = datetime.fromisoformat(text) if MOMENT.fullmatch(text) else None
+    except ValueError:
+        return text
+    return text if when is None else formatting.absolute(when, timezone.get_current_timezone())

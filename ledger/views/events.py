@@ -151,26 +151,30 @@ def _show(
 
 
 def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
+    said_at, received_at = found.time, found.received_at
+    moments = [{"name": "Received", "time": formatting.moment(received_at, "full")}]
+    if said_at is not None:
+        astray = clocks.astray(said_at, received_at)
+        moments += [
+            {
+                "name": "By the agent's clock",
+                "time": formatting.moment(said_at, "full"),
+                "note": f"({astray})" if astray else "",
+            }
+        ]
     values = (
         ("Said by", actor_words(found, people), False),
         ("With key", f"{found.key_prefix}…" if found.key_prefix else "", True),
-        ("Received", formatting.absolute(found.received_at), False),
-        ("By the agent's clock", _agents_clock(found), False),
         ("Number in its run", found.n, False),
         ("Place in the ledger", found.place, False),
         ("Digest", f"sha256:{bytes(found.digest).hex()}", True),
     )
-    return [
+    told = [
         {"name": name, "value": value, "mono": mono} for name, value, mono in values
         if value not in {None, ""}
     ]  # fmt: skip
+    return [told[0], *moments, *told[1:]]
 
-
-def _agents_clock(found: Event) -> str:
-    if found.time is None:
-        return ""
-    astray = clocks.astray(found.time, found.received_at)
-    return f"{formatting.absolute(found.time)}{f' ({astray})' if astray else ''}"
 
 
 @login_required

@@ -7,9 +7,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from amends.protocol.vocabulary import EventType
 from approvals.models import Approval
+from ledger import desk_events
+from ledger.models import Event
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
+from tests.people import person
+from workspaces import teams
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SETTINGS = "/w/acme/settings/"
@@ -68,6 +73,35 @@ def test_the_zone_of_the_browser_is_proposed_and_a_choice_counts_more(client, be
     assert f'data-zone="{TOKYO}" data-zone-chosen' in page
     assert choose(client, "").status_code == 302
     assert f'data-zone="{NEW_YORK}"' in client.get(SETTINGS).text
+
+
+def test_sentences_with_a_time_go_by_the_readers_clock_too(
+    client, acme, ada, ben, asked, leads
+):
+    """Who may break the glass, until when somebody new does not count, what an act said, when an
+    event came: each stood in UTC beside times of the reader's own."""
+    rules = {"policies": {"pay.*": {"approval": "MANUAL"}}, "breakGlass": {"after": "15m"}}
+    put_in_force(acme, ada, rules)
+    data = {"expires_at": "2026-11-23T18:57:47.433+00:00"}
+    desk_events.record(acme, EventType.CASE_COMMENTED, by=ada, data=data)
+    event = Event.objects.get(type="action.planned")
+    Approval.objects.update(requested_by=ben)
+    new = person("new")
+    teams.add(leads, new, by=ben)
+    client.force_login(ada)
+    client.cookies["zone"] = str(TOKYO)
+
+    card = client.get(f"/w/acme/approvals/{asked.pk}/").text
+    acts = client.get("/w/acme/audit/").context["acts"]
+    entry = client.get(f"/w/acme/ledger/{event.event_id}/").context["facts"]
+
+    assert re.search(r"have until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST", card)
+    said = [str(field) for act in acts for field in act["fields"]]
+    assert "Until: 2026-11-24 03:57:47 JST" in said
+    assert [" JST = " in one["time"] for one in entry if "time" in one] == [True]
+    client.force_login(new)
+    card = client.get(f"/w/acme/approvals/{asked.pk}/").text
+    assert re.search(r"takes somebody else until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST", card)
 
 
 @pytest.mark.parametrize("said", ["Mars/Olympus", "../../etc/passwd", '"><b>', "UTC\x00", ""])

@@ -52,7 +52,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
 
     assert act["words"] == "Case commented: 7"
     assert [str(one) for one in act["fields"]] == [
-        "Risk: high", "Rules: 2", "Evidence: seen at the bank", "Until: 2026-11-23 18:57 UTC",
+        "Risk: high", "Rules: 2", "Evidence: seen at the bank", "Until: 2026-11-23 18:57:47 UTC",
     ]  # fmt: skip
 
 
