@@ -42,14 +42,18 @@ PATTERN = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*\)""")
 BOUND = re.compile(rf"\.\s*(?:{LOOPS}|optMap|optFlatMap)\s*\(\s*(\w+)(?:\s*,\s*(\w+)\s*,)?")
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 # What the evaluator has of CEL's standard library; operators are named with a sign.
-FUNCTIONS = frozenset(
+OF_VALUES = frozenset(
     {
-        "size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
-        "bytes", "type", "dyn", "timestamp", "duration", "getFullYear", "getMonth", "getDate",
+        "contains", "startsWith", "endsWith", "matches", "getFullYear", "getMonth", "getDate",
         "getDayOfMonth", "getDayOfYear", "getDayOfWeek", "getHours", "getMinutes", "getSeconds",
         "getMilliseconds",
     }
 )  # fmt: skip
+ALONE = frozenset(
+    {"int", "uint", "double", "string", "bytes", "type", "dyn", "timestamp", "duration"}
+)
+FUNCTIONS = OF_VALUES | ALONE | {"size"}
+CALLED = re.compile(r"(?P<of>\.?)\s*\b(?P<name>[A-Za-z_]\w*)\s*\(")
 INTEGERS = (-(2**63), 2**64 - 1)  # of CEL: signed and unsigned, 64 bits
 PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)")
 
@@ -99,7 +103,9 @@ class Expression:
         # A plain path is followed here: CEL's integers have 64 bits, and a fact may have more.
         is_path = len(self.names) == 1 and PATH.fullmatch(source.strip())
         self._path = source.strip().split(".") if is_path else []
-        functions = {name for name in references["functions"] if name.isidentifier()}
+        functions = {
+            name for name in references["functions"] if name.removeprefix(".").isidentifier()
+        }
         self.unknown_functions = tuple(sorted(functions - FUNCTIONS))
         unknown = set(references["variables"]) - allowed - bound
         if unknown:
@@ -123,10 +129,28 @@ class Expression:
             place = self._place(rf"\b{re.escape(name)}\s*\(")
             hint = near(name, FUNCTIONS | more)
             raise CannotCompile(f"“{name}” is no function here{hint}; known are {known}", *place)
+        self._check_how_called()
+
+    def _check_how_called(self) -> None:
+        """What is asked of a value stands behind it, what makes one of another stands alone; the
+        evaluator does not know it otherwise, and would say so at each call.
+        """
+        bare = self._bare()
+        for found in CALLED.finditer(bare):
+            name, place = found["name"], at(bare, found.start("name"))
+            if name in OF_VALUES and not found["of"]:
+                told = f"“{name}” stands behind its value: args.x.{name}(…)"
+                raise CannotCompile(told, *place)
+            if name in ALONE and found["of"]:
+                raise CannotCompile(f"“{name}” takes its value: {name}(args.x)", *place)
+
+    def _bare(self) -> str:
+        """The source without what stands in its texts, at the same places."""
+        return STRINGS.sub(lambda found: " " * len(found[0]), self.source)
 
     def _place(self, pattern: str) -> tuple[int, int]:
         """Line and column of the first place, outside texts, that the pattern fits."""
-        bare = STRINGS.sub(lambda found: " " * len(found[0]), self.source)
+        bare = self._bare()
         found = re.search(pattern, bare)
         return at(bare, found.start() if found else 0)
 

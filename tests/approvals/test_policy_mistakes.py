@@ -175,6 +175,9 @@ def test_every_function_that_the_evaluator_has_may_be_saved(condition):
         ("args.to.all(one, mentioned(one))", "at 1:18", "“mentioned” in a loop"),
         ("ask_0 == 1", "at 1:1", "names such as “ask_0” are the desk's own"),
         ("knows(args.to, by: 'agent')", "at 1:1", "“knows” is no function here"),
+        (".seen(args.x)", "at 1:1", "“.seen” is no function here"),
+        ("args.n > 1 && contains(args.x, 'y')", "at 1:15", "args.x.contains(…)"),
+        ("args.x.int() > 1", "at 1:8", "“int” takes its value: int(args.x)"),
     ],
 )  # fmt: skip
 def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition, place, mistake):
