@@ -16,7 +16,7 @@ from django.db.models import Q
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.document import Call
-from connectors import calls
+from connectors import calllog, calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
 from ledger.models import Action
@@ -71,7 +71,9 @@ def question(facts: RunFacts, action: Action) -> str:
 
 
 def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
-    """Probe once. Changes nothing, and stands outside any transaction."""
+    """Probe once, unless the system is left alone just now. Changes nothing, and stands outside any
+    transaction.
+    """
     probe = probe_of(facts.policy, action)
     if probe is None:
         return _unsure(f"No probe is registered for {action.tool_words}.")
@@ -93,6 +95,8 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
         args = probe.arguments(known)
     except (Refused, CannotEvaluate) as stopped:
         return _unsure(str(stopped))
+    if wait := calllog.may_call(connection):
+        return _unsure(f"The probe was not made: {wait.reason}")
     sent_at = action.started_at or facts.now
     finding = calls.probe(
         connection, probe.operation, args, target, key=action.key, sent_at=sent_at

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from approvals import policy
+from connectors import calllog
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
 from ledger.models import Action, Effect, Event
@@ -322,7 +323,11 @@ def _attempts(step: Step) -> list[dict[str, Any]]:
 
 
 def _read_now(step: Step) -> dict[str, Any]:
-    """What the target looks like, or why nobody can tell just now."""
+    """What the target looks like, or why nobody can tell just now: a system that failed often is
+    left alone, however often the page is loaded.
+    """
+    if wait := calllog.may_call(step.connection):
+        return {"target_unread": wait.reason}
     try:
         rows = _target_now(step)
     except (CannotRead, Refused) as why:

@@ -3,11 +3,13 @@
 import pytest
 from django.utils import timezone
 
-from connectors import calls
+from connectors import calllog, calls
 from connectors.contract import Target
+from connectors.models import Connection
 from ledger.models import Action, Event
 from recovery.models import Suggestion
 from recovery.triage import outcome_probes
+from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
 
 PROBED = POLICY.replace(
@@ -51,6 +53,21 @@ def test_a_call_that_a_probe_finds_did_happen(doubtful, shop_connection):
     assert (case.suggestion, case.unknown_count) == (Suggestion.COMPENSATE, 0)
     told = Event.objects.get(type="action.settled")
     assert (told.actor_kind, told.actor, told.data["outcome"]) == ("desk", "probe", "applied")
+
+
+def test_who_loads_the_page_again_and_again_leaves_a_dead_system_alone(
+    client, acme, doubtful, shop_connection
+):
+    client.force_login(person("olga", team(acme, "seniors", "view", "recover")))
+    gone = shop_connection.settings | {"database": "gone"}
+    Connection.objects.update(settings=gone)
+
+    for _ in range(2 * calllog.FAILURES_MAX):
+        page = client.get(f"/w/acme/cases/{doubtful.case().pk}/settle/")
+
+    assert Connection.objects.get().failures_in_a_row == calllog.FAILURES_MAX
+    [probe] = page.context["probes"]
+    assert probe["words"].startswith("The probe was not made: shop failed 5 times in a row")
 
 
 def test_absence_proves_nothing_while_the_call_may_be_on_its_way(doubtful):

@@ -5,7 +5,8 @@ from django.utils import timezone
 
 from approvals import inbox
 from approvals.models import Approval
-from connectors import connections
+from connectors import calllog, connections
+from connectors.models import Connection
 from ledger.models import Effect
 from recovery.casework import settling
 from recovery.models import Residue, Step, StepState
@@ -138,6 +139,19 @@ def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert "What the target looks like now could not be read: " in page.text
+
+
+def test_a_page_that_is_loaded_again_and_again_leaves_a_dead_system_alone(
+    desk, lost, shop_connection
+):
+    gone = shop_connection.settings | {"database": "gone"}
+    Connection.objects.update(settings=gone)
+
+    for _ in range(2 * calllog.FAILURES_MAX):
+        page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
+
+    assert Connection.objects.get().failures_in_a_row == calllog.FAILURES_MAX
+    assert "left alone for a while" in page.context["target_unread"]
 
 
 def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, lost, ada):
