@@ -1,10 +1,12 @@
 """What this floor holds of people: messages on their way, and the targets of its last calls."""
 
+import re
+
 from django.db.models import CharField, Q, Value
 from django.db.models.functions import Concat, Left
 
 from connectors.models import CallLog
-from ledger.models import Effect
+from ledger.models import Effect, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps
 
 TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)
@@ -22,10 +24,15 @@ def calls(scope: Scope) -> Q:
 
 
 def messages(scope: Scope) -> Q:
-    """Messages that name a run, to people or, among the facts, to programs."""
-    found = Q(message__facts__run__in=scope.names)
-    for name in scope.names:
-        found |= Q(message__text__contains=name)
+    """Messages that name a run, to people or, among the facts, to programs: also one of somebody
+    else's in which something of this person's was done, for they have the headline of its case.
+    """
+    touched = Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True)
+    names = [*scope.names, *touched]
+    found = Q(message__facts__run__in=names)
+    for name in names:
+        # As a word: run_1 is not run_10. `contains` would be JSON's, and mean the whole text.
+        found |= Q(message__text__regex=rf"(^|[^\w-]){re.escape(name)}($|[^\w-])")
     return Q(workspace=scope.workspace) & found
 
 

@@ -124,6 +124,10 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     hers = Step.objects.get(target_id="main/T-Canary")
     tried = StepAttempt.objects.get(step=hers)
     digests = {Plan.objects.get().digest, hers.digest, hers.key, tried.key}
+    hook = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    channels.create(of_others.workspace, "crm", "webhook", secret=hook, by=ada)
+    alarm = channels.Message("Critical: changed T-Canary", "Look at it.\nRun run_bob.")
+    channels.announce(of_others.workspace, "case.critical", alarm, key="case 1")
 
     erasure.erase(of_others.workspace, person="eve", by=ada)
 
@@ -158,6 +162,10 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
             "Canary", "Canary waits", facts={"run": case.run.run, "to": "Canary"}
         )
         channels.announce(workspace, "case.critical", said, key="case 1")
+        alarm = channels.Message("Critical: Canary waits", f"Look at it.\nRun {case.run.run}.")
+        channels.announce(workspace, "case.critical", alarm, key="case 2")
+        other = channels.Message("Critical: a neighbour", f"Look at it.\nRun {case.run.run}0.")
+        channels.announce(workspace, "case.critical", other, key="case 3")
         named = {"workspace": workspace, "owner": who}
         SavedView.objects.create(
             **named, name="Canary: Eve Adams", slug="eve-adams", query="risk:low"
@@ -170,7 +178,8 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
 
     erasure.erase(acme, person="eve", by=ada)
 
-    left = {"connectors_delivery": 1, "recovery_savedview": 2, "recovery_bulkjob": 1}
+    left = {"connectors_delivery": 2, "recovery_savedview": 2, "recovery_bulkjob": 1}
+    assert tables_that_say("a neighbour") == {"connectors_delivery": 2}
     assert tables_that_say("Canary") == left
     for one in (Delivery, SavedView, BulkJob):
         found = one.objects.exclude(workspace=acme)
