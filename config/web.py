@@ -5,8 +5,9 @@ interpreter. They share nothing else: whatever must be known to both is in Postg
 the broker, and limits are each one's own (docs/decisions/web-processes.md).
 
 A request that never ends costs its sender nothing and us a file of the thousand that we may have
-open. So a request has to arrive, head and body, within a time; of connections whose request has not
-arrived one address keeps a few; and no more are taken than there are files for.
+open, and so does an answer that nobody takes. So a request has to arrive, head and body, within a
+time, and its answer has to be taken; of connections that wait for their client one address keeps a
+few; and no more are taken than there are files for.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 HEAD_SECONDS_MAX = env.number("AMENDS_HEAD_SECONDS", 15)
 # The largest body is 8 MiB; over a line of two megabits it takes half of this.
 BODY_SECONDS_MAX = env.number("AMENDS_BODY_SECONDS", 60)
+# 64 KiB, as much as is kept here of an answer, over the slowest line there is.
+READ_SECONDS_MAX = env.number("AMENDS_READ_SECONDS", 60)
 # Of one address, beyond this many requests that are still arriving the oldest is let go. Where a
 # proxy stands in front all have its address, and it has limits of its own.
 ARRIVING_PER_ADDRESS_MAX = 128
@@ -60,10 +63,11 @@ FULL = (
 )
 
 
-class Arriving:
-    """The connections whose request has not arrived, the oldest first; by address, and all."""
+class ForClient:
+    """The connections that wait for their client, the oldest first; by address, and all."""
 
-    def __init__(self) -> None:
+    def __init__(self, give_up: Callable[["Protocol"], None]) -> None:
+        self._give_up = give_up
         self._all: OrderedDict[Protocol, tuple[str, float]] = OrderedDict()
         self._of: dict[str, OrderedDict[Protocol, None]] = {}
 
@@ -94,27 +98,32 @@ class Arriving:
             return False
         most = max(self._of.values(), key=len)
         if len(most) > ARRIVING_PER_ADDRESS_MAX:
-            next(iter(most)).give_up()
+            self._give_up(next(iter(most)))
             return True
         return self._let_go(next(iter(self._all)))
 
     def _let_go(self, oldest: "Protocol") -> bool:
         if time.monotonic() - self._all[oldest][1] < ARRIVING_SECONDS_MIN:
             return False
-        oldest.give_up()
+        self._give_up(oldest)
         return True
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's own, and a clock for each request until it has arrived."""
+    """uvicorn's own, a clock for each request until it has arrived, and one for each answer that
+    is not taken.
+    """
 
-    arriving = Arriving()
+    arriving = ForClient(lambda one: one.give_up())
+    untaken = ForClient(lambda one: one.hang_up())
     connections_max = FILES_MIN - FILES_RESERVED
     _clock: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.connections_max and not self.arriving.make_room():
+        is_full = len(self.connections) > self.connections_max
+        if is_full and not (self.arriving.make_room() or self.untaken.make_room()):
             transport.write(FULL)
             transport.close()
             return
@@ -122,6 +131,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self._taken()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -135,6 +145,23 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._arrived()
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        self._taken()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._taken()
+        self._wait_for_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._wait_for_reader()  # a transport that closes sends first what it has
 
     def shutdown(self) -> None:
         """uvicorn ends, and asks each connection to: the first one also has who waits answered."""
@@ -152,6 +179,12 @@ class Protocol(HttpToolsProtocol):
         if cycle is None or not cycle.response_started:
             self.transport.write(TIMED_OUT)
         self.transport.close()
+        self._wait_for_reader()
+
+    def hang_up(self) -> None:
+        """Nobody takes the answer: what is left of it goes."""
+        self._taken()
+        self.transport.abort()
 
     def _wait(self, seconds: float) -> None:
         self._arrived()
@@ -163,6 +196,23 @@ class Protocol(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _wait_for_reader(self) -> None:
+        if self._reading is None and self.transport.get_write_buffer_size():
+            self.untaken.begin(self, self.client[0] if self.client else "")
+            self._reading = self.loop.call_later(READ_SECONDS_MAX, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.hang_up()
+        else:
+            self._taken()
+
+    def _taken(self) -> None:
+        self.untaken.end(self)
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
 
 def raise_file_limit() -> int:

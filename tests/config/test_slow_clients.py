@@ -14,9 +14,13 @@ from tests.config.test_door import ask
 from tests.config.test_worker import soon
 from tests.processes import Process, Processes
 
-SHORTLY = {"AMENDS_HEAD_SECONDS": "2", "AMENDS_BODY_SECONDS": "4"}
+SHORTLY = {
+    "AMENDS_HEAD_SECONDS": "2", "AMENDS_BODY_SECONDS": "4", "AMENDS_READ_SECONDS": "4",
+}  # fmt: skip
 
 HEAD = b"POST /accounts/login/ HTTP/1.1\r\nHost: localhost\r\n"
+# More than the kernel keeps for who does not read.
+LARGE_ANSWER = 200 * b"GET /static/amends.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
 
 
@@ -31,7 +35,10 @@ def lines() -> Iterator[Callable[[Process, bytes], socket.socket]]:
 
         def say(desk: Process, words: bytes) -> socket.socket:
             host, port = desk.url.removeprefix("http://").split(":")
-            line = opened.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            line = opened.enter_context(socket.socket())
+            line.settimeout(60)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # before it is connected
+            line.connect((host, int(port)))
             line.sendall(words)
             return line
 
@@ -46,6 +53,28 @@ def test_more_half_requests_than_files_do_not_stop_the_desk(
 
     assert ask(f"{desk.url}/healthz")[0] == 200
     assert soon(lambda: files_of(desk) <= web.ARRIVING_PER_ADDRESS_MAX + web.FILES_RESERVED)
+
+
+def test_more_answers_that_nobody_takes_than_files_do_not_stop_the_desk(
+    desk: Process, lines: Callable[[Process, bytes], socket.socket]
+) -> None:
+    for _ in range(1_300):
+        lines(desk, LARGE_ANSWER)
+
+    assert ask(f"{desk.url}/healthz")[0] == 200
+    assert soon(lambda: files_of(desk) <= web.ARRIVING_PER_ADDRESS_MAX + web.FILES_RESERVED)
+
+
+@pytest.mark.parametrize(
+    "begun", [LARGE_ANSWER, LARGE_ANSWER[:-2] + b"Content-Length: 9\r\n\r\nx"],
+    ids=["asked", "asked, and half a body"],
+)  # fmt: skip
+def test_an_answer_that_is_not_taken_is_given_up(
+    processes: Processes, lines: Callable[[Process, bytes], socket.socket], begun: bytes
+) -> None:
+    line = lines(processes.kept_web(**SHORTLY), begun)
+
+    assert soon(lambda: is_cut(line))
 
 
 def files_of(desk: Process) -> int:
@@ -77,15 +106,16 @@ def test_who_drips_on_after_the_answer_is_given_up_as_well(
     line = lines(desk, post)
     assert line.recv(1_000).startswith(b"HTTP/1.1 401 ")
 
-    def is_cut() -> bool:
-        time.sleep(1)
-        try:
-            line.sendall(b"x")
-        except OSError:
-            return True
-        return False
+    assert soon(lambda: is_cut(line))
 
-    assert soon(is_cut)
+
+def is_cut(line: socket.socket) -> bool:
+    time.sleep(1)
+    try:
+        line.sendall(b"x")
+    except OSError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("path", ["/accounts/login/", "/", "/api/v1/cases", "/setup/x/", "/c/x/"])
