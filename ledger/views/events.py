@@ -176,7 +176,6 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
     return [told[0], *moments, *told[1:]]
 
 
-
 @login_required
 @require_GET
 def proof(request: Request, workspace: str, event: str) -> HttpResponse:

@@ -75,9 +75,7 @@ def test_the_zone_of_the_browser_is_proposed_and_a_choice_counts_more(client, be
     assert f'data-zone="{NEW_YORK}"' in client.get(SETTINGS).text
 
 
-def test_sentences_with_a_time_go_by_the_readers_clock_too(
-    client, acme, ada, ben, asked, leads
-):
+def test_sentences_with_a_time_go_by_the_readers_clock_too(client, acme, ada, ben, asked, leads):
     """Who may break the glass, until when somebody new does not count, what an act said, when an
     event came: each stood in UTC beside times of the reader's own."""
     rules = {"policies": {"pay.*": {"approval": "MANUAL"}}, "breakGlass": {"after": "15m"}}
