@@ -56,6 +56,19 @@ def _as_named(sha256: str, content: bytes | memoryview | None) -> bytes | None:
     return found
 
 
+def looked_up(workspace_id: int, said: Any) -> Any:
+    """What a call came with, a snapshot or one for each target: with those that are kept as blobs
+    in place of their references, within the limits.
+    """
+    each = said if isinstance(said, list) else [said]
+    wanted = {digest_of(one) for one in each if is_ref(one)}
+    if not wanted:
+        return said
+    found = _read(workspace_id, wanted)
+    placed = [found.get(digest_of(one), one) if is_ref(one) else one for one in each]
+    return placed if isinstance(said, list) else placed[0]
+
+
 def put_in_place(workspace_id: int, effects: Iterable[HasSnapshots]) -> None:
     """Replace references by the snapshots that they name, in memory alone and within the limits.
 

@@ -38,7 +38,7 @@ from approvals.gate.slow_path import carried_out
 from approvals.models import Approval, SubjectKind
 from approvals.policy import PolicyDecision
 from edge.asgi import Refused
-from ledger import desk_events, drivers
+from ledger import desk_events, drivers, snapshots
 from ledger.models import Action
 from ledger.parsed_events import Actor
 from workspaces import formatting
@@ -231,7 +231,7 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
     try:
         shown, money = call_context.preview(
             policy, tool=request.tool, args=args, targets=request.targets,
-            before=request.data.get("before"),
+            before=snapshots.looked_up(row.workspace_id, request.data.get("before")),
         )  # fmt: skip
     except call_context.TooLargeToShow as large:
         raise InvalidInput(str(large)) from large

@@ -58,7 +58,7 @@ from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import PolicyDecision
 from edge import pools
 from edge.asgi import Refused, problem
-from ledger import desk_events, drivers
+from ledger import desk_events, drivers, snapshots
 from ledger.append import events as append
 from ledger.append.events import Batch
 from ledger.drivers import Steps
@@ -283,7 +283,7 @@ def _question(request: BeginRequest, found: Decided, decision: Question) -> Repl
     try:
         shown, money = call_context.preview(
             found.policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,
-            before=request.data.get("before"),
+            before=snapshots.looked_up(request.actor.workspace_id, request.data.get("before")),
         )  # fmt: skip
     except call_context.TooLargeToShow as large:
         return _denied(request, found.context, Denied("too_large_to_show", str(large)))

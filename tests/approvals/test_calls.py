@@ -1,5 +1,6 @@
 """What exactly will happen, as the card says it: by kind, in full, with nothing hidden."""
 
+import hashlib
 import html
 import json
 import re
@@ -10,6 +11,7 @@ from django.test import Client
 
 from approvals import call_context
 from approvals.models import Approval
+from ledger.models import Blob
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 
@@ -100,6 +102,21 @@ def test_a_row_shows_what_its_fields_are_now_and_what_they_become(card):
     assert found == [*changed, ("phone", "1", "1")]  # said to stay as it is, and written
     assert "1 more field written with the value it has, as the agent saw it" in drawn
     assert drawn.index("more field written") < drawn.index(">phone<")
+
+
+def test_a_row_whose_snapshot_is_kept_apart_shows_what_its_fields_are_now(card, acme):
+    """As a client sends one of more than 64 KiB: by its digest."""
+    content = json.dumps({"email": "old@x.example", "notes": "n" * 70_000}).encode()
+    named = hashlib.sha256(content).hexdigest()
+    Blob.objects.create(workspace=acme, sha256=named, content=content, byte_count=len(content))
+    args = {"fields": {"email": "new@x.example"}}
+
+    drawn = exactly(card("crm.update", args, before=[{"ref": f"sha256:{named}"}]))
+
+    rows = re.findall(r'<th scope="row">(.*?)</th><td class="diff-was">(.*?)</td>'
+                      r'<td class="diff-now">(.*?)</td>', drawn)  # fmt: skip
+    found = [tuple(re.sub(r"<.*?>", "", one) for one in row) for row in rows]
+    assert found == [("email", "old@x.example", "new@x.example")]
 
 
 def test_a_request_has_its_line_first(card):
