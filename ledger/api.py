@@ -53,7 +53,7 @@ def traces_of(run: Run, actions: Iterable[Action]) -> dict[str, Trace]:
 def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
     """A run with its actions and checkpoints; payloads only if the reader may see them."""
     actions = in_order(run).prefetch_related("effects", "attempts")[:ACTIONS_SHOWN_MAX]
-    settled = settlements_of(run, actions)
+    settled, traces = settlements_of(run, actions), traces_of(run, actions)
     checkpoints = run.checkpoints.order_by("n", "place")[:CHECKPOINTS_SHOWN_MAX]
     found: dict[str, Any] = {
         "run": run.run, "agent": run.agent.name if run.agent else None, "model": run.model,
@@ -65,6 +65,7 @@ def run_as_json(run: Run, *, sensitive: bool) -> dict[str, Any]:
         "effect_count": run.effect_count,
         "actions": [
             action_as_json(action, settled.get(action.action), sensitive=sensitive)
+            | _trace(traces.get(action.action))
             for action in actions
         ],
         "checkpoints": [_checkpoint(one, sensitive=sensitive) for one in checkpoints],
@@ -107,6 +108,10 @@ def action_as_json(
             "error": action.error, "checks": action.checks, "compensation": action.compensation,
         }  # fmt: skip
     return found
+
+
+def _trace(trace: Trace | None) -> dict[str, Any]:
+    return {"trace": trace and trace._asdict()}
 
 
 def _effect(effect: Effect, *, sensitive: bool) -> dict[str, Any]:
@@ -161,7 +166,8 @@ def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
     if found is None:
         raise Http404("There is no such action in this run.")
     settled = settlements_of(row, [found]).get(action)
-    return action_as_json(found, settled, sensitive=_reveals(caller, row.run, action))
+    shown = action_as_json(found, settled, sensitive=_reveals(caller, row.run, action))
+    return shown | _trace(traces_of(row, [found]).get(action))
 
 
 @router.get("/ledger/key", auth=READERS, summary="The log's public keys, the living one first")

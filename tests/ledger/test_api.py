@@ -14,6 +14,9 @@ from workspaces import keys, teams
 from workspaces.models import Act, Agent, User, Workspace
 
 
+SPAN = {"trace_id": "a" * 32, "span_id": "b" * 16}
+
+
 @pytest.fixture
 def agent_key(trip_desk, ada):
     return keys.create_key(trip_desk, by=ada, name="laptop")[1]
@@ -42,7 +45,7 @@ def trip(actor):
         event("run.started", data={"request": "Move my flight"}),
         event("action.planned", action="a1", n=1, data={
             "tool": "update_flight", "targets": [{"type": "flight", "id": "F1"}],
-            "args": {"to": "LIS"}, "before": [{"to": "OPO"}]}),
+            "args": {"to": "LIS"}, "before": [{"to": "OPO"}]}, trace=SPAN),
         event("action.succeeded", action="a1", n=1, data={"result": {"ok": True}}),
     )  # fmt: skip
 
@@ -53,6 +56,7 @@ def test_an_agent_reads_its_own_run_and_nobody_elses(trip, northwind, agent_key,
     (action,) = found["actions"]
     assert (action["args"], action["effects"][0]["before"]) == ({"to": "LIS"}, {"to": "OPO"})
     assert get("runs/run_1/actions/a1", agent_key).json()["result"] == {"ok": True}
+    assert get("runs/run_1/actions/a1", agent_key).json()["trace"] == action["trace"] == SPAN
     assert get("runs/run_1/actions/a2", agent_key).status_code == 404
 
     other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
