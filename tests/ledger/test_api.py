@@ -13,7 +13,6 @@ from tests.ledger.conftest import event, record_events
 from workspaces import keys, teams
 from workspaces.models import Act, Agent, User, Workspace
 
-
 SPAN = {"trace_id": "a" * 32, "span_id": "b" * 16}
 
 
