@@ -7,11 +7,11 @@ and answer, so that the page shows them with the rest.
 import logging
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
-from ninja import NinjaAPI
+from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
 
 from approvals.policy import Unreadable
@@ -28,6 +28,27 @@ from workspaces.rates import TooFast
 logger = logging.getLogger(__name__)
 
 ROUTERS = ("ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api")
+
+
+class Part(NamedTuple):
+    """One part of the page: the tag that its operations bear, and its words for people."""
+
+    tag: str
+    title: str
+    description: str
+
+
+PARTS = (
+    Part("agents", "Agents", "What a run asks before it acts, and hears from the desk"),
+    Part("ledger", "Ledger", "Events, snapshots and traces in; runs, proofs and heads out"),
+    Part("recovery", "Recovery", "Cases, plans, corrections and what is left over"),
+    Part("approvals", "Approvals", "The documents of a decision; none is decided here"),
+    Part("grants", "Bounded grants", "What passes without being asked, and the end of it"),
+    Part("lists", "Lists", "The named lists that rules go by"),
+    Part("aap", "AAP", "For agents that speak the Agent Approval Protocol"),
+    Part("aais", "AAIS", "Requests and outcomes as documents"),
+)
+"""Those first that a newcomer needs first."""
 REFUSALS = {
     "401": {"description": "There is no such key or token, or it has expired"},
     "429": {"description": "Faster than may be; Retry-After says when to come back"},
@@ -41,6 +62,8 @@ def _operations(schema: OpenAPISchema) -> Iterator[dict[str, Any]]:
 
 
 class DeskAPI(NinjaAPI):
+    parts = PARTS
+
     def get_openapi_schema(
         self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
     ) -> OpenAPISchema:
@@ -66,7 +89,9 @@ api = DeskAPI(
         "What agents and people's scripts say to the desk. An agent's key ingests and asks; a "
         "person's token acts like its owner, and never decides an approval."
     ),
+    docs=Swagger({"defaultModelsExpandDepth": 0, "syntaxHighlight": {"activated": False}}),
     docs_url="/docs",
+    openapi_extra={"tags": [{"name": part.tag, "description": part.description} for part in PARTS]},
     openapi_url="/openapi.json",
     urls_namespace="api",
 )

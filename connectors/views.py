@@ -166,6 +166,7 @@ def make(request: Request, workspace: str) -> HttpResponse:
         "url": request.path,
         "form": form,
         "settings": settings,
+        "operations": list(plug.operations.values()),
     }
     status = 422 if posted and "more" not in posted else 200
     return page(request, "workspaces/connection_new.html", context, status=status)
@@ -393,6 +394,8 @@ def switch(request: Request, workspace: str, name: str) -> HttpResponse:
     require(request.user, "administer", one.workspace)
     verb = connections.enable if request.POST.get("act") == "enable" else connections.disable
     verb(one, by=request.user)
+    goes = "Calls go over it again." if verb is connections.enable else "Nothing is called over it."
+    messages.success(request, goes)
     return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
 
 

@@ -84,15 +84,15 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
     home = f"/w/{skyline.SLUG}/"
     at = f"{home}cases/{case.pk}/"
     told = [
-        (f"{TRAVELLER.partition(' ')[0]}’s trip failed half-way: see what stands", at, OPERATOR),
-        ("See what undoing it would do, and ask for approval", f"{at}compensate/", OPERATOR),
+        (f"{TRAVELLER.partition(' ')[0]}’s trip failed: see what stands", at, OPERATOR),
+        ("See what undoing does, and ask", f"{at}compensate/", OPERATOR),
         (
             "Approve the refund, as finance",
             f"{home}approvals/{plan.approval_id}/" if plan and plan.approval_id else at,
             APPROVER,
         ),
         (
-            "Publish the correction, and read what the customer reads",
+            "Publish what the customer reads",
             f"{home}corrections/{correction.pk}/" if correction else at,
             OPERATOR,
         ),

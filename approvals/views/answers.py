@@ -140,6 +140,9 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
     except (CannotMove, InvalidInput) as refusal:
         problem = {"tone": "bad", "title": "Nothing was revoked.", "text": f"{refusal}."}
         return _grants_page(request, here, problem=problem, status=409)
+    messages.success(
+        request, "Revoked. Its agent is asked about again; what was let pass already stays."
+    )
     return redirect("approvals:grants", workspace=here.slug)
 
 

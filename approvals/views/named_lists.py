@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import F
 from django.http import HttpResponse
@@ -63,6 +64,9 @@ class AddForm(forms.Form):
     note = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX, required=False)
 
 
+NOTHING_CHOSEN = "Choose in the list what is to be taken off."
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: Request, workspace: str) -> HttpResponse:
@@ -77,6 +81,7 @@ def index(request: Request, workspace: str) -> HttpResponse:
                 made = named_lists.create(
                     here, form.cleaned_data["name"], form.cleaned_data["kind"]
                 )
+                messages.success(request, "The list is made. Put its first entries on it below.")
                 return redirect("approvals:named_list", workspace=here.slug, name=made.name)
             except InvalidInput as wrong:
                 form.add_error("name", str(wrong))
@@ -144,10 +149,13 @@ def change(request: Request, workspace: str, name: str) -> HttpResponse:
         return _page(request, here, name)
     chosen = request.POST.getlist("remove")
     seen = request.POST.get("version", "")
+    if request.POST.get("act") == "remove" and not chosen:
+        problem = {"tone": "bad", "title": "Nothing was changed.", "text": NOTHING_CHOSEN}
+        return _page(request, here, name, problem=problem, status=422)
     form = AddForm(request.POST if not chosen else None)
     try:
         if chosen or form.is_valid():
-            named_lists.change(
+            changed = named_lists.change(
                 kept,
                 by=request.user,
                 add=[] if chosen else named_lists.read_lines(form.cleaned_data["entries"]),
@@ -155,11 +163,23 @@ def change(request: Request, workspace: str, name: str) -> HttpResponse:
                 note=request.POST.get("note", ""),
                 seen=int(seen) if chosen and is_number(seen) else None,
             )
+            messages.success(request, _told(changed))
             return redirect("approvals:named_list", workspace=here.slug, name=name)
     except InvalidInput as wrong:
         problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(wrong)}
         return _page(request, here, name, form=form, problem=problem, status=422)
     return _page(request, here, name, form=form, status=422)
+
+
+def _told(changed: ListChange | None) -> str:
+    if changed is None:
+        return "Nothing changed: it stood on the list already, or was off it."
+    moved = [
+        f"{formatting.count(many)} {where}"
+        for many, where in ((changed.added, "on"), (changed.removed, "off"))
+        if many
+    ]
+    return f"Version {changed.version}: {' and '.join(moved)}. Rules go by it from now on."
 
 
 def _page(

@@ -61,6 +61,7 @@ def enrol(request: Request, workspace: str, pk: int) -> HttpResponse:
         )
     except (InvalidInput, signatures.NotSigned) as refusal:
         return _keys(request, here, problem=str(refusal), status=422)
+    messages.success(request, "The key is on record: what you decide here can be signed with it.")
     return redirect("approvals:signing_keys", workspace=here.slug)
 
 

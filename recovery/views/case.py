@@ -5,15 +5,15 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
 from approvals import pauses
 from approvals.models import PauseKind
 from ledger import desk_events, disclosure
-from ledger.models import Event, Run, RunState
+from ledger.models import Event, RunState
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
@@ -47,9 +47,9 @@ from recovery.views.request_context import (
 )
 from workspaces import formatting
 from workspaces.access import may, require
-from workspaces.models import User, Workspace
+from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, named, page, workspace_to
+from workspaces.pages import Request, is_number, named, page
 from workspaces.wakeups import wake_on_commit
 from workspaces.written import InvalidInput
 
@@ -396,47 +396,6 @@ def reopen(request: Request, workspace: str, pk: int) -> HttpResponse:
     except REFUSALS as refusal:
         return refused(request, case, refusal, "why", asked="reopen")
     return redirect(case_url(case))
-
-
-# Saying of a run that it did wrong: an operator opens its case, or adds to it.
-
-
-@login_required
-@require_http_methods(["GET", "POST"])
-def report(request: Request, workspace: str, run: str) -> HttpResponse:
-    """GET asks what is wrong and writes nothing; POST leads to the case."""
-    here = workspace_to("recover", request, workspace)
-    found = Run.objects.select_related("agent").filter(workspace=here, run=run).first()
-    if found is None:
-        raise Http404("There is no such run here.")
-    if request.method == "GET":
-        return _show_report(request, here, found)
-    try:
-        case = cases.report(found, text=request.POST.get("why", ""), by=request.user)
-    except REFUSALS as refusal:
-        return _show_report(request, here, found, problem=str(refusal))
-    messages.success(request, "Written down, in your name. This is its case.")
-    return redirect(case_url(case))
-
-
-def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = "") -> HttpResponse:
-    known = Case.objects.select_related("workspace").filter(run=run).first()
-    context = {
-        "workspace": here,
-        "run": {
-            "run": run.run,
-            "url": f"/w/{here.slug}/runs/{run.run}/",
-            "request": run.request,
-            "state": run.state,
-            "agent": run.agent.name if run.agent else "the desk",
-        },
-        "known": {"url": case_url(known), "headline": known.headline, "state": known.state}
-        if known
-        else None,
-        "why": request.POST.get("why", ""),
-        "problem": problem,
-    }
-    return page(request, "recovery/report_run.html", context, status=422 if problem else 200)
 
 
 @login_required

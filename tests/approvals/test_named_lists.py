@@ -212,10 +212,14 @@ def test_it_has_its_own_permission_and_its_own_history(
     assert "line 2" in wrong.content.decode()
 
     chosen = ListEntry.objects.get(since=2)
+    none = client.post(f"{url}change/", {"act": "remove", "version": "2"})
+    assert none.status_code == 422
+    assert "Choose in the list what is to be taken off" in none.content.decode()
     stale = client.post(f"{url}change/", {"remove": chosen.key, "version": "1"})
     assert stale.status_code == 422
     assert "meanwhile" in stale.content.decode()
-    assert client.post(f"{url}change/", {"remove": chosen.key, "version": "2"}).status_code == 302
+    off = client.post(f"{url}change/", {"remove": chosen.key, "version": "2"}, follow=True)
+    assert "Version 3: 1 off. Rules go by it from now on." in off.text
     assert not ListEntry.objects.filter(list=payees, until=None, since=2).exists()
     assert list(ListChange.objects.values_list("added", "removed")) == [(1, 0), (1, 0), (0, 1)]
     index = client.get("/w/acme/policies/lists/").content.decode()

@@ -277,7 +277,8 @@ def test_trying_reads_and_tells_why_it_could_not(desk, shop):
 
 
 def test_a_disabled_connection_says_so(desk, shop):
-    desk.post("/w/airline/connectors/shop/switch/", {"act": "disable"})
+    off = desk.post("/w/airline/connectors/shop/switch/", {"act": "disable"}, follow=True)
+    assert "Nothing is called over it" in off.text
 
     assert "nothing is called over it" in desk.get("/w/airline/connectors/").text
 

@@ -72,6 +72,22 @@ def test_a_setting_is_shown_kept_and_told_by_being_named_in_the_form(desk, clien
     assert client.post("/w/airline/settings/", said).status_code == 403
 
 
+def test_whoever_presses_a_button_hears_what_came_of_it(desk, airline, ben):
+    def said(path, **fields):
+        answer = desk.post(f"/w/airline/settings/{path}", fields, follow=True)
+        return re.findall(r"data-focus>([^<]+)</div>", answer.text)
+
+    assert said("teams/", name="finance", may="view") == [
+        "The team finance is made. Nobody is in it yet."
+    ]
+    finance = airline.teams.get(name="finance")
+    assert said(f"teams/{finance.pk}/", may="approve") == ["What finance may is saved."]
+    members = f"teams/{finance.pk}/people/"
+    assert said(members, person=ben.pk, act="add") == ["Ben is in finance now."]
+    assert said(members, person=ben.pk, act="remove") == ["Ben is no longer in finance."]
+    assert said("agents/", name="booker") == ["booker is added. It needs a key next."]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_stranger_learns_nothing_of_a_workspace(client, airline, page):
     client.force_login(User.objects.create_user("dev@example.com", "a long enough secret"))

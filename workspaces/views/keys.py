@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings as configuration
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Prefetch
 from django.http import HttpResponse
@@ -74,6 +75,7 @@ def make_agent(request: Request, workspace: str) -> HttpResponse:
     outbox.record(
         here, EventType.AGENT_CREATED, by=request.user, data={"agent": form.cleaned_data["name"]}
     )
+    messages.success(request, f"{form.cleaned_data['name']} is added. It needs a key next.")
     return redirect("workspaces:keys", workspace=here.slug)
 
 
@@ -124,7 +126,9 @@ def make_token(request: Request, workspace: str) -> HttpResponse:
 @require_POST
 def revoke_key(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_to("administer", request, workspace)
-    keys.revoke(get_object_or_404(APIKey, pk=pk, workspace=here), by=request.user)
+    key = get_object_or_404(APIKey, pk=pk, workspace=here)
+    keys.revoke(key, by=request.user)
+    messages.success(request, f"The key {key.name} is revoked: whoever uses it is refused.")
     return redirect("workspaces:keys", workspace=here.slug)
 
 
@@ -133,5 +137,7 @@ def revoke_key(request: Request, workspace: str, pk: int) -> HttpResponse:
 def revoke_token(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     mine = PersonToken.objects.filter(workspace=here, person=request.user)
-    keys.revoke(get_object_or_404(mine, pk=pk), by=request.user)
+    token = get_object_or_404(mine, pk=pk)
+    keys.revoke(token, by=request.user)
+    messages.success(request, f"The token {token.name} is revoked: whoever uses it is refused.")
     return redirect("workspaces:keys", workspace=here.slug)

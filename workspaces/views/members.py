@@ -202,7 +202,11 @@ If you know nobody there, do nothing: no account is made before you open it.
 @require_POST
 def withdraw_invitation(request: Request, workspace: str, pk: int) -> HttpResponse:
     here = workspace_to("administer", request, workspace)
-    entrance.withdraw(get_object_or_404(Invitation, pk=pk, workspace=here), by=request.user)
+    invitation = get_object_or_404(Invitation, pk=pk, workspace=here)
+    entrance.withdraw(invitation, by=request.user)
+    messages.success(
+        request, f"The invitation to {invitation.email} is withdrawn: its link opens nothing."
+    )
     return redirect("workspaces:members", workspace=here.slug)
 
 
@@ -213,7 +217,9 @@ def make_team(request: Request, workspace: str) -> HttpResponse:
     form = TeamForm(request.POST, workspace=here)
     if not form.is_valid():
         return shown(request, here, team=form)
-    teams.create(here, form.cleaned_data["name"], by=request.user, may=form.cleaned_data["may"])
+    name = form.cleaned_data["name"]
+    teams.create(here, name, by=request.user, may=form.cleaned_data["may"])
+    messages.success(request, f"The team {name} is made. Nobody is in it yet.")
     return redirect("workspaces:members", workspace=here.slug)
 
 
@@ -227,6 +233,7 @@ def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
         may_all = {codename for codename, _ in CODENAMES}
         ticked = may_all.intersection(request.POST.getlist("may"))
         teams.set_grants(team, ticked, by=request.user)
+        messages.success(request, f"What {team.name} may is saved.")
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
     return redirect("workspaces:members", workspace=here.slug)
@@ -244,8 +251,10 @@ def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse
     try:
         if request.POST.get("act") == "add":
             teams.add(team, person, by=request.user)
+            messages.success(request, f"{person} is in {team.name} now.")
         else:
             teams.remove(team, person, by=request.user)
+            messages.success(request, f"{person} is no longer in {team.name}.")
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
     return redirect("workspaces:members", workspace=here.slug)

@@ -31,7 +31,10 @@ def test_ada_reports_a_run_that_looked_good_and_is_led_to_its_case(desk, good, a
     assert good.case() is None
     page = desk.get("/w/acme/runs/run_1/")
     assert "/w/acme/report/run_1/" in page.text
-    assert "What did this run do wrong?" in desk.get("/w/acme/report/run_1/").text
+    asked = desk.get("/w/acme/report/run_1/").text
+    assert "What did this run do wrong?" in asked
+    beside = asked[asked.index("What it did") :].replace("<wbr>", "")
+    assert "tickets.update" in beside, "what it did stands beside what is written of it"
     assert not Case.objects.exists()
 
     answer = desk.post("/w/acme/report/run_1/", {"why": "It was T-204 that she meant"})
