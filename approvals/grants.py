@@ -174,15 +174,26 @@ def amount(terms: Mapping[str, Any], number: Decimal | str) -> str:
     return f"{found.normalize():f}"
 
 
-def drawn_words(approval: Approval) -> str:
+def drawn_words(approval: Approval, used: Drawdown | None = None) -> str:
     """“3 of 9 calls used, 210 of 500 in all”, of a bounded grant."""
-    used = Drawdown.of(drawn(approval))
+    used = used or Drawdown.of(drawn(approval))
     if not approval.calls:  # erased
         return f"{used.calls} calls used"
     terms = approval.calls[0]["more"]["bounded"]
     most = terms["sum"]
     in_all = f", {amount(terms, used.total)} of {amount(terms, most)} in all" if most else ""
     return f"{used.calls} of {terms['uses']} call{'s' if terms['uses'] != 1 else ''} used{in_all}"
+
+
+def drawn_percent(approval: Approval, used: Drawdown) -> int:
+    """How much of a bounded grant is used, in calls or in all, whichever is nearer its end."""
+    if not approval.calls:  # erased
+        return 0
+    terms = approval.calls[0]["more"]["bounded"]
+    shares = [used.calls / terms["uses"]]
+    if terms["sum"]:
+        shares.append(float(used.total / Decimal(terms["sum"])))
+    return min(100, round(100 * max(shares)))
 
 
 def digest_with(approval: Approval, calls: Sequence[CallFacts]) -> str:

@@ -160,6 +160,8 @@ def switch(request: Request, workspace: str, pk: int) -> HttpResponse:
     one = _found(request, workspace, pk)
     verb = channels.enable if request.POST.get("act") == "enable" else channels.disable
     verb(one, by=request.user)
+    now = "on again" if verb is channels.enable else "off: nothing goes by it"
+    messages.success(request, f"“{one.name}” is switched {now}.")
     return redirect("connectors:channels", workspace=one.workspace.slug)
 
 

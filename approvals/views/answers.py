@@ -191,6 +191,7 @@ def _became(one: Approval) -> str:
 def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
     zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
+    used = grants.Drawdown.of(grants.drawn(one))
     terms = one.calls[0]["more"]["bounded"] if one.calls else {}  # none once it is erased
     return {
         "id": one.pk,
@@ -199,7 +200,8 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
         "agent": str(one.agent or ""),
         "terms": one.previews[0]["rows"] if sees and one.previews else [],
         "state": card_context.shown_state(one),
-        "used": grants.drawn_words(one),
+        "used": grants.drawn_words(one, used),
+        "percent": grants.drawn_percent(one, used),
         "became": _became(one),
         "expires": formatting.moment(one.expires_at, "ago", zone),
         "uses": [

@@ -217,6 +217,7 @@ def pause(request: Request, workspace: str) -> HttpResponse:
     except (ValueError, CannotMove) as wrong:
         form.add_error(None, str(wrong))
         return _page(request, here, pause_form=form, status=409)
+    messages.success(request, "Paused: nothing new of it is let through until somebody lifts it.")
     return redirect("approvals:policies", workspace=here.slug)
 
 
@@ -229,6 +230,7 @@ def lift(request: Request, workspace: str, pk: int) -> HttpResponse:
     one = get_object_or_404(Pause, workspace=here, pk=pk)
     try:
         pauses.lift(one, by=request.user)
+        messages.success(request, "Lifted: it goes on.")
     except CannotMove:
         messages.error(request, "Somebody has lifted it already.")
     return redirect("approvals:policies", workspace=here.slug)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django import forms
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect
@@ -395,6 +396,7 @@ def _save(request: Request, draft: Draft) -> HttpResponse:
     except Invalid:
         draft.status = 422
         return _page(request, draft, part="check")
+    messages.success(request, f"Version {version.number} is saved. It is not in force yet.")
     return redirect("approvals:version", workspace=draft.here.slug, number=version.number)
 
 

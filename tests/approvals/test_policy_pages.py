@@ -116,7 +116,8 @@ def test_a_pause_is_placed_shown_and_lifted(ada_s, acme):
 
     assert ada_s.post(f"{POLICIES}pauses/", place).status_code == 409
     assert ada_s.post(f"{POLICIES}pauses/", {"kind": "tool", "reason": "x"}).status_code == 422
-    ada_s.post(f"{POLICIES}pauses/{Pause.objects.get().pk}/lift/")
+    lift = f"{POLICIES}pauses/{Pause.objects.get().pk}/lift/"
+    assert "Lifted: it goes on." in ada_s.post(lift, follow=True).text
     assert pauses.standing(acme.pk, tool="mail.send") is None
 
 

@@ -38,7 +38,8 @@ def test_ada_adds_a_channel_tries_it_and_switches_it_off(browser, acme, outsides
     assert "A test message of Amends" in shown
     assert "canary-page" not in shown
 
-    browser.post(f"{PAGE}{made.pk}/switch/", {"act": "disable"})
+    off = browser.post(f"{PAGE}{made.pk}/switch/", {"act": "disable"}, follow=True)
+    assert "“chat” is switched off: nothing goes by it." in off.text
     browser.post(f"{PAGE}{made.pk}/test/")
     assert Delivery.objects.count() == 1
     browser.post(f"{PAGE}{made.pk}/switch/", {"act": "enable"})
