@@ -21,9 +21,17 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
-from approvals.models import Approval, ApprovalState, Pause, PauseKind, SubjectKind, pause_fits
+from approvals.models import (
+    Approval,
+    ApprovalState,
+    Pause,
+    PauseKind,
+    PolicyVersion,
+    SubjectKind,
+    pause_fits,
+)
 from approvals.policy import Unreadable, active, document
-from connectors import channels
+from connectors import channels, dependents
 from connectors.channels import Message
 from ledger import desk_events, sealer
 from ledger.merkle import Head
@@ -199,18 +207,20 @@ def paused_tools(one: Pause) -> str:
     """The tools that the pause of a tool or of a connection stops at the gate, as a regular
     expression for PostgreSQL over whole names; one that no name fits where it stops none.
     """
-    tools = [one.name] if one.kind == PauseKind.TOOL else _undone_over(one)
+    is_tool = one.kind == PauseKind.TOOL
+    tools = [one.name] if is_tool else undone_over(one.workspace_id, one.name)
     patterns = "|".join(document.posix(tool) for tool in tools)
     return f"^({patterns})$" if patterns else "^$a"
 
 
-def _undone_over(one: Pause) -> list[str]:
+@dependents.tells
+def undone_over(workspace_id: int, connection: str) -> list[str]:
     """The tools that a connection's pause stops: those that the policy undoes over it."""
     try:
-        policy = active(one.workspace_id)
-    except Unreadable:
+        policy = active(workspace_id)
+    except (Unreadable, PolicyVersion.DoesNotExist):
         return []  # nothing begins there at all
-    return sorted({twin.tool for twin in policy.twins if twin.connection == one.name})
+    return sorted({twin.tool for twin in policy.twins if twin.connection == connection})
 
 
 WENT_BACK = "ledger.went_back"

@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from connectors import calls, connections, registry
+from connectors import calls, connections, dependents, registry
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
     ControlsForm,
@@ -197,7 +197,7 @@ def _one(
     rehearsal: RehearsalForms | None = None,
     beats: list[connections.Beat] | None = None,
 ) -> HttpResponse:
-    here, row = one.workspace, row_of(one)
+    here, row, relying = one.workspace, row_of(one), dependents.tools_of(one)
     administers = may(request.user, "administer", here)
     operations = calls.operations_of(one)
     trial = attempt or TryForm(operations=list(operations))
@@ -210,8 +210,10 @@ def _one(
         "facts": [
             {"name": "Connector", "value": row["version"]},
             {"name": "Health", "value": row["health"]},
+            {"name": "Undoes", "value": ", ".join(relying) or "nothing yet: no twin names it"},
             *_settings_facts(one),
         ],
+        "relying": len(relying),
         "operations": [
             told(operation)
             | {"url": f"{row['url']}?{urlencode({'operation': operation.name})}#rehearse-title"}

@@ -7,7 +7,7 @@ import pytest
 from approvals import inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import ToolCall, active, active_policies, judge
-from connectors import channels
+from connectors import channels, connections
 from connectors.models import Delivery
 from ledger import desk_events, intake
 from ledger.append.events import new_id
@@ -353,3 +353,18 @@ def test_a_policy_that_an_upgrade_refuses_is_told_and_others_are_looked_at_all_t
     stopped = ada_s.get(TOOLS)
     assert stopped.status_code == 503
     assert "/w/acme/policies/" in stopped.content.decode()
+
+
+def test_a_connection_says_which_tools_could_not_be_undone_without_it(acme, ada, ada_s):
+    restore = {"restore_contact": {"title": "Restore {target}", "leaves": {"state": "restored"}}}
+    settings = {"url": "https://crm.example/hook", "operations": restore}
+    connections.create(acme, "crm", "webhook", settings, by=ada)
+    page = "/w/acme/connectors/crm/"
+    assert "nothing yet: no twin names it" in ada_s.get(page).text
+
+    undo = {"connection": "crm", "operation": "restore_contact", "args": {}, "target": "contact"}
+    put_in_force(acme, ada, {"twins": {"crm.*": [undo], "mail.send": [undo]}})
+
+    shown = ada_s.get(page).text
+    assert "crm.*, mail.send" in shown
+    assert "2 tools could not be undone meanwhile" in shown
