@@ -92,7 +92,7 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
             APPROVER,
         ),
         (
-            "Publish what the customer reads",
+            "Publish the correction",
             f"{home}corrections/{correction.pk}/" if correction else at,
             OPERATOR,
         ),
