@@ -68,4 +68,5 @@ function goTo(place, how = { preventScroll: false }) {
 }
 
 // A page that came back whole after a POST (no htmx) does the same.
-document.querySelector("main [data-focus]")?.focus();
+const told = document.querySelector("main [data-focus]");
+if (told) goTo(told);

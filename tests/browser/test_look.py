@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, Visit
@@ -98,6 +98,20 @@ def test_who_lives_in_lists_may_have_them_compact(visit: Visit, ada: User) -> No
     assert compact
     assert compact["height"] < airy["height"]
     assert_accessible(page)
+
+
+def test_what_came_of_a_press_has_the_focus_and_nothing_is_wider_than_its_place(
+    visit: Visit, ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/airline/settings/keys/")
+    tabs = page.locator(".tabs ul")
+    assert tabs.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+
+    page.get_by_label("Name").first.fill("booker")
+    page.get_by_role("button", name="Add the agent").click()
+
+    expect(page.get_by_text("booker is added. It needs a key next.")).to_be_focused()
 
 
 def test_a_page_goes_by_the_browsers_clock_until_its_reader_chooses_one(
