@@ -190,7 +190,7 @@ def drawn_percent(approval: Approval, used: Drawdown) -> int:
     if not approval.calls:  # erased
         return 0
     terms = approval.calls[0]["more"]["bounded"]
-    shares = [used.calls / terms["uses"]]
+    shares: list[float] = [used.calls / terms["uses"]]
     if terms["sum"]:
         shares.append(float(used.total / Decimal(terms["sum"])))
     return min(100, round(100 * max(shares)))
