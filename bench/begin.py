@@ -3,8 +3,9 @@
     python -m bench begin again client noisy
 
 `begin` gives `begin_ratio` (for an auto-allowed action, in durable single-row INSERTs),
-`begin_memory_ratio` (under a sum, a count and a known value) and what they are made of: the median
-of three rounds, each with a web process of its own, for one may be a fifth quicker than the next
+`begin_memory_ratio` (under a sum, a count and a known value) and what they are made of, on a desk
+of a million actions, on whose record each call's target and value are already: the median of three
+rounds, each with a web process of its own, for one may be a fifth quicker than the next
 all its life. Within a round all are measured in turns and by their medians. A policy with rules and
 a pause are in force, as in life.
 
@@ -66,15 +67,32 @@ AT_ONCE, CALLS_AT_ONCE = 20, 200
 CAPPED, AMOUNT = 600, 12
 
 
-def prepare() -> str:
-    """A workspace with a policy, a pause, and two who may approve; the agent's key."""
+RUNS, RUNS_SMALL = 720_000, 2_000
+"""Of 1.4 actions each."""
+
+
+def prepare(runs: int = 0) -> str:
+    """A workspace with a policy, a pause, and two who may approve, and so many runs behind it; the
+    agent's key.
+    """
     import django
 
     django.setup()
+    from django.conf import settings
+
     from approvals import pauses, versions
-    from bench.generate import cast
+    from approvals.policy import load
+    from bench import past
+    from bench.generate import cast, fill
 
     people = cast()
+    if runs:
+        with psycopg.connect(settings.DATABASE_URL) as connection:
+            fill(connection, people, runs)
+        rules = load(POLICY).of_tool("memory.refund").rules
+        past.remember(
+            settings.DATABASE_URL, [q for one in rules if one.when for q in one.when.questions]
+        )
     versions.activate(versions.save(people.workspace, POLICY, by=people.ada), by=people.ada)
     pauses.pause(people.workspace, "tool", "never.*", by=people.ada, reason="a pause to look past")
     return people.tokens[0]
@@ -191,7 +209,7 @@ def past_the_cap(url: str, token: str) -> int:
 
 
 def begin(running: Desk, *, small: bool) -> dict[str, Any]:
-    token, calls = prepare(), 80 if small else CALLS
+    token, calls = prepare(RUNS_SMALL if small else RUNS), 80 if small else CALLS
     inserter, found, conflicts = Inserter(running.database_url), [], 0
     for number in range(ROUNDS):
         running.start_web()

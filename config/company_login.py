@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from amends.protocol.vocabulary import EventType
 from config import providers
 from config.providers import COMPANY, NoProvider
-from workspaces import clock, directory, fresh_login, outbox
+from workspaces import clock, directory, fresh_login, locks, outbox
 from workspaces.models import LoginProvider, Secret, User, Workspace
 from workspaces.pages import Request, page, workspace_to
 
@@ -56,6 +56,7 @@ class LoginForm(forms.Form):
         help_text="One in a line: group = team. Only who stands in one of these groups may join,"
         " and stands in its team for as long as they have the group.",
     )
+    seen = forms.CharField(max_length=40, required=False, widget=forms.HiddenInput)
     domains = forms.CharField(
         max_length=TEXT_CHARACTERS_MAX,
         required=False,
@@ -72,6 +73,7 @@ class LoginForm(forms.Form):
                 "name": was.name, "issuer": was.issuer, "client_id": was.client_id,
                 "groups_claim": was.groups_claim, "domains": " ".join(was.domains),
                 "groups": "\n".join(f"{group} = {team}" for group, team in was.places),
+                "seen": was.set_at.isoformat(),
             })  # fmt: skip
         super().__init__(*args, **kwargs)
         self.workspace, self.was = workspace, was
@@ -110,12 +112,24 @@ class LoginForm(forms.Form):
         return found
 
     def clean(self) -> dict[str, Any]:
-        """A secret goes to the issuer for whom it was entered, and to no other."""
+        """A secret goes to the issuer for whom it was entered, and to no other; and what somebody
+        else has set meanwhile is not overwritten unseen.
+        """
+        if self.cleaned_data.get("seen") != (self.was.set_at.isoformat() if self.was else ""):
+            raise ValidationError(self._set_meanwhile())
         is_same = self.was is not None and self.was.issuer == self.cleaned_data.get("issuer")
         keeps = is_same and self.was is not None and providers.is_openable(self.was)
         if not self.cleaned_data.get("secret") and not keeps and "issuer" in self.cleaned_data:
             self.add_error("secret", "Enter the secret that this issuer has given you.")
         return self.cleaned_data
+
+    def _set_meanwhile(self) -> str:
+        if self.was is None:
+            return "Somebody else took this log-in away meanwhile. Open the page anew."
+        return (
+            f"{self.was.set_by} set “{self.was.name}” ({self.was.issuer}) meanwhile. Open the page"
+            " anew, and say what is to hold."
+        )
 
 
 @login_required
@@ -177,18 +191,19 @@ def try_it(request: Request, workspace: str) -> HttpResponse:
 def save(request: Request, workspace: str) -> HttpResponse:
     """Whoever sets it says who gets in, so it takes a fresh log-in, as what is critical does."""
     here = workspace_to("administer", request, workspace)
-    form = LoginForm(request.POST, workspace=here, was=_set_for(here))
     is_fresh = fresh_login.is_fresh(fresh_login.login_at(request))
-    if settings.OIDC_URL or not form.is_valid() or not is_fresh:
-        return _page(request, here, form, wrong="" if form.errors else "Nothing was changed.")
-    _keep(here, form, by=request.user)
+    with transaction.atomic():
+        locks.locked(Workspace.objects.filter(pk=here.pk)).get()
+        form = LoginForm(request.POST, workspace=here, was=_set_for(here))
+        if settings.OIDC_URL or not form.is_valid() or not is_fresh:
+            return _page(request, here, form, wrong="" if form.errors else "Nothing was changed.")
+        _keep(here, form, by=request.user)
     messages.success(request, "Set. Enter the two addresses below at your provider.")
     return redirect("company_login", workspace=here.slug)
 
 
-@transaction.atomic
 def _keep(here: Workspace, form: LoginForm, *, by: User) -> None:
-    said, was = form.cleaned_data, _set_for(here)
+    said, was = form.cleaned_data, form.was
     row = was if was and was.issuer == said["issuer"] else None
     if row is None:
         if was is not None:

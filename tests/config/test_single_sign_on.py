@@ -1,13 +1,16 @@
 """People come by their company's identity provider, and who leaves it is out at once."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from allauth.socialaccount.models import SocialToken
+from django.db import connection
 from django.test import Client
 
 from approvals import grants, inbox
@@ -172,6 +175,14 @@ def said(provider: str, settings: Any) -> dict[str, str]:
     }  # fmt: skip
 
 
+def looked_at(client: Client, said: dict[str, str]) -> dict[str, str]:
+    """The form as the page gives it now, filled in with this."""
+    field = re.search(r'<input[^>]*name="seen"[^>]*>', client.get(PAGE).content.decode())
+    assert field is not None
+    seen = re.search(r'value="([^"]*)"', field[0])
+    return said | {"seen": seen[1] if seen else ""}
+
+
 def says_again_who_she_is(client: Client, ann: User) -> None:
     client.force_login(ann)
     client.post("/accounts/reauthenticate/", {"password": "correct horse"})
@@ -198,9 +209,10 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     shown = client.get(PAGE).content.decode()
     assert f"/accounts/oidc/{first.provider_id}/login/callback/" in shown
     assert "a well-kept word" not in shown
-    assert client.post(f"{PAGE}save/", said | {"secret": "", "domains": ""}).status_code == 302
+    again = looked_at(client, said | {"secret": "", "domains": ""})
+    assert client.post(f"{PAGE}save/", again).status_code == 302
     assert encryption.open_sealed(bytes(Secret.objects.get().sealed)).count("a well-kept word")
-    elsewhere = said | {"issuer": "https://login.example.com", "secret": ""}
+    elsewhere = looked_at(client, said | {"issuer": "https://login.example.com", "secret": ""})
     other = client.post(f"{PAGE}save/", elsewhere)
     assert "Enter the secret that this issuer" in other.content.decode(), "it is not told to others"
     assert client.post(f"{PAGE}save/", elsewhere | {"secret": "new"}).status_code == 302
@@ -219,6 +231,35 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     told_so = client.get(PAGE).content.decode()
     assert "Set where the desk is run" in told_so
     assert "https://desk.example.com" in told_so
+
+
+def test_of_two_who_set_it_at_once_the_second_is_told_what_the_first_set(
+    client: Client, ann: User, acme: Workspace, leads: Any, operators: Any, said: dict[str, str],
+) -> None:  # fmt: skip
+    says_again_who_she_is(client, ann)
+    ben, others = person("ben", acme.teams.get(name="administrators")), Client()
+    ben.set_password("correct horse")
+    ben.save()
+    says_again_who_she_is(others, ben)
+    forms = [(one, looked_at(one, said | {"issuer": f"https://{name}.example.com", "name": name}))
+             for one, name in ((client, "first"), (others, "second"))]  # fmt: skip
+
+    def answered(of: tuple[Client, dict[str, str]]) -> tuple[int, str]:
+        try:
+            page = of[0].post(f"{PAGE}save/", of[1])
+            return page.status_code, page.content.decode()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        pages = sorted(threads.map(answered, forms))
+
+    assert [status for status, _ in pages] == [302, 422]
+    kept = LoginProvider.objects.get()
+    assert f"set “{kept.name}” ({kept.issuer}) meanwhile. Open the page anew" in pages[1][1]
+    later = others if kept.name == "first" else client
+    assert later.post(f"{PAGE}save/", looked_at(later, forms[1][1])).status_code == 302
+    assert LoginProvider.objects.filter(ended_at=None).count() == 1
 
 
 @pytest.mark.parametrize(("issuer", "why"), [
