@@ -264,7 +264,7 @@ def turn(job: periodic.Job) -> tuple[bool, str]:
     turn), and the error in words, or nothing.
     """
     try:
-        found = job.work()
+        found = job.do()
     except Exception as error:
         logger.exception("%s failed; it is tried again in %s s", job.name, job.seconds)
         for one in connections.all(initialized_only=True):

@@ -53,6 +53,10 @@ def living() -> Q:
     return Q(ended_at=None, starts_at__lte=Now(), until__gt=Now())
 
 
+def not_ended() -> QuerySet[Delegation]:
+    return Delegation.objects.filter(ended_at=None)
+
+
 def of(workspace: Workspace) -> QuerySet[Delegation]:
     """Those that are in force or to come, the next to end first."""
     rows = Delegation.objects.filter(workspace=workspace, ended_at=None, until__gt=Now())
@@ -146,7 +150,7 @@ def look(workspace: Workspace | None = None) -> int:
 
     Nobody's right waits for this: who decides is asked of the rows and of the clock.
     """
-    rows = Delegation.objects.filter(ended_at=None).select_related("workspace")
+    rows = not_ended().select_related("workspace")
     if workspace is not None:
         rows = rows.filter(workspace=workspace)
     over = list(rows.filter(until__lte=Now()).order_by("until")[:BATCH])

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
@@ -22,29 +23,63 @@ SCHEDULER, SWEEPER = "scheduler", "sweeper"
 Row = TypeVar("Row")
 
 
+class Queue:
+    """Rows that wait for a job. Whether there are any is asked by a statement that is written once:
+    Django takes longer to write it than PostgreSQL to see that nothing waits.
+
+    So `rows` holds nothing that is known here only at the moment: its clock is the database's.
+    """
+
+    def __init__(self, rows: Callable[[], QuerySet[Any]]) -> None:
+        self._rows = rows
+        self._statement: tuple[str, Sequence[Any]] | None = None
+
+    def has_any(self) -> bool:
+        if self._statement is None:
+            query = self._rows().order_by().values("pk")[:1].query
+            self._statement = query.sql_with_params()
+        with connection.cursor() as cursor:
+            cursor.execute(*self._statement)
+            return cursor.fetchone() is not None
+
+
 @dataclass(frozen=True)
 class Job:
-    """One thing to do every so many seconds, measured from end to start."""
+    """One thing to do every so many seconds, measured from end to start; where it says in which
+    queues its rows wait, only if there are any.
+    """
 
     name: str
     seconds: float
     work: Callable[[], object]
     process: str
+    queues: Sequence[Queue] = ()
+
+    def do(self) -> object:
+        """What the work answers; 0 where nothing waits for it."""
+        if self.queues and not any(one.has_any() for one in self.queues):
+            return 0
+        return self.work()
 
 
 _jobs: dict[str, Job] = {}
 
 
 def every(
-    seconds: float, *, name: str, process: str = SCHEDULER
+    seconds: float,
+    *,
+    name: str,
+    process: str = SCHEDULER,
+    where: Sequence[Callable[[], QuerySet[Any]]] = (),
 ) -> Callable[[Callable[[], object]], Callable[[], object]]:
     """Register the decorated function; `name` is what /statusz and the logs call it
-    ("ledger.seal")."""
+    ("ledger.seal"), and `where` gives the rows that wait for it (`Queue`).
+    """
 
     def register(work: Callable[[], object]) -> Callable[[], object]:
         if name in _jobs:
             raise ValueError(f"Two jobs are named {name}.")
-        _jobs[name] = Job(name, seconds, work, process)
+        _jobs[name] = Job(name, seconds, work, process, [Queue(rows) for rows in where])
         return work
 
     return register

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, Value
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat, Now, Substr
 
 from amends.protocol.masking import masked
@@ -282,24 +282,28 @@ def _tell_receivers(approval: Approval) -> None:
 
 def tell_put_off() -> int:
     """Wake the receivers of what was approved for later, once its moment has come; how many."""
+    found = 0
+    for approval in walked(put_off()):
+        with transaction.atomic():
+            _tell_receivers(approval)
+        found += 1
+    return found
+
+
+def put_off() -> QuerySet[Approval]:
+    """Requests that were approved for a moment which has come, and whose receivers do not know."""
     request = Substr(OuterRef("run_ref"), len(RUN) + 1)
     told = Delivery.objects.filter(
         workspace=OuterRef("workspace"),
         key__startswith=Concat(Value("aap "), request, Value("/")),
     )
-    due = Approval.objects.filter(
+    return Approval.objects.filter(
         ~Exists(told),
         state=ApprovalState.GRANTED,
         run_ref__startswith=RUN,
         not_before__range=(Now() - TOLD_LATE_MAX, Now()),
         expires_at__gt=Now(),
     )
-    found = 0
-    for approval in walked(due):
-        with transaction.atomic():
-            _tell_receivers(approval)
-        found += 1
-    return found
 
 
 notifications.when_ended.append(_tell_receivers)

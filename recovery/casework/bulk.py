@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
@@ -178,6 +178,10 @@ def sweep() -> int:
     return done
 
 
+def under_way() -> QuerySet[BulkJob]:
+    return BulkJob.objects.filter(ended_at=None)
+
+
 def _work_on(items: Sequence[BulkItem]) -> int:
     """Work on these items of one job; where that is not possible, on each by itself, so that one
     holds up no other. What cannot be worked on stays in hand, is met again when it counts as lost,
@@ -261,11 +265,7 @@ def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> No
 
 def _end_jobs() -> None:
     busy = Q(items__state__in=BULK_ITEM_TO_DO)
-    over = (
-        BulkJob.objects.filter(ended_at=None)
-        .annotate(busy=Count("items", filter=busy))
-        .filter(busy=0)
-    )
+    over = under_way().annotate(busy=Count("items", filter=busy)).filter(busy=0)
     BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=database_time())
 
 

@@ -154,11 +154,14 @@ def _note(correction: Correction, way: str, **more: object) -> None:
 
 def follow() -> int:
     """Note what became of messages on their way; the number that came to an end."""
-    waiting = CorrectionDelivery.objects.filter(state="waiting").exclude(message_key="")
     ended = 0
-    for one in waiting.select_related("correction__workspace").order_by("pk")[:BATCH]:
+    for one in _on_their_way().select_related("correction__workspace").order_by("pk")[:BATCH]:
         ended += _followed(one)
     return ended
+
+
+def _on_their_way() -> QuerySet[CorrectionDelivery]:
+    return CorrectionDelivery.objects.filter(state="waiting").exclude(message_key="")
 
 
 @transaction.atomic
@@ -299,32 +302,37 @@ def sweep() -> int:
 
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
-    since = timezone.now() - timedelta(days=LOOK_BACK_DAYS)
-    due = Case.objects.filter(
-        state=CaseState.CLOSED,
-        outcome__in=RECOVERED,
-        closed_at__gt=since,
-        corrections_drafted_at=None,
-    )
-    cases = list(due.order_by("closed_at")[:DRAFTS])
+    cases = list(_to_draft().order_by("closed_at")[:DRAFTS])
     for case in cases:
         drafting.draft(case)
         Case.objects.filter(pk=case.pk).update(corrections_drafted_at=timezone.now())
     return len(cases)
 
 
+def _to_draft() -> QuerySet[Case]:
+    return Case.objects.filter(
+        state=CaseState.CLOSED,
+        outcome__in=RECOVERED,
+        closed_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS),
+        corrections_drafted_at=None,
+    )
+
+
 def publish_due() -> int:
     """Publish drafts of auto-compensated cases where the policy says so; the number published."""
+    return each(_to_publish().select_related("workspace", "case")[:DRAFTS], _publish)
+
+
+def _to_publish() -> QuerySet[Correction]:
     plans = Plan.objects.filter(case=OuterRef("case"), started_at__isnull=False)
-    due = Correction.objects.filter(
+    return Correction.objects.filter(
         Exists(plans.filter(automatic=True)),
         ~Exists(plans.filter(automatic=False)),
         state=CorrectionState.DRAFT,
         case__state=CaseState.CLOSED,
         case__outcome=CaseOutcome.RESTORED,
-        drafted_at__gt=timezone.now() - timedelta(days=1),
+        drafted_at__gt=Now() - timedelta(days=1),
     )
-    return each(due.select_related("workspace", "case")[:DRAFTS], _publish)
 
 
 def _publish(correction: Correction) -> int:
@@ -337,3 +345,7 @@ def _publish(correction: Correction) -> int:
         logger.info("correction %s waits for a person: %s", correction.reference, stopped)
         return 0
     return 1
+
+
+QUEUES = (_to_draft, _to_publish, _on_their_way)
+"""What waits for `sweep`."""

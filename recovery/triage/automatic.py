@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from approvals import policy
 from ledger.models import Reversibility
@@ -27,19 +27,23 @@ REASON = "By policy: every step is low risk, exact and repeatable."
 
 def sweep() -> int:
     """Consider open cases that nobody has considered as they now are; the number started."""
-    waiting = Case.objects.filter(
-        state=CaseState.OPEN,
-        suggestion=Suggestion.COMPENSATE,
-        without_effects=False,
-        considered_revision__lt=F("revision"),
-    )
     started = 0
-    for case in waiting.select_related("workspace", "run").order_by("pk")[:BATCH]:
+    for case in unconsidered().select_related("workspace", "run").order_by("pk")[:BATCH]:
         seen = case.revision
         taken = Case.objects.filter(pk=case.pk, considered_revision__lt=seen)
         if taken.update(considered_revision=seen):
             started += _consider(case)
     return started
+
+
+def unconsidered() -> QuerySet[Case]:
+    """Open cases that changed since it was considered to compensate them without asking."""
+    return Case.objects.filter(
+        state=CaseState.OPEN,
+        suggestion=Suggestion.COMPENSATE,
+        without_effects=False,
+        considered_revision__lt=F("revision"),
+    )
 
 
 def _consider(case: Case) -> bool:

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
@@ -140,13 +141,18 @@ def settle(case: Case, action: Action, asked: ProbeAnswer) -> bool:
 def sweep() -> int:
     """Ask for unknown calls of open cases by itself, a few times; the number settled."""
     now = database_time()
-    waiting = Case.objects.filter(
-        Q(probe_at=None) | Q(probe_at__lte=now),
+    waiting = in_doubt().select_related("run__workspace", "run__agent", "workspace")
+    return sum(_ask_for(case, now) for case in waiting.order_by("probe_at", "pk")[:BATCH])
+
+
+def in_doubt() -> QuerySet[Case]:
+    """Open cases with a call of which it is time to ask whether it happened."""
+    return Case.objects.filter(
+        Q(probe_at=None) | Q(probe_at__lte=Now()),
         state=CaseState.OPEN,
         suggestion=Suggestion.SETTLE,
         probes__lt=PROBES_MAX,
-    ).select_related("run__workspace", "run__agent", "workspace")
-    return sum(_ask_for(case, now) for case in waiting.order_by("probe_at", "pk")[:BATCH])
+    )
 
 
 def _ask_for(case: Case, now: datetime) -> int:

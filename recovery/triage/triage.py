@@ -329,26 +329,34 @@ def look(run_ids: Sequence[int] | None = None) -> int:
         return len(run_ids)
     looked = 0
     for _ in range(BATCHES_MAX):
-        found = _beside_each_other(Run.objects.filter(is_unseen=True))
+        found = _beside_each_other(unseen())
         looked += found
         if found < BATCH_RUNS:
             break
     return looked
 
 
+def unseen() -> QuerySet[Run]:
+    """Runs of which the ledger has more than was looked at."""
+    return Run.objects.filter(is_unseen=True)
+
+
 def listen_for_silence() -> int:
     """Look at runs whose lease has ended since the last look; the clock changes no revision."""
-    now = database_time()
+    return _beside_each_other(silent())
+
+
+def silent() -> QuerySet[Run]:
+    """Runs whose lease has ended since they were looked at."""
     heard = Silence.objects.filter(run=OuterRef("pk"), lease_until__gte=OuterRef("lease_until"))
-    silent = Run.objects.filter(
+    return Run.objects.filter(
         ~Exists(heard),
         state=RunState.RUNNING,
         agent__isnull=False,
-        lease_minute__lt=now,
-        lease_until__lt=now,
-        lease_until__gt=now - timedelta(days=SILENT_DAYS_MAX),
+        lease_minute__lt=Now(),
+        lease_until__lt=Now(),
+        lease_until__gt=Now() - timedelta(days=SILENT_DAYS_MAX),
     )
-    return _beside_each_other(silent)
 
 
 def _beside_each_other(wanted: QuerySet[Run]) -> int:

@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals.policy import Policy
@@ -64,17 +65,19 @@ def wants_any(policy: Policy) -> bool:
 def sweep() -> int:
     """Read back what is due; the number of calls that were read."""
     now = database_time()
-    due = Readback.objects.filter(state=ReadbackState.WAITING, due_at__lte=now).select_related(
-        "action"
-    )
     by_run: dict[int, list[Readback]] = defaultdict(list)
-    for one in due.order_by("due_at")[:BATCH]:
+    for one in due().select_related("action").order_by("due_at")[:BATCH]:
         pause = timedelta(seconds=TRY_SECONDS * 4**one.tries)
         taken = Readback.objects.filter(pk=one.pk, tries=one.tries, state=ReadbackState.WAITING)
         if taken.update(tries=F("tries") + 1, due_at=now + pause):
             one.tries += 1
             by_run[one.action.run_id].append(one)
     return sum(_read(run, rows) for run, rows in by_run.items())
+
+
+def due() -> QuerySet[Readback]:
+    """Calls whose effects are to be read back now."""
+    return Readback.objects.filter(state=ReadbackState.WAITING, due_at__lte=Now())
 
 
 def _read(run_id: int, rows: Sequence[Readback]) -> int:

@@ -2,14 +2,20 @@
 
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from config import periodic
-from workspaces.models import Heartbeat
-from workspaces.periodic import SCHEDULER, Job, own_name
+from ledger.models import Run
+from tests import people
+from workspaces import clock
+from workspaces.models import Agent, Heartbeat, Workspace
+from workspaces.periodic import SCHEDULER, Job, jobs, own_name
 
+acme = people.acme
 WAIT_SECONDS_MAX = 60.0
 
 
@@ -68,3 +74,30 @@ def test_all_jobs_of_a_process_say_in_one_statement_that_they_live(
 
     known = set(Heartbeat.objects.values_list("name", flat=True))
     assert {"ledger.seal", "ledger.words", SCHEDULER, own_name(SCHEDULER)} <= known
+
+
+@pytest.mark.django_db
+def test_where_nothing_waits_a_job_asks_its_queues_and_does_nothing(
+    django_assert_num_queries: Any,
+) -> None:
+    asking = [job for job in jobs() if job.queues]
+    assert len(asking) > 5
+
+    for job in asking:
+        with django_assert_num_queries(len(job.queues)):
+            assert periodic.turn(job) == (False, ""), job.name
+
+
+@pytest.mark.django_db
+def test_what_comes_to_wait_later_is_found_by_the_same_statement(acme: Workspace) -> None:
+    """Its text is written once, and its clock is the database's."""
+    agent = Agent.objects.create(workspace=acme, name="clerk")
+    lease = clock.database_time() + timedelta(hours=1)
+    run = Run.objects.create(workspace=acme, agent=agent, run="r1", lease_until=lease)
+    [queue] = next(job for job in jobs() if job.name == "recovery.silence").queues
+    assert not queue.has_any(), "it may be silent for an hour more"
+
+    Run.objects.filter(pk=run.pk).update(lease_until=Now() + timedelta(seconds=0.1))
+    time.sleep(0.2)
+
+    assert queue.has_any()
