@@ -146,6 +146,7 @@ class Postgres:
             "unix_socket_permissions": "0700",
             "max_connections": str(CONNECTIONS_MAX),
             "shared_buffers": "256MB",
+            "wal_compression": "on",  # of pages that are written whole after a checkpoint
             "timezone": "UTC",
             "log_timezone": "UTC",
             "jit": "off",  # our queries are short; compiling them costs more than it gives
