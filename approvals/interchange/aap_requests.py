@@ -292,11 +292,8 @@ def tell_put_off() -> int:
 
 def put_off() -> QuerySet[Approval]:
     """Requests that were approved for a moment which has come, and whose receivers do not know."""
-    request = Substr(OuterRef("run_ref"), len(RUN) + 1)
-    told = Delivery.objects.filter(
-        workspace=OuterRef("workspace"),
-        key__startswith=Concat(Value("aap "), request, Value("/")),
-    )
+    key = Concat(Value("aap "), Substr(OuterRef("run_ref"), len(RUN) + 1), Value("/"))
+    told = Delivery.objects.filter(workspace=OuterRef("workspace"), key__startswith=key)
     return Approval.objects.filter(
         ~Exists(told),
         state=ApprovalState.GRANTED,
