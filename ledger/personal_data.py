@@ -17,6 +17,8 @@ holds(
     "ledger.Run", "request", "goal", "customer", "customer_name", "on_behalf_of", "labels",
     "summary", "error", "cancelled_by", "reason", "search", rows=of_runs("pk"),
 )  # fmt: skip
+# Of somebody else's run the words are put together anew (ledger.finding), of what is left.
+holds("ledger.Run", "search", rows=lambda scope: Q(pk__in=scope.touched), search_revision=0)
 holds(
     "ledger.Checkpoint", "name", "state", "state_ref", "completed", "pending", "recovery_mode",
     "instructions", "summary", rows=of_runs("run"),

@@ -71,10 +71,12 @@ def messages(scope: Scope) -> Q:
 
 
 def causes(scope: Scope) -> Q:
-    """Causes that were met in these runs and nowhere else."""
+    """Causes that were met in these runs and nowhere else; and those that a case had before it was
+    known better, for nobody can tell whose it was.
+    """
     here = [*scope.runs, *scope.touched]
-    elsewhere = Case.objects.filter(cause=OuterRef("pk")).exclude(run__in=here)
-    return Q(cases__run__in=here) & ~Q(Exists(elsewhere))
+    of_cases = Case.objects.filter(cause=OuterRef("pk"))
+    return Q(workspace=scope.workspace) & ~Q(Exists(of_cases.exclude(run__in=here)))
 
 
 def naming(*paths: str) -> Rows:

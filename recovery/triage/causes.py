@@ -16,6 +16,7 @@ from recovery.run_facts.sentences import capitalised, shortened, without_address
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
+from workspaces.erasure_registry import ERASED
 from workspaces.models import Workspace
 
 MESSAGE_CHARACTERS_MAX = 400
@@ -104,6 +105,8 @@ def keep(workspace: Workspace, alike: Fingerprint) -> Cause:
         fingerprint=alike.fingerprint,
         defaults={"tool": alike.tool, "error_type": alike.error_type, "message": alike.message},
     )
+    if cause.message == ERASED:  # it was somebody's who was forgotten, and is another's now
+        Cause.objects.filter(pk=cause.pk).update(message=alike.message)
     return cause
 
 

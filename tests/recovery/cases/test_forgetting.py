@@ -8,7 +8,7 @@ import pytest
 from amends.protocol.proofs import LogKey, verify
 from connectors import channels
 from connectors.models import Delivery
-from ledger import audit, erasure, logkeys, proofs, retention, sealer
+from ledger import audit, erasure, finding, logkeys, proofs, retention, sealer
 from ledger.models import Action, Event, Run
 from ledger.replaying import rebuild
 from recovery import corrections
@@ -25,7 +25,8 @@ from recovery.models import (
     StepAttempt,
 )
 from recovery.planning import plans
-from recovery.triage import triage
+from recovery.triage import causes, triage
+from recovery.triage.causes import Fingerprint
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
 from tests.recovery.cases.cast import AgentRun, submitted
@@ -124,6 +125,11 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     hers = Step.objects.get(target_id="main/T-Canary")
     tried = StepAttempt.objects.get(step=hers)
     digests = {Plan.objects.get().digest, hers.digest, hers.key, tried.key}
+    # What its case was taken for before more was known of it, and the words by which runs are found.
+    other = Fingerprint("tickets.update", "T", "Canary timed out")
+    before = causes.keep(of_others.workspace, other)
+    finding.catch_up()
+    assert "ledger_run" in tables_that_say("canary")
     hook = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     channels.create(of_others.workspace, "crm", "webhook", secret=hook, by=ada)
     alarm = channels.Message("Critical: changed T-Canary", "Look at it.\nRun run_bob.")
@@ -132,6 +138,14 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     erasure.erase(of_others.workspace, person="eve", by=ada)
 
     assert tables_that_say("Canary") == tables_that_say("eve@example.com") == {}
+    assert tables_that_say("canary") == {}
+    finding.catch_up()
+    assert tables_that_say("canary") == {}
+    assert finding.narrowed(Run.objects.all(), of_others.workspace, "bob").count() == 1
+    assert causes.keep(of_others.workspace, other) == before
+    before.refresh_from_db()
+    assert before.message == "Canary timed out", "it is another's now"
+    Cause.objects.all().update(message="")
     published = Event.objects.get(type="correction.published")
     assert published.data is None, "it named her"
     assert [one for one in digests if tables_that_say(one)] == [], "no salt is in these"
