@@ -125,7 +125,7 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     hers = Step.objects.get(target_id="main/T-Canary")
     tried = StepAttempt.objects.get(step=hers)
     digests = {Plan.objects.get().digest, hers.digest, hers.key, tried.key}
-    # What its case was taken for before more was known of it, and the words by which runs are found.
+    # What its case was taken for before more was known; and the words by which runs are found.
     other = Fingerprint("tickets.update", "T", "Canary timed out")
     before = causes.keep(of_others.workspace, other)
     finding.catch_up()
