@@ -27,8 +27,8 @@ const REFUSED_PAUSE_SECONDS = 60;
 const FLUSH_PAUSE_SECONDS = 0.2;
 // Answers that blame what was sent. Others must cost no event its place, such as a proxy's 404. A
 // proxy's 400 or 422 may be about this event, or about every request where it is asked wrongly: the
-// first, if the desk can be heard through it otherwise.
-const ITS_OWN_FAULT: ReadonlySet<number> = new Set([400, 413, 422]);
+// first, if the desk can be heard through it otherwise. So may 406 and 451, words of filters.
+const ITS_OWN_FAULT: ReadonlySet<number> = new Set([400, 406, 413, 422, 451]);
 const TOO_LARGE = 413; // which may be a proxy's word as well
 const FORBIDDEN = 403;
 const ITS_STATUS = 422; // of one event in an answer

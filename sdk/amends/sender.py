@@ -33,8 +33,8 @@ PAUSE_SECONDS_MAX = 30.0
 REFUSED_PAUSE_SECONDS = 60.0
 # Answers that blame what was sent. Others must cost no event its place, such as a proxy's 404. A
 # proxy's 400 or 422 may be about this event, or about every request where it is asked wrongly: the
-# first, if the desk can be heard through it otherwise.
-ITS_OWN_FAULT = frozenset({400, 413, 422})
+# first, if the desk can be heard through it otherwise. So may 406 and 451, by which filters refuse.
+ITS_OWN_FAULT = frozenset({400, 406, 413, 422, 451})
 TOO_LARGE = 413  # which may be a proxy's word as well
 FORBIDDEN = 403
 SET_ASIDE = (

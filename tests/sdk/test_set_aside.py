@@ -36,7 +36,7 @@ def through_a_proxy(small_desk, spool_file):
     return said
 
 
-@pytest.mark.parametrize("status", [400, 403, 422])
+@pytest.mark.parametrize("status", [400, 403, 406, 422, 451])
 def test_one_event_that_a_proxy_refuses_is_set_aside_and_the_others_go_on(
     through_a_proxy, small_desk, spool_file, status, caplog
 ):
@@ -90,7 +90,7 @@ def test_a_snapshot_that_a_proxy_refuses_waits_with_its_event(small_desk, spool_
         assert len(small_desk.journal("blob")) == 1
 
 
-@pytest.mark.parametrize("status", [400, 403, 422])
+@pytest.mark.parametrize("status", [400, 403, 406, 422, 451])
 def test_what_refuses_everything_is_not_believed_of_any_event(small_desk, spool_file, status):
     with amends.connect(small_desk.url, KEY, spool=spool_file) as desk:
         small_desk.control(gone=status)
