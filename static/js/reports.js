@@ -63,10 +63,12 @@ function stay(part) {
 }
 
 function goTo(place, how = { preventScroll: false }) {
-  if (!place.hasAttribute("tabindex")) place.setAttribute("tabindex", "-1");
+  if (place.tabIndex < 0) place.setAttribute("tabindex", "-1"); // a field or a button has its own
   place.focus(how);
 }
 
-// A page that came back whole after a POST (no htmx) does the same.
-const told = document.querySelector("main [data-focus]");
+// A page that came back whole after a POST (no htmx) does the same; a form that was refused has the
+// focus where it has to be mended, however far down the page that is.
+const told = document.querySelector("main [data-focus]") ??
+  document.querySelector('main [aria-invalid="true"]');
 if (told) goTo(told);
