@@ -33,6 +33,7 @@ from approvals.models import (
 from approvals.policy import Unreadable, active, document
 from connectors import channels, dependents
 from connectors.channels import Message
+from connectors.dependents import Dependents
 from ledger import desk_events, sealer
 from ledger.merkle import Head
 from ledger.models import Action, Run, RunState
@@ -208,19 +209,24 @@ def paused_tools(one: Pause) -> str:
     expression for PostgreSQL over whole names; one that no name fits where it stops none.
     """
     is_tool = one.kind == PauseKind.TOOL
-    tools = [one.name] if is_tool else undone_over(one.workspace_id, one.name)
+    tools = [one.name] if is_tool else sorted(tools_over(one.workspace_id, one.name).undone)
     patterns = "|".join(document.posix(tool) for tool in tools)
     return f"^({patterns})$" if patterns else "^$a"
 
 
 @dependents.tells
-def undone_over(workspace_id: int, connection: str) -> list[str]:
-    """The tools that a connection's pause stops: those that the policy undoes over it."""
+def tools_over(workspace_id: int, connection: str) -> Dependents:
+    """What the policy undoes over a connection, which its pause stops, and what it probes there."""
     try:
-        policy = active(workspace_id)
+        twins = active(workspace_id).twins
     except (Unreadable, PolicyVersion.DoesNotExist):
-        return []  # nothing begins there at all
-    return sorted({twin.tool for twin in policy.twins if twin.connection == connection})
+        return Dependents()  # nothing begins there at all
+    return Dependents(
+        undone=frozenset(twin.tool for twin in twins if twin.connection == connection),
+        probed=frozenset(
+            twin.tool for twin in twins if twin.probe and twin.probe.connection == connection
+        ),
+    )
 
 
 WENT_BACK = "ledger.went_back"

@@ -71,10 +71,17 @@ def _health(one: Connection) -> tuple[str, str]:
         return "paused", "disabled: nothing is called over it"
     if one.is_failing:
         return "failed", one.last_error
+    if not (one.observe_secret or one.compensate_secret) and _asks_for_credentials(one):
+        return "incomplete", "nothing can be called over it"
     if one.last_ok_at:
         return "active", "answers"
-    has_all = one.observe_secret and one.compensate_secret
-    return "uncalled", "nobody has called it yet" if has_all else "has not all its credentials"
+    if one.observe_secret and one.compensate_secret:
+        return "uncalled", "nobody has called it yet"
+    return "incomplete", "nobody has called it yet"
+
+
+def _asks_for_credentials(one: Connection) -> bool:
+    return bool(connections.credential_fields(registry.get(one.connector)))
 
 
 def _secret(secret: Secret | None) -> Any:
@@ -197,7 +204,7 @@ def _one(
     rehearsal: RehearsalForms | None = None,
     beats: list[connections.Beat] | None = None,
 ) -> HttpResponse:
-    here, row, relying = one.workspace, row_of(one), dependents.tools_of(one)
+    here, row, relying = one.workspace, row_of(one), dependents.dependents_of(one)
     administers = may(request.user, "administer", here)
     operations = calls.operations_of(one)
     trial = attempt or TryForm(operations=list(operations))
@@ -210,10 +217,10 @@ def _one(
         "facts": [
             {"name": "Connector", "value": row["version"]},
             {"name": "Health", "value": row["health"]},
-            {"name": "Undoes", "value": ", ".join(relying) or "nothing yet: no twin names it"},
+            *_relying_facts(relying),
             *_settings_facts(one),
         ],
-        "relying": len(relying),
+        "relying": len(relying.undone),
         "operations": [
             told(operation)
             | {"url": f"{row['url']}?{urlencode({'operation': operation.name})}#rehearse-title"}
@@ -242,6 +249,14 @@ def _one(
     }
     wrong = (settings and settings.is_wrong) or (attempt is not None and attempt.errors)
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
+
+
+def _relying_facts(relying: dependents.Dependents) -> Iterator[dict[str, Any]]:
+    if relying.undone or not relying.probed:
+        undone = ", ".join(sorted(relying.undone))
+        yield {"name": "Undoes", "value": undone or "nothing yet: no twin names it"}
+    if relying.probed:
+        yield {"name": "Finds out about", "value": ", ".join(sorted(relying.probed))}
 
 
 def _settings_facts(one: Connection) -> Iterator[dict[str, Any]]:

@@ -258,7 +258,9 @@ class KeyForm(forms.Form):
 class DelegationForm(forms.Form):
     """To whom a person hands their right to decide, and for how long, in their own time zone."""
 
-    to = forms.ModelChoiceField(label="To", queryset=User.objects.none(), empty_label="Choose a member")
+    to = forms.ModelChoiceField(
+        label="To", queryset=User.objects.none(), empty_label="Choose a member"
+    )
     team = forms.ModelChoiceField(
         label="For",
         queryset=Team.objects.none(),

@@ -363,8 +363,11 @@ def test_a_connection_says_which_tools_could_not_be_undone_without_it(acme, ada,
     assert "nothing yet: no twin names it" in ada_s.get(page).text
 
     undo = {"connection": "crm", "operation": "restore_contact", "args": {}, "target": "contact"}
-    put_in_force(acme, ada, {"twins": {"crm.*": [undo], "mail.send": [undo]}})
+    probe = {"connection": "crm", "operation": "restore_contact", "args": {}}
+    asks = undo | {"connection": "elsewhere", "probe": probe}
+    put_in_force(acme, ada, {"twins": {"crm.*": [undo], "mail.send": [undo], "hr.add": [asks]}})
 
     shown = ada_s.get(page).text
     assert "crm.*, mail.send" in shown
     assert "2 tools could not be undone meanwhile" in shown
+    assert "<dt>Finds out about</dt><dd>hr.add</dd>" in shown

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from django.utils import timezone
 
 from connectors import connections, registry
 from connectors.manifest import manifests
@@ -306,3 +307,18 @@ def test_a_rehearsal_is_offered_once_there_is_a_sandbox_and_tells_how_it_went(de
 
     assert "Delete order 7" in page
     assert "The credential to observe over shop is missing." in page
+
+
+def test_a_connection_without_credentials_is_not_called_active(desk, shop, ada):
+    reader = {"user": "reader", "password": "canary-7f3a91"}
+    connections.set_secret(shop, "observe", reader, by=ada, revision=shop.revision)
+    shop.refresh_from_db()
+    Connection.objects.filter(pk=shop.pk).update(last_ok_at=timezone.now())
+    assert "Active" in desk.get("/w/airline/connectors/").text
+
+    elsewhere = FIELDS | {"settings-host": "other.example.com", "revision": shop.revision}
+    moved = desk.post("/w/airline/connectors/shop/settings/", elsewhere, follow=True)
+
+    assert "its credentials are removed: enter them anew" in moved.text
+    assert "Lacks credentials" in moved.text
+    assert "Active" not in desk.get("/w/airline/connectors/").text

@@ -68,6 +68,7 @@ STATES = {
     "revoked": ("calm", "Revoked"),
     "active": ("ok", "Active"),
     "uncalled": ("calm", "Not called yet"),
+    "incomplete": ("wait", "Lacks credentials"),
     "paused": ("wait", "Paused"),
 }
 TONE_SIGNS = {"ok": "✓", "busy": "◔", "wait": "!", "bad": "✕", "calm": "○"}
