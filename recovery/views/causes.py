@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.decorators import login_required
 from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
@@ -24,7 +24,7 @@ from recovery.models import Case, CaseState, Cause
 from recovery.triage.causes import raw, title
 from recovery.views.queue_rows import COLUMNS, row
 from recovery.views.request_context import queue_url
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import (
@@ -152,10 +152,12 @@ CASES_SHOWN = 25
 
 @login_required
 @require_GET
-def cause_list(request: Request, workspace: str) -> HttpResponse:
+def cause_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "")
     view = view if view in VIEWS else ""
+    if exporting.is_asked(request):
+        return _export(request, here, listed(here, view))
     found = before_place(listed(here, view), "last_seen_at", request.GET.get("after", ""))
     shown, pager = page_of(request, list(found[: ROWS_A_PAGE + 1]), _key)
     how = trends(shown)
@@ -163,10 +165,27 @@ def cause_list(request: Request, workspace: str) -> HttpResponse:
         "workspace": here,
         "views": chips(request, "view", VIEWS.items(), view),
         "rows": [_row(here, one, how[one.pk]) for one in shown],
-        "pager": pager,
+        "pager": pager | {"files": exporting.links(request)},
         "empty": {"icon": "cause", "title": "No causes here", "text": EMPTY[view]},
     }
     return page(request, "recovery/causes.html", context)
+
+
+def _export(request: Request, here: Workspace, found: QuerySet[Cause]) -> HttpResponseBase:
+    columns = ("fingerprint", "title", "tool", "trend", "open", "last_24_hours", "24_hours_before",
+               "ever", "first_seen_at", "last_seen_at")  # fmt: skip
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        causes = exporting.in_order(found, keys)
+        how = trends(causes)
+        for one in causes:
+            now = how[one.pk]
+            yield (one.fingerprint, title(one), one.tool, now.words, now.open, now.lately,
+                   now.before, one.case_count, one.first_seen_at, one.last_seen_at)  # fmt: skip
+
+    clean = disclosure.cleaner(request.user, here)
+    export = exporting.Export("causes", columns, exporting.keys(found), read, clean)
+    return exporting.answer(request, export)
 
 
 @login_required

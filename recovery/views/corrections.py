@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone, translation
@@ -23,9 +23,10 @@ from recovery.corrections.facts import without_values
 from recovery.corrections.sentences import review_words
 from recovery.models import Contest, Correction, CorrectionState
 from recovery.run_facts.sentences import plural
+from recovery.views import corrections_file
 from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
@@ -202,11 +203,13 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @login_required
 @require_GET
-def correction_list(request: Request, workspace: str) -> HttpResponse:
+def correction_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     chosen = request.GET.get("view", "all")
     chosen = chosen if chosen in VIEWS else "all"
     rows = Correction.objects.filter(workspace=here, **VIEWS[chosen][1])
+    if exporting.is_asked(request):
+        return corrections_file.answer(request, here, rows)
     after = request.GET.get("after", "")
     if is_number(after):
         rows = rows.filter(pk__lt=int(after))
@@ -220,7 +223,7 @@ def correction_list(request: Request, workspace: str) -> HttpResponse:
         if may(request.user, "administer", here)
         else "",
         "rows": [_row(here, one) for one in shown],
-        "pager": pager,
+        "pager": pager | {"files": exporting.links(request)},
         "empty": {
             "icon": "correction",
             "title": "No corrections here",

@@ -32,7 +32,8 @@ def case(raised, acme, ada):
 @pytest.mark.parametrize(
     ("place", "column"),
     [("queue/", "headline"), ("approvals/?view=all", "title"), ("runs/", "run"),
-     ("audit/", "did"), ("residue/", "what"), ("approvals/history/", "title")],
+     ("audit/", "did"), ("residue/", "what"), ("approvals/history/", "title"),
+     ("causes/", "title"), ("corrections/", "title")],
 )  # fmt: skip
 def test_every_list_is_had_as_a_file_by_who_may_see_it(client, case, ada, dev, place, column, kind):
     address = f"/w/acme/{place}{'&' if '?' in place else '?'}format={kind}"
