@@ -71,11 +71,11 @@ def messages(scope: Scope) -> Q:
 
 
 def causes(scope: Scope) -> Q:
-    """Causes that were met in these runs and nowhere else; and those that a case had before it was
-    known better, for nobody can tell whose it was.
+    """Causes that were met in these runs and in none that is not forgotten; and those that a case
+    had before it was known better, for nobody can tell whose it was.
     """
     here = [*scope.runs, *scope.touched]
-    of_cases = Case.objects.filter(cause=OuterRef("pk"))
+    of_cases = Case.objects.filter(cause=OuterRef("pk"), run__forgotten_at=None)
     return Q(workspace=scope.workspace) & ~Q(Exists(of_cases.exclude(run__in=here)))
 
 

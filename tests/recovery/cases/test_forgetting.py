@@ -4,6 +4,7 @@ import json
 from itertools import chain
 
 import pytest
+from django.db.models.functions import Now
 
 from amends.protocol.proofs import LogKey, verify
 from connectors import channels
@@ -31,6 +32,7 @@ from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
+from tests.recovery.engine.desk import case_of
 
 # Her name, her address, and who stands in the snapshot of her ticket.
 CANARIES = ("Eve Adams", "eve@example.com", "Nora")
@@ -130,6 +132,10 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     before = causes.keep(of_others.workspace, other)
     finding.catch_up()
     assert "ledger_run" in tables_that_say("canary")
+    forgotten = Run.objects.create(
+        workspace=of_others.workspace, run="run_old", state="failed", forgotten_at=Now()
+    )
+    Case.objects.filter(pk=case_of(forgotten).pk).update(cause=of_others.cause)
     hook = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     channels.create(of_others.workspace, "crm", "webhook", secret=hook, by=ada)
     alarm = channels.Message("Critical: changed T-Canary", "Look at it.\nRun run_bob.")
