@@ -30,9 +30,10 @@ def messages(scope: Scope) -> Q:
     touched = Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True)
     names = [*scope.names, *touched]
     found = Q(message__facts__run__in=names)
-    for name in names:
+    if names:
         # As a word: run_1 is not run_10. `contains` would be JSON's, and mean the whole text.
-        found |= Q(message__text__regex=rf"(^|[^\w-]){re.escape(name)}($|[^\w-])")
+        one_of_them = "|".join(map(re.escape, names))
+        found |= Q(message__text__regex=rf"(^|[^\w-])({one_of_them})($|[^\w-])")
     return Q(workspace=scope.workspace) & found
 
 
