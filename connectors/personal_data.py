@@ -10,6 +10,7 @@ from ledger.models import Effect, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps
 
 TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)
+NAMED_BY = "\nRun "
 SETTINGS = "settings of outside systems and words of ours"
 
 
@@ -32,8 +33,10 @@ def messages(scope: Scope) -> Q:
     found = Q(message__facts__run__in=names)
     if names:
         # As a word: run_1 is not run_10. `contains` would be JSON's, and mean the whole text.
+        # Alarms name it in a line of their own; of the many others none is put to the expression.
         one_of_them = "|".join(map(re.escape, names))
-        found |= Q(message__text__regex=rf"(^|[^\w-])({one_of_them})($|[^\w-])")
+        named = Q(message__text__regex=rf"(^|[^\w-])({one_of_them})($|[^\w-])")
+        found |= Q(message__text__icontains=NAMED_BY) & named
     return Q(workspace=scope.workspace) & found
 
 
