@@ -70,14 +70,21 @@ def _health(one: Connection) -> tuple[str, str]:
     if one.is_disabled:
         return "paused", "disabled: nothing is called over it"
     if one.is_failing:
-        return "failed", one.last_error
-    if not (one.observe_secret or one.compensate_secret) and _asks_for_credentials(one):
+        return _since_it_failed(one)
+    secrets = [one.observe_secret, one.compensate_secret]
+    if not any(secrets) and _asks_for_credentials(one):
         return "incomplete", "nothing can be called over it"
     if one.last_ok_at:
         return "active", "answers"
-    if one.observe_secret and one.compensate_secret:
-        return "uncalled", "nobody has called it yet"
-    return "incomplete", "nobody has called it yet"
+    return "uncalled" if all(secrets) else "incomplete", "nobody has called it yet"
+
+
+def _since_it_failed(one: Connection) -> tuple[str, str]:
+    secrets = (one.observe_secret, one.compensate_secret)
+    failed_at = one.last_error_at
+    if failed_at and any(secret and secret.created_at > failed_at for secret in secrets):
+        return "uncalled", "nobody has called it since its credential was set"
+    return "failed", one.last_error
 
 
 def _asks_for_credentials(one: Connection) -> bool:

@@ -322,3 +322,9 @@ def test_a_connection_without_credentials_is_not_called_active(desk, shop, ada):
     assert "its credentials are removed: enter them anew" in moved.text
     assert "Lacks credentials" in moved.text
     assert "Active" not in desk.get("/w/airline/connectors/").text
+    failed = {"last_error": "the password is wrong", "last_error_at": timezone.now()}
+    Connection.objects.filter(pk=shop.pk).update(**failed)
+    shop.refresh_from_db()
+    connections.set_secret(shop, "observe", reader, by=ada, revision=shop.revision)
+    told = desk.get("/w/airline/connectors/").text
+    assert "nobody has called it since its credential was set" in told
