@@ -117,3 +117,15 @@ def forget_events(**which: str) -> None:
         places = list(Event.objects.filter(**which).values_list("place", flat=True))
         cursor.execute("DELETE FROM ledger_event WHERE place = ANY(%s)", [places])
         cursor.execute("SET session_replication_role = origin")
+
+
+def retell_granted(approval: Approval) -> None:
+    """As if people had said yes to the approval as its row is now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "UPDATE ledger_event SET data = data || jsonb_build_object('digest', %s::text)"
+            " WHERE type = 'approval.granted' AND data ->> 'approval' = %s",
+            [approval.digest, str(approval.pk)],
+        )
+        cursor.execute("SET session_replication_role = origin")

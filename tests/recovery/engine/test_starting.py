@@ -13,7 +13,7 @@ from recovery import tasks
 from recovery.engine import plan_lifecycle
 from recovery.models import Directive, Plan
 from recovery.views import plan_card
-from tests.approvals.cast import forget_events
+from tests.approvals.cast import forget_events, retell_granted
 from tests.people import person
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
@@ -65,15 +65,18 @@ def test_a_rejected_plan_runs_nothing_and_frees_its_effects(case, world, outside
 
 
 def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada, ben):
-    """Digest, calls and people are as they were: time alone is what it fails for."""
+    """Digest, calls, people and the ledger are as they were: time alone is what it fails for."""
     plan = plan_for(case, world)
     approval = asked(plan, ada)
     inbox.grant(approval, by=ben, seen=approval.digest)
     approval.refresh_from_db()
-    # The expiry is part of the digest, which would stop it by itself: so both are of the past.
+    # The expiry is part of the digest, which would stop it by itself, and of what the ledger tells:
+    # so all three are of the past.
     approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
     approval.digest = approval_requests.digest_of(approval)
     approval.save(update_fields=["expires_at", "digest"])
+    retell_granted(approval)
+    assert grants.is_recorded(approval)
     run = Run.objects.get(run="run_1")
     assert plan_lifecycle.why_outdated(Plan.objects.get(pk=plan.pk), run) == ""
 
