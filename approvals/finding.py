@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from shlex import shlex
 
-from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -17,6 +16,7 @@ from amends.protocol.vocabulary import RISKS
 from approvals import health
 from approvals.models import Decision
 from approvals.models.approvals import ApprovalQuerySet
+from workspaces import replica
 from workspaces.pages import is_number
 
 CHARACTERS_MAX = 200
@@ -124,7 +124,7 @@ def groups(rows: ApprovalQuerySet) -> list[tuple[str, str, list[tuple[str, int]]
     found: list[tuple[str, str, list[tuple[str, int]]]] = []
     if len(pks) < 2:  # noqa: PLR2004 - nothing to tell apart
         return found
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         for key, name, values in GROUPS:
             cursor.execute(_counted(values), [pks])
             counts: list[tuple[str, int]] = cursor.fetchall()

@@ -15,7 +15,6 @@ from operator import or_
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -23,6 +22,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from ledger.models import Action
 from ledger.models.actions import Compensated
+from workspaces import replica
 from workspaces.models import Workspace
 
 # Which approvals were overturned: taken back by a person, or undone after they had been used.
@@ -107,7 +107,7 @@ def decision_times_of(
         "agent": agent,
         "called": json.dumps([{"operation": tool}]) if tool else None,
     }
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(DECIDING, given)
         *each, whole = [DecisionTimes(*row) for row in cursor.fetchall()] or [DecisionTimes()]
     return whole, each
@@ -283,7 +283,7 @@ class _Row(NamedTuple):
 
 def _rows(given: dict[str, Any]) -> list[_Row]:
     """The newest ones of the time; whatever is older is never looked at."""
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(ROWS, given)
         return [_Row._make(row) for row in cursor.fetchall()]
 
@@ -325,7 +325,7 @@ GROUP BY seen.words, seen.glob ORDER BY count(*) DESC, seen.words LIMIT {RULES_S
 
 
 def _reviews(given: dict[str, Any]) -> list[OfReview]:
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(REVIEWS, given)
         return [OfReview._make(row) for row in cursor.fetchall()]
 
@@ -346,7 +346,7 @@ class _Answer(NamedTuple):
 
 
 def _answers(given: dict[str, Any]) -> list[_Answer]:
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(ANSWERS, given)
         return [_Answer._make(row) for row in cursor.fetchall()]
 

@@ -73,6 +73,39 @@ def databases_answer() -> Iterator[CheckMessage]:
         yield from state_of_the_database()
 
 
+@deployed
+def replica_answers() -> Iterator[CheckMessage]:
+    """The standby that lists are read from is one, and of this desk's own database."""
+    if not settings.REPLICA_URL:
+        return
+    own = "SELECT system_identifier::text FROM pg_control_system()"
+    try:
+        with connections["default"].cursor() as cursor:
+            cursor.execute(own)
+            [here] = cursor.fetchone()
+        url = sockets.postgres(settings.REPLICA_URL)
+        with psycopg.connect(url, autocommit=True) as connection:
+            row = connection.execute(f"SELECT pg_is_in_recovery(), ({own})").fetchall()[0]
+    except (DatabaseError, psycopg.Error) as error:
+        yield Error(
+            f"AMENDS_REPLICA_URL: {first_line(error)}",
+            hint="Lists are read from the primary until it answers.",
+            id="config.E021",
+        )
+        return
+    is_standby, there = row
+    if there != here:
+        yield Error(
+            "AMENDS_REPLICA_URL leads to another database than DATABASE_URL.", id="config.E022"
+        )
+    elif not is_standby:
+        yield Error(
+            "AMENDS_REPLICA_URL leads to a server that is no standby: nothing is read from it.",
+            hint="It may be the primary itself, or have been promoted.",
+            id="config.E023",
+        )
+
+
 def database_faults(name: str, url: str) -> Iterator[CheckMessage]:
     try:
         pooling.check(url)

@@ -171,6 +171,11 @@ DATABASE_OWNER_URL = env.owner_url()
 if env.database_url() != DATABASE_OWNER_URL:
     DATABASES["owner"] = database(DATABASE_OWNER_URL) | {"TEST": {"MIRROR": "default"}}
 DATABASE_URL = env.database_url()
+# A standby that lists and insights are read from (workspaces/replica.py).
+REPLICA_URL = env.text("AMENDS_REPLICA_URL", "")
+if REPLICA_URL:
+    DATABASES["replica"] = database(REPLICA_URL, pooler=POOLER)
+    DATABASE_ROUTERS = ["workspaces.replica.Router"]
 # age public keys (`age1…`, `ssh-ed25519 …`) to which backups are encrypted, divided by commas.
 AMENDS_BACKUP_RECIPIENTS = env.words("AMENDS_BACKUP_RECIPIENTS")
 # A folder with pg_dump and pg_restore of the server's version or newer; empty: the wheel's own.

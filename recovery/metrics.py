@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db import connection
 from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat
 from django.utils import timezone
@@ -22,6 +21,7 @@ from recovery.engine.steps import PLAN_RUN
 from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
 from recovery.models.cases import RECOVERED
 from recovery.models.steps import LEFT, TROUBLED
+from workspaces import replica
 from workspaces.models import Workspace
 from workspaces.moves import literals
 
@@ -324,7 +324,7 @@ def _rows(sql: str, of: Window, given: dict[str, Any]) -> list[Any]:
         same = "SELECT 1 FROM recovery_case WHERE id = recovery_plan.case_id"
         sql = sql.replace(OF_CASES, f"AND {named}")
         sql = sql.replace(OF_PLANS, f"AND EXISTS ({same} AND {named})")
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(sql, given | {"agent": of.agent, "tool": of.tool})
         rows: list[Any] = cursor.fetchall()
         return rows

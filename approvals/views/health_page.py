@@ -20,7 +20,7 @@ from approvals.proposals import TIGHTER, Proposal
 from approvals.views import meanwhile
 from approvals.views.lists import views_of
 from ledger import disclosure
-from workspaces import formatting
+from workspaces import formatting, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -32,6 +32,7 @@ CHOICES = (7, 30, 90)
 
 @login_required
 @require_GET
+@replica.reads
 def approval_health(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     chosen = request.GET.get("days", "")

@@ -16,7 +16,7 @@ from ledger import acts as acts_in_words
 from ledger import audit, clocks, desk_events, disclosure, logkeys, proofs, snapshots
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
-from workspaces import exporting, formatting, outbox
+from workspaces import exporting, formatting, outbox, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, chips, is_number, page, page_of, workspace_or_404
@@ -31,6 +31,7 @@ AGENTS_KINDS = ("run", "action")
 
 @login_required
 @require_GET
+@replica.reads
 def events(request: Request, workspace: str) -> HttpResponse:
     """Everything that was recorded, newest first."""
     here = workspace_or_404(request, workspace)
@@ -280,6 +281,7 @@ ACTS = {
 
 @login_required
 @require_GET
+@replica.reads
 def acts(request: Request, workspace: str) -> HttpResponseBase:
     """Acts of people, by keyset on the ledger's place; `?kind=` narrows, `?before=` goes on."""
     here = workspace_or_404(request, workspace)

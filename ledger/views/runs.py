@@ -15,7 +15,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import disclosure, finding, replaying
 from ledger.models import Event, Run, RunState
 from ledger.schemas import IMPORTED
-from workspaces import exporting, formatting, outbox
+from workspaces import exporting, formatting, outbox, replica
 from workspaces.access import may, require
 from workspaces.models import APIKey, Workspace
 from workspaces.pages import (
@@ -39,6 +39,7 @@ FIRST_RUNS_MAX = 50
 
 @login_required
 @require_GET
+@replica.reads
 def runs(request: Request, workspace: str) -> HttpResponseBase:
     """Runs, newest first; `q` is a run's id, or words of its request, errors, targets …"""
     here = workspace_or_404(request, workspace)

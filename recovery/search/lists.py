@@ -16,14 +16,13 @@ from functools import cache
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet
-from django.db import connection
 from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
 from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, Reader, condition, parse
 from recovery.search.language import Field, Query, QueryError
-from workspaces import clock
+from workspaces import clock, replica
 from workspaces.models import User, Workspace
 
 PAGE_CASES = 50
@@ -303,7 +302,7 @@ def count(
         sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
     except EmptyResultSet:
         return Count(0, capped=False)
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(f"SELECT {sql}", given)
         [number] = cursor.fetchone()
     return Count(min(number, limit), capped=number > limit)
@@ -329,7 +328,7 @@ def counts(
             continue
         given += params
     if parts:
-        with connection.cursor() as cursor:
+        with replica.connection().cursor() as cursor:
             cursor.execute("SELECT " + ", ".join(parts.values()), given)
             for at, number in zip(parts, cursor.fetchone(), strict=True):
                 found[at] = number

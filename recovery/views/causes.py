@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404
@@ -24,7 +23,7 @@ from recovery.models import Case, CaseState, Cause
 from recovery.triage.causes import raw, title
 from recovery.views.queue_rows import COLUMNS, row
 from recovery.views.request_context import queue_url
-from workspaces import exporting, formatting
+from workspaces import exporting, formatting, replica
 from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import (
@@ -111,7 +110,7 @@ def trends(causes: Sequence[Cause], now: datetime | None = None) -> dict[int, Tr
     now = now or timezone.now()
     day, two_days = (now - timedelta(hours=NEW_HOURS * days) for days in (1, 2))
     given: dict[str, Any] = {"causes": [one.pk for one in causes], "most": COUNT_MAX + 1}
-    with connection.cursor() as cursor:
+    with replica.connection().cursor() as cursor:
         cursor.execute(COUNTED, given | {"day": day, "two_days": two_days})
         counted = {pk: counts for pk, *counts in cursor.fetchall()}
     return {
@@ -152,6 +151,7 @@ CASES_SHOWN = 25
 
 @login_required
 @require_GET
+@replica.reads
 def cause_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     view = request.GET.get("view", "")

@@ -24,7 +24,7 @@ from recovery import metrics
 from recovery.metrics import Window
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import queue_url
-from workspaces import formatting
+from workspaces import formatting, replica
 from workspaces.models import Agent, Workspace
 from workspaces.pages import Request, page, workspace_or_404
 from workspaces.plots import Plot, bars, columns, each_day, line, span
@@ -67,6 +67,7 @@ class Of:
 
 @login_required
 @require_GET
+@replica.reads
 def insights(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     asked, agents = request.GET, _agents(here)

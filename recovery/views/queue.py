@@ -29,7 +29,7 @@ from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, saved_views, story
 from recovery.views.queue_rows import COLUMNS, line, row
 from recovery.views.request_context import list_of, queue_url
-from workspaces import clock, exporting, formatting, news
+from workspaces import clock, exporting, formatting, news, replica
 from workspaces.access import may
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, named, page, workspace_or_404, workspace_to
@@ -252,6 +252,7 @@ ID = re.compile(r"(?=\S*\d)[^\s:*\"()]{8,}")
 
 @login_required
 @require_GET
+@replica.reads
 def queue(request: Request, workspace: str) -> HttpResponseBase:
     """A page of cases; every filter is in the address, and nothing changes by looking."""
     here = workspace_or_404(request, workspace)
