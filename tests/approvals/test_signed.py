@@ -391,11 +391,9 @@ def test_no_row_lets_a_key_of_hers_in_beside_his(acme, ben, blue, seal):
 def test_where_the_server_names_first_keys_no_other_counts(acme, ask, ben, seal, settings, client):
     """Who owns the database sets Ben's password, logs in as Ben, and puts a key of theirs on
     record; then even Ben's own, put on record late, has a say and theirs has none."""
-    hers, his, third = SecurityKey(ben, "hers"), SecurityKey(ben, "his"), SecurityKey(ben, "third")
-    known = signing_keys.fingerprint(
-        str(ben.pk), signatures._facts(acme, ben, his.row)["public_key"]
-    )
-    settings.AMENDS_SIGNING_KEYS = [known]
+    hers, other, his, third = (SecurityKey(ben, one) for one in ("hers", "other", "his", "third"))
+    of_his = signatures._facts(acme, ben, his.row)["public_key"]
+    settings.AMENDS_SIGNING_KEYS = named = [signing_keys.fingerprint(str(ben.pk), of_his)]
     enrol(acme, ben, hers)
     seal()
     asked = ask(risk="high", signed=True)
@@ -406,16 +404,19 @@ def test_where_the_server_names_first_keys_no_other_counts(acme, ask, ben, seal,
     with pytest.raises(signatures.NotSigned):
         enrol(acme, ben, third, signer=hers)
     enrol(acme, ben, third, signer=his)
-    seal()
+    settings.AMENDS_SIGNING_KEYS = []
+    enrol(acme, ben, other, signer=hers)
+    settings.AMENDS_SIGNING_KEYS = named
     later, last = ask(risk="high", signed=True), ask(risk="high", signed=True)
     seal()
-    with pytest.raises(signatures.NotSigned):
-        signed_yes(later, ben, hers)
+    for nobody in (hers, other):
+        with pytest.raises(signatures.NotSigned):
+            signed_yes(later, ben, nobody)
     for question, key in ((later, his), (last, third)):
         signed_yes(question, ben, key)
         assert grants.use(question.pk, question.digest)
     client.force_login(ben)
-    assert known in client.get("/w/acme/settings/signing-keys/").content.decode()
+    assert named[0] in client.get("/w/acme/settings/signing-keys/").content.decode()
 
 
 def test_a_key_under_the_id_of_another_has_a_fingerprint_of_its_own(acme, ben, blue):
