@@ -35,7 +35,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.models import Connection
 from ledger import desk_events, entries, erasure, logkeys, proofs, sealer
 from ledger.canonical import canonical
-from ledger.models import Blob, Erasure, ErasureState, LogKey
+from ledger.models import Blob, Erasure, ErasureState, Event, LogKey
 from ledger.partitions import owner_alias
 from recovery.models import Plan, PlanState, Step
 from recovery.models.steps import HOLDS_TARGET
@@ -267,12 +267,15 @@ class CannotDelete(Exception):
 
 
 def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress) -> dict[str, Any]:
-    """See it through and return the receipt: a download that `amends verify` takes, with `keys`.
+    """See it through and return the receipt: a download that `amends verify` takes, with `keys`;
+    of one that was deleted before, its receipt once more.
 
     Raises CannotDelete.
     """
     if typed != workspace.slug:
         raise CannotDelete(f"Type “{workspace.slug}”, the short name of the workspace.")
+    if before := was_deleted(workspace):
+        return _receipt(workspace, before)
     _check_nothing_goes_on(workspace)
     _shut(workspace)
     _check_nothing_goes_on(workspace)  # what began meanwhile is seen through; nothing begins now
@@ -284,6 +287,14 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
         if deleted := _delete_rows(workspace, table):
             rows[label] = deleted
     return _end(workspace, rows, reason)
+
+
+def was_deleted(workspace: Workspace) -> str:
+    """The event that says so; empty where it was not."""
+    said = Event.objects.filter(
+        workspace=workspace, type=EventType.WORKSPACE_CHANGED, data__has_key="deleted"
+    )
+    return said.values_list("event_id", flat=True).first() or ""
 
 
 def _check_nothing_goes_on(workspace: Workspace) -> None:
@@ -356,6 +367,10 @@ def _end(workspace: Workspace, rows: dict[str, int], reason: str) -> dict[str, A
         )  # fmt: skip
     told = {"deleted": {"rows": rows, "events": emptied}, "reason": reason}
     said = desk_events.record(workspace, EventType.WORKSPACE_CHANGED, data=told, part="deletion")
+    return _receipt(workspace, said)
+
+
+def _receipt(workspace: Workspace, said: str) -> dict[str, Any]:
     _seal(workspace)
     receipt = proofs.download_of(workspace, said)
     if receipt is None:

@@ -245,3 +245,14 @@ def test_who_types_another_name_deletes_nothing(acted, acme, tmp_path):
 
     assert acme.agents.filter(keys__revoked_at=None).exists()
     assert not (tmp_path / "receipt.json").exists()
+
+
+def test_who_deletes_it_once_more_gets_the_same_receipt(acted, acme, tmp_path, capsys):
+    first = json.loads(deleted(tmp_path).read_text())
+    capsys.readouterr()
+
+    deleted(tmp_path, receipt=tmp_path / "again.json", reason="once more")
+
+    assert json.loads((tmp_path / "again.json").read_text())["event"] == first["event"]
+    assert "earlier deletion" in capsys.readouterr().out
+    assert Event.objects.filter(workspace=acme, data__has_key="deleted").count() == 1

@@ -26,12 +26,13 @@ class Command(BaseCommand):
         here = Workspace.objects.filter(slug=workspace).first()
         if here is None:
             raise CommandError(f"There is no workspace “{workspace}”.")
+        said = "The receipt of its earlier deletion" if leaving.was_deleted(here) else "The receipt"
         try:
             with receipt.open("x") as file:
                 self._delete(here, file, typed=typed, reason=reason)
         except (leaving.CannotDelete, OSError) as wrong:
             raise CommandError(str(wrong)) from wrong
-        self.stdout.write(f"{receipt}")
+        self.stdout.write(f"{said}: {receipt}")
 
     def _delete(self, here: Workspace, file: TextIO, *, typed: str, reason: str) -> None:
         """Where it breaks off no receipt is left behind, for the same command is to go on."""
