@@ -122,7 +122,7 @@ def test_a_person_is_erased_in_two_steps(visit: Visit, sue: User) -> None:
     page.get_by_role("textbox", name="Person").fill("cust_18")
     page.get_by_label("Reason").fill("letter of 3 May")
     page.get_by_role("button", name="Show what would be erased").click()
-    page.get_by_text("1 runs on their behalf").wait_for()
+    page.get_by_text("1 run on their behalf").wait_for()
     assert_accessible(page)
     if folder := os.environ.get("AMENDS_PICTURES"):
         page.screenshot(path=Path(folder) / "erase-shown.png", full_page=True)
