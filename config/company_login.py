@@ -113,9 +113,12 @@ class LoginForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """A secret goes to the issuer for whom it was entered, and to no other; and what somebody
-        else has set meanwhile is not overwritten unseen.
+        else has set meanwhile is not overwritten unseen: who saves once more has seen it.
         """
-        if self.cleaned_data.get("seen") != (self.was.set_at.isoformat() if self.was else ""):
+        now = self.was.set_at.isoformat() if self.was else ""
+        if self.cleaned_data.get("seen") != now:
+            self.data = self.data.copy()
+            self.data["seen"] = now
             raise ValidationError(self._set_meanwhile())
         is_same = self.was is not None and self.was.issuer == self.cleaned_data.get("issuer")
         keeps = is_same and self.was is not None and providers.is_openable(self.was)
@@ -125,10 +128,10 @@ class LoginForm(forms.Form):
 
     def _set_meanwhile(self) -> str:
         if self.was is None:
-            return "Somebody else took this log-in away meanwhile. Open the page anew."
+            return "Somebody took this log-in away meanwhile. Save once more to set yours again."
         return (
-            f"{self.was.set_by} set “{self.was.name}” ({self.was.issuer}) meanwhile. Open the page"
-            " anew, and say what is to hold."
+            f"{self.was.set_by} set “{self.was.name}” ({self.was.issuer}) meanwhile. Save once more"
+            " to put yours in its place."
         )
 
 
@@ -191,13 +194,15 @@ def try_it(request: Request, workspace: str) -> HttpResponse:
 def save(request: Request, workspace: str) -> HttpResponse:
     """Whoever sets it says who gets in, so it takes a fresh log-in, as what is critical does."""
     here = workspace_to("administer", request, workspace)
-    is_fresh = fresh_login.is_fresh(fresh_login.login_at(request))
+    may_set = not settings.OIDC_URL and fresh_login.is_fresh(fresh_login.login_at(request))
     with transaction.atomic():
         locks.locked(Workspace.objects.filter(pk=here.pk)).get()
         form = LoginForm(request.POST, workspace=here, was=_set_for(here))
-        if settings.OIDC_URL or not form.is_valid() or not is_fresh:
-            return _page(request, here, form, wrong="" if form.errors else "Nothing was changed.")
-        _keep(here, form, by=request.user)
+        is_kept = form.is_valid() and may_set
+        if is_kept:
+            _keep(here, form, by=request.user)
+    if not is_kept:
+        return _page(request, here, form, wrong="" if form.errors else "Nothing was changed.")
     messages.success(request, "Set. Enter the two addresses below at your provider.")
     return redirect("company_login", workspace=here.slug)
 

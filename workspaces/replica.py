@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -83,12 +84,11 @@ def reads(view: V) -> V:
 
 HERE = "SELECT pg_current_wal_lsn()"
 THERE = "SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() >= %s::pg_lsn"
-_left_alone_until = 0.0
 
 
 def _has_caught_up() -> bool:
     """Whether there is a standby that has all that the primary has now; it is given a moment."""
-    if REPLICA not in connections.settings or time.monotonic() < _left_alone_until:
+    if REPLICA not in connections.settings or time.monotonic() < _standby.left_alone_until:
         return False
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(HERE)
@@ -111,7 +111,16 @@ def _has_caught_up() -> bool:
     return False
 
 
+@dataclass
+class _Standby:
+    """What this process knows of it, by the monotonic clock."""
+
+    left_alone_until: float = 0.0
+
+
+_standby = _Standby()
+
+
 def _leave_alone(why: str) -> None:
-    global _left_alone_until  # noqa: PLW0603 - of the process, as what it says is
-    _left_alone_until = time.monotonic() + LEFT_ALONE_SECONDS
+    _standby.left_alone_until = time.monotonic() + LEFT_ALONE_SECONDS
     logger.warning("The standby is not read for %d s: %s", LEFT_ALONE_SECONDS, why.strip())

@@ -86,13 +86,11 @@ def _plan_fails(plan_id: int, kind: str) -> None:
     lifecycle.follow(
         Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING), CaseState.OPEN
     )
-    message = Message(
-        title=f"Plan {plan.number} of case {plan.case_id} does not go on",
-        text=f"The desk itself fails at it with {kind}: the worker's log says where. It is tried "
-        f"again. What was sent stays on the record.\nRun {plan.case.run.run}.",
-        url=_page(plan),
+    words = (
+        f"The desk itself fails at it with {kind}: the worker's log says where. It is tried again."
+        " What was sent stays on the record."
     )
-    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} fails {kind}")
+    _tell(plan, "does not go on", words, key=f"fails {kind}")
 
 
 def plan_is_unproven(plan: Plan, why: str) -> None:
@@ -101,13 +99,17 @@ def plan_is_unproven(plan: Plan, why: str) -> None:
     transaction.
     """
     logger.error("Plan %d is not started: %s", plan.pk, why)
+    words = f"{why} People can be asked anew; somebody should look into who writes to the database."
+    _tell(plan, "was not started", words, key="is unproven")
+
+
+def _tell(plan: Plan, what: str, words: str, *, key: str) -> None:
     message = Message(
-        title=f"Plan {plan.number} of case {plan.case_id} was not started",
-        text=f"{why} People can be asked anew; somebody should look into who writes to the "
-        f"database.\nRun {plan.case.run.run}.",
+        title=f"Plan {plan.number} of case {plan.case_id} {what}",
+        text=f"{words}\nRun {plan.case.run.run}.",
         url=_page(plan),
     )
-    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} is unproven")
+    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} {key}")
 
 
 def _page(plan: Plan) -> str:
