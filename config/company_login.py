@@ -117,8 +117,7 @@ class LoginForm(forms.Form):
         """
         now = self.was.set_at.isoformat() if self.was else ""
         if self.cleaned_data.get("seen") != now:
-            self.data = self.data.copy()
-            self.data["seen"] = now
+            self.data = {**self.data.dict(), "seen": now}  # type: ignore[attr-defined]  # a QueryDict
             raise ValidationError(self._set_meanwhile())
         is_same = self.was is not None and self.was.issuer == self.cleaned_data.get("issuer")
         keeps = is_same and self.was is not None and providers.is_openable(self.was)
