@@ -100,10 +100,11 @@ class ActionPlanned(msgspec.Struct, rename={"class_": "class"}):
     tool_schema: dict[str, Any] | None = None
 
 
-class ActionStarted(msgspec.Struct):
+class ActionStarted(msgspec.Struct, rename={"class_": "class"}):
     attempt: Short | None = None
     retry: Retry | None = None
     fence: Whole | None = None
+    class_: ActionClass | None = None
     args: Any = None
 
 
@@ -168,6 +169,6 @@ def is_import(type_: str, data: dict[str, Any]) -> bool:
 
 # What only `begin` says, in the agent's name.
 RESERVED: Mapping[str, Sequence[str]] = {
-    EventType.ACTION_STARTED: ("fence", "args"),
+    EventType.ACTION_STARTED: ("fence", "class", "args"),
     EventType.ACTION_PLANNED: ("replaces", "observed"),
 }

@@ -1,14 +1,17 @@
 """What this floor holds of people, and what of it somebody still works with."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from ledger.models import Action, Effect, Run
+from recovery import search
 from recovery.engine import steps
 from recovery.models import (
+    BulkJob,
     Case,
     CaseState,
     Comment,
@@ -18,6 +21,7 @@ from recovery.models import (
     Directive,
     Plan,
     Residue,
+    SavedView,
     Step,
 )
 from recovery.models.plans import LIVING
@@ -39,6 +43,7 @@ from workspaces.pages import is_number
 
 OURS = "ids, digests and words of ours"
 NAMES_MAX = 100
+PART_CHARACTERS_MIN = 3
 NOTHING_TOLD: dict[str, Any] = {
     "version": 1, "items": [], "unchanged": [], "why": ERASED, "reviewed": {},
 }  # fmt: skip
@@ -79,18 +84,39 @@ def causes(scope: Scope) -> Q:
     return Q(workspace=scope.workspace) & ~Q(Exists(of_cases.exclude(run__in=here)))
 
 
-def naming(*paths: str) -> Rows:
-    """Rows in which one of these texts names the person, by their id or as their runs call them."""
+def naming(model: type[BulkJob | SavedView], *paths: str) -> Rows:
+    """Rows in which one of these texts names the person, by their id or as their runs call them, or
+    whose query looks for them by a part of such a name.
+    """
 
     def rows(scope: Scope) -> Q:
-        named = {scope.person, *_called(scope)} if scope.person else set()
-        found = Q(pk__in=[])
+        if not scope.person:
+            return Q(pk__in=[])
+        called = _called(scope)
+        queries = model.objects.filter(workspace=scope.workspace).values_list("pk", "query")
+        found = Q(pk__in=[pk for pk, query in queries if _looks_for(query, called)])
         for path in paths:
-            for name in named:
+            for name in {scope.person, *called}:
                 found |= Q(**{f"{path}__icontains": name})
         return Q(workspace=scope.workspace) & found
 
     return rows
+
+
+def _looks_for(query: str, names: Collection[str]) -> bool:
+    """Whether a word of a query, or of its customers, begins a word of one of the names; one of
+    two letters only where it is the whole.
+    """
+    try:
+        terms = search.parse(query).terms
+    except search.QueryError:
+        return False
+    words = {one.text for one in terms if isinstance(one, search.Text)}
+    for one in terms:
+        if isinstance(one, search.Field) and one.key == "customer":
+            words |= {part for value in one.values for part in value.text.split("*")}
+    wanted = [re.escape(one) + r"\b" * (len(one) < PART_CHARACTERS_MIN) for one in words if one[1:]]
+    return any(re.search(rf"\b{one}", name, re.IGNORECASE) for one in wanted for name in names)
 
 
 def _called(scope: Scope) -> set[str]:
@@ -141,9 +167,9 @@ holds(
 # What is erased is undone no more, so nobody asks for a key of before.
 holds("recovery.StepAttempt", "detail", "evidence", "key",
       rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
-holds("recovery.BulkJob", "query", rows=naming("query"))
+holds("recovery.BulkJob", "query", rows=naming(BulkJob, "query"))
 # The address is made of the name, and addresses differ.
-holds("recovery.SavedView", "name", "query", rows=naming("name", "query"),
+holds("recovery.SavedView", "name", "query", rows=naming(SavedView, "name", "query"),
       slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
 
 keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)

@@ -194,7 +194,7 @@ def arguments(call: UsualCall) -> list[Any]:
         *events.arguments(
             request.actor,
             planned,
-            request.started(planned.run, planned.action, FIRST_FENCE),
+            request.started(planned.run, planned.action, FIRST_FENCE, action_class),
             labels=call.labels if policy.reads_labels else None,
             may_follow_pivot=(
                 policy.order_law == "WARN" or not breach_after_pivot(request, action_class)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from amends.protocol.masking import holds_bare, holds_mask, masked
-from amends.protocol.vocabulary import EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import Finding, ToolCall, first_of
 from edge.asgi import Problem, Refused, refuse
@@ -148,11 +148,16 @@ class BeginRequest:
         event = {"id": new_id(), "type": EventType.RUN_STARTED, "run": self.planned.run, "data": {}}
         return _checked(of_gate(self.actor, event))
 
-    def started(self, run: str, action: str, fence: int, args: Any = None) -> ParsedEvent:
+    def started(
+        self, run: str, action: str, fence: int, action_class: str, args: Any = None
+    ) -> ParsedEvent:
         """The event that this try has started, under the action that the key belongs to; `args`
-        where an approver has changed those with which it is made.
+        where an approver has changed those with which it is made. `action_class` is the gate's:
+        that a call only reads is said where the catalogue knows it and the agent did not say.
         """
         data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
+        if action_class in WITHOUT_EFFECT and not self.data.get("class"):
+            data["class"] = action_class
         if args is not None:
             data["args"] = args
         if self.retry:

@@ -28,7 +28,7 @@ from approvals.gate.decision_table import (
 )
 from approvals.gate.gathering import gather, reads_texts
 from approvals.gate.remembered import Gathered
-from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies
+from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, class_of
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
 from ledger.append.statements import LastWrites, Statement
@@ -184,7 +184,10 @@ def proceeding(
     more: Sequence[Statement] = (),
 ) -> Steps[Reply]:
     events = [] if decision.is_planned else [(yield from plan(request, decision))]
-    started = request.started(decision.run, decision.action, decision.fence, decision.arguments)
+    started = request.started(
+        decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
+        decision.arguments,
+    )  # fmt: skip
     events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])

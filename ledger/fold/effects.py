@@ -3,7 +3,7 @@
 `before` is what the desk observed, else what `action.planned` said, else what the completion said;
 a replayed completion therefore never alters it. An action whose outcome is unknown, or which
 succeeded without a word about effects, may have done anything to its planned targets: each of them
-is an effect.
+is an effect, but where its plan, or the gate by the policy's catalogue, says that it only reads.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from ledger import clocks
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
-from ledger.fold.meaning import text
+from ledger.fold.meaning import fence_of, text
 from ledger.parsed_events import StoredEvent
 
 UNDONE = ("none", "repaired", "corrected", "compensated")
@@ -68,11 +68,19 @@ def fold_effects(
             break
     stated = _said_effects(rows, targets, flags)
     if stated is None:
-        stated = [] if class_ in WITHOUT_EFFECT else [{"target": target} for target in targets]
+        stated = [] if _only_reads(kinds, class_) else [{"target": target} for target in targets]
     known = SnapshotIndex(kinds)
     effects = [_row(n, one, known) for n, one in enumerate(stated[:EFFECTS_OF_ACTION_MAX])]
     _compensate(effects, kinds[EventType.ACTION_COMPENSATED])
     return effects
+
+
+def _only_reads(kinds: dict[str, list[StoredEvent]], class_: str) -> bool:
+    """By its plan; or by `begin`, which alone gives a fence, at each try."""
+    begun = [one.data for one in kinds[EventType.ACTION_STARTED] if fence_of(one) is not None]
+    return class_ in WITHOUT_EFFECT or (
+        bool(begun) and all(text(data.get("class"), 24) in WITHOUT_EFFECT for data in begun)
+    )
 
 
 def _said_effects(

@@ -29,7 +29,7 @@ import {
   type Told,
   type Undo,
 } from "./plans.ts";
-import { isGated, keepsOrder } from "./policy.ts";
+import { cataloguedClass, isGated, keepsOrder } from "./policy.ts";
 import {
   canonical,
   idempotencyKey,
@@ -73,7 +73,7 @@ export class Action<A extends object = Args> {
   readonly run: RunRecord;
   readonly tool: string;
   readonly targets: NamedTarget[];
-  readonly effectClass: EffectClass;
+  effectClass: EffectClass;
   readonly #plan: Plan<A>;
   readonly #planned: JsonObject;
   readonly #retry: Retry | undefined;
@@ -98,7 +98,6 @@ export class Action<A extends object = Args> {
         tool,
         targets: this.targets,
         args: plan.args ?? {},
-        class: this.effectClass,
         op: plan.op ?? tool,
         before: plan.before === undefined || before.length === 0 ? undefined : before,
         saga: plan.saga,
@@ -154,6 +153,9 @@ export class Action<A extends object = Args> {
 
   async #asked(): Promise<this> {
     await this.run.desk.meet(this.#plan.signal);
+    const known = cataloguedClass(this.run.desk.policy, this.tool);
+    this.effectClass = this.#plan.effectClass ?? known ?? this.effectClass;
+    this.#planned["class"] = this.effectClass;
     let key = this.#plan.key ?? (await this.#ownKey());
     this.run.lastAction = null;
     for (let tries = 0; tries < 2; tries += 1) {

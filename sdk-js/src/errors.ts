@@ -110,6 +110,12 @@ export class DeskUnreachable extends AmendsError {
 type AwayOptions = ErrorOptions & { retryAfterSeconds?: number };
 
 /**
+ * Something else answers in the desk's place, such as a network's log-in page or a filter. No call
+ * is made that would have to ask. Is AMENDS_URL right, and the way to it open?
+ */
+export class NotTheDesk extends DeskUnreachable {}
+
+/**
  * The desk is there, and this agent asks faster than it may. Ask less often, or have the operator
  * of the desk raise the limit: it stands on the page *Agents and keys*.
  */

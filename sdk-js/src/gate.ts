@@ -16,6 +16,7 @@ import {
   InProgress,
   inWords,
   KeyReused,
+  NotTheDesk,
   Refused,
   Stopped,
   Throttled,
@@ -146,7 +147,7 @@ export class Gate {
    * The row of the key: `running` if the call is to be made now, `succeeded` if it was.
    *
    * Throws Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated,
-   * Throttled or DeskUnreachable.
+   * Throttled, NotTheDesk or DeskUnreachable.
    */
   async begin(ask: BeginRequest): Promise<Begun> {
     let answer: JsonObject;
@@ -155,6 +156,10 @@ export class Gate {
     } catch (error) {
       // Throttled: the desk is there, so nothing is done without it.
       if (!(error instanceof DeskUnreachable) || error instanceof Throttled) throw error;
+      // It may answer so to this call alone, and no other way is open.
+      if (error instanceof NotTheDesk) {
+        throw new NotTheDesk(`${error.message} ${NEEDED}`, { cause: error });
+      }
       return { row: this.#alone(ask, error), leaseUntil: null };
     }
     if (answer["answer"] === "wait") answer = await this.#wait(ask, answer);
@@ -206,7 +211,7 @@ export class Gate {
       if (error instanceof Refused) throw meaning(error) ?? error;
       throw error;
     }
-    if (!isTheDesks(answer)) throw new DeskUnreachable(NOT_THE_DESKS);
+    if (!isTheDesks(answer)) throw new NotTheDesk(NOT_THE_DESKS);
     return answer;
   }
 

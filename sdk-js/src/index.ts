@@ -21,6 +21,7 @@ export {
   MissingOutcome,
   NoEffect,
   NoRun,
+  NotTheDesk,
   Refused,
   SpoolFull,
   Stopped,

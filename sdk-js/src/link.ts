@@ -4,6 +4,7 @@ import {
   AmendsError,
   DeskUnreachable,
   KeyRefused,
+  NotTheDesk,
   Refused,
   WrongSpool,
   type Problem,
@@ -135,7 +136,7 @@ export class Link {
     const isNamed = ["workspace", "agent"].every((name) => typeof found[name] === "string");
     const document = found["document"] ?? null;
     if (!isNamed || !(document === null || isObject(document))) {
-      throw new DeskUnreachable("the answer is not the desk's: it is no policy");
+      throw new NotTheDesk("the answer is not the desk's: it is no policy");
     }
     return found;
   }
@@ -181,6 +182,9 @@ export class Link {
     try {
       const path = `runs/${encodeURIComponent(run)}/directive`;
       const { directive } = await this.wire.get(path, { waitSeconds });
+      if (directive === undefined) {
+        throw new NotTheDesk("the answer is not the desk's: it says nothing of the run");
+      }
       return isObject(directive) ? directive : null;
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== NOT_FOUND) throw error;
@@ -193,6 +197,9 @@ export class Link {
     await this.flush();
     const said = compact({ text: masked(text, [], this.maskingKey) });
     const answer = await this.wire.post(`runs/${encodeURIComponent(run)}/report`, said);
+    if (!Number.isSafeInteger(answer["case"])) {
+      throw new NotTheDesk("the answer is not the desk's: it names no case");
+    }
     return Number(answer["case"]);
   }
 

@@ -8,9 +8,16 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { asError, DeskUnreachable, KeyRefused, type Problem, Refused } from "./errors.ts";
+import {
+  asError,
+  DeskUnreachable,
+  KeyRefused,
+  NotTheDesk,
+  type Problem,
+  Refused,
+} from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
-import { compact, isObject, type Json, parseJson } from "./protocol/canonical.ts";
+import { compact, isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
 import type { Spool, Waiting } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 
@@ -27,9 +34,11 @@ const REFUSED_PAUSE_SECONDS = 60;
 const FLUSH_PAUSE_SECONDS = 0.2;
 // Answers that blame what was sent. Others must cost no event its place, such as a proxy's 404. A
 // proxy's 400 or 422 may be about this event, or about every request where it is asked wrongly: the
-// first, if the desk can be heard through it otherwise. So may 406 and 451, words of filters.
+// first, if the desk can be heard through it otherwise. So may 406 and 451, words of filters, and a
+// page of theirs with 200.
 const ITS_OWN_FAULT: ReadonlySet<number> = new Set([400, 406, 413, 422, 451]);
 const TOO_LARGE = 413; // which may be a proxy's word as well
+const OK = 200;
 const FORBIDDEN = 403;
 const ITS_STATUS = 422; // of one event in an answer
 const THE_DESK = "the desk";
@@ -210,22 +219,22 @@ export class Sender {
 
   /** Send a batch; where it is refused whole, look for the event that is to blame. */
   async #send(batch: Waiting[]): Promise<void> {
-    let answer;
+    let results;
     try {
       for (const event of batch) await this.#upload(event.blobs);
-      answer = await this.#wire.post("events", `[${batch.map((event) => event.body).join(",")}]`);
+      const body = `[${batch.map((event) => event.body).join(",")}]`;
+      results = resultsOf(await this.#wire.post("events", body), batch.length);
     } catch (error) {
-      if (!(error instanceof Refused) && !(error instanceof KeyRefused)) throw error;
+      if (!isRefusal(error)) throw error;
       return this.#lookForBlame(batch, error);
     }
-    this.#settle(batch, answer["results"]);
+    this.#settle(batch, results);
   }
 
   /** Throws DeskUnreachable, or KeyRefused, where it is not for what was sent. */
-  async #lookForBlame(batch: Waiting[], refused: Refused | KeyRefused): Promise<void> {
-    const away = () => new DeskUnreachable(refused.message, { cause: refused });
+  async #lookForBlame(batch: Waiting[], refused: Refusal): Promise<void> {
     if (refused instanceof KeyRefused && !refused.bySomebodyElse) throw refused;
-    if (refused instanceof Refused && !ITS_OWN_FAULT.has(refused.status)) throw away();
+    if (refused instanceof Refused && !ITS_OWN_FAULT.has(refused.status)) throw away(refused);
     const [first, ...others] = batch as [Waiting, ...Waiting[]];
     if (others.length > 0) {
       const half = Math.floor(batch.length / 2);
@@ -234,11 +243,11 @@ export class Sender {
     } else if (refused instanceof Refused && refused.isTheDesks) {
       this.#park(first, refused.problem, THE_DESK);
     } else if (await this.#isHeard()) {
-      const isKey = refused instanceof KeyRefused;
-      const problem = isKey ? { title: refused.message, status: FORBIDDEN } : refused.problem;
-      this.#park(first, problem, NOT_THE_DESK);
+      const status = refused instanceof KeyRefused ? FORBIDDEN : OK;
+      const said = { title: refused.message, status };
+      this.#park(first, refused instanceof Refused ? refused.problem : said, NOT_THE_DESK);
     } else {
-      throw refused instanceof KeyRefused ? refused : away();
+      throw refused instanceof Refused ? away(refused) : refused;
     }
   }
 
@@ -248,16 +257,12 @@ export class Sender {
       const { results } = await this.#wire.post("events", NOTHING);
       return Array.isArray(results) && results.length === 0;
     } catch (error) {
-      if (error instanceof Refused || error instanceof KeyRefused) return false;
+      if (isRefusal(error)) return false;
       throw error;
     }
   }
 
-  #settle(batch: Waiting[], results: Json | undefined): void {
-    const isTheDesks = Array.isArray(results) && results.length === batch.length;
-    if (!isTheDesks || !results.every(isObject)) {
-      throw new DeskUnreachable("the answer is not the desk's");
-    }
+  #settle(batch: Waiting[], results: Json[]): void {
     const taken = batch.filter((event, place) => {
       if (isTaken(results[place]!)) return true;
       this.#park(event, problemOf(results[place]!), THE_DESK);
@@ -273,6 +278,28 @@ export class Sender {
     this.#log("error", setAside(this.#spool));
     this.#onParked?.(event, problem);
   }
+}
+
+type Refusal = Refused | KeyRefused | NotTheDesk;
+
+function isRefusal(error: unknown): error is Refusal {
+  return [Refused, KeyRefused, NotTheDesk].some((kind) => error instanceof kind);
+}
+
+function away(refused: Refused): DeskUnreachable {
+  return new DeskUnreachable(refused.message, { cause: refused });
+}
+
+/**
+ * What the desk says of each event. Throws NotTheDesk where it is nothing of the kind, and
+ * DeskUnreachable where it is garbled.
+ */
+function resultsOf({ results }: JsonObject, asked: number): Json[] {
+  if (!Array.isArray(results)) throw new NotTheDesk("the answer is not the desk's");
+  if (results.length !== asked || !results.every(isObject)) {
+    throw new DeskUnreachable("the answer is not about what was said");
+  }
+  return results;
 }
 
 /** How many events are set aside, and what to do about it. */

@@ -1,6 +1,6 @@
 /** The one place that speaks HTTP with the desk, and tells "not reachable" from "refused". */
 
-import { DeskUnreachable, inWords, KeyRefused, Refused, Throttled } from "./errors.ts";
+import { DeskUnreachable, inWords, KeyRefused, NotTheDesk, Refused, Throttled } from "./errors.ts";
 import { isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
 
 const ANSWER_SECONDS_MAX = 10;
@@ -107,13 +107,12 @@ export class Wire {
 
   /** What came as JSON; of an answer that is no desk's it says so, and whose it is. */
   #object(answer: Response, text: string): JsonObject {
-    if (answer.ok && text === "") return {};
     let found: Json;
     try {
       found = parseJson(text);
     } catch (error) {
       if (answer.ok) {
-        throw new DeskUnreachable(`${this.address} answers, but ${NO_DESK}`, { cause: error });
+        throw new NotTheDesk(`${this.address} answers, but ${NO_DESK}`, { cause: error });
       }
       found = {};
     }

@@ -27,7 +27,7 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import BeginRequest, Begun, Waits
-from amends.policy import is_gated, keeps_order
+from amends.policy import UNCATALOGUED, catalogued_class, is_gated, keeps_order
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
@@ -86,7 +86,8 @@ class Action:
         self.run, self.tool = run, tool
         self.driver, self.async_driver = run.driver, run.async_driver
         self.targets: list[dict[str, str]] = planned["targets"]
-        self.effect_class: str = planned["class"]
+        self._class: str | None = planned["class"]
+        self.effect_class: str = self._class or UNCATALOGUED
         self._planned = {name: value for name, value in planned.items() if value is not UNSET}
         # People may take an hour to decide, and the agent goes on working with what it gave us.
         self._given = planned["args"]
@@ -147,6 +148,8 @@ class Action:
 
     def _asking(self) -> Steps[Self]:
         yield from self.run.desk.meeting()
+        known = catalogued_class(self.run.desk.policy, self.tool)
+        self.effect_class = self._planned["class"] = self._class or known or str(UNCATALOGUED)
         key = self._key or (yield from blocking(self._own_key))
         self.run.last_action = None
         for _ in range(2):
@@ -406,11 +409,8 @@ class Action:
         started = self.run.build(
             EventType.ACTION_STARTED, told, n=event["n"], action=event["action"]
         )
-        return (
-            yield from self.run.desk.gate.begin(
-                ask, started=started, wait_seconds=self._wait_seconds, on_wait=self.on_wait
-            )
-        )
+        begin, wait = self.run.desk.gate.begin, self._wait_seconds
+        return (yield from begin(ask, started=started, wait_seconds=wait, on_wait=self.on_wait))
 
     def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
         if self.settled:

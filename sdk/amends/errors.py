@@ -93,6 +93,12 @@ class DeskUnreachable(AmendsError):
         self.retry_after = retry_after
 
 
+class NotTheDesk(DeskUnreachable):
+    """Something else answers in the desk's place, such as a network's log-in page or a filter. No
+    call is made that would have to ask. Is AMENDS_URL right, and the way to it open?
+    """
+
+
 class Throttled(DeskUnreachable):
     """The desk is there, and this agent asks faster than it may. Ask less often, or have the
     operator of the desk raise the limit: it stands on the page *Agents and keys*.

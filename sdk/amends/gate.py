@@ -22,6 +22,7 @@ from amends.errors import (
     InDoubt,
     InProgress,
     KeyReused,
+    NotTheDesk,
     Refused,
     Stopped,
     Throttled,
@@ -152,12 +153,15 @@ class Gate:
 
         `started` is the statement of this try, kept in the spool if the desk is away; `on_wait`
         hears of this call's approvals in the place of the gate's own. Raises Denied, Stopped,
-        ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated, Throttled or DeskUnreachable.
+        ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated, Throttled, NotTheDesk or
+        DeskUnreachable.
         """
         try:
             answer = yield from in_turn(lambda: self._prepare_and_ask(ask))
         except Throttled:
             raise  # the desk is there, so nothing is done without it
+        except NotTheDesk as other:  # it may answer so to this call alone, and no other way is open
+            raise NotTheDesk(f"{other} {NEEDED}") from other
         except DeskUnreachable as away:
             return Begun((yield from blocking(self._alone, ask, started, away)))
         if answer["answer"] == "wait":
@@ -187,7 +191,7 @@ class Gate:
                 raise meaning from refused
             raise
         if not _is_the_desks(answer):
-            raise DeskUnreachable(NOT_THE_DESKS)
+            raise NotTheDesk(NOT_THE_DESKS)
         return answer
 
     def _ask_once(self, ask: BeginRequest) -> Steps[dict[str, Any]]:

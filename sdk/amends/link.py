@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, called, waits
-from amends.errors import DeskUnreachable, KeyRefused, Refused, WrongSpool
+from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits, in_turn, trying
 from amends.policy import mask_paths, shows_last4
@@ -128,7 +128,7 @@ class Link:
         found = self.wire.get("policy")
         named = all(isinstance(found.get(name), str) for name in ("workspace", "agent"))
         if not named or not isinstance(found.get("document"), dict | None):
-            raise DeskUnreachable("the answer is not the desk's: it is no policy")
+            raise NotTheDesk("the answer is not the desk's: it is no policy")
         return found
 
     def claim(self) -> None:
@@ -171,7 +171,9 @@ class Link:
             if refused.status != NOT_FOUND:
                 raise
             return None  # The desk has not heard of the run yet, so it wants nothing of it.
-        directive: dict[str, Any] | None = answer.get("directive")
+        if "directive" not in answer:
+            raise NotTheDesk("the answer is not the desk's: it says nothing of the run")
+        directive: dict[str, Any] | None = answer["directive"]
         return directive
 
     directive, adirective = waits(asking_directive), awaits(asking_directive)
@@ -182,6 +184,8 @@ class Link:
         said = {"text": masked(text, (), self.masking_key, nuls=False)}
         path = f"runs/{quote(run, safe='')}/report"
         answer: dict[str, Any] = yield post(path, json.dumps(said).encode())
+        if not isinstance(answer.get("case"), int):
+            raise NotTheDesk("the answer is not the desk's: it names no case")
         return int(answer["case"])
 
     report, areport = waits(reporting), awaits(reporting)

@@ -91,7 +91,7 @@ class Run(Record):
         target: Target | Sequence[Target] | None = None,
         args: Mapping[str, Any] | None = None,
         before: Any = UNSET,
-        effect_class: EffectClass = "external_reversible",
+        effect_class: EffectClass | None = None,
         op: str | None = None,
         key: str | None = None,
         undo: Mapping[str, Any] | None = None,
@@ -107,6 +107,7 @@ class Run(Record):
         """One call of a tool, to be used with `with` or `async with`.
 
         `before` is the target as it was (None: it was not there; a list for several targets).
+        Without an `effect_class` the one that the workspace's catalogue has of the tool counts.
         `op` names the logical operation where one tool does several on one target in one run.
         `undo` is `amends.undo(...)` or `amends.no_undo(...)`. `wait_seconds` bounds the wait for an
         approval, `time_limit_seconds` the call that `perform` makes: after it the outcome is

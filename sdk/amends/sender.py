@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amends import forks
-from amends.errors import DeskUnreachable, KeyRefused, Refused
+from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused
 from amends.events import Statement
 from amends.spool import Spool, Waiting, compact
 from amends.wire import Wire
@@ -33,10 +33,11 @@ PAUSE_SECONDS_MAX = 30.0
 REFUSED_PAUSE_SECONDS = 60.0
 # Answers that blame what was sent. Others must cost no event its place, such as a proxy's 404. A
 # proxy's 400 or 422 may be about this event, or about every request where it is asked wrongly: the
-# first, if the desk can be heard through it otherwise. So may 406 and 451, by which filters refuse.
+# first, if the desk can be heard through it otherwise. So may 406 and 451, by which filters refuse,
+# and a page of theirs with 200.
 ITS_OWN_FAULT = frozenset({400, 406, 413, 422, 451})
 TOO_LARGE = 413  # which may be a proxy's word as well
-FORBIDDEN = 403
+OK, FORBIDDEN = 200, 403
 SET_ASIDE = (
     "%d events are set aside in %s; `python -m amends aside` shows them and sends them again"
 )
@@ -199,15 +200,19 @@ class Sender:
             for event in batch:
                 self._upload(tuple(event.blobs))
             body = "[" + ",".join(event.body for event in batch) + "]"
-            answer = self._wire.post("events", body.encode())
-        except (Refused, KeyRefused) as refused:
+            results = _results(self._wire.post("events", body.encode()), len(batch))
+        except (Refused, KeyRefused, NotTheDesk) as refused:
             self._look_for_blame(batch, refused)
         else:
-            self._settle(batch, answer.get("results"))
+            self._settle(batch, results)
 
-    def _look_for_blame(self, batch: list[Waiting], refused: Refused | KeyRefused) -> None:
+    def _look_for_blame(
+        self, batch: list[Waiting], refused: Refused | KeyRefused | NotTheDesk
+    ) -> None:
         """Raises DeskUnreachable, or KeyRefused, where it is not for what was sent."""
-        if isinstance(refused, KeyRefused):
+        if isinstance(refused, NotTheDesk):
+            problem = {"title": str(refused), "status": OK}
+        elif isinstance(refused, KeyRefused):
             if not refused.by_somebody_else:
                 raise refused
             problem = {"title": str(refused), "status": FORBIDDEN}
@@ -223,22 +228,19 @@ class Sender:
             self._park(batch[0], problem, THE_DESK)
         elif self._is_heard():
             self._park(batch[0], problem, NOT_THE_DESK)
-        elif isinstance(refused, KeyRefused):
-            raise refused
-        else:
+        elif isinstance(refused, Refused):
             raise DeskUnreachable(str(refused)) from refused
+        else:
+            raise refused
 
     def _is_heard(self) -> bool:
         """Whether the desk is there for a request that nobody can mind."""
         try:
             return self._wire.post("events", NOTHING).get("results") == []
-        except (Refused, KeyRefused):
+        except (Refused, KeyRefused, NotTheDesk):
             return False
 
-    def _settle(self, batch: list[Waiting], results: Any) -> None:
-        is_the_desks = isinstance(results, list) and len(results) == len(batch)
-        if not is_the_desks or not all(isinstance(one, dict) for one in results):
-            raise DeskUnreachable("the answer is not the desk's")
+    def _settle(self, batch: list[Waiting], results: list[dict[str, Any]]) -> None:
         taken = []
         for event, result in zip(batch, results, strict=True):
             if result.get("status") in ("accepted", "duplicate"):
@@ -254,6 +256,18 @@ class Sender:
         log.error(SET_ASIDE, self._spool.count_parked(), self._spool.path)
         if self._on_parked is not None:
             self._on_parked(said, problem)
+
+
+def _results(answer: dict[str, Any], asked: int) -> list[dict[str, Any]]:
+    """What the desk says of each event. Raises NotTheDesk where it is nothing of the kind, and
+    DeskUnreachable where it is garbled.
+    """
+    results = answer.get("results")
+    if not isinstance(results, list):
+        raise NotTheDesk("the answer is not the desk's")
+    if len(results) != asked or not all(isinstance(one, dict) for one in results):
+        raise DeskUnreachable("the answer is not about what was said")
+    return results
 
 
 def _is_its_own_fault(refused: Refused) -> bool:

@@ -63,7 +63,7 @@ class Declaration:
             undo=None if knows_result else self._undo(given),
             **(
                 {
-                    "effect_class": self.effect_class or EFFECT_CLASS,
+                    "effect_class": self.effect_class,
                     "accepts_changed_arguments": True,
                 }
                 | {**self.how}

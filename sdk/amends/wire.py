@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from amends import forks
-from amends.errors import DeskUnreachable, KeyRefused, Refused, Throttled, in_words
+from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused, Throttled, in_words
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
@@ -103,13 +103,11 @@ class _Address:
 
     def _object(self, answer: httpx.Response) -> dict[str, Any]:
         """What came as JSON; of an answer that is no desk's it says so, and whose it is."""
-        if answer.is_success and not answer.content:
-            return {}
         try:
             content = answer.json()
         except (ValueError, RecursionError) as error:
             if answer.is_success:
-                raise DeskUnreachable(f"{self.address} answers, but {NO_DESK}") from error
+                raise NotTheDesk(f"{self.address} answers, but {NO_DESK}") from error
             content = {}
         if not isinstance(content, dict):
             content = {"items": content}

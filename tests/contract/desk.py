@@ -24,6 +24,9 @@ POLICY: dict[str, Any] = {
 }  # fmt: skip
 
 
+PAGE = b"<html><title>Log in to this network</title></html>"
+
+
 class ScriptedDesk:
     """`script` has, for each of `policy`, `begin`, `events`, `approvals` and `directive`, the next
     answers; with `minds` an event whose text has these words is rejected. `wall` has the words that
@@ -104,7 +107,7 @@ class ScriptedDesk:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 for words, status in desk.wall.items():
                     if words.encode() in raw:
-                        return self.give({"status": status, "kind": "text/html"}, "Forbidden")
+                        return self.give({"status": status, "kind": "text/html"}, PAGE)
                 body = json.loads(raw) if raw and self.command == "POST" else None
                 with lock:
                     how, answer = desk.answer(self.command, self.path, body)
@@ -117,7 +120,7 @@ class ScriptedDesk:
             do_POST = do_PUT = do_GET  # noqa: N815 - as its base class wants them
 
             def give(self, how: Mapping[str, Any], answer: Any) -> None:
-                text = json.dumps(answer).encode()
+                text = answer if answer is PAGE else json.dumps(answer).encode()
                 self.send_response(how.get("status", 200))
                 self.send_header("Content-Type", how.get("kind", "application/json"))
                 self.send_header("Content-Length", str(len(text)))

@@ -205,6 +205,12 @@ def test_an_unknown_outcome_may_have_done_anything_to_its_targets():
     read = of(("action.planned", {"tool": "t", "targets": TARGETS, "class": "read_only"}),
               ("action.failed", {}))  # fmt: skip
     assert read.effects == []
+    begun = [("action.started", {"attempt": str(fence), "fence": fence, "class": class_})
+             for fence, class_ in ((1, "read_only"), (2, "draft"), (3, None))]  # fmt: skip
+    for tries, effects in ((begun[:2], 0), (begun, 2)):
+        row = of(("action.planned", {"tool": "t", "targets": TARGETS}), *tries,
+                 ("action.failed", {}))  # fmt: skip
+        assert len(row.effects) == effects, "at each try the gate has to have said so"
 
 
 def test_replaced_arguments_count_no_more():

@@ -172,7 +172,7 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
 def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbours_stay(
     told, ada, acme, globex, dev
 ):
-    """By her id, by her name, or only by the run that was hers."""
+    """By her id, by her name or a part of it, or only by the run that was hers."""
     case, _ = told
     secret = {"url": "https://hooks.example/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     for workspace, who in ((acme, ada), (globex, dev)):
@@ -191,7 +191,9 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
             **named, name="Canary: Eve Adams", slug="eve-adams", query="risk:low"
         )
         SavedView.objects.create(**named, name="Canary", slug="hers", query="customer:eve")
-        SavedView.objects.create(**named, name="Others", slug="others", query="customer:mia")
+        SavedView.objects.create(**named, name="Others", slug="others", query="dams is:open")
+        for part in ("adam", "customer:ada*,mia", '-"eve ada" is:open'):
+            SavedView.objects.create(**named, name="Part", slug=f"p-{part[-2:]}", query=part)
         BulkJob.objects.create(
             workspace=workspace, verb="close", query="customer:eve Canary", started_by=who
         )
@@ -206,7 +208,8 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
         assert str(list(found.values())).count("Canary") >= left[one._meta.db_table]
     hers = SavedView.objects.filter(workspace=acme).exclude(slug="others")
     assert {one.slug for one in hers} == {f"erased-{one.pk}" for one in hers}
-    assert SavedView.objects.filter(name="Others", query="customer:mia").count() == 2
+    assert SavedView.objects.filter(name="Others", query__startswith="dams").count() == 2
+    assert SavedView.objects.filter(name="Part").count() == 3, "a neighbour's"
 
 
 def test_what_she_downloaded_before_still_proves_what_it_says(told, ada, client):

@@ -14,7 +14,7 @@ from ledger.models import Action, Run
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.triage import triage
-from tests.approvals.door import Agent
+from tests.approvals.door import Agent, planned
 from tests.people import logged_in
 from tests.recovery.cases.cast import AgentRun
 from workspaces import keys
@@ -227,3 +227,34 @@ def test_an_agent_cannot_mark_its_own_run_as_imported(agent, policy):
     assert Run.objects.get().flags == ["reported"]
     with pytest.raises(ValueError, match="both act and import"):
         keys.create_key(agent, by=None, name="k", scopes=["ingest", "begin", "import"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "reason"),
+    [
+        ("tickets.read", {}, "failed_without_effects"),
+        ("tickets.read", {"class": "internal_update"}, "failed_with_effects"),
+        ("tickets.update", {}, "failed_with_effects"),
+    ],
+)
+def test_a_call_that_tells_nothing_of_itself_is_what_the_catalogue_says(
+    agent, policy, tool, said, reason
+):
+    """As over plain HTTP. The gate says so in the ledger; an agent may raise a class, and nobody
+    but the gate may say there that a call reads.
+    """
+    acting = Agent(keys.create_key(agent, by=None, name="k")[1])
+    for run in ("run_1", "run_2"):  # once by the slow path, once by the fast
+        body = planned(tool, run, attempt=run, key=run)
+        del body["data"]["class"]
+        body["data"] |= said
+        acting.send("run.started", run)
+        acting.succeeded(acting.begin(body), attempt=run)
+        acting.send("run.failed", run)
+    triage.look()
+
+    assert [case.reasons for case in Case.objects.all()] == [[reason]] * 2
+    own = {"id": "e-1", "type": "action.started", "run": "run_1", "action": "act_9"}
+    told = [own | {"data": {"attempt": "own", "class": "read_only"}}]
+    [answer] = acting.request("POST", "/api/v1/events", told).json()["results"]
+    assert answer["problem"]["type"].endswith("reserved")
