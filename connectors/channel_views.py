@@ -7,17 +7,18 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import F, OuterRef, Subquery
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from connectors import channels
 from connectors.forms import CARRIED, ChannelForm
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Feed
-from workspaces import formatting
+from ledger import disclosure
+from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, whole, workspace_or_404
 
 DELIVERIES_SHOWN_MAX = 30
 SECRET_BYTES = 24
@@ -32,8 +33,13 @@ TONES = {
 
 @login_required
 @require_GET
-def channel_list(request: Request, workspace: str) -> HttpResponse:
-    return _list(request, workspace_or_404(request, workspace))
+def channel_list(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        found = Delivery.objects.filter(workspace=here).select_related("channel").order_by("-id")
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "what-was-sent", found, SENT, clean)
+    return _list(request, here)
 
 
 def _list(
@@ -48,13 +54,15 @@ def _list(
     rows = Channel.objects.filter(workspace=here).order_by(
         F("disabled_at").asc(nulls_first=True), "name"
     )
+    deliveries = _newest(here)
     context = {
         "workspace": here,
         "tab": "channels",
         "title": "Channels",
         "lead": "Where people and programs are told of approvals, alerts and corrections.",
         "channels": _rows(list(rows[: channels.CHANNELS_MAX])),
-        "deliveries": [_delivery(one) for one in _newest(here)],
+        "deliveries": [_delivery(one) for one in deliveries],
+        "pager": whole(request, deliveries),
         "form": (form or ChannelForm()) if administers else None,
         "secret": secret,
         "may_administer": administers,
@@ -102,11 +110,27 @@ def _feed(one: Feed) -> str:
     return f"{told}; try {one.failures}: {one.error}" if one.failures else told
 
 
+def _to(one: Delivery) -> str:
+    return str(one.channel or "") or one.recipient or "a channel that was removed"
+
+
+SENT: exporting.Columns = {
+    "title": lambda one: one.message.get("title", ""),
+    "subject": "subject",
+    "to": _to,
+    "state": "state",
+    "tries": "tries",
+    "created_at": "created_at",
+    "sent_at": "sent_at",
+    "error": "last_error",
+}
+
+
 def _delivery(one: Delivery) -> dict[str, Any]:
     return {
         "title": one.message.get("title", ""),
         "subject": one.subject,
-        "to": str(one.channel or "") or one.recipient or "a channel that was removed",
+        "to": _to(one),
         "state": TONES[DeliveryState(one.state)],
         "tries": one.tries,
         "at": formatting.moment(one.sent_at or one.created_at),

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -25,10 +25,10 @@ from connectors.forms import (
 from connectors.models import CallLog, Connection
 from connectors.schema_forms import SchemaForm
 from ledger import disclosure
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import may, require, teams_with
 from workspaces.models import Secret
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
 
 # What the connections' pages show of a connection, an operation and a call.
 
@@ -120,17 +120,38 @@ CALLS_SHOWN_MAX = 30
 FIELDS_SHOWN_MAX = 60
 
 
+EXPORTED: exporting.Columns = {
+    "name": "name",
+    "connector": "connector",
+    "version": calls.connector_version,
+    "revision": "revision",
+    "settings_digest": "settings_digest",
+    "state": lambda one: _health(one)[0],
+    "health": lambda one: _health(one)[1],
+    "last_ok_at": "last_ok_at",
+    "last_error_at": "last_error_at",
+    "may_observe": lambda one: one.observe_secret is not None,
+    "may_compensate": lambda one: one.compensate_secret is not None,
+}
+
+
 @login_required
 @require_GET
-def connection_list(request: Request, workspace: str) -> HttpResponse:
+def connection_list(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     administers = may(request.user, "administer", here)
+    found = Connection.objects.in_workspace(here)
+    if exporting.is_asked(request):
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "connections", list(found), EXPORTED, clean)
+    rows = [row_of(one) for one in found]
     context = {
         "workspace": here,
         "tab": "connectors",
         "title": "Connectors",
         "lead": "The outside systems that compensations reach, and how they are doing.",
-        "connections": [row_of(one) for one in Connection.objects.in_workspace(here)],
+        "connections": rows,
+        "pager": whole(request, rows),
         "kinds": [
             {
                 "title": registry.get(name).title,

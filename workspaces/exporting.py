@@ -8,7 +8,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -25,6 +27,10 @@ TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 # A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some.
 # One that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
 FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠])")
+
+
+Columns = Mapping[str, str | Callable[[Any], Any]]
+"""Each by its name: an attribute's, or what makes a value of a row."""
 
 
 class Export(NamedTuple):
@@ -59,6 +65,29 @@ def in_order(rows: QuerySet[Any], found: Sequence[int]) -> list[Any]:
     """The rows of these keys, in the order of the keys; what is gone by now is left out."""
     by_key = rows.in_bulk(list(found))
     return [by_key[key] for key in found if key in by_key]
+
+
+def sheet(
+    request: HttpRequest,
+    name: str,
+    rows: QuerySet[Any] | Sequence[Any],
+    columns: Columns,
+    clean: Callable[[Any], Any],
+) -> StreamingHttpResponse:
+    """The file of a list by its columns, each an attribute's name or what makes a value of a row.
+    Rows of the database are read in batches; of a list that is short they are given.
+    """
+    values = [attrgetter(one) if isinstance(one, str) else one for one in columns.values()]
+    take: Callable[[Sequence[int]], Iterable[Any]]
+    if isinstance(rows, QuerySet):
+        chosen, take = keys(rows), partial(in_order, rows)
+    else:
+        chosen, take = list(range(len(rows))), partial(map, rows.__getitem__)
+
+    def read(found: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        return (tuple(value(row) for value in values) for row in take(found))
+
+    return answer(request, Export(name, tuple(columns), chosen, read, clean))
 
 
 def answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:

@@ -9,7 +9,7 @@ person's own zone. Without a choice the browser tells its zone in a cookie, whic
 but how times look.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django_htmx.middleware import HtmxDetails
 
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import Codename, require, workspaces_of
 from workspaces.models import User, Workspace
 
@@ -91,8 +91,9 @@ Row = TypeVar("Row", bound=Model)
 
 def page_of(
     request: HttpRequest, rows: Sequence[Any], key: Any
-) -> tuple[list[Any], dict[str, str]]:
+) -> tuple[list[Any], dict[str, Any]]:
     """Rows of this page and what parts/pager.html needs; `rows` hold one more than a page.
+    Each such list is had as a file, too (`exporting`).
 
     `key(row)` is the text after which the next page starts.
     """
@@ -101,7 +102,19 @@ def page_of(
     label = f"{formatting.count(len(shown))} shown"
     newer = _url(request, None) if request.GET.get("after") else ""
     older = _url(request, key(shown[-1])) if has_more else ""
-    return shown, {"label": label, "previous": newer, "next": older, "note": "", "all_url": ""}
+    return shown, {
+        "label": label,
+        "previous": newer,
+        "next": older,
+        "note": "",
+        "all_url": "",
+        "files": exporting.links(request),
+    }
+
+
+def whole(request: HttpRequest, rows: Sized) -> dict[str, Any]:
+    """What parts/pager.html needs of a list that is short enough for one page."""
+    return {"label": f"{formatting.count(len(rows))} shown", "files": exporting.links(request)}
 
 
 def place_of(moment: datetime, pk: int) -> str:

@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -22,7 +22,7 @@ from approvals.models import LIVING, Approval, ApprovalState, BrokenGlass, Subje
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
-from workspaces import clock, formatting
+from workspaces import clock, exporting, formatting
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
@@ -123,9 +123,13 @@ def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse
 
 @login_required
 @require_GET
-def grants_list(request: Request, workspace: str) -> HttpResponse:
+def grants_list(request: Request, workspace: str) -> HttpResponseBase:
     """Living ones first, then those that are over."""
     here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        rows = _grants_of(here)
+        clean = disclosure.cleaner(request.user, here, deciding=True)
+        return exporting.sheet(request, "grants", rows, EXPORTED, clean)
     return _grants_page(request, here)
 
 
@@ -188,6 +192,18 @@ def _became(one: Approval) -> str:
     return "Its time is over" if one.state == ApprovalState.USED else card_context.ended(one)
 
 
+EXPORTED: exporting.Columns = {
+    "approval": "pk",
+    "state": card_context.shown_state,
+    "title": "headline",
+    "agent": lambda one: one.agent.name if one.agent else "",
+    "asked_at": "asked_at",
+    "decided_at": "decided_at",
+    "expires_at": "expires_at",
+    "over_because": _became,
+}
+
+
 def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
     zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
@@ -220,9 +236,10 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
     }
 
 
-def _grants_of(workspace: Workspace, *, living: bool) -> QuerySet[Approval]:
-    """Those of a workspace, newest first: living ones, or those that are over."""
+def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[Approval]:
+    """Those of a workspace, newest first: living ones, those that are over, or all."""
     rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
     alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())
-    rows = rows.filter(alive) if living else rows.exclude(alive)
+    if living is not None:
+        rows = rows.filter(alive) if living else rows.exclude(alive)
     return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -20,24 +20,29 @@ from approvals.proposals import TIGHTER, Proposal
 from approvals.views import meanwhile
 from approvals.views.lists import views_of
 from ledger import disclosure
-from workspaces import formatting, replica
+from workspaces import exporting, formatting, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, whole, workspace_or_404
 from workspaces.plots import Plot, line
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 CHOICES = (7, 30, 90)
+PEOPLE: exporting.Columns = {"person": "name", "yes": "yes", "no": "no", "near_instant": "fast",
+          "median_seconds_at_the_card": "median_seconds"}  # fmt: skip
 
 
 @login_required
 @require_GET
 @replica.reads
-def approval_health(request: Request, workspace: str) -> HttpResponse:
+def approval_health(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     chosen = request.GET.get("days", "")
     days = int(chosen) if chosen in {str(one) for one in CHOICES} else health.DAYS
     found = health.of(here, days=days)
+    if exporting.is_asked(request):
+        clean = disclosure.cleaner(request.user, here, deciding=True)
+        return exporting.sheet(request, "who-answers", found.people, PEOPLE, clean)
     context = {
         "workspace": here,
         "views": views_of(here, request.user, "health"),
@@ -48,6 +53,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponse:
         "figures": _figures(here, found),
         "plot": _plot(found, timezone.now().date()),
         "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
+        "pager": whole(request, found.people),
         "people": [_person(here, one, days) for one in found.people],
         "rules": [_rule(one) for one in found.rules],
         "reviews": [one._asdict() for one in found.reviews],

@@ -30,6 +30,7 @@ from workspaces.pages import (
     page,
     place_of,
     read_place,
+    whole,
     workspace_or_404,
 )
 
@@ -386,10 +387,14 @@ def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
 
 @login_required
 @require_GET
-def would_have_asked(request: Request, workspace: str) -> HttpResponse:
+def would_have_asked(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     zone = timezone.get_current_timezone()
     found = dry_run.would_have_asked(here, active(here))
+    if exporting.is_asked(request):
+        columns = {name: name for name in ("tool", "answer", "why", "run", "action", "at")}
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "would-have-asked", found.rows, columns, clean)
     rows = [
         {
             "line": one,
@@ -405,4 +410,5 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponse:
         " denies.",
     }
     context = {"workspace": here, "rows": rows, "found": found, "empty": empty}
+    context["pager"] = whole(request, rows)
     return page(request, "approvals/reported.html", context)

@@ -1,12 +1,13 @@
 """Named lists: which there are, what stands on one, who changed it, and changing it."""
 
+from operator import itemgetter
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import F
-from django.http import HttpResponse
+from django.db.models import F, QuerySet
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -19,11 +20,19 @@ from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import Policy
 from approvals.policy.named_lists import HIDDEN_KINDS
 from ledger import desk_events, disclosure
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.forms import WrittenField
 from workspaces.models import Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.pages import (
+    ROWS_A_PAGE,
+    Request,
+    is_number,
+    page,
+    page_of,
+    whole,
+    workspace_or_404,
+)
 from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput
 
 CHANGES_SHOWN_MAX = 50
@@ -67,9 +76,12 @@ class AddForm(forms.Form):
 NOTHING_CHOSEN = "Choose in the list what is to be taken off."
 
 
+EXPORTED = ("name", "kind", "words", "count", "written_out", "version", "rules", "changed_at", "by")
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def index(request: Request, workspace: str) -> HttpResponse:
+def index(request: Request, workspace: str) -> HttpResponseBase:
     """The lists, and a form for a new one."""
     here = workspace_or_404(request, workspace)
     form = NewListForm(request.POST if request.method == "POST" else None)
@@ -86,6 +98,29 @@ def index(request: Request, workspace: str) -> HttpResponse:
             except InvalidInput as wrong:
                 form.add_error("name", str(wrong))
         status = 422
+    rows = _listed(here)
+    if exporting.is_asked(request):
+        columns: exporting.Columns = {column: itemgetter(column) for column in EXPORTED}
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "lists", rows, columns, clean)
+    context = {
+        "workspace": here,
+        "rows": rows,
+        "pager": whole(request, rows),
+        "form": form,
+        "may_edit": may(request.user, "edit_lists", here),
+        "empty": {
+            "icon": "policy",
+            "title": "No list yet.",
+            "text": "Keep whom agents may pay, write to or visit on a list, and let a rule ask only"
+            ' about the others: when: "!(args.iban in lists.payees)".',
+        },
+    }
+    return page(request, "approvals/named_lists.html", context, status=status)
+
+
+def _listed(here: Workspace) -> list[dict[str, Any]]:
+    """Lists that are kept, and those that the policy names."""
     policy = _policy(here)
     zone = timezone.get_current_timezone()
     kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
@@ -109,29 +144,27 @@ def index(request: Request, workspace: str) -> HttpResponse:
                 "version": one.version if one else 0,
                 "words": declared.words if declared else "",
                 "rules": len(_rules(policy, name)),
+                "changed_at": changed.at if changed else None,
                 "changed": formatting.moment(changed.at, "ago", zone) if changed else "",
                 "by": str(changed.by) if changed and changed.by else "",
             }
         )
-    context = {
-        "workspace": here,
-        "rows": rows,
-        "form": form,
-        "may_edit": may(request.user, "edit_lists", here),
-        "empty": {
-            "icon": "policy",
-            "title": "No list yet.",
-            "text": "Keep whom agents may pay, write to or visit on a list, and let a rule ask only"
-            ' about the others: when: "!(args.iban in lists.payees)".',
-        },
-    }
-    return page(request, "approvals/named_lists.html", context, status=status)
+    return rows
 
 
 @login_required
 @require_GET
-def one_list(request: Request, workspace: str, name: str) -> HttpResponse:
+def one_list(request: Request, workspace: str, name: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        kept, sees = get_object_or_404(NamedList, workspace=here, name=name), _sees(request, here)
+        rows = _entries(request, here, kept, sees=sees)
+        columns: exporting.Columns = {
+            "value": lambda one: one.shown if sees else HIDDEN,
+            "what_it_is": lambda one: one.label if sees else "",
+            "since_version": "since",
+        }
+        return exporting.sheet(request, f"list-{name}", rows, columns, lambda value: value)
     return _page(request, here, name)
 
 
@@ -182,6 +215,18 @@ def _told(changed: ListChange | None) -> str:
     return f"Version {changed.version}: {' and '.join(moved)}. Rules go by it from now on."
 
 
+def _sees(request: Request, here: Workspace) -> bool:
+    return may(request.user, "edit_lists", here) or disclosure.sees(request.user, here)
+
+
+def _entries(
+    request: Request, here: Workspace, kept: NamedList, *, sees: bool
+) -> QuerySet[ListEntry]:
+    """What stands on it and is looked for; who does not see values cannot look for one."""
+    q = request.GET.get("q", "") if sees else ""
+    return named_lists.search(kept, q, desk_events.masking_key(here))
+
+
 def _page(
     request: Request,
     here: Workspace,
@@ -196,11 +241,10 @@ def _page(
     rows = NamedList.objects.filter(workspace=here, name=name)
     kept = rows.first() if declared is not None else get_object_or_404(rows)
     edits = may(request.user, "edit_lists", here)
-    sees = edits or disclosure.sees(request.user, here)
-    q = request.GET.get("q", "") if sees else ""
+    sees = _sees(request, here)
     found = []
     if kept is not None:
-        entries = named_lists.search(kept, q, desk_events.masking_key(here))
+        entries = _entries(request, here, kept, sees=sees)
         after = request.GET.get("after", "")
         entries = entries.filter(pk__lt=int(after)) if is_number(after) else entries
         found = list(entries[: ROWS_A_PAGE + 1])
@@ -219,7 +263,7 @@ def _page(
         "digest": formatting.digest(kept.digest) if kept and kept.digest else "",
         "count": formatting.count(kept.count if kept else 0),
         "mismatch": bool(kept and declared and kept.kind != declared.kind),
-        "q": q,
+        "q": request.GET.get("q", "") if sees else "",
         "sees": sees,
         "may_edit": edits,
         "problem": problem,

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -18,12 +18,13 @@ from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Mistake, Unreadable, active, default, load
 from approvals.views.policy_editor import rehearsed, source_of
 from connectors.models import Connection
-from workspaces import formatting
+from ledger import disclosure
+from workspaces import exporting, formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import WrittenField
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, whole, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 # Forms of the policy pages. They check words; the verbs check rules.
@@ -245,11 +246,32 @@ def _connection_of(here: Workspace, twin: str, known: Collection[str]) -> str:
     return f"{page_of}?{urlencode({'operation': operation})}"
 
 
+TOOLS: exporting.Columns = {
+    "tool": "tool",
+    "classified": "classified",
+    "class": "action_class",
+    "risk": "risk",
+    "answer": "answer",
+    "because": "rule",
+    "undone_by": "twin",
+    "runnable": "runnable",
+    "seen": "seen",
+    "last_seen_at": "last_seen",
+    "undo_verified_at": "last_undone",
+    "undo_reported_at": "last_receipt",
+    "takes": lambda line: ", ".join(line.takes),
+}
+
+
 @login_required
 @require_GET
-def tools(request: Request, workspace: str) -> HttpResponse:
+def tools(request: Request, workspace: str) -> HttpResponseBase:
     """The inventory: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
+    lines = inventory.tools(here, active(here))
+    if exporting.is_asked(request):
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "tools", lines, TOOLS, clean)
     zone, decided = timezone.get_current_timezone(), reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
@@ -277,12 +299,12 @@ def tools(request: Request, workspace: str) -> HttpResponse:
             "takes": ", ".join(line.takes),
             "reshaped": formatting.moment(line.reshaped, "ago", zone) if line.reshaped else "",
         }
-        for line in inventory.tools(here, active(here))
+        for line in lines
     ]
     empty = {
         "icon": "tool",
         "title": "No tool has been used yet.",
         "text": "It appears here with the first action an agent records.",
     }
-    context = {"workspace": here, "rows": rows, "empty": empty}
+    context = {"workspace": here, "rows": rows, "pager": whole(request, rows), "empty": empty}
     return page(request, "approvals/tools.html", context)

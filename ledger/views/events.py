@@ -32,7 +32,7 @@ AGENTS_KINDS = ("run", "action")
 @login_required
 @require_GET
 @replica.reads
-def events(request: Request, workspace: str) -> HttpResponse:
+def events(request: Request, workspace: str) -> HttpResponseBase:
     """Everything that was recorded, newest first."""
     here = workspace_or_404(request, workspace)
     kind, run = request.GET.get("kind", ""), request.GET.get("run", "")[:120]
@@ -43,6 +43,8 @@ def events(request: Request, workspace: str) -> HttpResponse:
             found = found.exclude(actor_kind="agent")
     if run:
         found = found.filter(run=run)
+    if exporting.is_asked(request):
+        return _export(request, here, found.order_by("-place"))
     after = request.GET.get("after", "")
     if is_number(after):
         found = found.filter(place__lt=int(after))
@@ -62,6 +64,22 @@ def events(request: Request, workspace: str) -> HttpResponse:
         "empty": {"title": "Nothing is recorded", "text": "No event fits what you look for."},
     }
     return page(request, "ledger/events.html", context)
+
+
+def _export(request: Request, here: Workspace, found: QuerySet[Event]) -> HttpResponseBase:
+    columns = ("entry", "received_at", "what", "type", "tool", "who", "run", "action", "event")
+
+    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        events = exporting.in_order(found, keys)
+        people, tools = _people(events), _tools(here, events)
+        for one in events:
+            yield (one.place, one.received_at, words_of(one), one.type,
+                   tools.get((one.run, one.action), ""), actor_words(one, people), one.run,
+                   one.action, one.event_id)  # fmt: skip
+
+    clean = disclosure.cleaner(request.user, here)
+    export = exporting.Export("ledger", columns, exporting.keys(found), read, clean)
+    return exporting.answer(request, export)
 
 
 def _people(events: list[Event]) -> dict[str, str]:

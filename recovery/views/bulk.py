@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -20,7 +20,7 @@ from recovery.models.cases import PUT_RIGHT
 from recovery.run_facts.sentences import plural
 from recovery.views import queue_rows
 from recovery.views.request_context import case_url, queue_url
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
@@ -42,11 +42,40 @@ CASE_TONES: dict[str, str] = {
 }
 
 
+def state_of(one: BulkJob) -> str:
+    return "stopped" if one.stopped_at else "ended" if one.ended_at else "running"
+
+
+# What files say of jobs, and of the cases of one.
+JOBS: exporting.Columns = {
+    "job": "pk",
+    "state": state_of,
+    "act": lambda one: VERBS[one.verb].label,
+    "query": "query",
+    "reason": "reason",
+    "started_by": lambda one: str(one.started_by),
+    "started_at": "started_at",
+    "ended_at": "ended_at",
+}
+ITEMS: exporting.Columns = {
+    "case": "case_id",
+    "run": "case.run.run",
+    "customer": lambda one: one.case.customer_name or one.case.customer,
+    "state": "state",
+    "detail": "detail",
+    "case_state": "case.state",
+    "outcome": "case.outcome",
+}
+
+
 @login_required
 @require_GET
-def jobs(request: Request, workspace: str) -> HttpResponse:
+def jobs(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     found = BulkJob.objects.filter(workspace=here).select_related("started_by", "workspace")
+    if exporting.is_asked(request):
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "bulk-jobs", found.order_by("-pk"), JOBS, clean)
     after = request.GET.get("after", "")
     if is_number(after):
         found = found.filter(pk__lt=int(after))
@@ -252,8 +281,13 @@ def eligible(one: Eligible) -> dict[str, Any]:
 
 @login_required
 @require_GET
-def job(request: Request, workspace: str, pk: int) -> HttpResponse:
+def job(request: Request, workspace: str, pk: int) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        found = get_object_or_404(BulkJob, workspace=here, pk=pk)
+        items = found.items.select_related("case__run").order_by("pk")
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, f"bulk-job-{pk}", items, ITEMS, clean)
     return page(request, "recovery/bulk_job.html", _job(request, here, pk))
 
 
@@ -313,7 +347,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
 
 
 def _head(one: BulkJob) -> dict[str, Any]:
-    state = "stopped" if one.stopped_at else "ended" if one.ended_at else "running"
+    state = state_of(one)
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),

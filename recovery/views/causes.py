@@ -165,7 +165,7 @@ def cause_list(request: Request, workspace: str) -> HttpResponseBase:
         "workspace": here,
         "views": chips(request, "view", VIEWS.items(), view),
         "rows": [_row(here, one, how[one.pk]) for one in shown],
-        "pager": pager | {"files": exporting.links(request)},
+        "pager": pager,
         "empty": {"icon": "cause", "title": "No causes here", "text": EMPTY[view]},
     }
     return page(request, "recovery/causes.html", context)

@@ -223,7 +223,7 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
         if may(request.user, "administer", here)
         else "",
         "rows": [_row(here, one) for one in shown],
-        "pager": pager | {"files": exporting.links(request)},
+        "pager": pager,
         "empty": {
             "icon": "correction",
             "title": "No corrections here",

@@ -1,8 +1,5 @@
 """The list of corrections as a file."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
 
@@ -12,20 +9,21 @@ from workspaces import exporting
 from workspaces.models import Workspace
 from workspaces.pages import Request
 
-COLUMNS = (
-    "correction", "state", "title", "person", "case", "run", "published_at", "first_read_at",
-    "read_count", "contested_at",
-)  # fmt: skip
+COLUMNS: exporting.Columns = {
+    "correction": "reference",
+    "state": "state",
+    "title": "title",
+    "person": lambda one: one.person_name or one.person_id,
+    "case": "case_id",
+    "run": "case.run.run",
+    "published_at": "published_at",
+    "first_read_at": "first_read_at",
+    "read_count": "read_count",
+    "contested_at": "still_wrong_at",
+}
 
 
 def answer(request: Request, here: Workspace, found: QuerySet[Correction]) -> HttpResponseBase:
-    def read(keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        for one in exporting.in_order(found.select_related("case__run"), keys):
-            yield (one.reference, one.state, one.title, one.person_name or one.person_id,
-                   one.case_id, one.case.run.run, one.published_at, one.first_read_at,
-                   one.read_count, one.still_wrong_at)  # fmt: skip
-
+    rows = found.select_related("case__run").order_by("-pk")
     clean = disclosure.cleaner(request.user, here)
-    rows = exporting.keys(found.order_by("-pk"))
-    export = exporting.Export("corrections", COLUMNS, rows, read, clean)
-    return exporting.answer(request, export)
+    return exporting.sheet(request, "corrections", rows, COLUMNS, clean)

@@ -6,13 +6,13 @@ from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Prefetch
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, keys, outbox, rates
+from workspaces import clock, exporting, keys, outbox, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -20,7 +20,7 @@ from workspaces.forms import (
     TokenForm,
 )
 from workspaces.models import Agent, APIKey, PersonToken, Workspace
-from workspaces.pages import Request, page, workspace_or_404, workspace_to
+from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
 from workspaces.quick_starts import QUICK_STARTS
 
 LIST_MAX = 500
@@ -38,9 +38,11 @@ def _keys(
 ) -> HttpResponse:
     keys_of = Prefetch("keys", APIKey.objects.order_by("-created_at"))
     agents = here.agents.order_by("name").select_related("owner").prefetch_related(keys_of)
+    agents = agents[:LIST_MAX]
     context = {
         "workspace": here,
-        "agents": agents[:LIST_MAX],
+        "agents": agents,
+        "pager": whole(request, agents),
         "tokens": PersonToken.objects.filter(workspace=here, person=request.user).order_by(
             "-created_at"
         ),
@@ -58,10 +60,29 @@ def _keys(
     return page(request, "workspaces/keys.html", context, status=422 if wrong else 200)
 
 
+EXPORTED: exporting.Columns = {
+    "agent": "agent.name",
+    "owner": lambda one: str(one.agent.owner or ""),
+    "key": "name",
+    "prefix": "prefix",
+    "may": lambda one: ", ".join(one.scopes),
+    "trusted_runtime": "trusted_runtime",
+    "created_at": "created_at",
+    "last_used_at": "last_used_at",
+    "expires_at": "expires_at",
+    "revoked_at": "revoked_at",
+}
+
+
 @login_required
 @require_GET
-def list_keys(request: Request, workspace: str) -> HttpResponse:
-    return _keys(request, workspace_or_404(request, workspace))
+def list_keys(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        found = APIKey.objects.filter(workspace=here).select_related("agent__owner")
+        rows = found.order_by("agent__name", "-created_at")
+        return exporting.sheet(request, "keys", rows, EXPORTED, lambda value: value)
+    return _keys(request, here)
 
 
 @login_required

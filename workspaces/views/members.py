@@ -10,15 +10,15 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, delegations, entrance, formatting, outbox, pages, teams
+from workspaces import clock, delegations, entrance, exporting, formatting, outbox, pages, teams
 from workspaces.access import may, require
 from workspaces.delegations import Term
 from workspaces.forms import (
@@ -92,12 +92,7 @@ def shown(
         .select_related("group")
         .prefetch_related(Prefetch("group__user_set", User.objects.order_by("name", "email")))
     )
-    people = (
-        User.objects.filter(groups__team__workspace=here)
-        .distinct()
-        .order_by("name", "email")
-        .prefetch_related(Prefetch("groups", to_attr="standing"))[:LIST_MAX]
-    )
+    people = _people(here)[:LIST_MAX]
     of_group = {team.group_id: team for team in all_teams}
     grants = teams.grants_in(here)
     context = {
@@ -118,6 +113,7 @@ def shown(
             }
             for person in people
         ],
+        "pager": pages.whole(request, people),
         "invitations": Invitation.objects.filter(
             workspace=here, accepted_at=None, withdrawn_at=None, expires_at__gt=Now()
         )
@@ -136,6 +132,11 @@ def shown(
     return page(request, "workspaces/members.html", context, status=422 if wrong else 200)
 
 
+def _people(here: Workspace) -> QuerySet[Any]:
+    found = User.objects.filter(groups__team__workspace=here).distinct().order_by("name", "email")
+    return found.prefetch_related(Prefetch("groups", to_attr="standing"))
+
+
 def _deputies(here: Workspace, person: User, form: DelegationForm | None) -> dict[str, Any]:
     """Who decides for whom, and the form for who has something to hand over."""
     gives = may(person, "approve", here)
@@ -152,8 +153,18 @@ def _deputies(here: Workspace, person: User, form: DelegationForm | None) -> dic
 
 @login_required
 @require_GET
-def members(request: Request, workspace: str) -> HttpResponse:
-    return shown(request, workspace_or_404(request, workspace))
+def members(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_or_404(request, workspace)
+    if not exporting.is_asked(request):
+        return shown(request, here)
+    named = dict(here.teams.values_list("group", "name"))
+    columns: exporting.Columns = {
+        "name": "name",
+        "email": "email",
+        "active": "is_active",
+        "teams": lambda one: ", ".join(named[g.pk] for g in one.standing if g.pk in named),
+    }
+    return exporting.sheet(request, "members", _people(here), columns, lambda value: value)
 
 
 @never_cache
