@@ -3,13 +3,17 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
 from django.db.models import F, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import Router
 
-from ledger import disclosure, entries, logkeys, merkle, proofs
+from amends.protocol.vocabulary import EventType
+from ledger import disclosure, entries, logkeys, merkle, proofs, snapshots
 from ledger.models import Action, Checkpoint, Effect, Event, Run, TreeHead
 from ledger.settlements import Settlement, settlements_of
+from workspaces import outbox
 from workspaces.access import require
 from workspaces.keys import ByAgent, ByPerson, Caller, caller_of
 
@@ -31,10 +35,22 @@ class Trace(NamedTuple):
     trace_id: str
     span_id: str
 
+    @property
+    def url(self) -> str:
+        return trace_url(self._asdict())
+
+
+def trace_url(trace: object) -> str:
+    """Where a trace can be read: AMENDS_TRACE_URL with the trace's id put in."""
+    pattern = settings.AMENDS_TRACE_URL
+    found = trace.get("trace_id") if isinstance(trace, dict) else None
+    if not pattern or not isinstance(found, str) or not found.isalnum():
+        return ""
+    return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
+
 
 def traces_of(run: Run, actions: Iterable[Action]) -> dict[str, Trace]:
     """Of each action the trace that its first traced event named, in one query."""
-    found: dict[str, Trace] = {}
     events = Event.objects.filter(
         workspace=run.workspace_id,
         run=run.run,
@@ -42,7 +58,13 @@ def traces_of(run: Run, actions: Iterable[Action]) -> dict[str, Trace]:
         trace__isnull=False,
         **({"received_at__gte": run.started_at} if run.started_at else {}),
     )
-    for action, trace in events.order_by("place").values_list("action", "trace"):
+    return first_traces(events.order_by("place").values_list("action", "trace"))
+
+
+def first_traces(said: Iterable[tuple[str, Any]]) -> dict[str, Trace]:
+    """The same of events in their order, each by its action and what it says of its trace."""
+    found: dict[str, Trace] = {}
+    for action, trace in said:
         told = trace if isinstance(trace, dict) else {}
         ids = [str(told.get(name) or "")[:TRACE_CHARACTERS_MAX] for name in Trace._fields]
         if ids[0] and action not in found:
@@ -155,7 +177,8 @@ def read_run(request: HttpRequest, run: str) -> dict[str, Any]:
     """
     caller = caller_of(request)
     found = _run(caller, run)
-    return run_as_json(found, sensitive=_reveals(caller, found.run))
+    shown = run_as_json(found, sensitive=_reveals(caller, found.run))
+    return shown | {"actions": [_with_addresses(caller, one) for one in shown["actions"]]}
 
 
 @router.get("/runs/{run}/actions/{action}", auth=READERS, summary="One action")
@@ -167,7 +190,33 @@ def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
         raise Http404("There is no such action in this run.")
     settled = settlements_of(row, [found]).get(action)
     shown = action_as_json(found, settled, sensitive=_reveals(caller, row.run, action))
-    return shown | _trace(traces_of(row, [found]).get(action))
+    return _with_addresses(caller, shown) | _trace(traces_of(row, [found]).get(action))
+
+
+def _with_addresses(caller: Caller, action: dict[str, Any]) -> dict[str, Any]:
+    """With where a person reads the large snapshots that its effects name."""
+    for effect in action["effects"] if caller.person else ():
+        for name in ("before", "after"):
+            if snapshots.is_ref(effect.get(name)):
+                sha256 = snapshots.digest_of(effect[name])
+                url = f"{settings.AMENDS_URL}/api/v1/ledger/snapshots/{sha256}"
+                effect[name] = effect[name] | {"url": url}
+    return action
+
+
+@router.get("/ledger/snapshots/{sha256}", auth=ByPerson(), summary="A large snapshot, as it is")
+def read_snapshot(request: HttpRequest, sha256: str) -> HttpResponse:
+    """What `{"ref": "sha256:…"}` names, for whoever holds `view_sensitive`; that it was read is on
+    the record. 404 if it is not kept, or no longer what was named.
+    """
+    caller = caller_of(request)
+    require(caller.person or AnonymousUser(), "view_sensitive", caller.workspace)
+    found = snapshots.content_of(caller.workspace.pk, sha256)
+    if found is None:
+        raise Http404("There is no such snapshot here, or it was erased.")
+    told = {"snapshot": sha256}
+    outbox.record(caller.workspace, EventType.PAYLOAD_REVEALED, by=caller.person, data=told)
+    return HttpResponse(found, content_type="application/json")
 
 
 @router.get("/ledger/key", auth=READERS, summary="The log's public keys, the living one first")

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 
 from amends.protocol.vocabulary import EventType
 from ledger import clocks, drivers, snapshots
+from ledger.api import first_traces
 from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
@@ -75,6 +76,7 @@ class Replay:
         steps = self.events[first : first + STEPS_SHOWN]
         tools = _tools(self.events)
         settled = settlements_in(until)
+        traces = first_traces((event.action, event.trace) for event in until if event.action)
         rows, slug = _actions(until, stored_events), self.run.workspace.slug
         if sensitive:
             told = (effect for row in rows for effect in row.effects)
@@ -93,7 +95,9 @@ class Replay:
             if current
             else None,
             "actions": [
-                _action(row, settled.get(row.action), slug, sensitive=sensitive) for row in rows
+                _action(row, settled.get(row.action), slug, sensitive=sensitive)
+                | {"trace": traces.get(row.action)}
+                for row in rows
             ],
         }
 

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
 from ledger import disclosure, finding, replaying
+from ledger.api import trace_url
 from ledger.models import Event, Run, RunState
 from ledger.schemas import IMPORTED
 from workspaces import exporting, formatting, outbox, replica
@@ -62,7 +63,7 @@ def runs(request: Request, workspace: str) -> HttpResponseBase:
         "q": q,
         "views": chips(request, "state", [("", "All"), *STATES], state),
         "rows": [_row(here, run) for run in shown],
-        "pager": pager | {"files": exporting.links(request)},
+        "pager": pager,
         "empty": _empty(here, q or state),
     }
     return page(request, "ledger/runs.html", context)
@@ -191,6 +192,7 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
         "workspace": here,
         "run": _row(here, found) | {"counts": _counts(found)},
         "facts": _facts(found),
+        "trace_url": trace_url(found.trace),
         "replay": replaying.replay(found, at).shown(url, sensitive=sensitive),
         "events_url": events_url,
         "sensitive": sensitive,
@@ -208,6 +210,7 @@ def _facts(found: Run) -> list[dict[str, Any]]:
             "Agent": found.agent.name if found.agent else "the desk itself",
             "Model": found.model,
             "Goal": found.goal,
+            "Trace": found.trace.get("trace_id") if isinstance(found.trace, dict) else "",
             "Labels": ", ".join(f"{k}={v}" for k, v in found.labels.items()),
             "Ended with": found.summary or found.reason or _error(found),
             "Source": "imported as reported: it passed no gate here" * (IMPORTED in found.flags),

@@ -7,9 +7,10 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from ledger import disclosure
+from ledger.api import trace_url
 from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
-from recovery.views.request_context import case_url, due_words, trace_url, window_words
+from recovery.views.request_context import case_url, due_words, window_words
 from workspaces import formatting
 from workspaces.models import User
 from workspaces.templatetags.formatting import icon, reversibility, risk, state

@@ -3,21 +3,19 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
+from ledger.api import trace_url
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case, CaseState
 from recovery.triage.headlines import without_sum
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
-
-TRACE_CHARACTERS_MAX = 128
 
 
 def case_or_404(request: HttpRequest, slug: str, pk: int) -> Case:
@@ -51,15 +49,6 @@ def list_of(request: HttpRequest) -> str:
 
 def case_url(case: Case) -> str:
     return f"/w/{case.workspace.slug}/cases/{case.pk}/"
-
-
-def trace_url(trace: object) -> str:
-    """Where the run's trace can be read: AMENDS_TRACE_URL with the trace's id put in."""
-    pattern = settings.AMENDS_TRACE_URL
-    found = trace.get("trace_id") if isinstance(trace, dict) else None
-    if not pattern or not isinstance(found, str) or not found.isalnum():
-        return ""
-    return str(pattern).replace("{trace_id}", found[:TRACE_CHARACTERS_MAX])
 
 
 def _told_once(sentence: str, headline: str) -> str:

@@ -6,13 +6,14 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from ledger.api import trace_url
 from ledger.models import Checkpoint
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import resuming
 from recovery.models import Case
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context
-from recovery.views.request_context import case_to_recover, trace_url
+from recovery.views.request_context import case_to_recover
 from workspaces import formatting
 from workspaces.pages import Request
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
 from approvals import call_context
-from ledger.api import Trace, traces_of
+from ledger.api import traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
     Action,
@@ -32,7 +32,6 @@ from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.triage.headlines import money_of
-from recovery.views.request_context import trace_url
 from workspaces import formatting
 
 # Effects in one line each, wherever the effects of a case are listed.
@@ -137,7 +136,7 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     for action in shown:
         item = _action(case, facts, action, attempts[action.pk], sensitive=sensitive)
         item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
-        item |= _trace(traces.get(action.action))
+        item["trace"] = traces.get(action.action)
         items.append(((action.n or 0, action.first_place), item))
     items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     items.sort(key=lambda entry: entry[0])
@@ -203,12 +202,6 @@ def _action(
         "open": failed,
         "url": f"/w/{case.workspace.slug}/runs/{case.run.run}/#{action.action}",
     }
-
-
-def _trace(trace: Trace | None) -> dict[str, Any]:
-    if trace is None:
-        return {"trace": None, "trace_url": ""}
-    return {"trace": trace, "trace_url": trace_url({"trace_id": trace.trace_id})}
 
 
 def _settled(

@@ -10,7 +10,7 @@ from ledger.models import Blob
 from recovery.planning import plans
 from recovery.run_facts.runs import facts_of
 from tests import people
-from workspaces import teams
+from workspaces import keys, teams
 from workspaces.models import Act
 
 
@@ -76,6 +76,29 @@ def test_one_that_is_too_large_says_so_and_is_linked(begin_run, acme, globex, br
     browser.force_login(dev)
     assert browser.get(address).status_code == 404
     assert browser.get(f"/w/globex/ledger/snapshots/{first.sha256}/").status_code in (403, 404)
+
+
+def test_over_the_api_it_has_an_address_of_its_own(begin_run, acme, ada, sees, client, settings):
+    changed(begin_run, acme, snapshots.BYTES_EACH_MAX)
+    _, token = keys.create_token(acme, by=ada, name="script")
+    first = Blob.objects.order_by("pk")[0]
+
+    def ask(path):
+        return client.get(path, headers={"authorization": f"Bearer {token}"})
+
+    [action] = ask("/api/v1/runs/run_1").json()["actions"]
+
+    named = action["effects"][0]["before"]
+    assert named == {
+        "ref": f"sha256:{first.sha256}",
+        "url": f"{settings.AMENDS_URL}/api/v1/ledger/snapshots/{first.sha256}",
+    }
+    path = named["url"].removeprefix(settings.AMENDS_URL)
+    assert ask(path).json()["priority"] == "normal"
+    assert Act.objects.filter(type="payload.revealed", data={"snapshot": first.sha256}).exists()
+    assert ask(path[:-1] + "0" if path[-1] != "0" else path[:-1] + "1").status_code == 404
+    teams.remove(acme.teams.get(name="auditors"), ada, by=None)
+    assert ask(path).status_code == 403
 
 
 def test_who_may_not_see_payloads_gets_neither_values_nor_links(begin_run, acme, browser):

@@ -266,11 +266,14 @@ def test_an_action_shows_the_trace_that_its_client_named(desk, begin_run, settin
 
     first, second = [one for one in page.context["story"]["items"] if one["kind"] == "action"]
     assert first["trace"] == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
-    assert (first["trace_url"], second["trace"]) == ("", None)
-    assert page.text.count("span <code>00f067aa0ba902b7</code>") == 1
-    assert 'data-copy="4bf92f3577b34da6a3ce929d0e0e4736"' in page.text
-    settings.AMENDS_TRACE_URL = "https://traces.example/{trace_id}"
-    assert "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736" in desk.get(address).text
+    assert (first["trace"].url, second["trace"]) == ("", None)
+    for where in (address, "/w/acme/runs/run_traced/"):
+        settings.AMENDS_TRACE_URL = ""
+        text = desk.get(where).text
+        assert text.count("span <code>00f067aa0ba902b7</code>") == 1
+        assert 'data-copy="4bf92f3577b34da6a3ce929d0e0e4736"' in text
+        settings.AMENDS_TRACE_URL = "https://traces.example/{trace_id}"
+        assert "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736" in desk.get(where).text
 
 
 @pytest.mark.parametrize(
