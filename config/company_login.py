@@ -44,7 +44,7 @@ class LoginForm(forms.Form):
         required=False,
         label="Client secret",
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text="Kept encrypted and never shown again. Empty: it stays as it is.",
+        help_text="Kept encrypted and never shown again.",
     )
     groups_claim = forms.CharField(
         max_length=80, initial="groups", label="Claim with the groups", required=False
@@ -77,6 +77,9 @@ class LoginForm(forms.Form):
             })  # fmt: skip
         super().__init__(*args, **kwargs)
         self.workspace, self.was = workspace, was
+        self.keeps = was is not None and providers.is_openable(was)
+        if self.keeps:
+            self.fields["secret"].help_text += " Empty: it stays as it is."
 
     def clean_issuer(self) -> str:
         issuer = str(self.cleaned_data["issuer"]).rstrip("/")
@@ -120,7 +123,7 @@ class LoginForm(forms.Form):
             self.data = {**self.data.dict(), "seen": now}  # type: ignore[attr-defined]  # a QueryDict
             raise ValidationError(self._set_meanwhile())
         is_same = self.was is not None and self.was.issuer == self.cleaned_data.get("issuer")
-        keeps = is_same and self.was is not None and providers.is_openable(self.was)
+        keeps = is_same and self.keeps
         if not self.cleaned_data.get("secret") and not keeps and "issuer" in self.cleaned_data:
             self.add_error("secret", "Enter the secret that this issuer has given you.")
         return self.cleaned_data

@@ -24,6 +24,7 @@ ENTRIES_MAX = 100
 TEXT_CHARACTERS_MAX = 8_000
 MISSING: Any = object()
 """Nothing was said, or what the schema has anyway."""
+NEEDED = forms.ValidationError("This is needed.", code="required")
 
 
 @dataclass(slots=True)
@@ -392,7 +393,7 @@ class SchemaForm(forms.Form):
         if not self.overlay:
             for name in node.required - found.keys():
                 if f"{path}{name}" in self.fields and f"{path}{name}" not in self.errors:
-                    self.add_error(f"{path}{name}", "This is needed.")
+                    self.add_error(f"{path}{name}", NEEDED)
         return found
 
     def _plain(self, node: Node, place: str, required: bool) -> Any:  # noqa: FBT001 - as above
@@ -417,7 +418,7 @@ class SchemaForm(forms.Form):
             if not name and value is MISSING:
                 continue
             if not name:
-                self.add_error(f"{place}:name", "This is needed.")
+                self.add_error(f"{place}:name", NEEDED)
             elif name in found:
                 self.add_error(f"{place}:name", "Another one has this name.")
             found[name] = {} if value is MISSING else value

@@ -71,11 +71,11 @@ def test_a_connection_is_made_and_shown(desk, shop):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"settings-host": ""}, "This field is required"),
+        ({"settings-host": ""}, "“Host” is missing."),
         ({"settings-port": "many"}, "whole number"),
-        ({"settings-tables.0.key": ""}, "This is needed."),
-        ({"settings-tables.0:name": ""}, "This is needed."),
-        ({"settings-tables.0.note.table": "notes"}, "This is needed."),
+        ({"settings-tables.0.key": ""}, "is missing."),
+        ({"settings-tables.0:name": ""}, "is missing."),
+        ({"settings-tables.0.note.table": "notes"}, "is missing."),
         ({"settings-sslmode": "perhaps"}, "not one of the available choices"),
         ({"name": "no blanks"}, "Letters, digits, - and _ alone"),
     ],
@@ -100,7 +100,7 @@ def test_one_more_is_asked_for_without_sending_anything(desk):
     page = desk.post("/w/airline/connectors/new/", said | {"settings-host": ""})
 
     assert page.status_code == 200
-    assert "This field is required" not in page.text
+    assert "is missing." not in page.text
     assert 'name="settings-tables.1.key"' in page.text
     assert 'value="orders"' in page.text
     assert not Connection.objects.exists()

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from django import template
+from django.forms import BooleanField, BoundField, ChoiceField
 from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -17,6 +18,24 @@ from django.utils.safestring import SafeString, mark_safe
 from workspaces import formatting
 
 register = template.Library()
+
+
+@register.filter
+def problems(field: BoundField) -> list[str]:
+    """What is wrong with a field; of what was left out, which thing is missing."""
+    return [
+        words
+        for error in field.errors.as_data()
+        for words in ([_missing(field)] if error.code == "required" else error.messages)
+    ]
+
+
+def _missing(field: BoundField) -> str:
+    what = f"“{str(field.label).rstrip('?')}”"
+    if isinstance(field.field, ChoiceField):
+        return f"Choose something for {what}."
+    return f"Tick {what}." if isinstance(field.field, BooleanField) else f"{what} is missing."
+
 
 RISKS = {
     "low": ("●", "Low"),
