@@ -24,6 +24,12 @@ LEAST_HEIGHT = 2
 TICKS = 4
 """Names under a plot of days; a plot of few names has them all."""
 NAMES_MAX = 8
+CUTS_MAX = 2
+CUT_ABOVE = 4
+"""A column or two that are so many times the axis of all others go beyond it: uncut they would
+flatten those, which are what a plot is for."""
+OTHERS_MIN = 3
+BREAK = 5
 GOAL_ABOVE_MAX = 2.5
 """A goal that is further above all values would flatten them: the words tell it alone."""
 # Below this a tenth of a second is worth telling.
@@ -52,6 +58,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """`heights` are the words of the axis, the highest first; `names` are those of the columns.
+    `beyond` says of each column that is cut how high it would be.
 
     `places` are what a click on a name opens: its address and its words.
     """
@@ -64,6 +71,7 @@ class Plot:
     points: tuple[tuple[float, float], ...] = ()
     goal: float | None = None
     places: tuple[tuple[str, str], ...] = ()
+    beyond: tuple[str, ...] = ()
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -141,18 +149,16 @@ def bars(
     places: Sequence[tuple[str, str]] = (),
 ) -> Plot:
     """A column for each name."""
-    highest = max(
-        (sum(parts) for parts in zip(*(each for _, each in series), strict=True)), default=0
-    )
-    top_of_axis = _round_count(highest)
+    sums = [sum(parts) for parts in zip(*(each for _, each in series), strict=True)]
+    top_of_axis = _top_of_axis(sums)
     wide = WIDTH / max(len(names), 1)
     parts: list[Part] = []
     for at in range(len(names)):
-        top = float(HEIGHT)
+        top, whole = float(HEIGHT), max(top_of_axis, sums[at])
         for tone, numbers in series:
             if not numbers[at]:
                 continue
-            tall = max(numbers[at] / top_of_axis * HEIGHT, LEAST_HEIGHT)
+            tall = max(numbers[at] / whole * HEIGHT, LEAST_HEIGHT)
             top -= tall
             x = round((at + GAP_SHARE / 2) * wide, 1)
             parts.append(
@@ -160,12 +166,19 @@ def bars(
                     tone, x, round(max(top, 0), 1), round(wide * (1 - GAP_SHARE), 1), round(tall, 1)
                 )
             )
+        if sums[at] > top_of_axis:
+            parts.append(Part("break", round(at * wide, 1), BREAK, round(wide, 1), BREAK))
     return Plot(
         label,
         tuple(names),
         (formatting.count(top_of_axis), formatting.count(top_of_axis // 2), "0"),
         columns=tuple(parts),
         places=tuple(places),
+        beyond=tuple(
+            f"{name}: {formatting.count(number)}"
+            for name, number in zip(names, sums, strict=True)
+            if number > top_of_axis
+        ),
     )
 
 
@@ -205,6 +218,19 @@ def line(
 
 def _height_of(seconds: float, top_of_axis: float) -> float:
     return round(HEIGHT - LEAST_HEIGHT - seconds / top_of_axis * (HEIGHT - 2 * LEAST_HEIGHT), 1)
+
+
+def _top_of_axis(sums: Sequence[int]) -> int:
+    """That of the highest column, or of the others where few columns dwarf them."""
+    ordered = sorted((one for one in sums if one), reverse=True)
+    for cut in range(CUTS_MAX, 0, -1):
+        others = ordered[cut:]
+        if len(others) < OTHERS_MIN:
+            continue
+        top = _round_count(others[0])
+        if ordered[cut - 1] > CUT_ABOVE * top:
+            return top
+    return _round_count(ordered[0] if ordered else 0)
 
 
 def _round_count(highest: int) -> int:

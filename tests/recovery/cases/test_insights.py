@@ -188,6 +188,20 @@ def test_columns_are_stacked_within_the_picture():
     assert small.height == plots.LEAST_HEIGHT, "one beside twenty thousand can be seen"
 
 
+def test_a_day_that_dwarfs_all_others_is_cut_and_its_number_told():
+    days = [timezone.now().date() - timedelta(days=ago) for ago in range(6)]
+
+    plot = plots.columns(
+        "six days", days, ("ok", [200, 3, 4, 0, 2, 3]), ("bad", [100, 1, 0, 0, 1, 0])
+    )
+
+    assert plot.heights == ("4", "2", "0")
+    assert plot.beyond == (f"{plots.named(days[0])}: 300",)
+    assert all(part.y >= 0 and part.y + part.height <= plots.HEIGHT for part in plot.columns)
+    assert [part.tone for part in plot.columns].count("break") == 1
+    assert plots.columns("x", days, ("ok", [9, 3, 4, 0, 2, 3])).beyond == ()
+
+
 def test_a_line_breaks_where_nothing_was_measured():
     today = timezone.now().date()
     days = [today - timedelta(days=ago) for ago in range(5)]
