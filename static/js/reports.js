@@ -1,5 +1,32 @@
-// Reports: what to tell when an answer did not come, and where the focus goes when one did.
+// Reports: that an answer is on its way, what to tell when none came, and where the focus goes when
+// one did.
 import { say } from "./say.js";
+
+// “Loading…” on top of the page, once an answer takes longer than a blink. What the page asks by itself every
+// two seconds (data-poll) has none. A file that is fetched leaves the page as it is, so it ends then.
+const BLINK = 300;
+const FILE_SECONDS_MAX = 15;
+let waiting = [];
+
+function begin() {
+  end();
+  const { classList } = document.documentElement;
+  waiting = [
+    setTimeout(() => classList.add("waiting"), BLINK),
+    setTimeout(end, FILE_SECONDS_MAX * 1000),
+  ];
+}
+
+function end() {
+  waiting.forEach(clearTimeout);
+  document.documentElement.classList.remove("waiting");
+}
+
+const isAsked = (event) => !event.detail.target?.dataset?.poll;
+addEventListener("beforeunload", begin);
+addEventListener("pageshow", end);
+document.addEventListener("htmx:beforeRequest", (event) => isAsked(event) && begin());
+document.addEventListener("htmx:afterRequest", (event) => isAsked(event) && end());
 
 const kept = "Your text is kept. Nothing was sent twice.";
 
