@@ -23,7 +23,7 @@ FEW = 3
 
 
 @dataclass(slots=True)
-class Member:
+class GroupedApproval:
     """One question of a group: its values, by the names of its arguments, and what stands out.
     `money` names the argument that says how much it moves: its value is told as money.
     """
@@ -36,10 +36,10 @@ class Member:
 
 
 @dataclass(slots=True)
-class Group:
+class ApprovalGroup:
     """Questions that are alike. `same` are the arguments that none of them differs in."""
 
-    members: list[Member]
+    members: list[GroupedApproval]
     same: dict[str, str]
     differing: list[str]
 
@@ -64,7 +64,7 @@ def count(approval: Approval, person: User) -> int:
     return len(found) if len(found) > 1 else 0
 
 
-def of(approval: Approval, person: User) -> Group | None:
+def of(approval: Approval, person: User) -> ApprovalGroup | None:
     """The questions like this one that this person may decide now; None where it is alone."""
     found = _waiting(approval, person)
     return _grouped(found) if len(found) > 1 else None
@@ -81,7 +81,7 @@ def _waiting(approval: Approval, person: User) -> list[Approval]:
     return [one for one in found if kind_of(one) == kind]
 
 
-def _grouped(alike: Sequence[Approval]) -> Group:
+def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
     members = [_member(one) for one in alike]
     names = list(members[0].values)
     same = {
@@ -97,10 +97,10 @@ def _grouped(alike: Sequence[Approval]) -> Group:
     common = set.intersection(*(set(one.apart) for one in members))
     for member in members:
         member.apart = [one for one in member.apart if one not in common]
-    return Group(members, same, [name for name in names if name not in same])
+    return ApprovalGroup(members, same, [name for name in names if name not in same])
 
 
-def _member(approval: Approval) -> Member:
+def _member(approval: Approval) -> GroupedApproval:
     values = dict(_values(approval.calls[0]))
     amounts = {
         name: float(value)
@@ -111,14 +111,14 @@ def _member(approval: Approval) -> Member:
     money = call_context.sum_among(texts, approval.amount_minor)
     if money:
         texts[money] = formatting.money(approval.amount_minor or 0, approval.currency)
-    return Member(approval, texts, amounts, money)
+    return GroupedApproval(approval, texts, amounts, money)
 
 
 def _values(call: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     yield from ((spelled(path), value) for path, value in leaves_of(call.get("args")))
 
 
-def _unusual(member: Member, members: Sequence[Member]) -> Iterable[str]:
+def _unusual(member: GroupedApproval, members: Sequence[GroupedApproval]) -> Iterable[str]:
     """Numbers far above what the group has in the middle."""
     if len(members) < FEW:
         return

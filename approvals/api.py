@@ -71,7 +71,7 @@ def change(request: AsPerson, name: str, body: ListChangeIn) -> Any:
         named_lists.change(
             kept,
             by=request.auth.person,
-            add=[named_lists.Written(one.value, one.label) for one in body.add],
+            add=[named_lists.NewEntry(one.value, one.label) for one in body.add],
             remove=[key_of(kept.kind, one, key) for one in forms if one],
             note=body.note,
             seen=body.version,

@@ -213,7 +213,7 @@ def _ask(
     calls: Sequence[CallFacts],
     judgement: PolicyDecision,
     expires_seconds: int,
-    affected: Sequence[consent_requests.Affected],
+    affected: Sequence[consent_requests.AffectedPerson],
 ) -> Approval:
     if lacking := _why_not_affected(judgement, affected):
         raise NobodyToAsk(lacking)
@@ -263,7 +263,7 @@ def why_not_affected(
 
 
 def _why_not_affected(
-    judgement: PolicyDecision, affected: Sequence[consent_requests.Affected]
+    judgement: PolicyDecision, affected: Sequence[consent_requests.AffectedPerson]
 ) -> str:
     if judgement.affected != "must" or 0 < len(affected) <= consent_requests.PEOPLE_MAX:
         return ""

@@ -38,7 +38,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ArgumentField:
     """One value among the arguments: where it is, what it is, what it may be, or why it stays."""
 
     number: int
@@ -79,18 +79,20 @@ def as_text(value: Any) -> str:
 
 def fields(
     args: Any, schema: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]
-) -> list[Field]:
+) -> list[ArgumentField]:
     """Every value of the arguments, in their order."""
     ids = [str(one["id"]) for one in targets if one.get("id")]
     found = []
     for number, (path, value) in enumerate(leaves_of(args, ())):
         own = _schema_at(schema, path)
         kind = _kind(value, own)
-        found.append(Field(number, path, value, kind, own, _why_not(number, value, kind, ids)))
+        found.append(
+            ArgumentField(number, path, value, kind, own, _why_not(number, value, kind, ids))
+        )
     return found
 
 
-def corrected(args: Any, found: Sequence[Field], typed: Mapping[int, str]) -> Any:
+def corrected(args: Any, found: Sequence[ArgumentField], typed: Mapping[int, str]) -> Any:
     """The arguments with what was typed into the fields of these numbers. Raises InvalidInput."""
     changed = json.loads(json.dumps(args))
     for field in touched(found, typed):
@@ -103,7 +105,7 @@ def corrected(args: Any, found: Sequence[Field], typed: Mapping[int, str]) -> An
     return changed
 
 
-def touched(found: Sequence[Field], typed: Mapping[int, str]) -> list[Field]:
+def touched(found: Sequence[ArgumentField], typed: Mapping[int, str]) -> list[ArgumentField]:
     """Those into which something else was typed than stands there."""
     return [one for one in found if _as_typed(typed.get(one.number, one.text), one) != one.text]
 
@@ -171,12 +173,12 @@ def names_target(value: Any, id_: str) -> bool:
     return text == id_ or (len(id_) >= TARGET_CHARACTERS_MIN and id_ in text)
 
 
-def _as_typed(text: str, field: Field) -> str:
+def _as_typed(text: str, field: ArgumentField) -> str:
     """A form sends each end of a line as two characters, whatever the value has."""
     return text if "\r\n" in field.text else text.replace("\r\n", "\n")
 
 
-def _read(text: str, field: Field) -> Any:
+def _read(text: str, field: ArgumentField) -> Any:
     value = _typed(text, field)
     name = formatting.quoted(field.name)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -193,7 +195,7 @@ def _read(text: str, field: Field) -> Any:
     return value
 
 
-def _typed(text: str, field: Field) -> Any:
+def _typed(text: str, field: ArgumentField) -> Any:
     name = formatting.quoted(field.name)
     if field.kind == "string":
         return text

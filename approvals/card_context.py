@@ -129,7 +129,7 @@ def newcomers(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     ]
 
 
-def requirements(standing: deciders.Standing) -> list[dict[str, Any]]:
+def requirements(standing: deciders.ApprovalProgress) -> list[dict[str, Any]]:
     names = {person.pk: str(person) for person in User.objects.filter(pk__in=list(standing.filled))}
     found = []
     for place, one in enumerate(standing.requirements):
@@ -265,7 +265,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     }
 
 
-def _as_money(one: digests.Change, currency: str) -> dict[str, str]:
+def _as_money(one: digests.ArgumentChange, currency: str) -> dict[str, str]:
     both = {"was_money": one.approved, "now_money": one.now}
     return {side: call_context.money_beside(value, currency) for side, value in both.items()}
 
@@ -278,7 +278,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         return {"url": f"/w/{slug}/approvals/{after}/", "became": True}
     if approval.replaces_id is None:
         return None
-    rows: list[digests.Change] = []
+    rows: list[digests.ArgumentChange] = []
     if sees and approval.calls:  # none are left of what is erased
         asked = approval.calls[0]["more"]["asked"]["args"]
         rows = digests.diff(asked, approval.calls[0]["args"])
@@ -414,7 +414,7 @@ def pointed_out(
 
 
 def notices(
-    approval: Approval, standing: deciders.Standing, able_count: int
+    approval: Approval, standing: deciders.ApprovalProgress, able_count: int
 ) -> list[dict[str, Any]]:
     """What stands over the card; `able_count` people can still answer."""
     found = []

@@ -13,7 +13,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import notifications
 from approvals.deciders import locked
 from approvals.digests import record
-from approvals.inbox import NotYours, may_answer
+from approvals.inbox import NotEntitled, may_answer
 from approvals.models import Approval, ApprovalState, Clarification
 from approvals.signals import publish_on_commit
 from workspaces import access
@@ -30,12 +30,12 @@ ENQUIRIES_MAX = 20
 
 @transaction.atomic
 def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
-    """Ask before deciding. Raises NotYours, InvalidInput, or CannotMove where it is over."""
+    """Ask before deciding. Raises NotEntitled, InvalidInput, or CannotMove where it is over."""
     text = kept_text(question, REASON_CHARACTERS_MAX, asking="Write what you want to know.")
     approval = _open(approval)
     may_answer(approval, by)
     if approval.enquiries.count() >= ENQUIRIES_MAX:
-        raise NotYours(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
+        raise NotEntitled(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
     enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
     _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
     notifications.questioned(approval, enquiry)
@@ -48,7 +48,7 @@ def answer(enquiry: Clarification, words: str, *, by: User) -> Clarification:
     """Answer as a person: whoever asked for it, the agent's owner, or an operator."""
     approval = _open(enquiry.approval)
     if not may_reply(approval, by):
-        raise NotYours(approval, "answered", "only operators and whoever asked reply")
+        raise NotEntitled(approval, "answered", "only operators and whoever asked reply")
     return _answered(approval, enquiry, words, by=by)
 
 

@@ -31,7 +31,7 @@ PEOPLE_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class AffectedPerson:
     """An affected person, as the ledger knows them."""
 
     id: str
@@ -39,18 +39,18 @@ class Affected:
     contact: str
 
 
-def affected(people: Iterable[Any]) -> list[Affected]:
+def affected(people: Iterable[Any]) -> list[AffectedPerson]:
     """These people ({id, name?, contact?} of the wire, or nothing), each once."""
-    found: dict[str, Affected] = {}
+    found: dict[str, AffectedPerson] = {}
     for one in people:
         if isinstance(one, Mapping) and one.get("id"):
             name, contact = str(one.get("name") or "")[:200], one.get("contact")
             mail = contact[:320] if isinstance(contact, str) else ""
-            found.setdefault(str(one["id"])[:120], Affected(str(one["id"])[:120], name, mail))
+            found.setdefault(str(one["id"])[:120], AffectedPerson(str(one["id"])[:120], name, mail))
     return list(found.values())
 
 
-def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[ConsentRequest]:
+def ask(approval: Approval, people: Iterable[AffectedPerson], words: str) -> list[ConsentRequest]:
     """Ask each of them; the caller holds the transaction. Without an address, the link is made.
 
     The headline tells of the whole plan, so it is told only where all of it is one person's.
@@ -62,7 +62,7 @@ def ask(approval: Approval, people: Iterable[Affected], words: str) -> list[Cons
     return [_ask(approval, person, question) for person in everybody]
 
 
-def _ask(approval: Approval, person: Affected, question: str) -> ConsentRequest:
+def _ask(approval: Approval, person: AffectedPerson, question: str) -> ConsentRequest:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     consent = ConsentRequest.objects.create(
         approval=approval,

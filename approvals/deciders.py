@@ -187,7 +187,7 @@ SELECT count(*), bool_or(begun) FROM (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApprovalProgress:
     """The requirements of an approval, and which entitled person fills which of them."""
 
     requirements: list[Requirement]
@@ -332,7 +332,7 @@ def newcomers(approval: Approval) -> list[Newcomer]:
     return independence.newcomers(people, asking, approval.workspace)
 
 
-def standing(approval: Approval, *, with_person: int | None = None) -> Standing:
+def standing(approval: Approval, *, with_person: int | None = None) -> ApprovalProgress:
     """How far the approval is, counting only deciders who are still entitled.
 
     `with_person` counts that person as if they had granted, too.
@@ -343,7 +343,7 @@ def standing(approval: Approval, *, with_person: int | None = None) -> Standing:
         if mandate is not None:
             fits[with_person] = mandate.places
     requirements = required(approval)
-    return Standing(requirements, fits, assign(fits, [one.count for one in requirements]))
+    return ApprovalProgress(requirements, fits, assign(fits, [one.count for one in requirements]))
 
 
 def _granted(approval: Approval) -> dict[int, list[int]]:

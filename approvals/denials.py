@@ -23,7 +23,7 @@ FORGOTTEN_AT_A_TIME = 1_000
 OFTEN = 10
 """So many calls of one run that a rule denied are a case: whatever drives it does not take no."""
 
-DEED_BYTES_MAX = 16 * 1024
+CALL_BYTES_MAX = 16 * 1024
 """Of a larger call the arguments are left out: conditions that ask for them are then not met."""
 
 
@@ -34,10 +34,10 @@ ON CONFLICT (agent_id, key, run_ref) DO UPDATE
 SET times = d.times + 1, deed = excluded.deed, denied_at = clock_timestamp()"""
 
 
-def kept(workspace_id: int, agent_id: int, *, key: str, run: str, deed: ToolCall) -> Statement:
+def kept(workspace_id: int, agent_id: int, *, key: str, run: str, call: ToolCall) -> Statement:
     """What remembers one denied call; the same key again in the same run is the same call."""
-    said = asdict(replace(deed, findings={})) | {"targets": [dict(one) for one in deed.targets]}
-    if len(canonical_of(said)) > DEED_BYTES_MAX:
+    said = asdict(replace(call, findings={})) | {"targets": [dict(one) for one in call.targets]}
+    if len(canonical_of(said)) > CALL_BYTES_MAX:
         said["args"] = said["before"] = None
     return KEEP, [workspace_id, agent_id, key, run, json_text(said)]
 
@@ -64,7 +64,7 @@ def newest(workspace: Workspace, since: Any) -> QuerySet[Denial]:
     return found.exclude(deed={}).order_by("-id")
 
 
-def deed_of(denial: Denial) -> ToolCall:
+def call_of(denial: Denial) -> ToolCall:
     return ToolCall(**denial.deed)
 
 

@@ -20,7 +20,7 @@ from workspaces.models import User
 
 
 def record(approval: Approval, event: EventType, /, *, by: User | None = None, **data: Any) -> None:
-    """Tell of the approval in its run's story; call it in the transaction of the deed.
+    """Tell of the approval in its run's story; call it in the transaction of the act.
 
     Its number and digest are always said with `data`, so that whoever reads the event knows what
     was approved to the byte.
@@ -81,7 +81,7 @@ def changed(asked: CallFacts, args: Any) -> CallFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ArgumentChange:
     """One field that differs between what was approved and what is there now."""
 
     field: str
@@ -130,7 +130,7 @@ def approval_digest(
 
 def diff(
     approved: CallFacts | Mapping[str, Any], now: CallFacts | Mapping[str, Any]
-) -> list[Change]:
+) -> list[ArgumentChange]:
     """Where two calls differ, field by field, by path."""
     old = approved.as_json() if isinstance(approved, CallFacts) else dict(approved)
     new = now.as_json() if isinstance(now, CallFacts) else dict(now)
@@ -139,13 +139,13 @@ def diff(
     return list(_changes("", old, new))
 
 
-def _changes(path: str, old: Any, new: Any) -> list[Change]:
+def _changes(path: str, old: Any, new: Any) -> list[ArgumentChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        found: list[Change] = []
+        found: list[ArgumentChange] = []
         for name in sorted({*old, *new}, key=str):
             inner = f"{path}.{name}" if path else str(name)
             if (name in old) != (name in new):
-                found.append(Change(inner, old.get(name), new.get(name)))
+                found.append(ArgumentChange(inner, old.get(name), new.get(name)))
                 continue
             found += _changes(inner, old.get(name), new.get(name))
         return found
@@ -154,7 +154,7 @@ def _changes(path: str, old: Any, new: Any) -> list[Change]:
         for place, (before, after) in enumerate(zip(old, new, strict=True)):
             found += _changes(f"{path}[{place}]", before, after)
         return found
-    return [] if digest(old) == digest(new) else [Change(path, old, new)]
+    return [] if digest(old) == digest(new) else [ArgumentChange(path, old, new)]
 
 
 # What a rule asks for now, held against what it asked for when people said yes, field by field.
@@ -164,12 +164,12 @@ OWN = {False: "does not count", True: "may be approved"}
 AFFECTED = {"": "is not asked", "ask": "is asked first", "must": "must say yes first"}
 
 
-def differences(approved: PolicyDecision | None, now: PolicyDecision) -> list[Change]:
+def differences(approved: PolicyDecision | None, now: PolicyDecision) -> list[ArgumentChange]:
     """Each thing that is asked for otherwise; without `approved` nobody knows what was asked."""
     return diff(_asked(approved) if approved else {"rule": {}}, _asked(now))
 
 
-def in_words(changes: list[Change], most: int) -> str:
+def in_words(changes: list[ArgumentChange], most: int) -> str:
     """“rule.approval was 'AUTO' and is 'DENY'; …”, at most so many of them."""
     return "; ".join(
         f"{one.field} was {one.approved!r} and is {one.now!r}" for one in changes[:most]

@@ -42,7 +42,7 @@ class Example:
 
 
 @dataclass(slots=True)
-class DryRun:
+class PolicyDryRun:
     """How often each answer would have been given; by tool and in sum, and where it changes."""
 
     days: int
@@ -82,7 +82,7 @@ class DryRun:
         return sorted(asked, key=lambda one: -one[1])[:EXAMPLES_MAX]
 
 
-def deed_of(action: Action) -> ToolCall:
+def call_of(action: Action) -> ToolCall:
     """An action of the ledger, as the policy judges it."""
     return ToolCall(
         tool=action.tool,
@@ -105,19 +105,19 @@ def rehearse(
     *,
     days: int = DAYS,
     since: datetime | None = None,
-) -> DryRun:
+) -> PolicyDryRun:
     """The dry run over the last `days`; with `since`, over what came in its time in the shadow."""
-    found = DryRun(days, since=since)
-    for run, name, deed in chain(_history(workspace, days, since), _denied(workspace, days, since)):
-        was, becomes = judge(current, deed), judge(new, deed)
+    found = PolicyDryRun(days, since=since)
+    for run, name, call in chain(_history(workspace, days, since), _denied(workspace, days, since)):
+        was, becomes = judge(current, call), judge(new, call)
         found.judged += 1
-        found.untold += bool(questions(new, deed))
+        found.untold += bool(questions(new, call))
         found.sums[becomes.approval] += 1
         found.before[was.approval] += 1
-        found.by_tool[deed.tool, becomes.approval] += 1
+        found.by_tool[call.tool, becomes.approval] += 1
         if was.approval != becomes.approval and len(found.examples) < EXAMPLES_MAX:
             answers = was.approval, becomes.approval
-            found.examples.append(Example(run, name, deed.tool, *answers, becomes.why))
+            found.examples.append(Example(run, name, call.tool, *answers, becomes.why))
     found.capped = found.judged >= ACTIONS_MAX
     found.open_changes = list(_open(workspace, new))
     return found
@@ -134,12 +134,12 @@ def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterato
         planned_at__gte=since or Now() - timedelta(days=days),
     ).exclude(tool="")
     newest = rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX]
-    return ((one.run.run, one.action, deed_of(one)) for one in newest.iterator())
+    return ((one.run.run, one.action, call_of(one)) for one in newest.iterator())
 
 
 def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
     newest = denials.newest(workspace, since or Now() - timedelta(days=days))[:DENIALS_MAX]
-    return ((one.run_ref, "", denials.deed_of(one)) for one in newest.iterator())
+    return ((one.run_ref, "", denials.call_of(one)) for one in newest.iterator())
 
 
 def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
@@ -151,7 +151,7 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
         .prefetch_related("requirements__team")
     )
     for approval in rows.order_by("expires_at")[:OPEN_MAX]:
-        judgement = strictest(judge(new, deed) for deed in _deeds(approval))
+        judgement = strictest(judge(new, call) for call in _calls_of(approval))
         if judgement.approval == "AUTO" and _is_granted(approval):
             continue
         if judgement.approval == "AUTO":
@@ -172,10 +172,10 @@ def _say(approval: Approval) -> str:
     return "have said" if _is_granted(approval) else "answer"
 
 
-def _deeds(approval: Approval) -> list[ToolCall]:
+def _calls_of(approval: Approval) -> list[ToolCall]:
     """What an open approval is about: one action, or each call of a plan as the policy sees it."""
     if approval.action is not None:
-        return [deed_of(approval.action)]
+        return [call_of(approval.action)]
     return plan_sums.steps_of(approval)
 
 
@@ -187,7 +187,7 @@ NOT_RUN = (ActionState.PLANNED, ActionState.APPROVED, ActionState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class WouldHave:
+class StoppedCall:
     """One imported call that the gate would have stopped."""
 
     run: str
@@ -199,10 +199,10 @@ class WouldHave:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class StoppedCalls:
     """The newest of them, and how many of how many calls; `capped` says that there are more."""
 
-    rows: Sequence[WouldHave]
+    rows: Sequence[StoppedCall]
     runs: int
     judged: int
     asked: int
@@ -210,7 +210,7 @@ class Reported:
     capped: bool
 
 
-def would_have_asked(workspace: Workspace, policy: Policy) -> Reported:
+def would_have_asked(workspace: Workspace, policy: Policy) -> StoppedCalls:
     """The newest imported runs, judged by the policy as it is now."""
     imported = Run.objects.filter(workspace=workspace, flags__contains=[IMPORTED])
     runs = list(imported.order_by("-id").values_list("pk", flat=True)[:RUNS_MAX])
@@ -221,10 +221,10 @@ def would_have_asked(workspace: Workspace, policy: Policy) -> Reported:
         .select_related("run", "agent")
         .order_by("-id")[:REPORTED_MAX]
     )
-    rows: list[WouldHave] = []
+    rows: list[StoppedCall] = []
     judged, answers = 0, {"MANUAL": 0, "DENY": 0}
     for action in actions:
-        judgement = judge(policy, deed_of(action))
+        judgement = judge(policy, call_of(action))
         judged += 1
         if judgement.approval not in answers:
             continue
@@ -233,6 +233,6 @@ def would_have_asked(workspace: Workspace, policy: Policy) -> Reported:
             at = action.started_at or action.finished_at
             why = judgement.why + "; its arguments were not told" * (MISSING in action.flags)
             told = (action.tool, judgement.approval, why, at)
-            rows.append(WouldHave(action.run.run, action.action, *told))
+            rows.append(StoppedCall(action.run.run, action.action, *told))
     capped = len(runs) == RUNS_MAX or judged == REPORTED_MAX
-    return Reported(rows, len(runs), judged, answers["MANUAL"], answers["DENY"], capped)
+    return StoppedCalls(rows, len(runs), judged, answers["MANUAL"], answers["DENY"], capped)

@@ -16,7 +16,7 @@ from django.urls import reverse
 from amends.protocol.vocabulary import EventType
 from approvals import glass_eligibility, inbox, notifications, signatures
 from approvals.digests import record
-from approvals.inbox import NeedsFreshLogin, NotYours
+from approvals.inbox import NeedsFreshLogin, NotEntitled
 from approvals.models import Approval, ApprovalState, BrokenGlass
 from connectors import channels
 from connectors.channels import Message
@@ -52,7 +52,7 @@ def agree(
     said = glass_eligibility.allowed(approval)
     why = glass_eligibility.why_not(approval, by) or inbox.held(approval)
     if why or said is None:
-        raise NotYours(approval, ApprovalState.GRANTED, why)
+        raise NotEntitled(approval, ApprovalState.GRANTED, why)
     if not is_fresh(login_at):
         raise NeedsFreshLogin
     team = glass_eligibility.team_of(said, approval.workspace)
@@ -110,9 +110,9 @@ def review(glass: BrokenGlass, *, by: User, text: str) -> None:
     """Close it. Raises NotYours, or InvalidInput where nothing was said."""
     text = kept_text(text, REASON_CHARACTERS_MAX, asking=WITHOUT_REVIEW)
     if why := glass_eligibility.why_no_review(glass, by):
-        raise NotYours(glass.approval, "reviewed", why)
+        raise NotEntitled(glass.approval, "reviewed", why)
     if not glass_eligibility.close(glass, by=by, review=text):
-        raise NotYours(glass.approval, "reviewed", "somebody was faster")
+        raise NotEntitled(glass.approval, "reviewed", "somebody was faster")
     record(glass.approval, EventType.BREAK_GLASS_REVIEWED, by=by, review=text)
 
 

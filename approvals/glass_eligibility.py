@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from approvals import deciders
 from approvals.models import Approval, ApprovalState, BrokenGlass, Decision, SubjectKind
-from approvals.policy import Unreadable, active
+from approvals.policy import PolicyUnreadable, active
 from approvals.policy.document import BreakGlass
 from workspaces import clock, formatting, independence
 from workspaces.access import may, people_with, teams_with
@@ -30,7 +30,7 @@ def allowed(approval: Approval) -> BreakGlass | None:
         return None
     try:
         said = active(approval.workspace_id).break_glass
-    except Unreadable:
+    except PolicyUnreadable:
         return None
     return said if said and said.covers(approval.risk) else None
 
@@ -58,7 +58,7 @@ def may_take_part(person: User, workspace: Workspace) -> bool:
     """Whether the policy in force names them for any approval."""
     try:
         said = active(workspace).break_glass
-    except Unreadable:
+    except PolicyUnreadable:
         return False
     return said is not None and able(workspace, said).filter(pk=person.pk).exists()
 

@@ -260,10 +260,12 @@ def _calls_of(approval_id: int, digest: str) -> frozenset[str]:
     return frozenset(found) if adds_up == digest else frozenset()
 
 
-def differences(approval: Approval, calls: Sequence[CallFacts]) -> list[list[digests.Change]]:
+def differences(
+    approval: Approval, calls: Sequence[CallFacts]
+) -> list[list[digests.ArgumentChange]]:
     """Per call, what differs between approved and present, field by field."""
     if len(calls) != len(approval.calls):
-        return [[digests.Change("calls", len(approval.calls), len(calls))]]
+        return [[digests.ArgumentChange("calls", len(approval.calls), len(calls))]]
     return [
         digests.diff(approved, now) for approved, now in zip(approval.calls, calls, strict=True)
     ]

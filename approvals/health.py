@@ -124,7 +124,7 @@ P95 = 18
 
 
 @dataclass(slots=True)
-class OfPerson:
+class PersonStats:
     """How one person answers."""
 
     name: str
@@ -145,7 +145,7 @@ class OfPerson:
 
 
 @dataclass(slots=True)
-class OfRule:
+class RuleStats:
     """How people answer where one rule asks."""
 
     words: str
@@ -168,7 +168,7 @@ class OfRule:
         return max(self.seconds, default=0.0)
 
 
-class OfReview(NamedTuple):
+class ReviewStats(NamedTuple):
     """What became of the calls that one rule under `review` brought back for a look."""
 
     words: str
@@ -193,9 +193,9 @@ class Health:
     never_used: int = 0
     taken_back: int = 0
     undone_later: int = 0
-    people: list[OfPerson] = field(default_factory=list)
-    rules: list[OfRule] = field(default_factory=list)
-    reviews: list[OfReview] = field(default_factory=list)
+    people: list[PersonStats] = field(default_factory=list)
+    rules: list[RuleStats] = field(default_factory=list)
+    reviews: list[ReviewStats] = field(default_factory=list)
     by_day: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -217,7 +217,7 @@ class Health:
         return quantiles(self.decide_seconds, n=QUANTILES)[P95]
 
     @property
-    def rubber_stamped(self) -> list[OfRule]:
+    def rubber_stamped(self) -> list[RuleStats]:
         return [rule for rule in self.rules if rule.always_fast]
 
 
@@ -324,10 +324,10 @@ FROM seen LEFT JOIN LATERAL (
 GROUP BY seen.words, seen.glob ORDER BY count(*) DESC, seen.words LIMIT {RULES_SHOWN_MAX}"""  # noqa: S608 - our own
 
 
-def _reviews(given: dict[str, Any]) -> list[OfReview]:
+def _reviews(given: dict[str, Any]) -> list[ReviewStats]:
     with replica.connection().cursor() as cursor:
         cursor.execute(REVIEWS, given)
-        return [OfReview._make(row) for row in cursor.fetchall()]
+        return [ReviewStats._make(row) for row in cursor.fetchall()]
 
 
 class _Answer(NamedTuple):
@@ -387,10 +387,10 @@ ENDS: dict[str, Callable[[], Q | Exists]] = {
 """What stands behind the figures, as the list of decided approvals is asked for it: is:fast."""
 
 
-def _people(answers: Iterable[_Answer]) -> list[OfPerson]:
-    found: dict[int, OfPerson] = {}
+def _people(answers: Iterable[_Answer]) -> list[PersonStats]:
+    found: dict[int, PersonStats] = {}
     for one in answers:
-        person = found.setdefault(one.person, OfPerson(one.name, one.person))
+        person = found.setdefault(one.person, PersonStats(one.name, one.person))
         person.yes += one.granted
         person.no += not one.granted
         person.fast += one.granted and one.is_fast
@@ -400,19 +400,19 @@ def _people(answers: Iterable[_Answer]) -> list[OfPerson]:
 
 def _rules(
     rows: Sequence[_Row], answers: Iterable[_Answer], overturned: Mapping[int, str]
-) -> list[OfRule]:
+) -> list[RuleStats]:
     """By the rule that asked; one approval counts under each of its rules."""
     given: dict[int, list[float]] = defaultdict(list)
     for one in answers:
         given[one.approval].append(one.seconds)
     known = {text: json.loads(text) for text in {row.rules for row in rows}}
-    found: dict[str, OfRule] = {}
+    found: dict[str, RuleStats] = {}
     for row in rows:
         if row.state == ApprovalState.WAITING:
             continue
         for rule in known[row.rules]:
             words = str(rule.get("words") or rule.get("glob") or "")
-            entry = found.setdefault(words, OfRule(words, str(rule.get("glob") or "")))
+            entry = found.setdefault(words, RuleStats(words, str(rule.get("glob") or "")))
             entry.asked += 1
             entry.granted += _end(row) == "granted"
             entry.false_alarms += row.state == ApprovalState.USED and row.pk not in overturned

@@ -20,7 +20,7 @@ from approvals.approval_requests import database_now
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
-from approvals.policy import Unreadable
+from approvals.policy import PolicyUnreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
 from workspaces import access, delegations, formatting, independence
@@ -72,7 +72,7 @@ class NeedsFreshLogin(Exception):
         super().__init__("log in again: this needs a log-in under five minutes old")
 
 
-class NotYours(CannotMove):
+class NotEntitled(CannotMove):
     """We stopped because this person's answer does not count here; the message says why."""
 
 
@@ -130,14 +130,14 @@ def grant(
     return approval
 
 
-def _with_yes(approval: Approval, by: User) -> deciders.Standing:
-    """How far the approval is with this person's yes; raises NotYours where that does not count."""
+def _with_yes(approval: Approval, by: User) -> deciders.ApprovalProgress:
+    """How far the approval is with this yes. Raises NotEntitled where it does not count."""
     may_answer(approval, by)
     standing = deciders.standing(approval, with_person=by.pk)
     if by.pk not in standing.filled or not deciders.counts(approval, by):
-        raise NotYours(approval, ApprovalState.GRANTED, "your part of this is already given")
+        raise NotEntitled(approval, ApprovalState.GRANTED, "your part of this is already given")
     if why := held(approval):
-        raise NotYours(approval, ApprovalState.GRANTED, why)
+        raise NotEntitled(approval, ApprovalState.GRANTED, why)
     return standing
 
 
@@ -152,8 +152,8 @@ def complete(approval: Approval, by: User) -> None:
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
     try:
         plan_sums.hold_approved(approval)
-    except Unreadable as wrong:
-        raise NotYours(approval, ApprovalState.GRANTED, UNREADABLE) from wrong
+    except PolicyUnreadable as wrong:
+        raise NotEntitled(approval, ApprovalState.GRANTED, UNREADABLE) from wrong
     _say_action_approved(approval, by)
     notifications.ended(approval)
     publish_on_commit(approval.pk)
@@ -196,7 +196,9 @@ def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = locked(approval)
     if not may_withdraw(approval, by):
-        raise NotYours(approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws")
+        raise NotEntitled(
+            approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws"
+        )
     _end(approval, ApprovalState.WITHDRAWN, EventType.APPROVAL_WITHDRAWN, by, reason)
     return approval
 
@@ -235,7 +237,7 @@ def why_not(approval: Approval, person: User) -> str:
         return f"You cannot answer: {ERASED}."
     try:
         may_answer(approval, person)
-    except NotYours as not_yours:
+    except NotEntitled as not_yours:
         return f"You cannot answer: {not_yours}."
     if not deciders.counts(approval, person):
         return "Your part of this is already given; others are asked."
@@ -245,7 +247,7 @@ def why_not(approval: Approval, person: User) -> str:
 def may_answer(approval: Approval, by: User) -> None:
     """Raise NotYours, with the reason in words, where this person's answer does not count."""
     if approval.decisions.filter(person=by).exists():
-        raise NotYours(approval, "answered", "you have already answered")
+        raise NotEntitled(approval, "answered", "you have already answered")
     if deciders.mandates(approval, [by.pk]):
         return
     lent = approval.decisions.filter(principal=by).select_related("person").first()
@@ -266,7 +268,7 @@ def may_answer(approval: Approval, by: User) -> None:
         )
     else:
         why = "this asks teams in which you do not stand"
-    raise NotYours(approval, "answered", why)
+    raise NotEntitled(approval, "answered", why)
 
 
 def needs_fresh(approval: Approval, person: User) -> bool:
@@ -294,7 +296,7 @@ def decide(
     delegation: Delegation | None = None,
     break_glass: bool = False,
 ) -> Decision:
-    """Write down an answer that was found to count. Raises NotYours where whose right it is has
+    """Write down an answer that was found to count. Raises NotEntitled where whose right it is has
     ended meanwhile.
     """
     whose = delegation.delegator if delegation else by
@@ -320,10 +322,10 @@ def decide(
     except IntegrityError:
         if delegation is None:
             raise
-        raise NotYours(approval, "answered", f"{by} decides for {whose} no more") from None
+        raise NotEntitled(approval, "answered", f"{by} decides for {whose} no more") from None
 
 
-def _assign(approval: Approval, standing: deciders.Standing) -> None:
+def _assign(approval: Approval, standing: deciders.ApprovalProgress) -> None:
     """Write which decision fills which requirement; an earlier one may have changed places."""
     for person, place in standing.filled.items():
         approval.decisions.filter(person_id=person).exclude(

@@ -19,7 +19,7 @@ from django.db.models.functions import RowNumber
 
 from amends.protocol.vocabulary import ActionClass
 from approvals import digests
-from approvals.dry_run import deed_of
+from approvals.dry_run import call_of
 from approvals.models import Approval, ApprovalState, ToolShape
 from approvals.policy import Policy, PolicyDecision, judge
 from ledger.append.statements import Statement
@@ -103,7 +103,7 @@ def change(approval: Approval) -> str:
     return f"Since people last agreed: {'; '.join(words)}."
 
 
-def _words(change: digests.Change) -> str:
+def _words(change: digests.ArgumentChange) -> str:
     what = formatting.quoted(change.field.removeprefix("properties."))
     was, now = (
         formatting.quoted(json.dumps(one, ensure_ascii=False), VALUE_CHARACTERS_MAX)
@@ -152,7 +152,7 @@ UNDONE_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InventoryEntry:
     """One tool of the inventory."""
 
     tool: str
@@ -177,7 +177,7 @@ class Line:
     """When these took the place of others."""
 
 
-def tools(workspace: Workspace, policy: Policy) -> list[Line]:
+def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
     """The inventory; a compensation that the rules name without a twin shows as not runnable."""
     asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX}
     with connection.cursor() as cursor:
@@ -205,13 +205,13 @@ Undone = tuple[datetime | None, datetime | None]
 
 def _line(
     policy: Policy, action: Action, seen: int, undone: Undone, shapes: list[ToolShape]
-) -> Line:
-    judgement = judge(policy, deed_of(action))
+) -> InventoryEntry:
+    judgement = judge(policy, call_of(action))
     target = str(action.targets[0].get("type", "")) if action.targets else ""
     twin = policy.twin(action.tool, target)
     entry = policy.tool(action.tool)
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
-    return Line(
+    return InventoryEntry(
         tool=action.tool,
         classified=entry is not None and entry.action_class is not None,
         action_class=judgement.action_class,

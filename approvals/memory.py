@@ -71,7 +71,7 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class TallyOwner:
     """Whose call it is that reads and reserves."""
 
     workspace_id: int
@@ -102,14 +102,14 @@ FROM approvals_tally t
 WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::text[])"""  # noqa: S608
 
 
-def lock(caller: Caller, meters: Iterable[Meter]) -> Statement:
+def lock(caller: TallyOwner, meters: Iterable[Meter]) -> Statement:
     """Hold the rows of these tallies, new ones among them."""
     pairs = [(one.meter, subject) for one in meters for subject in one.subjects]
     names, subjects = [one for one, _ in pairs], [one for _, one in pairs]
     return LOCK, [caller.workspace_id, names, subjects]
 
 
-def tallies(caller: Caller, meters: Sequence[Meter]) -> Statement:
+def tallies(caller: TallyOwner, meters: Sequence[Meter]) -> Statement:
     """What stands in them, and what became of the calls whose outcome was not known; among them
     also those of one meter for the subjects of another, which `standings` leaves out.
     """
@@ -119,7 +119,7 @@ def tallies(caller: Caller, meters: Sequence[Meter]) -> Statement:
 
 
 @dataclass(slots=True)
-class Standing:
+class TallyState:
     """One tally as it stands for this call: what others hold, and what is to be written."""
 
     meter: Meter
@@ -147,18 +147,18 @@ class Standing:
 
 def standings(
     meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime, *, is_begun: bool = False
-) -> list[Standing]:
+) -> list[TallyState]:
     """The tallies of this meter out of what `TALLIES` gives; a call that has begun stands in them
     as those of others do.
     """
     oldest = meter.bucket(now) - BUCKETS
-    found = {subject: Standing(meter, subject) for subject in meter.subjects}
+    found = {subject: TallyState(meter, subject) for subject in meter.subjects}
     for name, subject, buckets, since, touched_at, open_rows in rows or ():
         if name != meter.meter or subject not in found:
             continue
         kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
         begun = datetime.fromtimestamp(float(since), now.tzinfo)
-        one = found[subject] = Standing(meter, subject, kept, begun, touched_at)
+        one = found[subject] = TallyState(meter, subject, kept, begun, touched_at)
         one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
         for row in open_rows or ():
             _settle(one, *row, is_begun=is_begun)
@@ -166,7 +166,7 @@ def standings(
 
 
 def _settle(
-    tally: Standing, id_: int, bucket: int, amount: str, held: bool, is_own: bool,  # noqa: FBT001
+    tally: TallyState, id_: int, bucket: int, amount: str, held: bool, is_own: bool,  # noqa: FBT001
     state: str | None, approval: str | None, *, is_begun: bool,
 ) -> None:  # fmt: skip
     """What one call holds by now. Its own row is written anew, and so left out here, unless it has
@@ -192,7 +192,7 @@ DELETE FROM approvals_reservation r USING approvals_tally t
 WHERE t.id = r.tally_id AND t.workspace_id = %b AND r.agent_id = %b AND r.key = %b AND NOT r.held"""
 
 
-def let_go(caller: Caller) -> Statement:
+def let_go(caller: TallyOwner) -> Statement:
     """Drop what a call that people were asked about would hold: it is written anew for another."""
     return LET_GO, [caller.workspace_id, caller.agent_id, caller.key]
 
@@ -244,18 +244,18 @@ CROSS JOIN LATERAL ({_SEEN}
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueDigest:
     """One value that is asked about: its digest, and that of what looks like it."""
 
     value: str
     shape: str
 
     @classmethod
-    def of(cls, text: str) -> "Value":
+    def of(cls, text: str) -> "ValueDigest":
         return cls(digest_of(as_known(text)), digest_of(skeleton(text)))
 
 
-class Seen(msgspec.Struct, array_like=True):
+class ValueHistory(msgspec.Struct, array_like=True):
     """What is on record of one value."""
 
     times: int
@@ -269,7 +269,7 @@ class Seen(msgspec.Struct, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class HistoryScope:
     """Where it is looked, and by whose calls; None stands for anybody's."""
 
     workspace_id: int
@@ -286,7 +286,7 @@ class Whose:
         return [self.tools, self.reading is None, self.reading or "^$"]
 
 
-def seen_values(whose: Whose, values: Sequence[Value], *, alike: bool) -> Statement:
+def seen_values(whose: HistoryScope, values: Sequence[ValueDigest], *, alike: bool) -> Statement:
     """What is on record of these values, and with `alike` whether they look like others."""
     person = None if whose.person is None else digest_of(whose.person)
     by = [whose.agent_id, whose.agent_id, person, person]
@@ -295,7 +295,11 @@ def seen_values(whose: Whose, values: Sequence[Value], *, alike: bool) -> Statem
 
 
 def seen_targets(
-    whose: Whose, targets: Sequence[tuple[str, str]], values: Sequence[Value], *, alike: bool
+    whose: HistoryScope,
+    targets: Sequence[tuple[str, str]],
+    values: Sequence[ValueDigest],
+    *,
+    alike: bool,
 ) -> Statement:
     """The same of targets, each a type and an id."""
     types, ids = zip(*targets, strict=True)
@@ -304,11 +308,11 @@ def seen_targets(
     return _seen(whose, TARGETS, [*told, *by], alike=alike)
 
 
-def _digests(values: Sequence[Value]) -> list[str]:
+def _digests(values: Sequence[ValueDigest]) -> list[str]:
     return [array(one.value for one in values), array(one.shape for one in values)]
 
 
-def _seen(whose: Whose, sql: str, values: list[Any], *, alike: bool) -> Statement:
+def _seen(whose: HistoryScope, sql: str, values: list[Any], *, alike: bool) -> Statement:
     if not alike:
         return f"{_ANSWERS}, false)) {sql}", values
     return f"{_ANSWERS}, {_ALIKE})) {sql}", [whose.workspace_id, whose.field, *values]
@@ -330,10 +334,10 @@ REMEMBER = f"SELECT gate_remember(clock_timestamp(), {PARAMETERS})"
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class RememberedCall:
     """The call that is remembered: whose, which, for whom, and whether it may be made at once."""
 
-    caller: Caller
+    caller: TallyOwner
     run: str
     action: str
     person: str
@@ -341,9 +345,9 @@ class Doing:
 
 
 def remembered(
-    doing: Doing,
-    standings: Sequence[Standing],
-    sighted: Mapping[tuple[str, str], Value],
+    doing: RememberedCall,
+    standings: Sequence[TallyState],
+    sighted: Mapping[tuple[str, str], ValueDigest],
     now: datetime,
 ) -> list[Any]:
     """What `gate_remember` is given: what the call holds, at once where it may be made, else once

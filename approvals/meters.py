@@ -11,7 +11,7 @@ from typing import Any
 from amends.protocol.masking import holds_bare, without_last4
 from approvals import memory
 from approvals.memory import Meter
-from approvals.policy import UNKNOWN, CannotEvaluate, Question
+from approvals.policy import UNKNOWN, CannotEvaluate, Lookup
 from approvals.policy.conditions import window_seconds
 from approvals.policy.spelling import as_one
 
@@ -31,7 +31,7 @@ class Account:
     targets: Sequence[Mapping[str, Any]]
 
 
-def meter_of(question: Question, account: Account, facts: Mapping[str, Any]) -> Meter | None:
+def meter_of(question: Lookup, account: Account, facts: Mapping[str, Any]) -> Meter | None:
     """What is added, and for whom; None where it cannot be told, or is less than nothing."""
     amount = Decimal(1) if question.function == "count" else number(value_of(question, facts))
     subjects = _subjects(question.option("per", "workspace"), account, facts)
@@ -45,7 +45,7 @@ def meter_of(question: Question, account: Account, facts: Mapping[str, Any]) -> 
     )
 
 
-def value_of(question: Question, facts: Mapping[str, Any]) -> Any:
+def value_of(question: Lookup, facts: Mapping[str, Any]) -> Any:
     """The value that is asked about, of several targets that of each; UNKNOWN where there is
     none.
     """

@@ -21,7 +21,7 @@ from approvals.policy.named_lists import (
     HIDDEN_KINDS,
     KINDS,
     NAME,
-    Sought,
+    WantedValue,
     key_of,
     mark_of,
     normal,
@@ -55,20 +55,20 @@ class Stale(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class NewEntry:
     """One entry as a person wrote it."""
 
     text: str
     label: str = ""
 
 
-def read_lines(text: str) -> list[Written]:
+def read_lines(text: str) -> list[NewEntry]:
     """Entries that were pasted, one a line, with a label behind a tab or a semicolon."""
     found = []
     for line in text.replace("\t", ";").splitlines():
         value, _, label = line.partition(";")
         if value.strip():
-            found.append(Written(value.strip(), " ".join(label.split())))
+            found.append(NewEntry(value.strip(), " ".join(label.split())))
     return found
 
 
@@ -96,7 +96,7 @@ def change(
     kept: NamedList,
     *,
     by: User,
-    add: Sequence[Written] = (),
+    add: Sequence[NewEntry] = (),
     remove: Sequence[str] = (),
     note: str = "",
     seen: int | None = None,
@@ -147,7 +147,7 @@ def change(
     return changed
 
 
-def _entries(kept: NamedList, add: Iterable[Written], key: MaskingKey) -> dict[str, ListEntry]:
+def _entries(kept: NamedList, add: Iterable[NewEntry], key: MaskingKey) -> dict[str, ListEntry]:
     """The entries by their keys. Raises InvalidInput with the first that are none."""
     found: dict[str, ListEntry] = {}
     wrong: list[str] = []
@@ -183,13 +183,13 @@ SELECT json_build_array(l.version, l.digest, l.kind, (
 FROM approvals_namedlist l WHERE l.workspace_id = %b AND l.name = %b"""
 
 
-def look(workspace_id: int, name: str, wanted: Iterable[Sought]) -> Statement:
+def look(workspace_id: int, name: str, wanted: Iterable[WantedValue]) -> Statement:
     """Version, digest and kind of a list, and which of the keys stand on it."""
     keys = sorted({key for one in wanted for key in one.keys})
     return LOOK, [keys, keys, workspace_id, name]
 
 
-def standing_keys(kept: NamedList, wanted: Iterable[Sought], *, version: int) -> set[str]:
+def standing_keys(kept: NamedList, wanted: Iterable[WantedValue], *, version: int) -> set[str]:
     """Which of the keys stood there at a version and stand there now."""
     keys = {key for one in wanted for key in one.keys}
     rows = kept.entries.filter(Q(key__in=keys) | Q(mark__in=keys), until=None, since__lte=version)

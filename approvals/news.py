@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from approvals import deciders
 from edge.asgi import PassOn
 from workspaces import formatting
-from workspaces.news import LEFT_MAX, Asked, heard_until, route_of_news
+from workspaces.news import LEFT_MAX, NewsRequest, heard_until, route_of_news
 from workspaces.pages import COUNT_MAX
 
 NEWS = """
@@ -45,7 +45,7 @@ SELECT
     clock_timestamp()"""  # noqa: S608 - our own text
 
 
-async def answered(connection: AsyncConnection[Any], asked: Asked) -> dict[str, Any]:
+async def answered(connection: AsyncConnection[Any], asked: NewsRequest) -> dict[str, Any]:
     """The answer to a page that shows what waits for this person."""
     if asked.params.keys() & {"q", "view"}:
         raise PassOn

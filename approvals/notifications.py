@@ -1,7 +1,7 @@
 """Notifications: who hears that an approval waits, what was asked back, how it ended; and one
 mail a day of what waits, for whoever wants it.
 
-Messages are written in the transaction of the deed they tell of and sent by `connectors.channels`,
+Messages are written in the transaction of what they tell of and sent by `connectors.channels`,
 with its own retries. What became of each is put on the record when it is known. Of the daily mail,
 the row moves on to the day in the transaction that writes it, and its key names person and day:
 whatever breaks, a day has one at most. It says of each question as much as its reader may see.
@@ -33,7 +33,7 @@ from approvals.models import (
     NotificationRecord,
     SubjectKind,
 )
-from approvals.policy import Unreadable, active
+from approvals.policy import PolicyUnreadable, active
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Delivery, DeliveryState
@@ -388,7 +388,7 @@ def _is_at_work(workspace: int) -> bool:
     """Within the policy's working hours; where it has none, always."""
     try:
         hours = active(Workspace.objects.get(pk=workspace)).working_hours
-    except Unreadable:
+    except PolicyUnreadable:
         return True
     return hours is None or hours.covers(clock.database_time())
 

@@ -30,12 +30,12 @@ from approvals.models import (
     SubjectKind,
     pause_fits,
 )
-from approvals.policy import Unreadable, active, document
+from approvals.policy import PolicyUnreadable, active, document
 from connectors import channels, dependents
 from connectors.channels import Message
 from connectors.dependents import Dependents
 from ledger import desk_events, sealer
-from ledger.merkle import Head
+from ledger.merkle import ParsedHead
 from ledger.models import Action, Run, RunState
 from ledger.models.runs import BY_A_RESTORE
 from workspaces import access, formatting
@@ -219,7 +219,7 @@ def tools_over(workspace_id: int, connection: str) -> Dependents:
     """What the policy undoes over a connection, which its pause stops, and what it probes there."""
     try:
         twins = active(workspace_id).twins
-    except (Unreadable, PolicyVersion.DoesNotExist):
+    except (PolicyUnreadable, PolicyVersion.DoesNotExist):
         return Dependents()  # nothing begins there at all
     return Dependents(
         undone=frozenset(twin.tool for twin in twins if twin.connection == connection),
@@ -237,7 +237,7 @@ are. People's have none."""
 
 
 @sealer.when_it_goes_back
-def hold(workspace: Workspace, last: Head, size: int) -> None:
+def hold(workspace: Workspace, last: ParsedHead, size: int) -> None:
     """Hold everything here and tell people; once, however often it is found again."""
     lost = f"{last.size - size} of {last.size} signed entries" if size < last.size else "history"
     found = f"The ledger went back: {lost} of {last.origin} are gone or were rewritten."

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from amends.protocol.vocabulary import ActionClass
 from approvals import memory
-from approvals.memory import Caller, Meter
+from approvals.memory import Meter, TallyOwner
 from approvals.meters import Account, meter_of
 from approvals.models import Approval
 from approvals.policy import Policy, ToolCall, active, questions
@@ -94,20 +94,22 @@ def steps_of(approval: Approval) -> list[ToolCall]:
     return found
 
 
-def hold(workspace_id: int, plan_id: int, deeds: Sequence[ToolCall], *, run: Run | None) -> None:
+def hold(
+    workspace_id: int, plan_id: int, tool_calls: Sequence[ToolCall], *, run: Run | None
+) -> None:
     """Hold what these steps of a plan add, in their order, on the account of the `run` that they
     compensate; in the transaction in which they may run. Raises Unreadable.
     """
     policy = active(workspace_id)
     found = [
         (place, meter)
-        for place, deed in enumerate(deeds, 1)
-        for meter in _meters(policy, deed, run)
+        for place, tool_call in enumerate(tool_calls, 1)
+        for meter in _meters(policy, tool_call, run)
     ]
     if not found:
         return
     meters = {(one.meter, subject): one for _, one in found for subject in one.subjects}
-    caller = Caller(workspace_id, NO_AGENT, _name(plan_id))
+    caller = TallyOwner(workspace_id, NO_AGENT, _name(plan_id))
     rows = [
         (_key(plan_id, place), one, subject) for place, one in found for subject in one.subjects
     ]
@@ -136,19 +138,19 @@ def settle(plan_id: int) -> None:
     drivers.execute(desk_events.plain_connection(), [(SETTLE, [_name(plan_id)])])
 
 
-def _meters(policy: Policy, deed: ToolCall, run: Run | None) -> Iterator[Meter]:
+def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Meter]:
     """What the rules count of a step; what cannot be told is left out, as people have seen it."""
     disagrees = run is None or "disagree:on_behalf_of" in run.flags
     account = Account(
         agent_id=(run.agent_id if run else None) or NO_AGENT,
-        tool=deed.tool,
+        tool=tool_call.tool,
         run=run.run if run else "",
         person="" if run is None or disagrees else run.customer,
-        targets=deed.targets,
+        targets=tool_call.targets,
     )
-    for question in questions(policy, deed):
+    for question in questions(policy, tool_call):
         if question.function in COUNTING:
-            meter = meter_of(question, account, deed.facts())
+            meter = meter_of(question, account, tool_call.facts())
             if meter is not None:
                 yield meter
 

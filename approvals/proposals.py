@@ -99,7 +99,7 @@ def _lost(workspace: Workspace, policy: Policy, days: int) -> dict[str, str]:
     newest = bad.select_related("agent", "run").order_by("-id")[:FAILURES_MAX]
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for action in newest:
-        if judge(policy, dry_run.deed_of(action)).approval == "AUTO":
+        if judge(policy, dry_run.call_of(action)).approval == "AUTO":
             counts[action.tool][0] += action.verified == Verified.FAILED
             counts[action.tool][1] += action.compensated != Compensated.NONE
     return {tool: _failures(*count) for tool, count in counts.items()}

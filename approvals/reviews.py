@@ -35,12 +35,12 @@ def applies(policy: Policy, tool: str) -> bool:
     return bool(policy.of_tool(tool).review)
 
 
-def of_call(policy: Policy, deed: ToolCall) -> list[ReviewReason]:
+def of_call(policy: Policy, call: ToolCall) -> list[ReviewReason]:
     """What the policy finds worth a look about a call, with what was gathered for it."""
-    if not applies(policy, deed.tool):
+    if not applies(policy, call.tool):
         return []
-    facts = fitting_rules(policy, deed)[1]
-    met = [rule for rule in policy.of_tool(deed.tool).review if rule.met(facts, "AUTO")]
+    facts = fitting_rules(policy, call)[1]
+    met = [rule for rule in policy.of_tool(call.tool).review if rule.met(facts, "AUTO")]
     return [
         ReviewReason(rule.glob, (rule.words or rule.in_words())[:WORDS_CHARACTERS_MAX])
         for rule in met[:OF_A_CALL_MAX]

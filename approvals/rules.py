@@ -15,7 +15,7 @@ from typing import Any
 from amends.protocol.vocabulary import RISKS, glob_matches
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_words import in_words
-from approvals.policy.editing import ALWAYS, REVIEW, RULES, Row
+from approvals.policy.editing import ALWAYS, REVIEW, RULES, RulePosition
 
 SECTION_WORDS = {
     RULES: "Decides",
@@ -40,7 +40,7 @@ OTHER_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RuleRow:
     """One row of the table."""
 
     number: int
@@ -65,22 +65,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RuleTable:
     """All rows by section, in the order of the document; `unread` says why there are none."""
 
-    sections: Sequence[tuple[str, Sequence[Line]]] = ()
+    sections: Sequence[tuple[str, Sequence[RuleRow]]] = ()
     unread: bool = False
     count: int = 0
     elsewhere: Sequence[Mistake] = field(default_factory=list)
     """The problems that stand in no row."""
 
 
-def of(source: str, problems: Sequence[Mistake] = ()) -> Table:
+def of(source: str, problems: Sequence[Mistake] = ()) -> RuleTable:
     """The table of a document, each problem in its row."""
     try:
         rows = editing.rows(source)
     except Invalid:
-        return Table(unread=True, elsewhere=problems)
+        return RuleTable(unread=True, elsewhere=problems)
     money = _amounts(source)
     lines = [_line(number, row, rows, problems, money) for number, row in enumerate(rows)]
     told = {id(problem) for line in lines for problem in line.problems}
@@ -88,14 +88,14 @@ def of(source: str, problems: Sequence[Mistake] = ()) -> Table:
         (SECTION_WORDS[section], [line for line in lines if line.section == section])
         for section in editing.SECTIONS
     ]
-    return Table(
+    return RuleTable(
         sections=[(words, own) for words, own in sections if own],
         count=len(lines),
         elsewhere=[problem for problem in problems if id(problem) not in told],
     )
 
 
-def problems_of(row: Row, problems: Sequence[Mistake]) -> list[Mistake]:
+def problems_of(row: RulePosition, problems: Sequence[Mistake]) -> list[Mistake]:
     return [problem for problem in problems if row.holds(problem.path)]
 
 
@@ -116,11 +116,11 @@ def _amounts(source: str) -> Mapping[str, str]:
 
 def _line(
     number: int,
-    row: Row,
-    rows: Sequence[Row],
+    row: RulePosition,
+    rows: Sequence[RulePosition],
     problems: Sequence[Mistake],
     amounts: Mapping[str, str],
-) -> Line:
+) -> RuleRow:
     entry = row.entry
     when = text_of(entry.get("when"))
     tone, verdict = _verdict(row)
@@ -131,7 +131,7 @@ def _line(
         if glob_matches(row.glob, glob) or glob_matches(glob, row.glob)
     ]
     beside = [one for one in rows if one.section == row.section]
-    return Line(
+    return RuleRow(
         number=number,
         section=row.section,
         glob=row.glob,
@@ -154,13 +154,13 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _verdict(row: Row) -> tuple[str, str]:
+def _verdict(row: RulePosition) -> tuple[str, str]:
     if row.section == REVIEW:
         return LOOK
     return VERDICT_WORDS.get(text_of(row.entry.get("approval")).upper(), BY_RISK)
 
 
-def _who(row: Row) -> str:
+def _who(row: RulePosition) -> str:
     verdict = text_of(row.entry.get("approval")).upper()
     if row.section == REVIEW or verdict in {"AUTO", "DENY"}:
         return "nobody"

@@ -39,7 +39,7 @@ from approvals import glass_eligibility, signing_keys
 from approvals.models import Approval, Decision, SigningKey
 from approvals.policy import signing
 from ledger import desk_events, logkeys, proofs, sealer
-from ledger.merkle import Head
+from ledger.merkle import ParsedHead
 from ledger.models import Event
 from workspaces import delegations, locks
 from workspaces.access import may
@@ -404,12 +404,12 @@ def _keys_before(approval: Approval, person: User) -> dict[str, signatures.Signi
     return found or (NOT_NAMED if not_named else NO_KEY)
 
 
-def _head_outside(workspace: Workspace) -> Head | None:
+def _head_outside(workspace: Workspace) -> ParsedHead | None:
     living = logkeys.living(workspace)
     return sealer.remembered(living.origin) if living else None
 
 
-def _enrolled(row: SigningKey, head: Head, *, before: int) -> signatures.SigningKey | None:
+def _enrolled(row: SigningKey, head: ParsedHead, *, before: int) -> signatures.SigningKey | None:
     """The key as its enrolment says, if that stands where it has to; the row says nothing."""
     event = proofs.event_of(row.workspace, row.event)
     if event is None or event.type != EventType.SIGNING_KEY_ENROLLED:

@@ -20,10 +20,10 @@ from amends.protocol.vocabulary import EventType
 from approvals import glass_eligibility
 from approvals.deciders import assign
 from approvals.models import PolicyVersion
-from approvals.policy import Mistake, Policy, RequiredApprovers, Unreadable, active
+from approvals.policy import Mistake, Policy, PolicyUnreadable, RequiredApprovers, active
 from approvals.policy.document import BreakGlass
 from approvals.policy.evaluation import needs
-from approvals.policy.reading import Text, spelled
+from approvals.policy.reading import LocatedDocument, spelled
 from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events
@@ -37,7 +37,7 @@ UNMEETABLE = EventType.POLICY_UNMEETABLE
 """The subject to which a channel subscribes."""
 
 
-def unmet(workspace: Workspace, policy: Policy, text: Text) -> list[Mistake]:
+def unmet(workspace: Workspace, policy: Policy, text: LocatedDocument) -> list[Mistake]:
     """The requirements that nobody can meet as the teams stand now."""
     people = People(workspace)
     rules = (*policy.rules, *policy.always)
@@ -67,7 +67,7 @@ def _cannot_break(workspace: Workspace, said: BreakGlass) -> str:
     return "" if people >= needed else f"it takes {needed} people, and “{said.group}” has {people}"
 
 
-def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Mistake]:
+def misleading(workspace: Workspace, policy: Policy, text: LocatedDocument) -> list[Mistake]:
     """What a new version does not say, though people could meet it: that a team which only looks
     on decides in place of others. A version that says so already stands as it is.
     """
@@ -83,7 +83,7 @@ def misleading(workspace: Workspace, policy: Policy, text: Text) -> list[Mistake
 def unmet_now(workspace: Workspace) -> list[Mistake]:
     """What the policy in force asks and nobody can meet any more, since teams have changed."""
     policy = active(workspace)
-    return unmet(workspace, policy, Text(policy.document))
+    return unmet(workspace, policy, LocatedDocument(policy.document))
 
 
 class People:
@@ -141,8 +141,8 @@ def _wrong(workspace: Workspace) -> list[str]:
     """What the policy in force asks and nobody can meet; what is wrong with it, if all of it is."""
     try:
         return [str(problem) for problem in unmet_now(workspace)]
-    except Unreadable as unreadable:
-        return [f"{Unreadable.TOLD}{problem}" for problem in unreadable.problems]
+    except PolicyUnreadable as unreadable:
+        return [f"{PolicyUnreadable.TOLD}{problem}" for problem in unreadable.problems]
 
 
 def _alarm(version: PolicyVersion, new: list[str]) -> None:
@@ -151,7 +151,7 @@ def _alarm(version: PolicyVersion, new: list[str]) -> None:
     event = desk_events.record(workspace, UNMEETABLE, part="policy", data=data)
     title = f"Nobody can meet what the policy of {workspace.name} asks"
     outcome = "Whatever falls under these rules expires unanswered."
-    if new[0].startswith(Unreadable.TOLD):
+    if new[0].startswith(PolicyUnreadable.TOLD):
         title = f"The policy of {workspace.name} cannot be read by this version of the desk"
         outcome = "Agents are not let through there until a version that can be is in force."
     message = Message(

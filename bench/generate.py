@@ -22,8 +22,8 @@ from django.test import Client
 django.setup()
 
 from bench.life import (  # noqa: E402
-    DEEDS,
     EVERY_OPEN,
+    TOOLS,
     Life,
     Setting,
     ToolTemplate,
@@ -142,7 +142,7 @@ def fill(connection: psycopg.Connection[Any], people: "Cast", runs: int) -> Life
     begun = time.monotonic()
     for weeks in (13, 9, 4):
         partitions.make_ahead(datetime.now(UTC) - timedelta(weeks=weeks))
-    causes = {deed.tool: _cause(people.workspace, deed, runs) for deed in DEEDS}
+    causes = {call.tool: _cause(people.workspace, call, runs) for call in TOOLS}
     team_id = people.workspace.teams.get(name="approvers").pk
     agents = [(agent.pk, agent.name) for agent in people.agents]
     life = Life(Setting(people.workspace.pk, agents, causes, team_id, runs))
@@ -180,12 +180,12 @@ def live(runs: int) -> Made:
     return made(life, people, round(time.monotonic() - begun, 1))
 
 
-def _cause(workspace: Any, deed: ToolTemplate, runs: int) -> int:
+def _cause(workspace: Any, call: ToolTemplate, runs: int) -> int:
     from recovery.models import Cause
     from recovery.triage.causes import Fingerprint, keep
 
-    cause = keep(workspace, Fingerprint(deed.tool, deed.error, deed.message))
-    Cause.objects.filter(pk=cause.pk).update(case_count=runs // EVERY_OPEN * 2 // len(DEEDS))
+    cause = keep(workspace, Fingerprint(call.tool, call.error, call.message))
+    Cause.objects.filter(pk=cause.pk).update(case_count=runs // EVERY_OPEN * 2 // len(TOOLS))
     return cause.pk
 
 

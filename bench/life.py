@@ -91,7 +91,7 @@ class ToolTemplate(NamedTuple):
     suggestion: str
 
 
-DEEDS = (
+TOOLS = (
     ToolTemplate("update_reservation_flights", "internal_update", "reservation",
         "changed flights on", "Timeout", "The booking system did not answer within 30 s", "high",
         "exact", "Restore the flights"),
@@ -183,7 +183,7 @@ class GeneratedRun:
     run: str
     agent_id: int
     agent: str
-    deed: ToolTemplate
+    call: ToolTemplate
     customer: str
     name: str
     request: str
@@ -198,7 +198,7 @@ def told(number: int, setting: Setting, chance: random.Random) -> GeneratedRun:
     """The story of one run: of one action, or of three where it has a case."""
     pick = chance.random
     agent = setting.agents[number % len(setting.agents)]
-    deed = DEEDS[int(pick() * len(DEEDS))]
+    call = TOOLS[int(pick() * len(TOOLS))]
     customer = int(pick() * CUSTOMERS)
     wish = WISHES[int(pick() * len(WISHES))]
     has_case = number % EVERY_OPEN < 2
@@ -207,7 +207,7 @@ def told(number: int, setting: Setting, chance: random.Random) -> GeneratedRun:
         run=f"run_{number + 1:07d}",
         agent_id=agent[0],
         agent=agent[1],
-        deed=deed,
+        call=call,
         customer=f"c-{customer}",
         name=(f"{FIRST_NAMES[customer % 20]} {LAST_NAMES[customer // 20 % 20]}"),
         request=wish.format(city=CITIES[int(pick() * len(CITIES))]),
@@ -246,37 +246,37 @@ class Cases:
         }
 
     def add(self, rows: Rows, story: GeneratedRun, *, failed_action: int) -> None:
-        deed = story.deed
+        call = story.call
         self.case_id += 1
         if story.in_doubt:
             self.case_in_doubt = self.case_id
-        target = f"{deed.target} {deed.target[:1].upper()}{story.number:06X}3"
+        target = f"{call.target} {call.target[:1].upper()}{story.number:06X}3"
         headline = (
-            f"Agent “{story.agent}” {deed.verb} 2 {deed.target}s, then {deed.tool} failed:"
-            f" {deed.message}"
+            f"Agent “{story.agent}” {call.verb} 2 {call.target}s, then {call.tool} failed:"
+            f" {call.message}"
         )
-        rank = ["low", "medium", "high", "critical"].index(deed.risk)
+        rank = ["low", "medium", "high", "critical"].index(call.risk)
         closed: dict[str, Any] = {"was": "open", "state": "closed", "outcome": "restored",
                                   "closed_at": story.at + timedelta(hours=3),
                                   "closing_reason": "put back",
                                   "corrections_drafted_at": story.at}  # fmt: skip
-        said = (headline, deed.tool, target, story.customer, story.run, story.name, story.request)
+        said = (headline, call.tool, target, story.customer, story.run, story.name, story.request)
         rows["case"].append(
             self.tables["case"].row(
                 **({"state": "open"} if story.is_open else closed),
                 id=self.case_id, workspace_id=self.setting.workspace_id, run_id=story.number,
-                agent_id=story.agent_id, cause_id=self.setting.causes[deed.tool],
+                agent_id=story.agent_id, cause_id=self.setting.causes[call.tool],
                 reasons="{run_failed}",
                 evidence=json.dumps([{"code": "run_failed", "key": "run_failed", "words": "…"}]),
-                headline=headline, risk=deed.risk, risk_rank=rank, failed_action_id=failed_action,
-                failed_tool=deed.tool, failed_target=target,
-                tools=f"{{{deed.tool.lower()}}}", customer=story.customer,
+                headline=headline, risk=call.risk, risk_rank=rank, failed_action_id=failed_action,
+                failed_tool=call.tool, failed_target=target,
+                tools=f"{{{call.tool.lower()}}}", customer=story.customer,
                 customer_name=story.name, request=story.request, suggestion="compensate",
-                suggestion_reason="Two effects stand.", suggestion_text=deed.suggestion,
-                reversibility=deed.reversibility, unknown_count=int(story.in_doubt),
+                suggestion_reason="Two effects stand.", suggestion_text=call.suggestion,
+                reversibility=call.reversibility, unknown_count=int(story.in_doubt),
                 needs_approval="operators" if rank > 1 else "", standing_count=2 * story.is_open,
-                amount_minor=1286_00 if deed.target == "charge" else None,
-                currency="USD" if deed.target == "charge" else "",
+                amount_minor=1286_00 if call.target == "charge" else None,
+                currency="USD" if call.target == "charge" else "",
                 failed_at=story.at + timedelta(seconds=40), opened_at=story.at,
                 due_at=story.at + timedelta(days=DAYS + 1 - story.number % 3),
                 considered_revision=1, search=" ".join(said),
@@ -310,9 +310,9 @@ class Cases:
                 id=self.approval_id, workspace_id=self.setting.workspace_id, subject_kind="action",
                 action_id=failed_action, subject_key=f"{story.agent_id} {story.run}",
                 run_ref=story.run, subject=json.dumps({"kind": "action", "key": story.run}),
-                digest="d" * 64, calls="[]", rules="[]", headline=story.deed.suggestion,
-                previews=json.dumps([{"kind": "http", "title": story.deed.suggestion}]),
-                risk=story.deed.risk, agent_id=story.agent_id, was=state[0], state=state[1],
+                digest="d" * 64, calls="[]", rules="[]", headline=story.call.suggestion,
+                previews=json.dumps([{"kind": "http", "title": story.call.suggestion}]),
+                risk=story.call.risk, agent_id=story.agent_id, was=state[0], state=state[1],
                 asked_at=story.at, expires_at=expires,
                 decided_at=None if waits else story.at, used_at=None if waits else story.at,
             )
@@ -370,7 +370,7 @@ class Life:
             self.cases.add(rows, story, failed_action=self.action_id)
 
     def _run(self, story: GeneratedRun, first: int) -> Any:
-        error = {"type": story.deed.error, "message": story.deed.message}
+        error = {"type": story.call.error, "message": story.call.message}
         return self.tables["run"].row(
             id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
             agent_id=story.agent_id, model=MODELS[story.number % 4],
@@ -383,15 +383,15 @@ class Life:
             last_place=self.place, lease_until=story.at + timedelta(seconds=STUCK_SECONDS),
             revision=story.actions + 2, seen_revision=story.actions + 2, action_count=story.actions,
             search_revision=story.actions + 2, effect_count=story.actions,
-            search=f"{story.request} {story.run} {story.customer} {story.name} {story.deed.tool}",
+            search=f"{story.request} {story.run} {story.customer} {story.name} {story.call.tool}",
         )  # fmt: skip
 
     def action(self, rows: Rows, story: GeneratedRun, n: int) -> None:
-        deed, at = story.deed, story.at + timedelta(seconds=n)
-        target = {"type": deed.target, "id": f"{deed.target[:1].upper()}{story.number:06X}{n}"}
+        call, at = story.call, story.at + timedelta(seconds=n)
+        target = {"type": call.target, "id": f"{call.target[:1].upper()}{story.number:06X}{n}"}
         failed = story.failed and n == story.actions
         state = ("unknown" if story.in_doubt else "failed") if failed else "succeeded"
-        plan = {"tool": deed.tool, "targets": [target], "args": {"n": n, "why": story.request}}
+        plan = {"tool": call.tool, "targets": [target], "args": {"n": n, "why": story.request}}
         first = self.place + 1
         if story.failed:
             self.say(rows, story, "action.planned", plan, n)
@@ -402,11 +402,11 @@ class Life:
             self.tables["action"].row(
                 id=self.action_id, workspace_id=self.setting.workspace_id, run_id=story.number,
                 agent_id=story.agent_id, action=f"act_{n}", n=n, first_place=first,
-                last_place=self.place, tool=deed.tool, action_class=deed.kind, risk=deed.risk,
+                last_place=self.place, tool=call.tool, action_class=call.kind, risk=call.risk,
                 key=f"{story.run}-{n}", targets=json.dumps([target]), args=json.dumps(plan["args"]),
                 state=state, planned_at=at, started_at=at,
                 finished_at=at + timedelta(seconds=1),
-                error=json.dumps({"type": deed.error, "message": deed.message}) if failed else None,
+                error=json.dumps({"type": call.error, "message": call.message}) if failed else None,
             )
         )  # fmt: skip
         if story.failed:
@@ -422,7 +422,7 @@ class Life:
                     target_type=target["type"], target_id=target["id"],
                     before=json.dumps({"status": "open", "city": "Porto"}), has_before=True,
                     after=json.dumps({"status": "moved", "city": "Lisbon"}), has_after=True,
-                    reversibility=deed.reversibility,
+                    reversibility=call.reversibility,
                 )
             )  # fmt: skip
 

@@ -15,7 +15,7 @@ import psycopg
 
 from approvals import memory
 from approvals.models.policy import DIGEST_CHARACTERS
-from approvals.policy import Question
+from approvals.policy import Lookup
 from approvals.policy.conditions import window_seconds
 from approvals.policy.spelling import as_one
 
@@ -40,7 +40,7 @@ FROM approvals_tally t JOIN ledger_action a ON a.id = t.id - (SELECT min(id) FRO
 JOIN ledger_run r ON r.id = a.run_id WHERE t.meter = %(meter)s"""
 
 
-def remember(url: str, asked: Iterable[Question]) -> int:
+def remember(url: str, asked: Iterable[Lookup]) -> int:
     """Every action on record becomes one that the rules' questions find: the call of card and
     charge of its number. How many there are.
     """
@@ -65,5 +65,5 @@ def remember(url: str, asked: Iterable[Question]) -> int:
 
 def _same_digests() -> None:
     """What the statements above make of a number is what the gate looks for."""
-    assert memory.Value.of("card 7").value == memory.digest_of("card 7")
+    assert memory.ValueDigest.of("card 7").value == memory.digest_of("card 7")
     assert f"{as_one('charge')} {as_one('ch_7')}" == "charge ch_7"

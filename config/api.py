@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
 
-from approvals.policy import Unreadable
+from approvals.policy import PolicyUnreadable
 from config import parameters
 from config.edge import HOT_MODULES
 from config.middleware import come_back
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 ROUTERS = ("ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api")
 
 
-class Part(NamedTuple):
+class ApiSection(NamedTuple):
     """One part of the page: the tag that its operations bear, and its words for people."""
 
     tag: str
@@ -39,14 +39,14 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("agents", "Agents", "What a run asks before it acts, and hears from the desk"),
-    Part("ledger", "Ledger", "Events, snapshots and traces in; runs, proofs and heads out"),
-    Part("recovery", "Recovery", "Cases, plans, corrections and what is left over"),
-    Part("approvals", "Approvals", "The documents of a decision; none is decided here"),
-    Part("grants", "Bounded grants", "What passes without being asked, and the end of it"),
-    Part("lists", "Lists", "The named lists that rules go by"),
-    Part("aap", "AAP", "For agents that speak the Agent Approval Protocol"),
-    Part("aais", "AAIS", "Requests and outcomes as documents"),
+    ApiSection("agents", "Agents", "What a run asks before it acts, and hears from the desk"),
+    ApiSection("ledger", "Ledger", "Events, snapshots and traces in; runs, proofs and heads out"),
+    ApiSection("recovery", "Recovery", "Cases, plans, corrections and what is left over"),
+    ApiSection("approvals", "Approvals", "The documents of a decision; none is decided here"),
+    ApiSection("grants", "Bounded grants", "What passes without being asked, and the end of it"),
+    ApiSection("lists", "Lists", "The named lists that rules go by"),
+    ApiSection("aap", "AAP", "For agents that speak the Agent Approval Protocol"),
+    ApiSection("aais", "AAIS", "Requests and outcomes as documents"),
 )
 """Those first that a newcomer needs first."""
 REFUSALS = {
@@ -122,8 +122,8 @@ def cannot_move(request: HttpRequest, refusal: CannotMove) -> HttpResponse:
     return problem_response(409, "It has moved on", str(refusal))
 
 
-@api.exception_handler(Unreadable)
-def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
+@api.exception_handler(PolicyUnreadable)
+def unreadable(request: HttpRequest, error: PolicyUnreadable) -> HttpResponse:
     logger.warning("%s %s: %s", request.method, request.path, error)
     return problem_response(422, "The policy in force cannot be read", str(error)[:1000])
 

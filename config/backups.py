@@ -78,7 +78,7 @@ class File(msgspec.Struct):
     sha256: str
 
 
-class Note(msgspec.Struct):
+class BackupManifest(msgspec.Struct):
     """`backup.json`."""
 
     form: int
@@ -87,7 +87,7 @@ class Note(msgspec.Struct):
     files: dict[str, File]
 
 
-class Head(msgspec.Struct):
+class SavedHead(msgspec.Struct):
     workspace: str
     origin: str
     size: int
@@ -98,7 +98,7 @@ class Contents(msgspec.Struct):
     """`heads.age`: what a restore compares with, and needs to know before it begins."""
 
     migrations: list[tuple[str, str]]
-    heads: list[Head]
+    heads: list[SavedHead]
 
 
 def recipients(given: Sequence[str]) -> list[Any]:
@@ -151,7 +151,7 @@ def take(url: str, destination: Path, keys: Sequence[Any], progress: Progress) -
         sizes: dict[str, int] = dict(connection.execute(TABLES).fetchall())
         contents = Contents(
             migrations=connection.execute("SELECT app, name FROM django_migrations").fetchall(),
-            heads=[Head(*row) for row in connection.execute(HEADS_OF).fetchall()],
+            heads=[SavedHead(*row) for row in connection.execute(HEADS_OF).fetchall()],
         )
         folder = destination / f"amends-{taken_at:%Y%m%dT%H%M%SZ}"
         partial = folder.with_name(folder.name + PARTIAL)
@@ -166,7 +166,7 @@ def take(url: str, destination: Path, keys: Sequence[Any], progress: Progress) -
             files[HEADS] = encrypted(
                 io.BytesIO(msgspec.json.encode(contents)), partial / HEADS, keys
             )
-            note = Note(FORM, taken_at, connection.info.server_version, files)
+            note = BackupManifest(FORM, taken_at, connection.info.server_version, files)
             durably(partial / NOTE, msgspec.json.format(msgspec.json.encode(note)))
             partial.rename(folder)
         except BaseException as error:
@@ -277,10 +277,10 @@ def durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def look(source: Path, ids: Sequence[Any], progress: Progress) -> tuple[Note, Contents]:
+def look(source: Path, ids: Sequence[Any], progress: Progress) -> tuple[BackupManifest, Contents]:
     """What a backup is, after all of it was read. Raises CannotRestore for what is not whole."""
     try:
-        note = msgspec.json.decode((source / NOTE).read_bytes(), type=Note)
+        note = msgspec.json.decode((source / NOTE).read_bytes(), type=BackupManifest)
     except (OSError, msgspec.DecodeError) as error:
         raise CannotRestore(f"{source} is no backup: {error}") from error
     if note.form != FORM:

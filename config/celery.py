@@ -179,7 +179,7 @@ def refuse_a_pooler(**_: object) -> None:
         pooling.check(settings.DATABASE_URL)
     except OperationalError:
         logger.warning("The database is away.")
-    except pooling.Unfit as unfit:
+    except pooling.UnfitDatabase as unfit:
         raise SystemExit(str(unfit)) from unfit
 
 

@@ -113,7 +113,7 @@ def database_faults(name: str, url: str) -> Iterator[CheckMessage]:
             version = connection.info.server_version
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
             offset = float(row.fetchall()[0][0]) - time.time()
-    except pooling.Unfit as unfit:
+    except pooling.UnfitDatabase as unfit:
         yield Error(str(unfit), id="config.E001")
         return
     except psycopg.Error as error:

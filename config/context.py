@@ -14,7 +14,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals import deciders, pauses
 from approvals.models import Pause
-from approvals.policy import Unreadable
+from approvals.policy import PolicyUnreadable
 from config.health import WORKER
 from workspaces import formatting, periodic
 from workspaces.access import may, workspaces_of
@@ -103,10 +103,10 @@ def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:
 
 def _unmet(told: str) -> dict[str, str]:
     """It is told apart from a policy that is none at all."""
-    is_unreadable = told.startswith(Unreadable.TOLD)
+    is_unreadable = told.startswith(PolicyUnreadable.TOLD)
     return {
         "unmet": "" if is_unreadable else told,
-        "unreadable": told.removeprefix(Unreadable.TOLD) if is_unreadable else "",
+        "unreadable": told.removeprefix(PolicyUnreadable.TOLD) if is_unreadable else "",
     }
 
 

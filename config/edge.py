@@ -135,14 +135,14 @@ hot_seconds = Histogram(
 
 
 @dataclass
-class Seen:
+class ResponseStatus:
     status: int = 0
 
 
 @contextmanager
-def observe(route: Route) -> Iterator[Seen]:
+def observe(route: Route) -> Iterator[ResponseStatus]:
     """Count one request of this route; its status is set by whoever serves it."""
-    seen, begun = Seen(), time.perf_counter()
+    seen, begun = ResponseStatus(), time.perf_counter()
     try:
         yield seen
     finally:
@@ -324,11 +324,11 @@ LARGE_PER_ADDRESS_MAX = 8
 RETRY_SECONDS = b"2"
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """We stopped because the body is larger than any page takes."""
 
 
-class TooMany(Exception):
+class TooManyBodies(Exception):
     """We stopped because too many large bodies are arriving at once; come back in a moment."""
 
 
@@ -354,7 +354,7 @@ class Bounded:
         try:
             check_length(scope)
             await self._application(scope, body.receive, noting)
-        except (TooLarge, TooMany) as refusal:
+        except (BodyTooLarge, TooManyBodies) as refusal:
             if began:
                 raise
             await refuse(send, refusal)
@@ -364,7 +364,7 @@ class Bounded:
     def enter(self, address: str) -> None:
         all_of_them, its_own = self._arriving.total(), self._arriving[address]
         if all_of_them >= LARGE_AT_ONCE_MAX or its_own >= LARGE_PER_ADDRESS_MAX:
-            raise TooMany
+            raise TooManyBodies
         self._arriving[address] += 1
 
     def leave(self, address: str) -> None:
@@ -386,7 +386,7 @@ class Body:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
         if self._bytes > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise TooLarge
+            raise BodyTooLarge
         if not message.get("more_body"):
             self.leave()
         elif not self._is_counted:
@@ -401,16 +401,16 @@ class Body:
 
 
 def check_length(scope: Scope) -> None:
-    """Raise `TooLarge` if `content-length` says so, before anything is read."""
+    """Raise `BodyTooLarge` if `content-length` says so, before anything is read."""
     said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if said.isdigit() and int(said) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-        raise TooLarge
+        raise BodyTooLarge
 
 
 async def refuse(send: Send, refusal: Exception) -> None:
     status, words = (413, b"The body is too large.\n")
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    if isinstance(refusal, TooMany):
+    if isinstance(refusal, TooManyBodies):
         status, words = (503, b"Overloaded, come back in a moment.\n")
         headers.append((b"retry-after", RETRY_SECONDS))
     headers.append((b"content-length", str(len(words)).encode()))

@@ -30,7 +30,7 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from approvals.grants import RECORDED
-from approvals.policy import Unreadable
+from approvals.policy import PolicyUnreadable
 from config import celery, pooling
 from edge import pools, sockets
 from edge.asgi import Receive, Scope, Send, route
@@ -188,8 +188,8 @@ async def database() -> str:
         return found
     try:
         await asyncio.to_thread(pooling.check, settings.DATABASE_URL)
-    except (pooling.Unfit, DatabaseError) as wrong:
-        return str(wrong) if isinstance(wrong, pooling.Unfit) else type(wrong).__name__
+    except (pooling.UnfitDatabase, DatabaseError) as wrong:
+        return str(wrong) if isinstance(wrong, pooling.UnfitDatabase) else type(wrong).__name__
     return ""
 
 
@@ -245,7 +245,7 @@ async def noticed() -> dict[str, str]:
     """
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX), pools.pool().connection() as connection:
-            rows = await (await connection.execute(UNREADABLE, [Unreadable.TOLD])).fetchall()
+            rows = await (await connection.execute(UNREADABLE, [PolicyUnreadable.TOLD])).fetchall()
             held = await (await connection.execute(HELD)).fetchall()
             unproven = await (await connection.execute(UNPROVEN)).fetchall()
             lives = await (await connection.execute(BEATS)).fetchall()

@@ -21,7 +21,7 @@ from django.shortcuts import resolve_url
 from django.template import loader
 from django.views.defaults import server_error
 
-from approvals.policy import Unreadable
+from approvals.policy import PolicyUnreadable
 from ledger import disclosure
 from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
@@ -108,7 +108,7 @@ RETRY_SECONDS = 2
 def failed(request: HttpRequest) -> HttpResponse:
     """Django's `handler500`, called while the error is handled."""
     error = sys.exc_info()[1]
-    if isinstance(error, Unreadable):
+    if isinstance(error, PolicyUnreadable):
         return unreadable(request, error)
     if isinstance(error, DataError) and "NUL" in str(error):
         return not_understood(request, error)
@@ -125,7 +125,7 @@ def not_understood(request: HttpRequest, exception: Exception) -> HttpResponse:
     return HttpResponse(loader.get_template("400.html").render(), status=400)
 
 
-def unreadable(request: HttpRequest, error: Unreadable) -> HttpResponse:
+def unreadable(request: HttpRequest, error: PolicyUnreadable) -> HttpResponse:
     """Nothing here can be judged: what is wrong with the policy, and the way to its page."""
     match = request.resolver_match
     told = {"slug": match.kwargs.get("workspace", "") if match else "", "problems": error.problems}
@@ -153,7 +153,7 @@ View = Callable[[HttpRequest], HttpResponseBase]
 TEXTS = ("text/", "application/json", "application/problem+json")
 
 
-class Reader(NamedTuple):
+class Viewer(NamedTuple):
     person: User
     workspace: Workspace
 
@@ -181,20 +181,20 @@ def disclosing(answer: View) -> View:
     return answered
 
 
-def reader_of(request: HttpRequest) -> Reader | None:
+def reader_of(request: HttpRequest) -> Viewer | None:
     """The person who reads, and in which workspace; None where it is not one of a workspace."""
     caller = getattr(request, "auth", None)
     if isinstance(caller, PersonToken | Caller):
-        return Reader(caller.person, caller.workspace) if caller.person else None
+        return Viewer(caller.person, caller.workspace) if caller.person else None
     match = request.resolver_match
     slug = match.kwargs.get("workspace") if match else None
     person = getattr(request, "user", None)
     if slug is None or not isinstance(person, User):
         return None
     here = Workspace.objects.filter(slug=slug).first()
-    return Reader(person, here) if here else None
+    return Viewer(person, here) if here else None
 
 
-def _sees(request: HttpRequest, reader: Reader) -> bool:
+def _sees(request: HttpRequest, reader: Viewer) -> bool:
     deciding = bool(getattr(request, "shows_a_call", False))
     return disclosure.sees(reader.person, reader.workspace, deciding=deciding)

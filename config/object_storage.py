@@ -17,7 +17,7 @@ FILES_MAX = 20
 """A backup has three files; a prefix with more is none."""
 
 
-class Place(NamedTuple):
+class StorageLocation(NamedTuple):
     """`s3://BUCKET/PREFIX`; the prefix without slashes at its ends, and maybe empty."""
 
     bucket: str
@@ -26,19 +26,19 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
 
-    def below(self, name: str) -> "Place":
-        return Place(self.bucket, f"{self.prefix}/{name}".lstrip("/"))
+    def below(self, name: str) -> "StorageLocation":
+        return StorageLocation(self.bucket, f"{self.prefix}/{name}".lstrip("/"))
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> StorageLocation | None:
     """Where an address leads to; None for a path of this machine."""
     if not text.startswith(SCHEME):
         return None
     bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
-    return Place(bucket, prefix.strip("/"))
+    return StorageLocation(bucket, prefix.strip("/"))
 
 
-def carry_over(folder: Path, to: Place, progress: Progress) -> Place:
+def carry_over(folder: Path, to: StorageLocation, progress: Progress) -> StorageLocation:
     """The folder's files, as objects below its name there, `backup.json` last. Raises
     CannotBackUp."""
     there = to.below(folder.name)
@@ -59,7 +59,7 @@ def carry_over(folder: Path, to: Place, progress: Progress) -> Place:
     return there
 
 
-def fetch(there: Place, folder: Path, progress: Progress) -> None:
+def fetch(there: StorageLocation, folder: Path, progress: Progress) -> None:
     """A backup that was carried over, into an empty folder here. Raises CannotRestore."""
     with _storage(CannotRestore) as s3:
         names = _names(s3, there)
@@ -72,7 +72,7 @@ def fetch(there: Place, folder: Path, progress: Progress) -> None:
             s3.download_file(there.bucket, there.below(name).prefix, str(folder / name))
 
 
-def _names(s3: Any, there: Place) -> list[str]:
+def _names(s3: Any, there: StorageLocation) -> list[str]:
     """The files there, FILES_MAX and one more at most; what lies in folders below is none of it."""
     prefix = f"{there.prefix}/" if there.prefix else ""
     asked = {"Bucket": there.bucket, "Prefix": prefix, "Delimiter": "/", "MaxKeys": FILES_MAX + 1}

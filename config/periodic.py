@@ -48,7 +48,7 @@ FORGET_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LoopFault:
     """What is wrong with one loop ("has stopped"), and more of it; no `row` where it never ran."""
 
     name: str
@@ -90,7 +90,7 @@ class Watch:
         return self._since
 
 
-def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[Fault]:
+def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[LoopFault]:
     """What is wrong. Of a process that stopped only itself is named, not each of its jobs; and one
     of several only where others of its kind go on.
     """
@@ -108,23 +108,23 @@ def faults(known: dict[str, Heartbeat], since: datetime, now: datetime) -> list[
     return [fault for fault in found.values() if fault is not None]
 
 
-def _fault(name: str, row: Heartbeat | None, since: datetime, now: datetime) -> Fault | None:
+def _fault(name: str, row: Heartbeat | None, since: datetime, now: datetime) -> LoopFault | None:
     if row is None:
         is_late = now - since > timedelta(seconds=NEVER_RAN_SECONDS)
-        return Fault(name, "never ran") if is_late else None
+        return LoopFault(name, "never ran") if is_late else None
     if not _is_heard(row, since, now):
-        return Fault(name, "has stopped", f"No sign of life since {_exact(row.beat_at)}.", row)
+        return LoopFault(name, "has stopped", f"No sign of life since {_exact(row.beat_at)}.", row)
     failing = row.failing_since
     if failing is not None and now - failing >= timedelta(seconds=FAILING_SECONDS_MIN):
-        return Fault(name, "fails", f"Since {_exact(failing)}: {row.last_error}.", row)
+        return LoopFault(name, "fails", f"Since {_exact(failing)}: {row.last_error}.", row)
     return None
 
 
-def _backup_fault(row: Heartbeat, now: datetime) -> Fault | None:
+def _backup_fault(row: Heartbeat, now: datetime) -> LoopFault | None:
     """It is late however long nobody looked, for what it guards against is lost as well."""
     if _is_heard(row, row.beat_at, now):
         return None
-    return Fault(row.name, "is late", f"The last good one is of {_exact(row.beat_at)}.", row)
+    return LoopFault(row.name, "is late", f"The last good one is of {_exact(row.beat_at)}.", row)
 
 
 def _is_heard(row: Heartbeat, since: datetime, now: datetime) -> bool:
@@ -141,7 +141,7 @@ def _exact(moment: datetime) -> str:
 
 
 @transaction.atomic
-def _tell(fault: Fault) -> bool:
+def _tell(fault: LoopFault) -> bool:
     """Of any number of watchers one tells."""
     since = "ever"
     if fault.row is not None:

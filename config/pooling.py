@@ -46,11 +46,11 @@ HALF_RESTORED = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'amends
 """`manage.py restore` makes this mark first and takes it away last (config/backups.py)."""
 
 
-class Unfit(Exception):
+class UnfitDatabase(Exception):
     """We stopped because no process of ours may work with this database; the text says why."""
 
 
-class HalfRestored(Unfit):
+class HalfRestored(UnfitDatabase):
     """We stopped because a restore was begun here and did not come to its end."""
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class HalfRestored(Unfit):
         )
 
 
-class Pooled(Unfit):
+class Pooled(UnfitDatabase):
     """We stopped because something in front of the database takes sessions apart."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The database's URL leads to a pooler {why}. {WHAT_TO_DO}")
 
 
-class Unlimited(Unfit):
+class Unlimited(UnfitDatabase):
     """We stopped because somebody behind the pooler could wait, or hold others up, for ever."""
 
     def __init__(self, name: str, found: int, allowed: int) -> None:
@@ -79,8 +79,8 @@ class Unlimited(Unfit):
 
 
 def check(url: str) -> None:
-    """Raise `Unfit`, or psycopg.OperationalError where nobody answers. Found well once, it is not
-    looked at again in this process.
+    """Raise `UnfitDatabase`, or psycopg.OperationalError where nobody answers. Found well once, it
+    is not looked at again in this process.
     """
     if url in _found_whole:
         return
@@ -94,7 +94,7 @@ def check(url: str) -> None:
 def check_pooler(url: str) -> None:
     """It is said to be one: its sessions have limits of their own, and the owner goes past it."""
     if url == settings.DATABASE_OWNER_URL:
-        raise Unfit(
+        raise UnfitDatabase(
             "AMENDS_POOLER is set, and DATABASE_OWNER_URL is the pooler too. Migrations, partitions"
             " and backups need a session of their own: let it name PostgreSQL itself."
         )

@@ -34,7 +34,7 @@ KIND = "openid_connect"
 WELL_KNOWN = "/.well-known/openid-configuration"
 
 
-class Place(NamedTuple):
+class GroupMapping(NamedTuple):
     """One group of the provider, and the team in which its people stand."""
 
     group: str
@@ -50,7 +50,7 @@ class Provider(NamedTuple):
     client_id: str
     secret: str
     groups_claim: str
-    places: list[Place]
+    places: list[GroupMapping]
     domains: tuple[str, ...] = ()
     workspace: Workspace | None = None
     set_by: User | None = None
@@ -59,7 +59,7 @@ class Provider(NamedTuple):
         return not self.domains or address.rpartition("@")[2].lower() in self.domains
 
 
-def places() -> list[Place]:
+def places() -> list[GroupMapping]:
     """AMENDS_OIDC_TEAMS: `group=workspace/team`, divided by commas."""
     found = []
     for word in settings.OIDC_TEAMS:
@@ -69,7 +69,7 @@ def places() -> list[Place]:
             raise ImproperlyConfigured(
                 f"AMENDS_OIDC_TEAMS: {word!r} is not like group=workspace/team."
             )
-        found.append(Place(group.strip(), workspace.strip(), team.strip()))
+        found.append(GroupMapping(group.strip(), workspace.strip(), team.strip()))
     return found
 
 
@@ -94,7 +94,7 @@ def _of_row(row: LoginProvider) -> Provider:
     return Provider(
         row.provider_id, row.issuer, row.client_id,
         str(row.secret.open()["secret"]) if row.secret else "", row.groups_claim,
-        [Place(group, here.slug, team) for group, team in row.places],
+        [GroupMapping(group, here.slug, team) for group, team in row.places],
         tuple(row.domains), here, row.set_by,
     )  # fmt: skip
 

@@ -147,9 +147,9 @@ class Storage(ScimStorage):
             try:
                 with transaction.atomic():
                     yield
-            except directory.Taken as taken:
+            except directory.NameTaken as taken:
                 raise UniquenessException(detail=str(taken)) from taken
-            except directory.TooMany as many:
+            except directory.DirectoryFull as many:
                 raise InvalidValueException(detail=str(many)) from many
 
     def get(
@@ -179,7 +179,7 @@ class Storage(ScimStorage):
                 DirectoryPerson.objects.filter(workspace=self.workspace).count()
                 >= directory.PEOPLE_MAX
             ):
-                raise directory.TooMany(f"more than {directory.PEOPLE_MAX} people")
+                raise directory.DirectoryFull(f"more than {directory.PEOPLE_MAX} people")
             person = DirectoryPerson(workspace=self.workspace)
             self._write_person(person, resource)
             return self.get(resource_type, person.scim_id)

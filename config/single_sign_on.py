@@ -47,7 +47,7 @@ GONE = {"invalid_grant"}
 """What a provider answers to a refresh token that it took back (RFC 6749, 5.2)."""
 
 
-class Unsure(Exception):
+class ProviderUndecided(Exception):
     """We stopped because the provider said neither yes nor no; it is asked again."""
 
 
@@ -203,7 +203,7 @@ def seal_what_lies_open() -> None:
 
 def look_again() -> int:
     """Ask the provider about everybody whose time it is; how many. The job `desk.who_left`."""
-    due, known = list(claimed()), dict[str, "Asked | None"]()
+    due, known = list(claimed()), dict[str, "ProviderSession | None"]()
     for token in due:
         try:
             who = token.account.provider
@@ -212,12 +212,17 @@ def look_again() -> int:
                 known[who] = _asked(who)
             if asked := known[who]:
                 ask_about(asked, token)
-        except (Unsure, requests.RequestException, encryption.CannotOpen, KeyError) as error:
+        except (
+            ProviderUndecided,
+            requests.RequestException,
+            encryption.CannotOpen,
+            KeyError,
+        ) as error:
             logger.warning("%s could not be asked about: %s", token.account.user, error)
     return len(due)
 
 
-class Asked(NamedTuple):
+class ProviderSession(NamedTuple):
     """A provider, the way to it, and what it says of itself."""
 
     provider: Provider
@@ -225,14 +230,14 @@ class Asked(NamedTuple):
     endpoints: dict[str, Any]
 
 
-def _asked(provider_id: str) -> "Asked | None":
+def _asked(provider_id: str) -> "ProviderSession | None":
     provider = provider_of(provider_id)
     if provider is None:
         return None
     session = guarded_session() if provider.workspace else requests.Session()
     answer = session.get(f"{provider.url}{WELL_KNOWN}", **BOUNDS)
     answer.raise_for_status()
-    return Asked(provider, session, answer.json())
+    return ProviderSession(provider, session, answer.json())
 
 
 def claimed() -> Iterator[SocialToken]:
@@ -245,7 +250,7 @@ def claimed() -> Iterator[SocialToken]:
             yield token
 
 
-def ask_about(asked: Asked, token: SocialToken) -> None:
+def ask_about(asked: ProviderSession, token: SocialToken) -> None:
     person: User = token.account.user
     provider, session, endpoints = asked
     answer = session.post(
@@ -263,7 +268,9 @@ def ask_about(asked: Asked, token: SocialToken) -> None:
         logger.warning("%s left: the identity provider took their log-in back.", person)
         return
     if not answer.ok or "access_token" not in said:
-        raise Unsure(f"the provider answered {answer.status_code} {said.get('error', '')}")
+        raise ProviderUndecided(
+            f"the provider answered {answer.status_code} {said.get('error', '')}"
+        )
     if renewed := said.get("refresh_token"):
         token.token_secret = encryption.seal(renewed).decode()
         SocialToken.objects.filter(pk=token.pk).update(token_secret=token.token_secret)

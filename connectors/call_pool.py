@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from connectors import calllog
-from connectors.calllog import Line
+from connectors.calllog import CallRecord
 from connectors.contract import CannotRead, Connector, Refused
 from connectors.normalization import Redaction
 from connectors.outbound import OutOfTime
@@ -56,7 +56,7 @@ class OutboundCall(Generic[T]):
     raises, and says on `line` how it ended.
     """
 
-    line: Line
+    line: CallRecord
     limit_seconds: float
     work: Callable[[], T] | None
     judge: Callable[[OutboundCall[T]], T]
@@ -233,7 +233,7 @@ HANGING_ALTOGETHER_MAX = 25
 """In all questions of one workspace, however many connections it has."""
 
 
-class Asker(NamedTuple):
+class ConnectionKey(NamedTuple):
     """For whom a connector is asked: the workspace, and its connection's name."""
 
     workspace: int
@@ -254,14 +254,14 @@ class _Hanging:
         )
 
 
-_Key = tuple[Asker, str, str]
+_Key = tuple[ConnectionKey, str, str]
 # By who asks, connector and question; of those only that have a hand out now.
 _hanging: dict[_Key, _Hanging] = {}
 _counting = threading.Lock()
 
 
 def asked(
-    asker: Asker,
+    asker: ConnectionKey,
     connector: Connector,
     name: str,
     question: Callable[[], A],
@@ -290,7 +290,7 @@ def _is_ours(connector: Connector, methods: tuple[str, ...]) -> bool:
     return bool(methods) and all(getattr(kind, one) is getattr(Connector, one) for one in methods)
 
 
-def _bounded(asker: Asker, connector: Connector, name: str, question: Callable[[], A]) -> A:
+def _bounded(asker: ConnectionKey, connector: Connector, name: str, question: Callable[[], A]) -> A:
     fault = (
         f"The connector {connector.name} did not answer in {SECONDS_MAX:g} s when asked for {name}"
     )

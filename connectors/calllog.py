@@ -68,7 +68,7 @@ DELETE FROM connectors_calllog WHERE id IN (
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class CallRecord:
     """One call: what it was, and, once it has ended, how; `heard_at` is by `time.monotonic()`.
 
     One of many that look over a connection at once does not count for its health: another does.
@@ -100,10 +100,10 @@ class Log:
     """
 
     def __init__(self) -> None:
-        self._lines: list[Line] = []
+        self._lines: list[CallRecord] = []
         self._since = 0.0
 
-    def add(self, lines: Iterable[Line]) -> None:
+    def add(self, lines: Iterable[CallRecord]) -> None:
         now = time.monotonic()
         if not self._lines:
             self._since = now
@@ -119,7 +119,7 @@ class Log:
         write(lines)
 
 
-def write(lines: Sequence[Line]) -> None:
+def write(lines: Sequence[CallRecord]) -> None:
     """Add lines, and what they say of the health of their connections. A database that is away
     costs the lines, never the answers that they tell of.
 
@@ -138,7 +138,7 @@ def write(lines: Sequence[Line]) -> None:
         logger.warning("%d calls were not logged: %s", len(lines), failure)
 
 
-def _facts(lines: Sequence[Line], *, ok: bool) -> dict[str, Any]:
+def _facts(lines: Sequence[CallRecord], *, ok: bool) -> dict[str, Any]:
     now = time.monotonic()
     return {
         "connections": array(line.connection.pk for line in lines),
@@ -190,7 +190,7 @@ BUSY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RetryLater:
     """Not now: why, in words for people, and when to ask again."""
 
     seconds: float
@@ -214,7 +214,7 @@ FROM connectors_connection WHERE id = %s
 """
 
 
-def may_call(connection: Connection, *, under_way: int = 0) -> Wait | None:
+def may_call(connection: Connection, *, under_way: int = 0) -> RetryLater | None:
     """None if a call may be made now. Asking is taking: after a pause only one gets the trial call,
     and `connection.open_until` says until when it keeps others away.
 
@@ -224,10 +224,12 @@ def may_call(connection: Connection, *, under_way: int = 0) -> Wait | None:
         cursor.execute(_LEFT, [connection.pk])
         row = cursor.fetchone()
         if row is None:
-            return Wait(PAUSE_SECONDS, "The connection is gone.")
+            return RetryLater(PAUSE_SECONDS, "The connection is gone.")
         left, failures, concurrency = row
         if under_way >= concurrency:
-            return Wait(BUSY_SECONDS, f"{under_way} calls are under way over {connection.name}.")
+            return RetryLater(
+                BUSY_SECONDS, f"{under_way} calls are under way over {connection.name}."
+            )
         if left is None:
             return None
         if left <= 0:
@@ -237,7 +239,7 @@ def may_call(connection: Connection, *, under_way: int = 0) -> Wait | None:
                 return None
             left = PAUSE_SECONDS
     reason = f"{connection.name} failed {failures} times in a row; it is left alone for a while."
-    return Wait(left, reason)
+    return RetryLater(left, reason)
 
 
 def give_back(connection: Connection) -> None:

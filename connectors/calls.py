@@ -22,8 +22,8 @@ from django.db import Error as DatabaseError
 
 from connectors import normalization, registry
 from connectors.addresses import NotSent, OutOfTime
-from connectors.call_pool import GRACE_SECONDS, Asker, OutboundCall, asked
-from connectors.calllog import Line
+from connectors.call_pool import GRACE_SECONDS, ConnectionKey, OutboundCall, asked
+from connectors.calllog import CallRecord
 from connectors.contract import (
     Answer,
     Call,
@@ -243,7 +243,7 @@ def probe(
     Whether enough time has passed for `absent` to be a proof is the caller's to know
     (`limit_seconds` + `horizon_seconds` after `sent_at`).
     """
-    line = Line(connection, "probe", operation, target)
+    line = CallRecord(connection, "probe", operation, target)
     return _outbound(line, args, facts, "observe", Connector.probe, as_finding).here()
 
 
@@ -253,26 +253,26 @@ def probe(
 def observing(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Observation]:
-    line = Line(connection, "observe", operation, target)
+    line = CallRecord(connection, "observe", operation, target)
     return _outbound(line, args, facts, "observe", Connector.observe, as_read)
 
 
 def verifying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Check]:
-    line = Line(connection, "verify", operation, target)
+    line = CallRecord(connection, "verify", operation, target)
     return _outbound(line, args, facts, "observe", Connector.verify, as_read)
 
 
 def applying(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> OutboundCall[Answer]:
-    line = Line(connection, "apply", operation, target)
+    line = CallRecord(connection, "apply", operation, target)
     return _outbound(line, args, facts, "compensate", Connector.apply, as_answer)
 
 
 def _outbound(
-    line: Line,
+    line: CallRecord,
     args: State,
     facts: Facts,
     purpose: Purpose,
@@ -322,7 +322,7 @@ def _call(
 
 
 def _opened(
-    line: Line, args: State, facts: Facts, purpose: Purpose
+    line: CallRecord, args: State, facts: Facts, purpose: Purpose
 ) -> tuple[Connector, Call, Redaction]:
     """The call with its connection open, and what must not be seen of it afterwards."""
     connection = line.connection
@@ -385,9 +385,9 @@ def _operations(
     return asked(_asker(connection), connector, "operations", question, "operations_for")
 
 
-def _asker(connection: Connection) -> Asker:
+def _asker(connection: Connection) -> ConnectionKey:
     """By its name, which it has before it is saved, too."""
-    return Asker(connection.workspace_id, connection.name)
+    return ConnectionKey(connection.workspace_id, connection.name)
 
 
 def _preview(connector: Connector, call: Call) -> Preview:

@@ -1,6 +1,6 @@
 """Telling people: messages on their way to a channel or to one person, tried until they are there.
 
-`announce` and `write_to` only write rows, in the transaction of the deed that they tell of; a
+`announce` and `write_to` only write rows, in the transaction of what they tell of; a
 periodic job sends them. A message says what happened and where to look. It carries no arguments and
 no snapshots, and its link opens a page: nothing is decided by following it.
 
@@ -57,7 +57,7 @@ class NotTaken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Transport:
     """How messages leave by one kind of channel.
 
     `needs` raises ValueError with one sentence where settings and secret are not enough to send;
@@ -178,10 +178,10 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
         raise NotTaken(f"The receiver answered {answer.status}.")
 
 
-KINDS: Mapping[str, Kind] = {
-    ChannelKind.MAIL: Kind(_needs_recipients, _mail, secrets=()),
-    ChannelKind.SLACK: Kind(_needs_address, _slack),
-    ChannelKind.WEBHOOK: Kind(_needs_address_and_key, _webhook, secrets=("url", "secret")),
+KINDS: Mapping[str, Transport] = {
+    ChannelKind.MAIL: Transport(_needs_recipients, _mail, secrets=()),
+    ChannelKind.SLACK: Transport(_needs_address, _slack),
+    ChannelKind.WEBHOOK: Transport(_needs_address_and_key, _webhook, secrets=("url", "secret")),
 }
 
 

@@ -42,7 +42,7 @@ from connectors.registry import faults_of
 # Ways out that are broken on purpose, for the contract test (`conformance`).
 
 
-class Shut(Outbound):
+class NoOutbound(Outbound):
     """A way out by which nobody comes through."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
@@ -304,7 +304,9 @@ def the_only_way_out_is_the_outbound(trial: Trial) -> None:
     """Address rule, deadline and size cap live there; a library's own connection has none."""
     trial.arrange()
     seen = trial.look()
-    shut = replace(trial.call().connection, outbound=Shut(Deadline(trial.declared.limit_seconds)))
+    shut = replace(
+        trial.call().connection, outbound=NoOutbound(Deadline(trial.declared.limit_seconds))
+    )
     if trial.declared.observes:
         insist(not _answers(trial, shut), "It looked at the system past call.connection.outbound.")
     writing = replace(shut, purpose="compensate")

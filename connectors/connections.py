@@ -27,7 +27,7 @@ from django.utils import timezone
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from connectors import calls, links, registry
-from connectors.call_pool import Asker, asked
+from connectors.call_pool import ConnectionKey, asked
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
 from connectors.normalization import Redaction
@@ -82,7 +82,7 @@ def create(
         raise BadSettings(f"There is a connection named “{name}” already.")
     if mine.count() >= CONNECTIONS_MAX:
         raise BadSettings(f"A workspace has at most {CONNECTIONS_MAX} connections.")
-    check_settings(Asker(workspace.pk, name), connector, settings, sandbox_settings or {})
+    check_settings(ConnectionKey(workspace.pk, name), connector, settings, sandbox_settings or {})
     connection = Connection.objects.create(
         workspace=workspace,
         name=name,
@@ -117,7 +117,7 @@ def update(
     if leads and (why := links.mistake(leads)):
         raise BadSettings(f"Link for people: {why}")
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
-    asker = Asker(connection.workspace_id, connection.name)
+    asker = ConnectionKey(connection.workspace_id, connection.name)
     check_settings(asker, connection.connector, settings, sandbox)
     before, was, sandbox_before, *beside = Connection.objects.values_list(
         "settings", "settings_digest", "sandbox_settings", "concurrency", "link"
@@ -310,7 +310,7 @@ def enable(connection: Connection, *, by: User | None) -> None:
 
 
 def check_settings(
-    asker: Asker, connector: str, settings: dict[str, Any], sandbox: dict[str, Any]
+    asker: ConnectionKey, connector: str, settings: dict[str, Any], sandbox: dict[str, Any]
 ) -> None:
     """Raise BadSettings with one sentence that says where; UnknownConnector where there is none."""
     plug = registry.get(connector)

@@ -220,7 +220,7 @@ class Delivery(models.Model):
     """One message for one channel or one recipient, until it is sent or given up.
 
     `subject` is what it is about ("approval.requested", "correction.published"), `key` makes asking
-    for the same message twice one message. It is written in the transaction of the deed it tells
+    for the same message twice one message. It is written in the transaction of what it tells
     of.
     """
 

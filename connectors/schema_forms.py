@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Group:
+class FieldGroup:
     """Fields that stand together; `adds` is the place to which one more can be added."""
 
     legend: str = ""
@@ -227,7 +227,7 @@ class SchemaForm(forms.Form):
         super().__init__(data, **options)
         self.root, self.given, self.overlay = node_of(schema), dict(given or {}), overlay
         self.offered = offered or {}
-        self.plan: list[Group] = [Group()]
+        self.plan: list[FieldGroup] = [FieldGroup()]
         self._declare(self.root, "", self.given)
         self._begin_what_was_asked_for()
 
@@ -252,7 +252,7 @@ class SchemaForm(forms.Form):
         for name, part in node.parts.items():
             if part.kind == "group":
                 legend = f"{group.legend}: {part.label.lower()}" if group.legend else part.label
-                self.plan.append(Group(f"{legend} (optional)", part.meaning, may_fold=True))
+                self.plan.append(FieldGroup(f"{legend} (optional)", part.meaning, may_fold=True))
                 self._declare(part, f"{path}{name}.", given.get(name))
             elif part.kind == "entries":
                 self._declare_entries(part, f"{path}{name}", given.get(name) or {})
@@ -263,7 +263,7 @@ class SchemaForm(forms.Form):
         for at in range(self._count(path, len(names))):
             name = names[at] if at < len(names) else ""
             self.plan.append(
-                Group(f"{what.capitalize()} {name or at + 1}", "" if at else node.meaning)
+                FieldGroup(f"{what.capitalize()} {name or at + 1}", "" if at else node.meaning)
             )
             place = f"{path}.{at}"
             self.fields[f"{place}:name"] = forms.CharField(

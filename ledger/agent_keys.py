@@ -43,7 +43,7 @@ JOIN workspaces_workspace w ON w.id = k.workspace_id
 WHERE k.prefix = %s"""
 STORED = len(keys.StoredKey._fields)
 """The columns of the key itself come first."""
-LIMITS = len(rates.Limits._fields)
+LIMITS = len(rates.RateLimits._fields)
 """Those of its workspace's limits come last."""
 USED_KEY = """
 UPDATE workspaces_apikey SET last_used_at = clock_timestamp() WHERE prefix = %s
@@ -55,7 +55,7 @@ class ShownKey(NamedTuple):
 
     stored: keys.StoredKey
     actor: Actor
-    limits: rates.Limits
+    limits: rates.RateLimits
     asked_at: float
 
 
@@ -91,7 +91,7 @@ class Keys:
                 return None
             if keys.opens(token, stored):
                 await self._note_use(connection, prefix, now)
-        of_agent, limits = row[STORED:-LIMITS], rates.Limits(*row[-LIMITS:])
+        of_agent, limits = row[STORED:-LIMITS], rates.RateLimits(*row[-LIMITS:])
         kept = ShownKey(stored, _actor(prefix, stored, *of_agent), limits, now)
         self._known[prefix] = kept
         self._known.move_to_end(prefix)

@@ -107,20 +107,20 @@ def all_is_well(workspace: Workspace) -> None:
     AuditRound.objects.filter(workspace=workspace).update(wrong="", wrong_from=0)
 
 
-def _portion(round_: AuditRound, head: TreeHead) -> Portion:
+def _portion(round_: AuditRound, head: TreeHead) -> AuditRange:
     since = round_.next_index
     if since >= head.size:  # a log that went back
-        return Portion(0, min(head.size, PORTION_MIN), EVERY_PLACE, 0)
+        return AuditRange(0, min(head.size, PORTION_MIN), EVERY_PLACE, 0)
     entries = min(max(-(-head.size // TURNS_A_ROUND), PORTION_MIN), PORTION_MAX)
-    return Portion(since, min(head.size, since + entries), round_.after_place, round_.emptied)
+    return AuditRange(since, min(head.size, since + entries), round_.after_place, round_.emptied)
 
 
-def _found_in(workspace: Workspace, head: TreeHead, portion: Portion) -> PortionFindings:
+def _found_in(workspace: Workspace, head: TreeHead, portion: AuditRange) -> RangeFindings:
     found = _walked(workspace, head, portion)
     place = max(found.place, portion.after_place)
     up_to = LAST_PLACE if portion.until >= head.size else place
     findings = [*found.findings, _unlogged(workspace, portion.after_place, up_to)]
-    return PortionFindings(findings, place, found.emptied)
+    return RangeFindings(findings, place, found.emptied)
 
 
 def _looked_at(
@@ -147,7 +147,7 @@ def _signature(workspace: Workspace, head: TreeHead) -> AuditFinding:
 
 
 def _says(head: TreeHead) -> bool:
-    said = merkle.Head.of(head.note)
+    said = merkle.ParsedHead.of(head.note)
     return (said.origin, said.size, said.root) == (head.origin, head.size, bytes(head.root))
 
 
@@ -262,7 +262,7 @@ class AuditFinding:
 
 
 @dataclass
-class Seen:
+class TamperReport:
     """Which entries are not as they were, by index, of how many."""
 
     workspace: Workspace
@@ -329,7 +329,7 @@ def _first(bad: list[int]) -> str:
 
 def newest(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """The newest entries, and that the tree above them is theirs."""
-    since, seen = max(0, head.size - NEWEST), Seen(workspace)
+    since, seen = max(0, head.size - NEWEST), TamperReport(workspace)
     leaves = list(Leaf.objects.filter(workspace=workspace, index__gte=since).order_by("index"))
     seen.look(leaves)
     oldest = min((leaf.place for leaf in leaves), default=EVERY_PLACE) if since else EVERY_PLACE
@@ -358,12 +358,12 @@ def _root_of_block(stored: dict[merkle.Node, bytes], block: int, width: int) -> 
 
 def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:
     """All entries, and the tree made anew out of their leaves: each node and each head of it."""
-    found = _walked(workspace, head, Portion(0, head.size, EVERY_PLACE, 0))
+    found = _walked(workspace, head, AuditRange(0, head.size, EVERY_PLACE, 0))
     return [*found.findings, _unlogged(workspace, EVERY_PLACE, LAST_PLACE)]
 
 
 @dataclass(frozen=True)
-class Portion:
+class AuditRange:
     """Entries from `since` up to `until`; with how far the places of events were looked at before,
     and how many payloads before these were found to be emptied.
     """
@@ -375,7 +375,7 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class PortionFindings:
+class RangeFindings:
     """What was found of a portion; the last place in it, and the emptied payloads up to its end."""
 
     findings: list[AuditFinding]
@@ -383,9 +383,9 @@ class PortionFindings:
     emptied: int
 
 
-def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> PortionFindings:
+def _walked(workspace: Workspace, head: TreeHead, portion: AuditRange) -> RangeFindings:
     """The entries of a portion, and the tree above the ones before grown by their leaves."""
-    seen, misplaced = Seen(workspace, emptied_before=portion.emptied), list[int]()
+    seen, misplaced = TamperReport(workspace, emptied_before=portion.emptied), list[int]()
     forks: list[int] = []
     place = EVERY_PLACE
     try:
@@ -409,10 +409,10 @@ def _walked(workspace: Workspace, head: TreeHead, portion: Portion) -> PortionFi
         misplaced.append(growth.size)
     of_this_tree = _list("Every head is of this tree", forks, "not", head.size)
     emptied = portion.emptied + len(seen.emptied)
-    return PortionFindings([*seen.findings(misplaced), of_this_tree], place, emptied)
+    return RangeFindings([*seen.findings(misplaced), of_this_tree], place, emptied)
 
 
-def _leaves(workspace: Workspace, portion: Portion) -> Iterator[list[Leaf]]:
+def _leaves(workspace: Workspace, portion: AuditRange) -> Iterator[list[Leaf]]:
     rows = Leaf.objects.filter(workspace=workspace, index__lt=portion.until).order_by("index")
     since = portion.since
     while found := list(rows.filter(index__gte=since)[:ENTRIES_AT_A_TIME]):
@@ -421,7 +421,7 @@ def _leaves(workspace: Workspace, portion: Portion) -> Iterator[list[Leaf]]:
 
 
 def _heads(
-    workspace: Workspace, newest_head: TreeHead, portion: Portion
+    workspace: Workspace, newest_head: TreeHead, portion: AuditRange
 ) -> Iterator[tuple[int, bytes]]:
     rows = TreeHead.objects.filter(workspace=workspace, origin=newest_head.origin)
     rows = rows.filter(size__gt=portion.since, size__lte=portion.until)

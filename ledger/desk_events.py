@@ -1,6 +1,6 @@
 """The desk's own events: what people and the desk's parts put into the ledger.
 
-Call it in the transaction of the deed, so that the row and what the ledger tells of it are one.
+Call it in the transaction of the act, so that the row and what the ledger tells of it are one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from ledger.append import events as append
 from ledger.append import statements
 from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
 from ledger.append.projection import Folding, KnownRun, Name, Undone
-from ledger.append.statements import Meanwhile, Steps
+from ledger.append.statements import StatementsWithWork, Steps
 from ledger.fold.effects import undone_as
 from ledger.models import Attempt, AttemptState, Event
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
@@ -60,7 +60,7 @@ def completion_append(
     folding.fresh_ids = ids or []
     folding.prior_of.update({name: list(known) for name, known in earlier.items()})
     drawn = SequenceRange(sequences, received)
-    _, known, *found = yield Meanwhile(
+    _, known, *found = yield StatementsWithWork(
         [append.deferred_append(actor, events, drawn), folding.rows_of(earlier), *look],
         lambda: folding.fold_ahead(
             events, append.stored_events(actor, events, drawn), earlier.keys()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.append.statements import LastWrites, Meanwhile, Rows, Statement, Steps
+from ledger.append.statements import LastWrites, Rows, Statement, StatementsWithWork, Steps
 
 __all__ = ["Rows", "Steps", "commit", "commit_async", "execute", "run", "run_async"]
 
@@ -20,7 +20,7 @@ def run(steps: Steps[T], connection: Connection[Any]) -> T:
     try:
         wanted = next(steps)
         while True:
-            meanwhile = wanted.work if isinstance(wanted, Meanwhile) else None
+            meanwhile = wanted.work if isinstance(wanted, StatementsWithWork) else None
             wanted = steps.send(execute(connection, wanted, meanwhile))
     except StopIteration as done:
         value: T = done.value

@@ -348,7 +348,7 @@ SIZES = ("pk", "run", "action_count", "effect_count")
 
 
 @dataclass(frozen=True)
-class Part:
+class ErasureBatch:
     """What is forgotten in one transaction, and which named runs are left after it."""
 
     scope: Scope
@@ -356,7 +356,7 @@ class Part:
     is_last: bool
 
 
-def next_part(erasure: Erasure) -> Part | None:
+def next_part(erasure: Erasure) -> ErasureBatch | None:
     """Runs first, then single actions of others; a small erasure is one part.
 
     No index leads from a person to their runs: they were named when it was asked for, and only who
@@ -376,7 +376,7 @@ def next_part(erasure: Erasure) -> Part | None:
     actions = erasure_registry.with_mirrors(workspace, actions[:RUNS_AT_A_TIME])
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, whole, actions=actions, person=person, touched=touched)
-    return Part(scope, left, is_last)
+    return ErasureBatch(scope, left, is_last)
 
 
 def _first_named(workspace: Workspace, named: list[str]) -> tuple[list[int], list[str], bool]:

@@ -38,7 +38,7 @@ from ledger.agent_keys import actor_of
 from ledger.append import events as core
 from ledger.append.events import Recorded
 from ledger.canonical import rounded
-from ledger.parsed_events import Actor, Answer, ParsedEvent
+from ledger.parsed_events import Actor, EventResult, ParsedEvent
 
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
@@ -53,7 +53,7 @@ Read = list[ParsedEvent | tuple[str, Problem]]
 class Results(msgspec.Struct):
     """One answer per event, in their order."""
 
-    results: list[Answer]
+    results: list[EventResult]
 
 
 class BlobReference(msgspec.Struct):
@@ -84,7 +84,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     if media not in JSON_TYPES | NDJSON_TYPES:
         raise refuse("media-type", "Send JSON or NDJSON", 415, media[:80])
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
-    results: msgspec.Raw | list[Answer]
+    results: msgspec.Raw | list[EventResult]
     if len(body) > INLINE_BYTES_MAX:
         results = msgspec.Raw(await pools.in_thread(take_in, body, actor, media in NDJSON_TYPES))
     else:
@@ -135,7 +135,7 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
     raise AssertionError("unreachable")
 
 
-async def record_read(actor: Actor, read: Read) -> list[Answer]:
+async def record_read(actor: Actor, read: Read) -> list[EventResult]:
     """Record what could be read; one answer for each, in order."""
     recorded = await _recorded(actor, [one for one in read if isinstance(one, ParsedEvent)])
     return _in_order(read, recorded.answers)
@@ -154,11 +154,11 @@ async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
     raise AssertionError("unreachable")
 
 
-def _in_order(read: Read, answers: Sequence[Answer]) -> list[Answer]:
+def _in_order(read: Read, answers: Sequence[EventResult]) -> list[EventResult]:
     """The answers in the order in which the events came."""
     recorded = iter(answers)
     return [
-        next(recorded) if isinstance(one, ParsedEvent) else Answer(one[0], "rejected", one[1])
+        next(recorded) if isinstance(one, ParsedEvent) else EventResult(one[0], "rejected", one[1])
         for one in read
     ]
 

@@ -12,7 +12,7 @@ from amends.protocol.proofs import Checkpoint, NotProven
 from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events, merkle
-from ledger.merkle import Head, Signer
+from ledger.merkle import ParsedHead, Signer
 from ledger.models import LogKey
 from workspaces.models import Secret, User, Workspace
 
@@ -70,7 +70,7 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     return new
 
 
-def begin_anew(workspace: Workspace, last_good: Head) -> Signer:
+def begin_anew(workspace: Workspace, last_good: ParsedHead) -> Signer:
     """Start a new origin after the log went back; the old one is never signed over."""
     count = LogKey.objects.filter(workspace=workspace).values("origin").distinct().count()
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())

@@ -171,7 +171,7 @@ def checkpoint(origin: str, size: int, root: bytes, more: Iterable[str] = ()) ->
 
 
 @dataclass(frozen=True)
-class Head:
+class ParsedHead:
     """The signed text of a note, read back. Only for notes that we wrote ourselves."""
 
     origin: str
@@ -179,6 +179,6 @@ class Head:
     root: bytes
 
     @classmethod
-    def of(cls, note: str) -> "Head":
+    def of(cls, note: str) -> "ParsedHead":
         origin, size, root = note.split("\n")[:3]
         return cls(origin, int(size), base64.b64decode(root))

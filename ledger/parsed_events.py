@@ -10,7 +10,7 @@ from amends.protocol.masking import MaskingKey
 from edge.asgi import Problem
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class EventResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one event: `accepted`, `duplicate` or `rejected` with a problem.
 
     A `warning` says what is odd about an event that was kept all the same.

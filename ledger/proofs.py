@@ -11,7 +11,7 @@ from amends.protocol.canonical import salted_digest
 from amends.protocol.proofs import HEADER, is_included, leaf_hash
 from ledger import logkeys, merkle
 from ledger.canonical import canonical
-from ledger.merkle import Head, Node
+from ledger.merkle import Node, ParsedHead
 from ledger.models import Event, EventKey, Leaf, TreeHead
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import as_kept
@@ -147,7 +147,7 @@ def inclusion_of(workspace: Workspace, event: Event) -> Inclusion | None:
     return Inclusion(leaf.index, head, entry, text)
 
 
-def index_under(workspace: Workspace, event: Event, head: Head) -> int | None:
+def index_under(workspace: Workspace, event: Event, head: ParsedHead) -> int | None:
     """Where the event stands in the tree of this head, which somebody else kept; None where it does
     not, is not what was sealed, or its payload is gone.
     """

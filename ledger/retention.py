@@ -65,7 +65,7 @@ COPY = "INSERT INTO {fresh} SELECT e.* FROM {partition} e WHERE {must_stay}"
 
 
 @dataclass(frozen=True)
-class Count:
+class RetentionCount:
     """What would go, and what stays, of one workspace in one partition."""
 
     workspace_id: int
@@ -74,13 +74,13 @@ class Count:
     last_place: int
 
 
-def count(cursor: Any, partition: Partition, expired: list[int]) -> list[Count]:
+def count(cursor: Any, partition: Partition, expired: list[int]) -> list[RetentionCount]:
     """What is over in a partition, of the workspaces whose time for it has come."""
     query = sql.SQL(COUNTS).format(
         partition=sql.Identifier(partition.name), must_stay=sql.SQL(MUST_STAY)
     )
     cursor.execute(query, [expired, expired])
-    return [Count(*row) for row in cursor.fetchall()]
+    return [RetentionCount(*row) for row in cursor.fetchall()]
 
 
 def thin(partition: Partition, expired: list[int]) -> list[Thinning]:
@@ -145,7 +145,7 @@ def _replace(cursor: Any, partition: Partition, fresh: str) -> None:
     guard(cursor, partition.name)
 
 
-def _written_down(partition: Partition, found: Count, alias: str) -> Thinning:
+def _written_down(partition: Partition, found: RetentionCount, alias: str) -> Thinning:
     workspace = Workspace.objects.get(pk=found.workspace_id)
     told = {"week": partition.name.removeprefix(f"{PARENT}_"), "let_go": found.let_go,
             "kept": found.kept}  # fmt: skip
@@ -182,7 +182,7 @@ DELETE FROM ledger_blob WHERE id IN (
 
 
 @dataclass
-class Done:
+class RetentionResult:
     """What one turn did, or would do."""
 
     runs_forgotten: int = 0
@@ -195,10 +195,10 @@ class Done:
     """Whether the turn came to its end with nothing left that is over its time."""
 
 
-def keep_to_time(now: datetime | None = None) -> Done:
+def keep_to_time(now: datetime | None = None) -> RetentionResult:
     """Let go what is over its time in every workspace."""
     now, until = now or datetime.now(UTC), time.monotonic() + TURN_SECONDS_MAX
-    done = Done()
+    done = RetentionResult()
     for workspace in Workspace.objects.order_by("pk"):
         for runs in takewhile(lambda _: time.monotonic() < until, over(workspace, now)):
             done.runs_forgotten += _forget(workspace, runs)
@@ -247,10 +247,10 @@ def _oldest_first(rows: QuerySet[Run]) -> Iterator[list[int]]:
         yield [one for one, _ in found]
 
 
-def preview(workspace: Workspace, now: datetime | None = None) -> Done:
+def preview(workspace: Workspace, now: datetime | None = None) -> RetentionResult:
     """What the next turn would let go in one workspace; it looks at all of it."""
     now = now or datetime.now(UTC)
-    done = Done(runs_forgotten=sum(len(runs) for runs in over(workspace, now)))
+    done = RetentionResult(runs_forgotten=sum(len(runs) for runs in over(workspace, now)))
     with owner_cursor() as cursor:
         for partition, expired in _due(now):
             if workspace.pk in expired:

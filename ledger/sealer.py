@@ -28,7 +28,7 @@ from amends.protocol.proofs import leaf_hash
 from ledger import logkeys, merkle
 from ledger.append.statements import LIST, joined_numbers
 from ledger.desk_events import plain_connection
-from ledger.merkle import Head, Signer
+from ledger.merkle import ParsedHead, Signer
 from ledger.models import TreeHead
 from ledger.proofs import Entry, leaf_bytes, stored_nodes
 from workspaces.models import Workspace
@@ -203,13 +203,13 @@ def _run(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
     return cursor.fetchall() if cursor.description else []
 
 
-WentBack = Callable[[Workspace, Head, int], None]
+WentBack = Callable[[Workspace, ParsedHead, int], None]
 """Given the last good head and how many entries are left; called in the sealer's transaction."""
 
 _when_back: list[WentBack] = []
 
 # The last head that this process signed, by public key.
-_last: dict[bytes, Head] = {}
+_last: dict[bytes, ParsedHead] = {}
 
 
 def when_it_goes_back(tell: WentBack) -> WentBack:
@@ -232,14 +232,14 @@ def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, li
     return new, [f"after {last.origin} {last.size} {root}"]
 
 
-def _kept(workspace: Workspace, origin: str) -> Head | None:
+def _kept(workspace: Workspace, origin: str) -> ParsedHead | None:
     """The newest head in the database itself: a process that has just started knows no other."""
     heads = TreeHead.objects.filter(workspace=workspace, origin=origin)
     row = heads.order_by("-size").first()
-    return Head(origin, row.size, bytes(row.root)) if row else None
+    return ParsedHead(origin, row.size, bytes(row.root)) if row else None
 
 
-def _still_there(workspace: Workspace, last: Head, size: int) -> bool:
+def _still_there(workspace: Workspace, last: ParsedHead, size: int) -> bool:
     if size < last.size:
         return False
     stored = stored_nodes(workspace.pk, merkle.stored_for([(0, last.size)]))
@@ -251,7 +251,7 @@ def _still_there(workspace: Workspace, last: Head, size: int) -> bool:
 
 def remember(note: str, signer: Signer) -> None:
     """Keep a head that is committed: in this process, and in a file where one is configured."""
-    head = Head.of(note)
+    head = ParsedHead.of(note)
     _last[signer.public] = head
     path = _path(head.origin)
     if path is None:
@@ -265,12 +265,12 @@ def remember(note: str, signer: Signer) -> None:
     Path(name).replace(path)
 
 
-def last_of(signer: Signer) -> Head | None:
+def last_of(signer: Signer) -> ParsedHead | None:
     """The newest head known of a log, from memory or file."""
     return _last_of(signer.public, signer.origin)
 
 
-def _last_of(public: bytes, origin: str) -> Head | None:
+def _last_of(public: bytes, origin: str) -> ParsedHead | None:
     known = [h for h in (_last.get(public), remembered(origin)) if h is not None]
     return max(known, key=lambda head: head.size, default=None)
 
@@ -284,13 +284,13 @@ def is_unreadable(origin: str, public: bytes = b"") -> bool:
     return is_there and public not in _last and remembered(origin) is None
 
 
-def remembered(origin: str) -> Head | None:
+def remembered(origin: str) -> ParsedHead | None:
     """The head that the file keeps, if there is one."""
     path = _path(origin)
     if path is None or not path.exists():
         return None
     try:
-        return Head.of(path.read_text())
+        return ParsedHead.of(path.read_text())
     except (ValueError, OSError):
         logger.exception("%s is not a checkpoint", path)
         return None

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from amends.protocol.masking import Look, Unfit, mask_in_place
+from amends.protocol.masking import MaskingScan, Unfit, mask_in_place
 from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from edge.asgi import Problem, problem
 from ledger import clocks, schemas
@@ -149,7 +149,7 @@ def read(raw: bytes, actor: Actor, *, reserved: bool = False) -> ParsedEvent | t
         envelope = _envelope(raw)
         event_id = envelope.id[:64]
         _fits(envelope)
-        look = Look.at(raw, actor.masking_key)
+        look = MaskingScan.at(raw, actor.masking_key)
         parsed = _parsed(envelope, actor, look)
         _no_name_twice(raw, envelope, look)
         _no_number_rounded(raw)
@@ -167,13 +167,13 @@ def of_desk(actor: Actor, event: dict[str, Any]) -> ParsedEvent:
     """
     raw = _sorted.encode(event.get("data", {}))
     own = event | {"data": _any.decode(raw)}
-    return _parsed(Envelope(**own), actor, Look.at(raw, actor.masking_key))
+    return _parsed(Envelope(**own), actor, MaskingScan.at(raw, actor.masking_key))
 
 
 def of_gate(actor: Actor, event: dict[str, Any]) -> ParsedEvent | tuple[str, Problem]:
     """An event that the gate made out of what it has checked: it is masked like any other."""
     try:
-        return _parsed(Envelope(**event), actor, Look(key=actor.masking_key))
+        return _parsed(Envelope(**event), actor, MaskingScan(key=actor.masking_key))
     except _Wrong as wrong:
         return event["id"], wrong.problem
 
@@ -224,7 +224,7 @@ def _fits(envelope: Envelope) -> None:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
 
 
-def _parsed(envelope: Envelope, actor: Actor, look: Look) -> ParsedEvent:
+def _parsed(envelope: Envelope, actor: Actor, look: MaskingScan) -> ParsedEvent:
     time, time_text = _moment(envelope.time) if isinstance(envelope.time, str) else (None, None)
     try:
         data = mask_in_place(envelope.data or {}, actor.mask, look)
@@ -298,7 +298,7 @@ def _snapshot_holders(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield effect
 
 
-def _no_name_twice(raw: bytes, envelope: Envelope, look: Look) -> None:
+def _no_name_twice(raw: bytes, envelope: Envelope, look: MaskingScan) -> None:
     """Refuse duplicate names, which every JSON decoder drops in silence.
 
     A name is followed by `":`, white space aside, so the text has at most as many names as it has

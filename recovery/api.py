@@ -30,9 +30,9 @@ from recovery.corrections import draft, publish
 from recovery.corrections.facts import without_values
 from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSource
 from recovery.planning import plans
-from recovery.planning.plans import Drifted
+from recovery.planning.plans import TargetsDrifted
 from workspaces import access
-from workspaces.keys import AsPerson, ByAgent, ByPerson, Person, caller_of
+from workspaces.keys import AsPerson, ByAgent, ByPerson, TokenOwner, caller_of
 from workspaces.models import User, Workspace
 from workspaces.pages import is_number
 from workspaces.problems import problem_response
@@ -74,11 +74,11 @@ class Close(Schema):
     left: list[Residue] = Field(default_factory=list, max_length=200)
 
 
-class Done(Schema):
+class ResidueNote(Schema):
     note: str = Field(min_length=1, max_length=4_000)
 
 
-class Seen(Schema):
+class SeenRevision(Schema):
     revision: int
 
 
@@ -100,7 +100,7 @@ def answering(operation: F) -> F:
             return problem_response(
                 422, "The query cannot be read", wrong.message, position=wrong.position
             )
-        except Drifted as drifted:
+        except TargetsDrifted as drifted:
             return _drifted(args[0], drifted)
         except (NotPossible, InvalidInput) as stopped:
             return problem_response(422, "Not possible now", str(stopped))
@@ -223,14 +223,14 @@ def close(request: AsPerson, pk: int, given: Close) -> Any:
 
 @router.post("/cases/{int:pk}/claim", summary="Take the case in hand for a quarter of an hour")
 @answering
-def claim(request: AsPerson, pk: int, given: Seen) -> Any:
+def claim(request: AsPerson, pk: int, given: SeenRevision) -> Any:
     case = case_of(request, pk, "recover")
     return serializers.case(cases.claim(case, by=request.auth.person, seen=given.revision))
 
 
 @router.post("/cases/{int:pk}/release", summary="Give the case back")
 @answering
-def release(request: AsPerson, pk: int, given: Seen) -> Any:
+def release(request: AsPerson, pk: int, given: SeenRevision) -> Any:
     case = case_of(request, pk, "recover")
     return serializers.case(cases.release(case, by=request.auth.person, seen=given.revision))
 
@@ -273,7 +273,7 @@ def list_residues(request: AsPerson, state: str = "open", after: str = "") -> An
 
 @router.post("/residues/{int:pk}/done", summary="Say that it is dealt with, and how")
 @answering
-def residue_done(request: AsPerson, pk: int, given: Done) -> Any:
+def residue_done(request: AsPerson, pk: int, given: ResidueNote) -> Any:
     """By whoever may recover, and by the owner."""
     token = allowed(request, "view")
     found = get_object_or_404(closing.residues_of(token.workspace), pk=pk)
@@ -290,7 +290,7 @@ def get_plan(request: AsPerson, pk: int) -> Any:
     return serializers.plan(plan, sensitive=reveals(request, plan.case))
 
 
-def _drifted(request: AsPerson, stopped: Drifted) -> JsonResponse:
+def _drifted(request: AsPerson, stopped: TargetsDrifted) -> JsonResponse:
     found = stopped.draft
     return problem_response(
         409,
@@ -313,7 +313,7 @@ def recovers(request: AsPerson) -> bool:
     return access.may(request.auth.person, "recover", request.auth.workspace)
 
 
-def allowed(request: AsPerson, codename: access.Codename) -> Person:
+def allowed(request: AsPerson, codename: access.Codename) -> TokenOwner:
     """The caller; raises NotAllowed (403) unless the owner holds the permission there."""
     access.require(request.auth.person, codename, request.auth.workspace)
     return request.auth

@@ -174,7 +174,7 @@ class CaseDay:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CaseGroup:
     """Cases of one agent (its id) or one failed tool, in the window; times in seconds."""
 
     is_agent: bool
@@ -222,7 +222,7 @@ Row = TypeVar("Row", CaseDay, ClosedDay, StepDay)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class OpenCaseAges:
     """Open cases by their age: how many of each of AGES, and the oldest of them in seconds."""
 
     by_age: list[int]
@@ -251,9 +251,9 @@ def cases(
     return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now, of)
 
 
-def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[Group], list[Group]]:
+def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[CaseGroup], list[CaseGroup]]:
     """The cases of the window by agent and by failed tool, the most first, at most GROUPS_MAX."""
-    found = [Group(*row) for row in _ask(GROUPS, workspace, None, CASES_MAX, of)]
+    found = [CaseGroup(*row) for row in _ask(GROUPS, workspace, None, CASES_MAX, of)]
     agents = [one for one in found if one.is_agent and one.agent is not None]
     tools = [one for one in found if not one.is_agent and one.tool]
     return agents[:GROUPS_MAX], tools[:GROUPS_MAX]
@@ -269,14 +269,14 @@ def closed(
 
 def waiting(
     workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX, of: Window = ALL
-) -> Waiting:
+) -> OpenCaseAges:
     """The open cases; beyond `limit` the oldest are not among them."""
     now = now or timezone.now()
     marks = [now - age for _, age in reversed(AGES[:-1])]
     rows = _rows(OPEN, of, {"workspace": workspace.pk, "limit": limit, "marks": marks})
     found = {at: count for at, count, _ in rows}
     oldest = min((at for _, _, at in rows), default=None)
-    return Waiting(
+    return OpenCaseAges(
         [found.get(at, 0) for at in reversed(range(len(AGES)))],
         None if oldest is None else (now - oldest).total_seconds(),
     )

@@ -62,7 +62,7 @@ SELECT state, count(*) FROM (
 AS unsent GROUP BY state"""  # noqa: S608
 
 
-class Waiting(NamedTuple):
+class BacklogGauge(NamedTuple):
     """What waits: the names of a gauge of how much and of one of since when, and the query that
     takes limits and gives (label, count, seconds), without the first where there is no label.
     """
@@ -106,32 +106,32 @@ SELECT count(*), max(extract(epoch FROM clock_timestamp() - paused_at)) FROM (
     WHERE lifted_at IS NULL AND paused_by_id IS NULL AND kind = '{PauseKind.WORKSPACE}' LIMIT %s)
 AS held"""  # noqa: S608
 WAITING = (
-    Waiting(
+    BacklogGauge(
         "amends_steps_ready",
         "amends_step_ready_oldest_seconds",
         "steps that a worker could begin",
         READY,
     ),
-    Waiting(
+    BacklogGauge(
         "amends_outcomes_unknown",
         "amends_outcome_unknown_oldest_seconds",
         "calls of agents (action) and of the desk (step) of which nobody knows what became",
         UNKNOWN,
         label="of",
     ),
-    Waiting(
+    BacklogGauge(
         "amends_approvals_waiting",
         "amends_approval_waiting_oldest_seconds",
         "questions that wait for people",
         QUESTIONS,
     ),
-    Waiting(
+    BacklogGauge(
         "amends_events_unsealed",
         "amends_event_unsealed_oldest_seconds",
         "events that no signed head covers yet",
         UNSEALED,
     ),
-    Waiting(
+    BacklogGauge(
         "amends_logs_went_back",
         "amends_log_went_back_oldest_seconds",
         "workspaces that are held because their log went back, until an administrator looks",
@@ -228,7 +228,7 @@ def metrics() -> Iterator[Metric]:
     yield gauge("amends_database_sessions_max", "What max_connections lets in.", (), ask(ROOM))
 
 
-def waiting(what: Waiting, rows: Sequence[tuple[Any, ...]]) -> Iterator[Metric]:
+def waiting(what: BacklogGauge, rows: Sequence[tuple[Any, ...]]) -> Iterator[Metric]:
     labels = (what.label,) if what.label else ()
     words = f"How many {what.words}, up to {CASES_MAX}."
     yield gauge(what.counted, words, labels, [row[:-1] for row in rows])

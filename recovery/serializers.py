@@ -13,7 +13,7 @@ from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.models import Case, Correction, Plan, Residue, Step
 from recovery.planning.drafting import DraftStep, DriftState, NotUndoable
-from recovery.planning.plans import CHOICES, Draft
+from recovery.planning.plans import CHOICES, PlanDraft
 from recovery.run_facts.runs import facts_of
 
 STEPS_SHOWN_MAX = 1_000
@@ -75,7 +75,7 @@ def plan_of_agent(one: Plan) -> dict[str, Any]:
     }
 
 
-def draft(one: Draft, *, sensitive: bool) -> dict[str, Any]:
+def draft(one: PlanDraft, *, sensitive: bool) -> dict[str, Any]:
     money = one.money
     return {
         "verb": "compensate",
@@ -128,7 +128,7 @@ def draft_step(one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     return found
 
 
-def drifted_steps(one: Draft, *, sensitive: bool) -> list[dict[str, Any]]:
+def drifted_steps(one: PlanDraft, *, sensitive: bool) -> list[dict[str, Any]]:
     """The steps whose targets have drifted, with the difference and what may be chosen."""
     members = ("position", "title", "effect", "target", "drift", "choices")
     steps = (draft_step(step, sensitive=sensitive) for step in one.undecided)

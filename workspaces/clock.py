@@ -42,14 +42,14 @@ def boot_seconds() -> float:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClockReading:
     """What the database said, and when that was by `CLOCK_BOOTTIME`."""
 
     said: datetime
     boot_seconds: float
 
 
-_asked: dict[str, Asked] = {}
+_asked: dict[str, ClockReading] = {}
 
 
 def now() -> datetime:
@@ -57,7 +57,7 @@ def now() -> datetime:
     moment = boot_seconds()
     asked = _asked.get(connection.alias)
     if asked is None or moment - asked.boot_seconds > ASKED_SECONDS_MAX:
-        asked = _asked[connection.alias] = Asked(_ask(), moment)
+        asked = _asked[connection.alias] = ClockReading(_ask(), moment)
     return asked.said + timedelta(seconds=moment - asked.boot_seconds)
 
 

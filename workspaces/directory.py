@@ -34,18 +34,18 @@ PEOPLE_MAX = 20_000
 GROUPS_MAX = 500
 
 
-class Taken(Exception):
+class NameTaken(Exception):
     """We stopped because this name or account is another's here; the message says whose."""
 
 
-class TooMany(Exception):
+class DirectoryFull(Exception):
     """We stopped because the workspace has as many people or groups as it can take."""
 
 
 @transaction.atomic
 def settle(row: DirectoryPerson, *, address: str, name: str, by: DirectoryToken) -> None:
     """Bring account and teams to what the directory says of the person now. An account is found
-    or made by the first address; its own address stays its person's to change. Raises Taken.
+    or made by the first address; its own address stays its person's to change. Raises NameTaken.
     """
     if row.person is None and address and row.active:
         _give_account(row, address, name)
@@ -70,7 +70,7 @@ def _give_account(row: DirectoryPerson, address: str, name: str) -> None:
     if person is None:
         person = User.objects.create_user(address.lower(), None, name=name[:120])
     elif DirectoryPerson.objects.filter(workspace=row.workspace, person=person).exists():
-        raise Taken(f"{address} is another person of this directory")
+        raise NameTaken(f"{address} is another person of this directory")
     DirectoryPerson.objects.filter(pk=row.pk).update(person=person)
     row.person = person
 
@@ -129,20 +129,20 @@ def groups_of(workspace: Workspace) -> list[DirectoryGroup]:
 
 @transaction.atomic
 def new_group(workspace: Workspace, name: str, *, by: DirectoryToken) -> DirectoryGroup:
-    """A team of this name, which may nothing until an administrator says so. Raises Taken for a
-    team that is not the directory's, and TooMany.
+    """A team of this name, which may nothing until an administrator says so. Raises NameTaken for a
+    team that is not the directory's, and DirectoryFull.
     """
     if len(groups_of(workspace)) >= GROUPS_MAX:
-        raise TooMany(f"more than {GROUPS_MAX} groups")
+        raise DirectoryFull(f"more than {GROUPS_MAX} groups")
     if name in {one.renamed for one in groups_of(workspace)}:
-        raise Taken(f"there is a group “{name}”")
+        raise NameTaken(f"there is a group “{name}”")
     team = Team.objects.filter(workspace=workspace, name=name).first()
     if team is None:
         team = teams.create(workspace, name, by=by.created_by, may=())
         return DirectoryGroup.objects.create(workspace=workspace, team=team)
     row = DirectoryGroup.objects.filter(team=team).exclude(gone_at=None).first()
     if row is None:
-        raise Taken(f"“{name}” is a team here: an administrator can hand it over")
+        raise NameTaken(f"“{name}” is a team here: an administrator can hand it over")
     row.delete()
     return DirectoryGroup.objects.create(workspace=workspace, team=team)
 
@@ -163,13 +163,13 @@ def hand_over(team: Team, *, by: User) -> None:
 
 @transaction.atomic
 def rename(group: DirectoryGroup, name: str) -> None:
-    """The team keeps its name here, for rules ask it under that one. Raises Taken where another
+    """The team keeps its name here, for rules ask it under that one. Raises NameTaken where another
     team or group is called so.
     """
     others = [one for one in groups_of(group.workspace) if one.pk != group.pk]
     same = Team.objects.filter(workspace=group.workspace, name=name).exclude(pk=group.team_id)
     if same.exists() or name in {one.name for one in others}:
-        raise Taken(f"there is a team “{name}” here")
+        raise NameTaken(f"there is a team “{name}” here")
     group.renamed = "" if name == group.team.name else name
     DirectoryGroup.objects.filter(pk=group.pk).update(renamed=group.renamed)
 

@@ -43,7 +43,7 @@ class LinkIsOver(Exception):
     """We stopped because the link was used, withdrawn, or is too old: ask for a new one."""
 
 
-class TooMany(Exception):
+class LimitReached(Exception):
     """We stopped because a limit was reached; the message names it."""
 
 
@@ -117,7 +117,9 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
     """Make the token of `/join/<token>/` for one address; an older open one is withdrawn."""
     standing = Invitation.objects.filter(workspace=workspace, accepted_at=None, withdrawn_at=None)
     if standing.filter(expires_at__gt=Now()).count() >= OPEN_INVITATIONS_MAX:
-        raise TooMany(f"There are {OPEN_INVITATIONS_MAX} open invitations; withdraw some first.")
+        raise LimitReached(
+            f"There are {OPEN_INVITATIONS_MAX} open invitations; withdraw some first."
+        )
     standing.filter(email__iexact=email).update(withdrawn_at=Now())
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(

@@ -33,7 +33,7 @@ class NothingToVouchFor(Exception):
     """We stopped because this person needs nobody's word here; the message says why."""
 
 
-class Standing(NamedTuple):
+class Independence(NamedTuple):
     """What may keep a person from being a second pair of eyes."""
 
     is_proven: bool
@@ -51,11 +51,11 @@ class Newcomer(NamedTuple):
 
 def standings(
     people: Iterable[int], others: Iterable[int | None], workspace: Workspace
-) -> dict[int, Standing]:
+) -> dict[int, Independence]:
     """Of each person by id, towards `others`: those who ask, and the owner of the agent."""
     with connection.cursor() as cursor:
         cursor.execute(COUNTS, [[pk for pk in others if pk], workspace.pk, list(people)])
-        return {pk: Standing(proven, apart) for pk, proven, apart in cursor.fetchall()}
+        return {pk: Independence(proven, apart) for pk, proven, apart in cursor.fetchall()}
 
 
 def newcomers(

@@ -254,7 +254,7 @@ class ByPerson(HttpBearer):
         return Caller(found.workspace, person=found.person)
 
 
-class Person(Protocol):
+class TokenOwner(Protocol):
     """What `ByPerson` found: the owner of the token, and the workspace that it is for."""
 
     workspace: Workspace
@@ -262,7 +262,7 @@ class Person(Protocol):
 
 
 class AsPerson(HttpRequest):
-    auth: Person
+    auth: TokenOwner
 
 
 class ByAgent(HttpBearer):

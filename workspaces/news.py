@@ -76,7 +76,7 @@ _sessions: OrderedDict[str, Session] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NewsRequest:
     """What a page asks: it was drawn at `since` and has been told up to `heard`."""
 
     workspace: int
@@ -86,10 +86,10 @@ class Asked:
     params: dict[str, list[str]]
 
 
-NewsAnswer = Callable[[AsyncConnection[TupleRow], Asked], Awaitable[dict[str, Any]]]
+NewsAnswer = Callable[[AsyncConnection[TupleRow], NewsRequest], Awaitable[dict[str, Any]]]
 
 
-async def djangos(_connection: AsyncConnection[TupleRow], _asked: Asked) -> dict[str, Any]:
+async def djangos(_connection: AsyncConnection[TupleRow], _asked: NewsRequest) -> dict[str, Any]:
     """What is new is told by Django."""
     raise PassOn
 
@@ -116,7 +116,7 @@ def route_of_news(path: str, news: str, answered: NewsAnswer = djangos) -> Route
                 _sessions.pop(key, None)
                 raise PassOn
             here, _, is_news = row
-            asked = Asked(here, session.person, since, heard, params)
+            asked = NewsRequest(here, session.person, since, heard, params)
             found = await answered(connection, asked) if is_news else None
         await _answer(send, found)
 

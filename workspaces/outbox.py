@@ -16,7 +16,7 @@ def record(
     data: dict[str, Any] | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Act:
-    """Write down what `by` did, in the transaction of the deed. Never put a secret in `data`.
+    """Write down what `by` did, in the transaction of the act. Never put a secret in `data`.
 
     `using` names the connection of that transaction, where it is the owner's.
     """

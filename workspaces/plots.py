@@ -45,7 +45,7 @@ ROUND_COUNTS = (2, 4, 6, 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarSegment:
     """One piece of a column: a rectangle of a tone."""
 
     tone: str
@@ -66,7 +66,7 @@ class Plot:
     label: str
     names: tuple[str, ...]
     heights: tuple[str, ...]
-    columns: tuple[Part, ...] = ()
+    columns: tuple[BarSegment, ...] = ()
     lines: tuple[str, ...] = ()
     points: tuple[tuple[float, float], ...] = ()
     goal: float | None = None
@@ -152,7 +152,7 @@ def bars(
     sums = [sum(parts) for parts in zip(*(each for _, each in series), strict=True)]
     top_of_axis = _top_of_axis(sums)
     wide = WIDTH / max(len(names), 1)
-    parts: list[Part] = []
+    parts: list[BarSegment] = []
     for at in range(len(names)):
         top, whole = float(HEIGHT), max(top_of_axis, sums[at])
         for tone, numbers in series:
@@ -162,7 +162,7 @@ def bars(
             top -= tall
             x = round((at + GAP_SHARE / 2) * wide, 1)
             parts.append(
-                Part(
+                BarSegment(
                     tone, x, round(max(top, 0), 1), round(wide * (1 - GAP_SHARE), 1), round(tall, 1)
                 )
             )

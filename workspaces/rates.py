@@ -97,7 +97,7 @@ class Bucket(NamedTuple):
     per_minute: int
 
 
-class Limits(NamedTuple):
+class RateLimits(NamedTuple):
     """What an operator set for a workspace; None is what the environment says, 0 no limit."""
 
     key: int | None
@@ -113,11 +113,11 @@ class Limits(NamedTuple):
         return key, agent, workspace
 
 
-def limits_of(workspace: Workspace) -> Limits:
-    return Limits(workspace.rate_key, workspace.rate_agent, workspace.rate_workspace)
+def limits_of(workspace: Workspace) -> RateLimits:
+    return RateLimits(workspace.rate_key, workspace.rate_agent, workspace.rate_workspace)
 
 
-def buckets(limits: Limits, workspace: int, agent: str, key: str) -> list[Bucket]:
+def buckets(limits: RateLimits, workspace: int, agent: str, key: str) -> list[Bucket]:
     """Those that a request fills; none where nothing is limited. A person's token has no agent."""
     named = zip(NAMES, (key, agent, ""), limits.in_force(), strict=True)
     return [
@@ -127,7 +127,7 @@ def buckets(limits: Limits, workspace: int, agent: str, key: str) -> list[Bucket
     ]
 
 
-class Meter:
+class BucketLevel:
     """How full one bucket is, as this process knows it."""
 
     __slots__ = ("at", "level", "rate", "untold")
@@ -155,7 +155,7 @@ class Rates:
     """The buckets of this process, and its thread that tells Valkey of them."""
 
     def __init__(self) -> None:
-        self._meters: dict[str, Meter] = {}
+        self._meters: dict[str, BucketLevel] = {}
         self._refused: Counter[tuple[int, str]] = Counter()
         self._lock = threading.Lock()
         self._spent = threading.Event()
@@ -169,7 +169,7 @@ class Rates:
         cost = 1.0 + min(body_bytes, BODY_BYTES_MAX) // BODY_BYTES_OF_ONE
         with self._lock:
             for one in asked:
-                meter = self._meters.setdefault(one.whose, Meter())
+                meter = self._meters.setdefault(one.whose, BucketLevel())
                 meter.drain(one.per_minute / 60)
                 room = max(1.0, one.per_minute / 60 * BURST_SECONDS)
                 over = meter.level + min(cost, room) - room
@@ -287,7 +287,7 @@ def take(workspace: Workspace, agent: str, key: str, body_bytes: int = 0) -> Non
     rates.take(workspace.pk, asked, body_bytes)
 
 
-class LimitStanding(NamedTuple):
+class LimitUsage(NamedTuple):
     """One limit of a workspace, for its page: requests a minute (0: no limit), and who was refused
     by it lately, how often."""
 
@@ -297,23 +297,23 @@ class LimitStanding(NamedTuple):
     refused: list[tuple[str, int]]
 
 
-class Standing(NamedTuple):
+class RateUsage(NamedTuple):
     """The limits of a workspace, and whether Valkey adds up what its processes let in."""
 
-    limits: list[LimitStanding]
+    limits: list[LimitUsage]
     is_shared: bool
 
 
-def standing(workspace: Workspace) -> Standing:
+def standing(workspace: Workspace) -> RateUsage:
     """What the page of the keys tells of them."""
     limits = limits_of(workspace)
     found = refused_lately(workspace.pk) if any(limits.in_force()) else {}
     named = zip(NAMES, limits, limits.in_force(), strict=True)
     told = [
-        LimitStanding(name, rate, own is not None, _refused_by(name, found))
+        LimitUsage(name, rate, own is not None, _refused_by(name, found))
         for name, own, rate in named
     ]
-    return Standing(told, found is not None)
+    return RateUsage(told, found is not None)
 
 
 def _refused_by(name: str, found: dict[tuple[str, str], int] | None) -> list[tuple[str, int]]:

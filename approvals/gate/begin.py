@@ -27,16 +27,16 @@ from approvals.gate import gathering, slow_path, snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
+    BeginResponse,
     Proceed,
-    Reply,
     breach_after_pivot,
     pause_of,
     with_address,
 )
 from approvals.gate.remembered import Gathered
 from approvals.policy import (
+    Lookup,
     Policy,
-    Question,
     ToolCall,
     active_policies,
     class_of,
@@ -107,7 +107,7 @@ def _explain(scope: Scope) -> bool:
     return given is not None
 
 
-async def begin_fast(request: BeginRequest) -> Reply | None:
+async def begin_fast(request: BeginRequest) -> BeginResponse | None:
     """Proceed at once, or None where the slow path must look."""
     call = usual_call(request)
     if call is None:
@@ -136,7 +136,9 @@ async def begin_fast(request: BeginRequest) -> Reply | None:
     if until is None:
         return None
     planned = request.planned
-    return Reply(Proceed(planned.run, planned.action, FIRST_FENCE, is_planned=False).as_body(until))
+    return BeginResponse(
+        Proceed(planned.run, planned.action, FIRST_FENCE, is_planned=False).as_body(until)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class UsualCall:
 
     request: BeginRequest
     policy: Policy
-    seen: snapshot_cache.Standing
+    seen: snapshot_cache.WorkspaceSnapshot
     labels: Mapping[str, Any]
     judged: ToolCall
 
@@ -165,7 +167,7 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
 
 
 async def _looked_up(
-    connection: AsyncConnection[Any], call: UsualCall, asked: Sequence[Question]
+    connection: AsyncConnection[Any], call: UsualCall, asked: Sequence[Lookup]
 ) -> Gathered:
     """What the rules ask of memory: read without a lock. `gate_remember` writes nothing where
     somebody else was counted meanwhile.

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from amends.protocol.masking import holds_bare, holds_mask, masked
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.digests import FORWARD_FORM, CallFacts
-from approvals.policy import Finding, ToolCall, first_of
+from approvals.policy import LookupResult, ToolCall, first_of
 from edge.asgi import Problem, Refused, refuse
 from ledger.append.events import new_id
 from ledger.canonical import digest, rounded
@@ -96,7 +96,7 @@ class BeginRequest:
         return holds_bare([self.data.get("args"), self.targets])
 
     def tool_call(
-        self, labels: Mapping[str, Any], findings: Mapping[str, Finding] | None = None
+        self, labels: Mapping[str, Any], findings: Mapping[str, LookupResult] | None = None
     ) -> ToolCall:
         return ToolCall(
             tool=self.tool,

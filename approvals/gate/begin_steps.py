@@ -17,18 +17,18 @@ from approvals.gate.begin_context import BeginContext, as_approved, context_of, 
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
-    Answer,
+    BeginResponse,
     Decision,
     Denied,
     InDoubt,
     InProgress,
+    KnownAnswer,
     Proceed,
-    Reply,
     decide,
 )
 from approvals.gate.gathering import gather, reads_texts
 from approvals.gate.remembered import Gathered
-from approvals.policy import Policy, PolicyDecision, Unreadable, active_policies, class_of
+from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_policies, class_of
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
 from ledger.append.statements import LastWrites, Statement
@@ -51,7 +51,7 @@ class Decided:
 
 def steps(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, *, in_thread: bool
-) -> Steps[Reply | Decided | None]:
+) -> Steps[BeginResponse | Decided | None]:
     """Look, decide, and do it where that is a matter of statements: all that is no news to anybody.
     None where only a thread may compile the policy, read through texts that it asks about, or note
     how the tool was announced; what is only asked about is left as decided.
@@ -72,8 +72,8 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     if request.explain:
         return Decided(context, policy, gathered, judgement, decision)
     match decision:
-        case Answer():
-            reply = Reply(decision.body)
+        case KnownAnswer():
+            reply = BeginResponse(decision.body)
             check_accepted(request, reply)
             if decision.renews:
                 yield renewals(request, context)
@@ -84,9 +84,9 @@ def steps(  # noqa: PLR0911 - one per kind of decision
         case Denied() if is_told(context, decision) and not is_often(context, decision):
             if decision.code == BY_RULE:
                 yield LastWrites([kept(request, context)])
-            return Reply(decision.as_body())
+            return BeginResponse(decision.as_body())
         case InDoubt() if not decision.is_new:
-            return Reply(decision.as_body())
+            return BeginResponse(decision.as_body())
         case InProgress():
             return decision.as_reply()
     return Decided(context, policy, gathered, judgement, decision)
@@ -101,7 +101,7 @@ NOT_ACCEPTED = problem(
 )
 
 
-def check_accepted(request: BeginRequest, reply: Reply) -> None:
+def check_accepted(request: BeginRequest, reply: BeginResponse) -> None:
     """Nobody hears arguments that an approver changed who has not said that they take such: they
     would make the call with their own.
     """
@@ -116,7 +116,7 @@ def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
     """
     try:
         return active_policies.known(digest) or active_policies.active(workspace_id)
-    except Unreadable as wrong:
+    except PolicyUnreadable as wrong:
         title = "The policy in force cannot be read"
         detail = f"{title}, so no call may be made until a person mends it: {wrong}"
         raise refuse("policy-unreadable", title, 422, detail[:DETAIL_CHARACTERS_MAX]) from wrong
@@ -170,8 +170,8 @@ def worth_a_look(
     decision: Proceed,
 ) -> list[Statement]:
     """What is kept with a call that goes on unasked and is unlike what its agent did before."""
-    deed = request.tool_call(context.labels, gathered.findings)
-    found = reviews.of_call(policy, deed)
+    call = request.tool_call(context.labels, gathered.findings)
+    found = reviews.of_call(policy, call)
     here = request.actor.workspace_id
     return [reviews.kept(here, decision.run, decision.action, found)] if found else []
 
@@ -182,7 +182,7 @@ def proceeding(
     decision: Proceed,
     gathered: Gathered,
     more: Sequence[Statement] = (),
-) -> Steps[Reply]:
+) -> Steps[BeginResponse]:
     events = [] if decision.is_planned else [(yield from plan(request, decision))]
     started = request.started(
         decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
@@ -192,7 +192,7 @@ def proceeding(
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
     remembered = [*gathered.proceeding(decision.run, decision.action), *more]
-    reply = Reply(decision.as_body(until))
+    reply = BeginResponse(decision.as_body(until))
     check_accepted(request, reply)
     yield from append.record_all(request.actor, events, lease, *remembered)
     return reply
@@ -220,7 +220,7 @@ def kept(request: BeginRequest, context: BeginContext) -> Statement:
         request.actor.agent_id or 0,
         key=request.key,
         run=request.planned.run,
-        deed=request.tool_call(context.labels),
+        call=request.tool_call(context.labels),
     )
 
 

@@ -43,7 +43,7 @@ WHY = "Say why, so that whoever looks later can follow."
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GrantLimits:
     """The most that the rules which ask about a call let be granted ahead."""
 
     uses: int
@@ -56,7 +56,7 @@ class Limits:
     """What may be granted for a list: the argument by its names, and the list."""
 
     @classmethod
-    def of(cls, rules: Iterable[Mapping[str, Any]]) -> "Limits | None":
+    def of(cls, rules: Iterable[Mapping[str, Any]]) -> "GrantLimits | None":
         """The tightest of all that ask; None where one of them offers none."""
         asking = [one for one in rules if one.get("approval") != "AUTO"]
         told = [one["bounded"] for one in asking if one.get("bounded")]
@@ -91,7 +91,7 @@ class Terms:
     """`one`, the card's; `any` of the rule; or what stands on the rule's `list`."""
 
     @classmethod
-    def read(cls, typed: Mapping[str, str], limits: Limits) -> "Terms":
+    def read(cls, typed: Mapping[str, str], limits: GrantLimits) -> "Terms":
         """The terms that were typed. Raises InvalidInput for what is beyond the limits."""
         uses = _number(typed.get("uses", ""), "How many calls", limits.uses)
         hours = _number(typed.get("hours", ""), "For how long", Decimal(limits.seconds) / 3600)
@@ -141,7 +141,7 @@ def why_not(approval: Approval) -> str:
         return "The affected person is asked about each call."
     if approval.signed:
         return "Each yes is signed by itself, so each call is asked about."
-    if Limits.of(approval.rules) is None:
+    if GrantLimits.of(approval.rules) is None:
         return "Its rule allows none: the policy says for how many, how much and how long."
     return ""
 
@@ -161,7 +161,7 @@ def approve_with_more(
     """Say yes to this call and to the next ones like it; the grant, living once as many people have
     agreed to it as the call takes. Raises as `inbox.grant` does.
     """
-    limits = Limits.of(approval.rules)
+    limits = GrantLimits.of(approval.rules)
     if limits is None or why_not(approval):
         raise InvalidInput(why_not(approval))
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
@@ -175,7 +175,7 @@ def approve_with_more(
     return inbox.grant(asked, seen=asked.digest, **answer)
 
 
-def _ask(approval: Approval, terms: Terms, limits: Limits, reason: str) -> Approval:
+def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str) -> Approval:
     call = approval.calls[0]
     target = _only_target(call) if terms.target == "one" else None
     listed = None
@@ -245,7 +245,7 @@ def _at(args: Any, path: str) -> Any:
     return value
 
 
-def currency_of(approval: Approval, limits: Limits) -> str:
+def currency_of(approval: Approval, limits: GrantLimits) -> str:
     """The currency whose smallest unit the amounts count; empty where they need not be money.
 
     They are where the sum on the card is what is counted, and its currency has to stay the same.
@@ -301,7 +301,7 @@ def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GrantableCall:
     """The call that a grant may cover, as `begin` has it or as a question that waits has kept it,
     and the rules that ask people about it.
     """
@@ -315,7 +315,7 @@ class Asked:
     rules: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, request: BeginRequest, judgement: PolicyDecision) -> "Asked":
+    def of(cls, request: BeginRequest, judgement: PolicyDecision) -> "GrantableCall":
         actor = request.actor
         return cls(
             actor.workspace_id, actor.agent_id or 0, request.key, request.tool,
@@ -323,7 +323,7 @@ class Asked:
         )  # fmt: skip
 
     @classmethod
-    def of_question(cls, approval: Approval) -> "Asked":
+    def of_question(cls, approval: Approval) -> "GrantableCall":
         call, key = approval.calls[0], str(approval.subject.get("key", ""))
         return cls(
             approval.workspace_id, approval.agent_id or 0, key, str(call["operation"]),
@@ -336,10 +336,10 @@ def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, st
 
     Call it in the transaction in which the call proceeds, as the run and action of `action`.
     """
-    limits = Limits.of(judgement.rules)
+    limits = GrantLimits.of(judgement.rules)
     if limits is None or judgement.approval != "MANUAL" or judgement.affected or judgement.signed:
         return None
-    asked = Asked.of(request, judgement)
+    asked = GrantableCall.of(request, judgement)
     ids = list(living(asked).order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])
     for pk in ids:
         approval = _held(pk)
@@ -349,7 +349,7 @@ def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, st
     return None
 
 
-def living(asked: Asked) -> QuerySet[Approval]:
+def living(asked: GrantableCall) -> QuerySet[Approval]:
     """The agent's grants for this tool that may be drawn on."""
     return Approval.objects.filter(
         workspace=asked.workspace_id, subject_key=subject_key(asked.agent_id, asked.tool),
@@ -371,7 +371,7 @@ def subject_key(agent_id: int, tool: str) -> str:
     return f"{agent_id} bounded {tool}"[:400]
 
 
-def lacking(approval: Any, asked: Asked, beside: grants.Drawdown = NOTHING_DRAWN) -> str:
+def lacking(approval: Any, asked: GrantableCall, beside: grants.Drawdown = NOTHING_DRAWN) -> str:
     """Why the grant, told of its record, does not cover this call, in words; empty where it stands
     as it was agreed to and has room `beside` what others are about to draw.
     """
@@ -407,7 +407,7 @@ def _without_room(
     return ""
 
 
-def _unlike(terms: Mapping[str, Any], asked: Asked) -> str:
+def _unlike(terms: Mapping[str, Any], asked: GrantableCall) -> str:
     """What keeps the call from being like those that were granted: the same rules ask about it, on
     the same target if one is named, with the same values where the rule wants that.
     """
@@ -422,7 +422,7 @@ def _unlike(terms: Mapping[str, Any], asked: Asked) -> str:
     return ""
 
 
-def _off_list(approval: Approval, terms: Mapping[str, Any], asked: Asked) -> str:
+def _off_list(approval: Approval, terms: Mapping[str, Any], asked: GrantableCall) -> str:
     """Whether it is for something that stood on the list when the grant was given, and does now."""
     listed = terms.get("listed")
     if not listed:
@@ -433,7 +433,7 @@ def _off_list(approval: Approval, terms: Mapping[str, Any], asked: Asked) -> str
     return f"{listed['path']} is not on the list {listed['list']} as it was granted"
 
 
-def _named(asked: Asked) -> list[dict[str, str]]:
+def _named(asked: GrantableCall) -> list[dict[str, str]]:
     return [{"type": str(one["type"]), "id": str(one["id"])} for one in asked.targets]
 
 
@@ -441,7 +441,7 @@ def _form(value: Any) -> bytes:
     return without_last4(canonical(value))
 
 
-def amount_of(terms: Mapping[str, Any], asked: Asked) -> Decimal | None:
+def amount_of(terms: Mapping[str, Any], asked: GrantableCall) -> Decimal | None:
     """How much this call is, by the rule; None where it cannot be told, or is less than nothing."""
     if not terms["amount"]:
         return Decimal(0)
@@ -465,7 +465,7 @@ def _compiled(source: str) -> Expression:
     return Expression(source, AMOUNT_FACTS)
 
 
-def _note(approval: Approval, asked: Asked, action: tuple[str, str]) -> None:
+def _note(approval: Approval, asked: GrantableCall, action: tuple[str, str]) -> None:
     amount = amount_of(approval.calls[0]["more"]["bounded"], asked)
     GrantUse.objects.update_or_create(
         approval=approval, agent_id=asked.agent_id, key=asked.key,

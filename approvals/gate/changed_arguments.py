@@ -27,8 +27,8 @@ from approvals import (
     inventory,
     memory,
 )
-from approvals.argument_fields import Field
-from approvals.digests import CallFacts, Change
+from approvals.argument_fields import ArgumentField
+from approvals.digests import ArgumentChange, CallFacts
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest, parse
 from approvals.gate.begin_steps import look, policy_in_force
@@ -68,7 +68,7 @@ def why_not(approval: Approval) -> str:
     return "" if isinstance(args, dict) and args else NO_OBJECT
 
 
-def fields_of(approval: Approval) -> list[Field]:
+def fields_of(approval: Approval) -> list[ArgumentField]:
     """The arguments as they stand now, one by one; typed by what the tool announced last."""
     call = approval.calls[0]
     schema: Mapping[str, Any] = {}
@@ -78,14 +78,14 @@ def fields_of(approval: Approval) -> list[Field]:
     return argument_fields.fields(call.get("args"), schema, call.get("targets") or [])
 
 
-def touched(approval: Approval, typed: Mapping[int, str]) -> list[Field]:
+def touched(approval: Approval, typed: Mapping[int, str]) -> list[ArgumentField]:
     """The arguments into which something else was typed; none where nobody can change them."""
     if not typed or why_not(approval):
         return []
     return argument_fields.touched(fields_of(approval), typed)
 
 
-def changes(approval: Approval) -> list[Change]:
+def changes(approval: Approval) -> list[ArgumentChange]:
     """What somebody has made of what was asked for, path by path; none where nobody has."""
     if not approval.replaces_id or not approval.calls:
         return []
@@ -94,7 +94,7 @@ def changes(approval: Approval) -> list[Change]:
     return digests.diff(asked["args"], call.get("args")) if asked else []
 
 
-def in_words(found: Sequence[Change], approval: Approval) -> str:
+def in_words(found: Sequence[ArgumentChange], approval: Approval) -> str:
     """“amount €1.00 → €0.80; to “ann” → “bob”; …”, of what was changed in this approval's call.
 
     Money is what the changed call is known to move; under another currency it stays a number.

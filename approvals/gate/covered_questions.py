@@ -19,7 +19,7 @@ from approvals import approval_requests, grants
 from approvals.deciders import locked
 from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
-from approvals.gate.bounded_grants import Limits, currency_of, why_not
+from approvals.gate.bounded_grants import GrantLimits, currency_of, why_not
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import PolicyDecision
 from approvals.signals import approval_decided
@@ -39,16 +39,20 @@ def standing_for(approval: Approval) -> list[tuple[Any, str]]:
     """
     if bounded_grants.why_not(approval):
         return []
-    asked = bounded_grants.Asked.of_question(approval)
+    asked = bounded_grants.GrantableCall.of_question(approval)
     rows = bounded_grants.told(bounded_grants.living(asked)).order_by("pk")[:LOOKED_AT_MAX]
     return [(one, _why_people(approval) or bounded_grants.lacking(one, asked)) for one in rows]
 
 
 def would_cover(request: BeginRequest, judgement: PolicyDecision) -> list[tuple[int, str]]:
     """The same for a call that only asks what would be."""
-    asked = bounded_grants.Asked.of(request, judgement)
+    asked = bounded_grants.GrantableCall.of(request, judgement)
     rows = bounded_grants.told(bounded_grants.living(asked)).order_by("pk")[:LOOKED_AT_MAX]
-    if judgement.affected or judgement.signed or bounded_grants.Limits.of(judgement.rules) is None:
+    if (
+        judgement.affected
+        or judgement.signed
+        or bounded_grants.GrantLimits.of(judgement.rules) is None
+    ):
         return [(one.pk, "its rule lets no call be granted ahead") for one in rows]
     return [(one.pk, bounded_grants.lacking(one, asked)) for one in rows]
 
@@ -100,7 +104,7 @@ def _released(question: Approval, pk: int, beside: grants.Drawdown) -> Decimal |
     is_open = Approval.objects.open().filter(pk=row.pk).exists()
     if not is_open or bounded_grants.why_not(row) or _why_people(row):
         return None
-    asked = bounded_grants.Asked.of_question(row)
+    asked = bounded_grants.GrantableCall.of_question(row)
     grant = bounded_grants.told(bounded_grants.living(asked)).filter(pk=pk).first()
     if grant is None or bounded_grants.lacking(grant, asked, beside):
         return None
@@ -136,7 +140,7 @@ def release_due() -> int:
 
 def offer(approval: Approval) -> dict[str, Any]:
     """What a card offers: the limits as the first values of its fields, or why there are none."""
-    limits = Limits.of(approval.rules)
+    limits = GrantLimits.of(approval.rules)
     if limits is None or why_not(approval):
         return {"why_not": why_not(approval)}
     most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]

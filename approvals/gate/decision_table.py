@@ -21,7 +21,7 @@ from approvals.gate.begin_context import (
 )
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import LIVING, ApprovalState, PauseKind, pause_fits
-from approvals.policy import Finding, Policy, PolicyDecision, judge
+from approvals.policy import LookupResult, Policy, PolicyDecision, judge
 from edge.asgi import Problem, Refused, problem
 from ledger.canonical import digest
 from ledger.models import ActionState, Compensated, RunState
@@ -63,7 +63,7 @@ KEY_REUSED = problem(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class KnownAnswer:
     """Said as it is; nothing but the key's lease is written."""
 
     body: dict[str, Any]
@@ -91,7 +91,7 @@ class Proceed:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UseGrant:
     """Use this grant, if it still holds, and proceed; otherwise ask anew."""
 
     approval: int
@@ -99,7 +99,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ChangedReplay:
     """The answer of a try that was let through with changed arguments, if these still stand."""
 
     approval: int
@@ -107,7 +107,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ApprovalRequired:
     """Put it to people."""
 
     proceed: Proceed
@@ -144,7 +144,7 @@ class InProgress:
     now: datetime
     until: datetime
 
-    def as_reply(self) -> "Reply":
+    def as_reply(self) -> "BeginResponse":
         seconds = max(1, round((self.until - self.now).total_seconds()))
         what = TryUnderWay(
             "urn:amends:problem:in-progress",
@@ -153,7 +153,7 @@ class InProgress:
             "Its lease is not over.",
             lease_until=self.until.isoformat(),
         )
-        return Reply(what, (("retry-after", str(seconds)),))
+        return BeginResponse(what, (("retry-after", str(seconds)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +175,25 @@ class Forgotten:
         return {"answer": "in_doubt", "action": self.proceed.action, "run": self.proceed.run}
 
 
-Repeated = Answer | Again
+Repeated = KnownAnswer | ChangedReplay
 Decision = (
-    Repeated | Proceed | Use | Question | Denied | InDoubt | InProgress | KeyReused | Forgotten
+    Repeated
+    | Proceed
+    | UseGrant
+    | ApprovalRequired
+    | Denied
+    | InDoubt
+    | InProgress
+    | KeyReused
+    | Forgotten
 )
 
 
 def decide(
-    request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
+    request: BeginRequest,
+    context: BeginContext,
+    policy: Policy,
+    findings: Mapping[str, LookupResult],
 ) -> tuple[Decision, PolicyDecision]:
     """The first fitting row of the table; `findings` are what was gathered for its conditions.
     Raises Refused for what is nobody's answer.
@@ -247,7 +258,10 @@ def _check_comparable(
 
 
 def judged(
-    request: BeginRequest, context: BeginContext, policy: Policy, findings: Mapping[str, Finding]
+    request: BeginRequest,
+    context: BeginContext,
+    policy: Policy,
+    findings: Mapping[str, LookupResult],
 ) -> PolicyDecision:
     """The policy's judgement of what would run, and the ordering law's if it is stricter. What an
     approver has changed is never made unasked.
@@ -403,10 +417,10 @@ def _not_yet(
     if judgement.approval == "AUTO" and not living:
         return proceed
     if approval is None or not living:
-        return Question(proceed)
+        return ApprovalRequired(proceed)
     if approval.state == ApprovalState.GRANTED or judgement.approval == "AUTO" or proceed.replaces:
-        return Use(approval.id, proceed)
-    return Answer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
+        return UseGrant(approval.id, proceed)
+    return KnownAnswer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
 
 
 def _is_forgotten(context: BeginContext) -> bool:
@@ -417,10 +431,10 @@ def _is_forgotten(context: BeginContext) -> bool:
 
 def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
     if known.compensated in {Compensated.COMPENSATED, Compensated.PARTLY}:
-        return Answer(_of(known, {"answer": "compensated", "next_key": next_key(request.key)}))
+        return KnownAnswer(_of(known, {"answer": "compensated", "next_key": next_key(request.key)}))
     if known.state == ActionState.SUCCEEDED:
         body: dict[str, Any] = {"answer": "replay", "result": known.result, "fence": known.fence}
-        return Answer(_of(known, body))
+        return KnownAnswer(_of(known, body))
     if known.state == ActionState.UNKNOWN:
         return InDoubt(known, is_new=False)
     if known.attempt == request.attempt and known.fence:
@@ -436,8 +450,8 @@ def _again(context: BeginContext, known: KnownAction, lease_seconds: int) -> Rep
     until = context.now + timedelta(seconds=lease_seconds)
     body = _of(known, proceeding(known.fence, until))
     if context.change is None or context.approval is None:
-        return Answer(body, renews=True)
-    return Again(context.approval.id, body | {"arguments": context.change["args"]})
+        return KnownAnswer(body, renews=True)
+    return ChangedReplay(context.approval.id, body | {"arguments": context.change["args"]})
 
 
 def lease_until(request: BeginRequest, context: BeginContext, known: KnownAction) -> datetime:
@@ -479,7 +493,7 @@ def next_key(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BeginResponse:
     """What goes out: a body under 200, or a problem under its own status."""
 
     body: dict[str, Any] | Problem

@@ -19,17 +19,17 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.begin_steps import Decided
 from approvals.gate.decision_table import (
     KEY_REUSED,
-    Again,
-    Answer,
+    ApprovalRequired,
+    BeginResponse,
+    ChangedReplay,
     Denied,
     Forgotten,
     InDoubt,
     InProgress,
     KeyReused,
+    KnownAnswer,
     Proceed,
-    Question,
-    Reply,
-    Use,
+    UseGrant,
     order_breach,
 )
 from approvals.models import Approval
@@ -40,17 +40,17 @@ RULES_TOLD_MAX = 100
 NOT_ASKED = "Not asked: the rest of the condition says it"
 
 
-def explained(request: BeginRequest, found: Decided) -> Reply:
+def explained(request: BeginRequest, found: Decided) -> BeginResponse:
     """What `begin` would answer, and why."""
     would: dict[str, Any] = {}
     match found.decision:
-        case Answer(body=body) | Again(body=body):
+        case KnownAnswer(body=body) | ChangedReplay(body=body):
             would = dict(body)
         case Proceed() as proceed:
             would = {"answer": "proceed", "action": proceed.action}
-        case Use(approval=approval):
+        case UseGrant(approval=approval):
             would = _with_yes(found, approval)
-        case Question():
+        case ApprovalRequired():
             would = {"answer": "wait"}
         case Denied() as denied:
             would = denied.as_body()
@@ -67,9 +67,9 @@ def explained(request: BeginRequest, found: Decided) -> Reply:
         "policy": found.context.policy_digest,
         "conditions": _conditions(request, found),
     }
-    if isinstance(found.decision, Question):
+    if isinstance(found.decision, ApprovalRequired):
         would, why["grants"] = _granted(request, found, would)
-    return Reply(would | {"explain": why})
+    return BeginResponse(would | {"explain": why})
 
 
 def _with_yes(found: Decided, pk: int) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def _granted(
 
 def _conditions(request: BeginRequest, found: Decided) -> list[dict[str, Any]]:
     call = as_approved(request, found.context)
-    deed = call.tool_call(found.context.labels, found.gathered.findings)
-    rules, facts = fitting_rules(found.policy, deed)
+    tool_call = call.tool_call(found.context.labels, found.gathered.findings)
+    rules, facts = fitting_rules(found.policy, tool_call)
     return [
         _condition(rule, facts, found.gathered.milliseconds, holds=rule in found.policy.always)
         for rule in rules[:RULES_TOLD_MAX]

@@ -22,17 +22,17 @@ from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.remembered import (
     Gathered,
-    Look,
     Looker,
+    ScalarQuery,
     counted,
     known,
     listed,
     unusual,
     working_hours,
 )
-from approvals.memory import Caller
+from approvals.memory import TallyOwner
 from approvals.meters import value_of
-from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall, questions
+from approvals.policy import UNKNOWN, Lookup, LookupResult, Policy, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
@@ -64,13 +64,13 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     return found
 
 
-def looks_of(found: Gathered, asked: Sequence[Question]) -> dict[str, Look]:
+def looks_of(found: Gathered, asked: Sequence[Lookup]) -> dict[str, ScalarQuery]:
     """What must be looked up for these questions; what needs no look is found at once."""
-    looks: dict[str, Look] = {}
+    looks: dict[str, ScalarQuery] = {}
     facts = found.call.facts()
     for question in asked:
         answer = LOOKS[question.function](question, found, facts)
-        if isinstance(answer, Look):
+        if isinstance(answer, ScalarQuery):
             looks[question.key] = answer
         else:
             found.findings[question.key] = answer
@@ -84,7 +84,7 @@ def reads_texts(policy: Policy, call: ToolCall) -> bool:
     return any(one.function in OF_TEXTS for one in questions(policy, call))
 
 
-def is_of_memory(question: Question) -> bool:
+def is_of_memory(question: Lookup) -> bool:
     """Whether it is asked of what is remembered of calls and lists, whatever the run is and on
     whose behalf.
     """
@@ -97,7 +97,7 @@ def is_of_memory(question: Question) -> bool:
 GENERIC_PLAN: Statement = ("SET LOCAL plan_cache_mode = force_generic_plan", ())
 
 
-def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Finding]]:
+def _looked_up(looks: Mapping[str, ScalarQuery], found: Gathered) -> Steps[dict[str, LookupResult]]:
     locks = [memory.lock(found.caller, found.meters)] if found.meters else []
     if found.request.explain:
         locks = []
@@ -105,7 +105,7 @@ def _looked_up(looks: Mapping[str, Look], found: Gathered) -> Steps[dict[str, Fi
     return findings(looks, answers(said)[1])
 
 
-def looking_up(looks: Mapping[str, Look], caller: Caller) -> Statement:
+def looking_up(looks: Mapping[str, ScalarQuery], caller: TallyOwner) -> Statement:
     """All looks as one statement of one text, since a column for each took longer to read than to
     look up. Tallies are one scalar, however many meters ask.
     """
@@ -121,7 +121,7 @@ answers = msgspec.json.Decoder(tuple[datetime, list[Any]]).decode
 """The time and the scalars of the text that `looking_up` asks for."""
 
 
-def findings(looks: Mapping[str, Look], cells: Sequence[Any]) -> dict[str, Finding]:
+def findings(looks: Mapping[str, ScalarQuery], cells: Sequence[Any]) -> dict[str, LookupResult]:
     """What `answers` has of these looks, by their keys."""
     others = iter(cells)
     return {
@@ -151,40 +151,44 @@ FROM ledger_run r WHERE r.id = %b"""  # noqa: S608 - our own words
 NOT_ON_RECORD = "What the agent was asked for is not on record"
 
 
-def _text(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def _text(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     if gathered.context.run is None or gathered.disagrees(question.function):
-        return Finding(UNKNOWN, NOT_ON_RECORD)
+        return LookupResult(UNKNOWN, NOT_ON_RECORD)
     sql = GOAL if question.function == "goal" else REQUEST
 
-    def read(text: str | None) -> Finding:
+    def read(text: str | None) -> LookupResult:
         told = bool(text) and len(text or "") <= TEXT_CHARACTERS_MAX
-        return Finding(text if told else UNKNOWN, "" if told else NOT_ON_RECORD)
+        return LookupResult(text if told else UNKNOWN, "" if told else NOT_ON_RECORD)
 
-    return Look(sql, [gathered.context.run.id], read)
+    return ScalarQuery(sql, [gathered.context.run.id], read)
 
 
-def _person(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Finding:
+def _person(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
     run = gathered.context.run
     person = run.on_behalf_of if run else None
     if person is None or gathered.disagrees("on_behalf_of"):
-        return Finding(UNKNOWN, "On whose behalf the run acts is not on record")
-    return Finding(person, "")
+        return LookupResult(UNKNOWN, "On whose behalf the run acts is not on record")
+    return LookupResult(person, "")
 
 
-def _mentioned(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def _mentioned(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     value = value_of(question, facts)
     if value is UNKNOWN or gathered.context.run is None:
-        return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
+        return LookupResult(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
 
-    def read(text: str | None) -> Finding:
+    def read(text: str | None) -> LookupResult:
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         found = stands_in(value, text or "", key, today)
         if found is None:
-            return Finding(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
+            return LookupResult(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
         stands = "stands" if found else "does not stand"
-        return Finding(found, f"{question.subject} {stands} in what the agent was asked for")
+        return LookupResult(found, f"{question.subject} {stands} in what the agent was asked for")
 
-    return Look(WRITTEN, [gathered.context.run.id], read)
+    return ScalarQuery(WRITTEN, [gathered.context.run.id], read)
 
 
 # After a no: whether people rejected or took back, in this run, a call on one of the same targets
@@ -201,20 +205,22 @@ WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb
     OR no.calls -> 0 -> 'more' -> 'asked' -> 'args' = %b::jsonb"""  # noqa: S608 - our own
 
 
-def _rejected_before(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look:
+def _rejected_before(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> ScalarQuery:
     args = gathered.request.data.get("args")
     said = _json.encode(args).decode() if args else None
     targets = targets_of([{"targets": list(gathered.request.targets)}])
 
-    def read(when: str | None) -> Finding:
+    def read(when: str | None) -> LookupResult:
         words = (
             f"People said no in this run at {when[:16]} UTC, to a call on the same target or with"
             " the same arguments" if when else ""
         )  # fmt: skip
-        return Finding(when is not None, words)
+        return LookupResult(when is not None, words)
 
     run = gathered.request.planned.run
-    return Look(REJECTED, [gathered.request.actor.workspace_id, run, targets, said, said], read)
+    return ScalarQuery(
+        REJECTED, [gathered.request.actor.workspace_id, run, targets, said, said], read
+    )
 
 
 # What was called before in this run, and what of it was read that strangers wrote.
@@ -245,60 +251,64 @@ def _regex(globs: Sequence[str]) -> str:
     return f"^({'|'.join(map(posix, globs))})$"
 
 
-def _called(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def _called(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     glob = value_of(question, facts)
     if not isinstance(glob, str) or mistake(glob):
-        return Finding(UNKNOWN, f"{question.source} names no tool")
+        return LookupResult(UNKNOWN, f"{question.source} names no tool")
     if gathered.context.run is None:
-        return Finding(0, f"No call of {glob} came before in this run")
+        return LookupResult(0, f"No call of {glob} came before in this run")
 
-    def read(row: Sequence[int]) -> Finding:
+    def read(row: Sequence[int]) -> LookupResult:
         times, seen = row
         if seen > CALLS_MAX:
-            return Finding(UNKNOWN, MORE_CALLS)
+            return LookupResult(UNKNOWN, MORE_CALLS)
         came = f"{times} call{'s' * (times != 1)} of {glob}" if times else f"No call of {glob}"
-        return Finding(times, f"{came} came before in this run")
+        return LookupResult(times, f"{came} came before in this run")
 
     key, run = gathered.request.key, gathered.context.run.id
-    return Look(CALLED, [key, _regex([glob]), run, CALLS_MAX + 1], read)
+    return ScalarQuery(CALLED, [key, _regex([glob]), run, CALLS_MAX + 1], read)
 
 
 def _read_untrusted(
-    question: Question, gathered: Gathered, facts: Mapping[str, Any]
-) -> Look | Finding:
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     policy, run = gathered.policy, gathered.context.run
     if not policy.untrusted_globs or run is None:
-        return Finding(value=False, words="")
+        return LookupResult(value=False, words="")
 
-    def read(row: Sequence[Any]) -> Finding:
+    def read(row: Sequence[Any]) -> LookupResult:
         tools, seen = row
         found = sorted(filter(policy.is_untrusted, tools or ()))
         if not found and seen > CALLS_MAX:
-            return Finding(UNKNOWN, MORE_CALLS)
+            return LookupResult(UNKNOWN, MORE_CALLS)
         names = ", ".join(map(formatting.named, found[:3]))
-        return Finding(
+        return LookupResult(
             bool(found), f"This run has read what strangers wrote, by {names}" * bool(found)
         )
 
     globs = _regex(policy.untrusted_globs)
-    return Look(READ, [gathered.request.key, globs, run.id, CALLS_MAX + 1], read)
+    return ScalarQuery(READ, [gathered.request.key, globs, run.id, CALLS_MAX + 1], read)
 
 
-def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def _tainted(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     """By value: whether a part of it stands in what strangers wrote, and not in the request."""
     value, run, policy = value_of(question, facts), gathered.context.run, gathered.policy
-    cannot = Finding(UNKNOWN, f"Where {question.subject} comes from cannot be told")
+    cannot = LookupResult(UNKNOWN, f"Where {question.subject} comes from cannot be told")
     if value is UNKNOWN:
         return cannot
     if not policy.untrusted_globs or run is None:
-        return Finding(value=False, words="")
+        return LookupResult(value=False, words="")
 
-    def read(row: Sequence[Any]) -> Finding:
+    def read(row: Sequence[Any]) -> LookupResult:
         written, results, calls = row
         seen = [result for tool, result in results or () if policy.is_untrusted(tool)]
         if not seen:
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
-            return Finding(value=False, words="") if is_told else cannot
+            return LookupResult(value=False, words="") if is_told else cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         text = "\n".join(str(one) for result in seen for one in leaves(result))
         answers = []
@@ -307,13 +317,15 @@ def _tainted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -
             answers.append(False if asked_for else stands_in(one, text, key, today))
         if any(answers):
             words = f"{question.subject} stands in what strangers wrote, and was not asked for"
-            return Finding(value=True, words=words)
+            return LookupResult(value=True, words=words)
         if None in answers or None in seen or len(results) > RESULTS_MAX or calls > CALLS_MAX:
             return cannot
-        return Finding(value=False, words=f"{question.subject} comes from nothing that was read")
+        return LookupResult(
+            value=False, words=f"{question.subject} comes from nothing that was read"
+        )
 
     earlier = [run.id, CALLS_MAX + 1, gathered.request.key, _regex(policy.untrusted_globs)]
-    return Look(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
+    return ScalarQuery(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
 
 
 OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted"})

@@ -16,9 +16,9 @@ from approvals import memory, named_lists
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import NOTHING_BEGUN
-from approvals.memory import Caller, Doing, Meter, Standing, Value
+from approvals.memory import Meter, RememberedCall, TallyOwner, TallyState, ValueDigest
 from approvals.meters import AMOUNT_MAX, Account, meter_of, number, texts_of, value_of
-from approvals.policy import UNKNOWN, Finding, Policy, Question, ToolCall
+from approvals.policy import UNKNOWN, Lookup, LookupResult, Policy, ToolCall
 from approvals.policy.conditions import window_seconds
 from approvals.policy.document import posix
 from approvals.policy.evaluation import class_of
@@ -27,12 +27,12 @@ from ledger.append.statements import Statement
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ScalarQuery:
     """One scalar of the statement, and how its answer is read."""
 
     sql: str
     values: Sequence[Any]
-    read: Callable[[Any], Finding]
+    read: Callable[[Any], LookupResult]
     meter: Meter | None = None
     """Of a sum or a count, which has no SQL by itself: the tallies of all meters are read at once.
     """
@@ -46,17 +46,17 @@ class Gathered:
     context: BeginContext
     policy: Policy
     call: ToolCall
-    findings: dict[str, Finding] = field(default_factory=dict)
+    findings: dict[str, LookupResult] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
-    standings: list[Standing] = field(default_factory=list)
-    sighted: dict[tuple[str, str], Value] = field(default_factory=dict)
+    standings: list[TallyState] = field(default_factory=list)
+    sighted: dict[tuple[str, str], ValueDigest] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     """What each look took by itself, where it is only asked what would be."""
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> TallyOwner:
         actor = self.request.actor
-        return Caller(actor.workspace_id, actor.agent_id or 0, self.request.key)
+        return TallyOwner(actor.workspace_id, actor.agent_id or 0, self.request.key)
 
     def disagrees(self, name: str) -> bool:
         """Whether the run was begun with this more than once, each time otherwise."""
@@ -81,7 +81,7 @@ class Gathered:
 
     def remembered(self, run: str, action: str) -> list[Any]:
         """What is written with the call that proceeds: what it holds, and the values it has."""
-        doing = Doing(self.caller, run, action, self.person, is_held=True)
+        doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
         return memory.remembered(doing, self.standings, self.sighted, self.context.now)
 
     def proceeding(self, run: str, action: str) -> list[Statement]:
@@ -94,41 +94,43 @@ class Gathered:
         """What is written where people are asked: it holds as much from their yes on."""
         if not self.standings:
             return []
-        doing = Doing(self.caller, run, action, self.person, is_held=False)
+        doing = RememberedCall(self.caller, run, action, self.person, is_held=False)
         values = memory.remembered(doing, self.standings, {}, self.context.now)
         return [(memory.REMEMBER, values)]
 
 
-Looker = Callable[[Question, Gathered, Mapping[str, Any]], Look | Finding]
+Looker = Callable[[Lookup, Gathered, Mapping[str, Any]], ScalarQuery | LookupResult]
 
 
 # Sums and counts, with this call, over those that ran or are granted.
 
 
-def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def counted(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     meter = meter_of(question, gathered.account, facts)
     if meter is None:
-        return Finding(UNKNOWN, f"What {question.source} comes to cannot be told")
+        return LookupResult(UNKNOWN, f"What {question.source} comes to cannot be told")
     gathered.meters.append(meter)
     before = gathered.context.action
     # One that has begun is answered and not made again: it stands among the others, or is too old.
     is_begun = before is not None and before.state not in NOTHING_BEGUN
     adds = Decimal(0) if is_begun else meter.amount
 
-    def read(rows: Sequence[Any] | None) -> Finding:
+    def read(rows: Sequence[Any] | None) -> LookupResult:
         now = gathered.context.now
         found = memory.standings(meter, rows, now, is_begun=is_begun)
         gathered.standings += found
         total = max((one.others for one in found), default=Decimal(0)) + adds
         if not all(one.is_complete for one in found):
-            return Finding(UNKNOWN, f"More calls are open than {question.source} looks at")
+            return LookupResult(UNKNOWN, f"More calls are open than {question.source} looks at")
         since = min((one.since for one in found if one.since), default=now)
         young = since > now - timedelta(seconds=meter.window_seconds)
         counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
         value = int(total) if total == int(total) else float(total)
-        return Finding(value, f"{question.source} comes to {value} with this call{counted}")
+        return LookupResult(value, f"{question.source} comes to {value} with this call{counted}")
 
-    return Look("", (), read, meter)
+    return ScalarQuery("", (), read, meter)
 
 
 # Novelty: whether a value was used before, and whether it looks like one that was.
@@ -136,7 +138,9 @@ def counted(question: Question, gathered: Gathered, facts: Mapping[str, Any]) ->
 LEAVES_MAX = 20
 
 
-def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def known(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     request = gathered.request
     is_target = question.subject in {"target", "targets"}
     targets = sorted({(one["type"], one["id"]) for one in request.targets})
@@ -144,13 +148,13 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
     texts = named if is_target else sorted(texts_of(value_of(question, facts)) or ())
     by = question.option("by", "workspace")
     if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
-        return Finding(UNKNOWN, f"Whether {question.subject} is known cannot be told")
+        return LookupResult(UNKNOWN, f"Whether {question.subject} is known cannot be told")
     field_ = memory.name_of("target" if is_target else question.subject)
-    values = [Value.of(one) for one in texts]
+    values = [ValueDigest.of(one) for one in texts]
     gathered.sighted |= {(field_, one.value): one for one in values}
     agent = request.actor.agent_id if by == "agent" else None
     person = gathered.person if by == "person" else None
-    whose = memory.Whose(
+    whose = memory.HistoryScope(
         request.actor.workspace_id, field_, agent, person, *_of_tools(question, gathered)
     )
     asks_alike = question.function == "lookalike"
@@ -159,10 +163,10 @@ def known(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> L
         if is_target
         else memory.seen_values(whose, values, alike=asks_alike)
     )
-    return Look(sql, parameters, partial(_seen, question, gathered))
+    return ScalarQuery(sql, parameters, partial(_seen, question, gathered))
 
 
-def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
+def _of_tools(question: Lookup, gathered: Gathered) -> tuple[str, str | None]:
     """Of which tools a call makes known, and of which none does, as patterns: of those that the
     rule fits, and nothing that only reads, unless this call does so itself.
     """
@@ -173,32 +177,36 @@ def _of_tools(question: Question, gathered: Gathered) -> tuple[str, str | None]:
     return own, f"^({'|'.join(map(posix, reading))})$" if reading else "^$"
 
 
-def _seen(question: Question, gathered: Gathered, rows: Sequence[Any] | None) -> Finding:
+def _seen(question: Lookup, gathered: Gathered, rows: Sequence[Any] | None) -> LookupResult:
     now = gathered.context.now
-    seen = [msgspec.convert(one, memory.Seen) for one in rows or ()]
+    seen = [msgspec.convert(one, memory.ValueHistory) for one in rows or ()]
     if question.function == "lookalike":
         alike = any(one.is_alike and not one.is_known for one in seen)
         looks = "looks like one that is known, and is another" if alike else "looks like no other"
-        return Finding(alike, f"{question.subject} {looks}")
+        return LookupResult(alike, f"{question.subject} {looks}")
     least = window_seconds(question.option("for")) if question.option("for") else 0
     known = all(one.is_known and now.timestamp() - (one.since or 0) >= least for one in seen)
     if any(one.overturned for one in seen):
-        return Finding(known, f"A call with {question.subject} was undone, or failed its check")
+        return LookupResult(
+            known, f"A call with {question.subject} was undone, or failed its check"
+        )
     new = [one for one in seen if not one.is_known]
     if new:
-        return Finding(known, f"{question.subject} is new: no call with it was done before")
+        return LookupResult(known, f"{question.subject} is new: no call with it was done before")
     youngest = max(seen, key=lambda one: one.since or 0)
     since = datetime.fromtimestamp(youngest.since or 0, UTC)
     times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
-    return Finding(known, f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}")
+    return LookupResult(
+        known, f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}"
+    )
 
 
-def working_hours(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Finding:
+def working_hours(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
     hours = gathered.policy.working_hours
     if hours is None:
-        return Finding(UNKNOWN, "Nobody says when working hours are")
+        return LookupResult(UNKNOWN, "Nobody says when working hours are")
     is_open = hours.covers(gathered.context.now)
-    return Finding(is_open, f"It is {'within' if is_open else 'outside'} working hours")
+    return LookupResult(is_open, f"It is {'within' if is_open else 'outside'} working hours")
 
 
 # Amounts out of an agent's range.
@@ -219,54 +227,62 @@ SELECT json_build_array(count(n.amount), max(n.amount)::float8) FROM (
 WHERE n.agent_id = %b"""  # noqa: S608 - our own words
 
 
-def unusual(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def unusual(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     """Whether an amount is above twice the most of this agent's earlier calls of the tool."""
     amount, path = number(value_of(question, facts)), question.subject.split(".")
-    cannot = Finding(UNKNOWN, f"Whether {question.subject} is unusual cannot be told")
+    cannot = LookupResult(UNKNOWN, f"Whether {question.subject} is unusual cannot be told")
     if amount is None or path[0] != "args" or len(path) == 1:
         return cannot
 
-    def read(row: Sequence[Any]) -> Finding:
+    def read(row: Sequence[Any]) -> LookupResult:
         calls, most = row
         if calls < ENOUGH_TO_COMPARE:
             return cannot
         is_above = float(amount) > TIMES_THE_MOST * most
         above = "is above" if is_above else "is not above"
         words = f"{question.subject} {above} twice the most of {calls} earlier calls"
-        return Finding(is_above, words)
+        return LookupResult(is_above, words)
 
     actor, names = gathered.request.actor, path[1:]
     tool = gathered.request.tool
-    return Look(MOST, [names, names, actor.workspace_id, tool, actor.agent_id], read)
+    return ScalarQuery(MOST, [names, names, actor.workspace_id, tool, actor.agent_id], read)
 
 
 # Named lists.
 
 
-def listed(question: Question, gathered: Gathered, facts: Mapping[str, Any]) -> Look | Finding:
+def listed(
+    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
     name, value = question.option("list"), value_of(question, facts)
     declared, actor = gathered.policy.named_lists.get(name), gathered.request.actor
-    cannot = Finding(UNKNOWN, f"Whether {question.subject} is on the list {name} cannot be told")
+    cannot = LookupResult(
+        UNKNOWN, f"Whether {question.subject} is on the list {name} cannot be told"
+    )
     if declared is None or value is UNKNOWN:
         return cannot
     wanted = sought(declared.kind, value, actor.masking_key)
     if wanted is None:
         return cannot
 
-    def read(row: Sequence[Any] | None) -> Finding:
+    def read(row: Sequence[Any] | None) -> LookupResult:
         version, digest, kind, keys, marks = row or (0, "", declared.kind, None, None)
         if kind != declared.kind:
-            return Finding(UNKNOWN, f"The list {name} is one of {kind}, not of {declared.kind}")
+            return LookupResult(
+                UNKNOWN, f"The list {name} is one of {kind}, not of {declared.kind}"
+            )
         known = {*(keys or ()), *(marks or ()), *declared.entries}
         answer = stands(wanted, known)
         if answer is not True and any(stands([one], known) for one in wanted):
             words = f"Of {question.subject} some stand on the list {name}, and others do not"
-            return Finding(UNKNOWN, words)
+            return LookupResult(UNKNOWN, words)
         if answer is None:
             return cannot
         which = f"version {version} ({digest[:12]})" if version else "which has no version yet"
         is_on = "is" if answer else "is not"
-        return Finding(answer, f"{question.subject} {is_on} on the list {name}, {which}")
+        return LookupResult(answer, f"{question.subject} {is_on} on the list {name}, {which}")
 
     sql, values = named_lists.look(actor.workspace_id, name, wanted)
-    return Look(sql, values, read)
+    return ScalarQuery(sql, values, read)

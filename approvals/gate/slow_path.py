@@ -38,16 +38,16 @@ from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
     RESTORED,
-    Again,
+    ApprovalRequired,
+    BeginResponse,
+    ChangedReplay,
     Decision,
     Denied,
     Forgotten,
     InDoubt,
     KeyReused,
     Proceed,
-    Question,
-    Reply,
-    Use,
+    UseGrant,
     decide,
     order_breach,
     waiting,
@@ -60,7 +60,7 @@ from edge import pools
 from edge.asgi import Refused, problem
 from ledger import desk_events, drivers, snapshots
 from ledger.append import events as append
-from ledger.append.events import Batch
+from ledger.append.events import AppendBatch
 from ledger.drivers import Steps
 from ledger.models import Action, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
@@ -118,7 +118,7 @@ def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     raise AssertionError("unreachable")
 
 
-async def begin_awaited(request: BeginRequest) -> Reply:
+async def begin_awaited(request: BeginRequest) -> BeginResponse:
     """What the table says of this call, done and recorded. Raises Refused; then nothing is.
 
     A thread does what `steps` leaves, what is one too many to be awaited, and the next try where
@@ -128,13 +128,13 @@ async def begin_awaited(request: BeginRequest) -> Reply:
         with suppress(DeadlockDetected, SerializationFailure):
             async with _awaited, pools.pool().connection() as connection:
                 found = await drivers.commit_async(steps(request, in_thread=False), connection)
-            if isinstance(found, Reply):
+            if isinstance(found, BeginResponse):
                 return found
     return await call(begin, request)
 
 
 @transaction.atomic
-def begin(request: BeginRequest) -> Reply:
+def begin(request: BeginRequest) -> BeginResponse:
     """The same in a thread, in a transaction on Django's connection."""
     reply = _done(request, carried_out(steps(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
@@ -145,18 +145,18 @@ def begin(request: BeginRequest) -> Reply:
 
 
 def _done(  # noqa: PLR0911 - one per kind of decision
-    request: BeginRequest, found: Reply | Decided | None
-) -> Reply:
+    request: BeginRequest, found: BeginResponse | Decided | None
+) -> BeginResponse:
     match found:
-        case Reply():
+        case BeginResponse():
             return found
         case Decided() if request.explain:
             return explained(request, found)
-        case Decided(decision=Use() as use):
+        case Decided(decision=UseGrant() as use):
             return _use(request, found, use)
-        case Decided(decision=Again() as again):
+        case Decided(decision=ChangedReplay() as again):
             return _again(request, found, again)
-        case Decided(decision=Question() as question):
+        case Decided(decision=ApprovalRequired() as question):
             return _drawn(request, found, question) or _question(request, found, question)
         case Decided(decision=Denied() as denied):
             return _denied(request, found.context, denied)
@@ -187,7 +187,7 @@ def record(actor: Actor, events: list[ParsedEvent]) -> None:
     carried_out(append.record_all(actor, events))
 
 
-def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
+def _use(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResponse:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
         locks.locked(Approval.objects.all())
@@ -198,10 +198,10 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
     if why:
         approval_requests.void(approval, why=why)
         if found.judgement.approval != "AUTO":
-            return _question(request, found, Question(decision.proceed, why))
+            return _question(request, found, ApprovalRequired(decision.proceed, why))
     elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
-        return Reply(waiting(decision.proceed.action, approval.pk, approval.expires_at))
+        return BeginResponse(waiting(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
         code, words = grants.why_unused(approval.pk, approval.digest, now=found.context.now)
         return _denied(request, found.context, Denied(code, words))
@@ -211,14 +211,14 @@ def _use(request: BeginRequest, found: Decided, decision: Use) -> Reply:
     return carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
 
 
-def _again(request: BeginRequest, found: Decided, decision: Again) -> Reply:
+def _again(request: BeginRequest, found: Decided, decision: ChangedReplay) -> BeginResponse:
     """The answer was lost: the same again, if what was approved stands as it stood."""
     approval = Approval.objects.select_related("workspace", "action").get(pk=decision.approval)
     if grants.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
         raise Refused(NOT_AS_APPROVED)
     if grants.unsigned(approval, wanted=found.judgement.signed):
         raise Refused(NOT_AS_APPROVED)
-    reply = Reply(decision.body)
+    reply = BeginResponse(decision.body)
     check_accepted(request, reply)
     drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
     return reply
@@ -260,7 +260,9 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     return ""
 
 
-def _drawn(request: BeginRequest, found: Decided, decision: Question) -> Reply | None:
+def _drawn(
+    request: BeginRequest, found: Decided, decision: ApprovalRequired
+) -> BeginResponse | None:
     """The call goes on under a bounded grant, if one covers it; none stands in for the law of
     order.
     """
@@ -276,10 +278,10 @@ def _drawn(request: BeginRequest, found: Decided, decision: Question) -> Reply |
     return reply
 
 
-def _question(request: BeginRequest, found: Decided, decision: Question) -> Reply:
+def _question(request: BeginRequest, found: Decided, decision: ApprovalRequired) -> BeginResponse:
     action = _planned(request, decision.proceed)
     if action is None:
-        return Reply({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
+        return BeginResponse({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     try:
         shown, money = call_context.preview(
             found.policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,
@@ -305,7 +307,7 @@ def _question(request: BeginRequest, found: Decided, decision: Question) -> Repl
     asking = found.gathered.asking(request.planned.run, action.action)
     if asking:
         drivers.execute(desk_events.plain_connection(), asking)
-    return Reply(waiting(action.action, approval.pk, approval.expires_at))
+    return BeginResponse(waiting(action.action, approval.pk, approval.expires_at))
 
 
 def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
@@ -315,7 +317,7 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
     """
     batch = None
     if not proceed.is_planned:
-        batch = Batch(request.actor, [carried_out(plan(request, proceed))])
+        batch = AppendBatch(request.actor, [carried_out(plan(request, proceed))])
         carried_out(batch.meet_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
@@ -341,7 +343,7 @@ def _open_questions(request: BeginRequest) -> int:
     return waits.count()
 
 
-def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> Reply:
+def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> BeginResponse:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
     if decision.code == BY_RULE:
         drivers.execute(desk_events.plain_connection(), [kept(request, context)])
@@ -364,7 +366,7 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> R
         )
         keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
         keys.update(denied=decision.code)
-    return Reply(decision.as_body())
+    return BeginResponse(decision.as_body())
 
 
 def _show(request: BeginRequest, context: BeginContext) -> None:
@@ -375,15 +377,15 @@ def _show(request: BeginRequest, context: BeginContext) -> None:
         record(request.actor, [request.opened()])
 
 
-def _in_doubt(request: BeginRequest, decision: InDoubt) -> Reply:
+def _in_doubt(request: BeginRequest, decision: InDoubt) -> BeginResponse:
     known = decision.known
     if decision.is_new:
         error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
         _doubt(request, (known.run, known.action), known.attempt, known.fence, error)
-    return Reply(decision.as_body())
+    return BeginResponse(decision.as_body())
 
 
-def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Reply:
+def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> BeginResponse:
     """Record the try as one of which nobody knows what became: a case opens, and people say it."""
     context, proceed = found.context, decision.proceed
     carried_out(proceeding(request, context, proceed, found.gathered))
@@ -393,7 +395,7 @@ def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Re
     _doubt(request, (proceed.run, proceed.action), request.attempt, proceed.fence, error)
     keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
     keys.update(denied=RESTORED)
-    return Reply(decision.as_body())
+    return BeginResponse(decision.as_body())
 
 
 def _doubt(
@@ -413,7 +415,7 @@ def _doubt(
     )
 
 
-def _key_reused(request: BeginRequest, decision: KeyReused) -> Reply:
+def _key_reused(request: BeginRequest, decision: KeyReused) -> BeginResponse:
     known = decision.known
     if "key_reused" not in known.flags:
         desk_events.record(
@@ -424,7 +426,7 @@ def _key_reused(request: BeginRequest, decision: KeyReused) -> Reply:
             part="gate",
             data={"flag": "key_reused", "attempt": request.attempt, "call": request.args_digest},
         )
-    return Reply(KEY_REUSED)
+    return BeginResponse(KEY_REUSED)
 
 
 def _workspace(request: BeginRequest) -> Workspace:

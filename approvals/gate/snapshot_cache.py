@@ -43,14 +43,14 @@ class Latest(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WorkspaceSnapshot:
     """What held in a workspace: the digest of its policy, and its pauses."""
 
     policy_digest: str | None
     pauses: Sequence[Paused]
 
 
-_standing: Latest[int, Standing] = Latest(WORKSPACES_MAX)
+_standing: Latest[int, WorkspaceSnapshot] = Latest(WORKSPACES_MAX)
 _labels: Latest[tuple[int, str], Mapping[str, Any]] = Latest(RUNS_MAX)
 _shapes: Latest[tuple[int, str], str] = Latest(SHAPES_MAX)
 """The shape of arguments that was noted last, by agent and tool."""
@@ -59,7 +59,7 @@ _shapes: Latest[tuple[int, str], str] = Latest(SHAPES_MAX)
 def note(request: BeginRequest, context: BeginContext) -> None:
     """Remember what the gate has just read."""
     workspace = request.actor.workspace_id
-    _standing.keep(workspace, Standing(context.policy_digest, context.pauses))
+    _standing.keep(workspace, WorkspaceSnapshot(context.policy_digest, context.pauses))
     key = workspace, request.planned.run
     if context.labels:
         _labels.keep(key, context.labels)
@@ -82,7 +82,7 @@ def _tool_of(request: BeginRequest) -> tuple[int, str]:
     return request.actor.agent_id or 0, request.tool
 
 
-def standing(request: BeginRequest) -> Standing | None:
+def standing(request: BeginRequest) -> WorkspaceSnapshot | None:
     return _standing.get(request.actor.workspace_id)
 
 

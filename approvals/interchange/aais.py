@@ -24,7 +24,7 @@ from approvals import card_context, notifications
 from approvals.gate import slow_path
 from approvals.interchange import aap
 from approvals.interchange import aap_requests as requests
-from approvals.interchange.aap_requests import Conflict, Seen, Submission, Unknown
+from approvals.interchange.aap_requests import Conflict, RequestRecord, Submission, Unknown
 from approvals.interchange.instances import stamp
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
@@ -113,14 +113,14 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
     extensions: dict[str, Any] | UnsetType = UNSET
 
 
-class Asked(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A document that asks, checked; `raw` is its request as it came."""
 
     request: Request
     raw: dict[str, Any]
 
 
-def parse(document: Any) -> Asked:
+def parse(document: Any) -> ParsedRequest:
     """A document that asks; ValueError says what is wrong, also of one that says anything else."""
     kind = document.get("type") if isinstance(document, dict) else None
     if isinstance(kind, str) and kind in CLAIMS:
@@ -146,7 +146,7 @@ def parse(document: Any) -> Asked:
         raise ValueError("“action_digest” is not that of the action.")
     if request.expires_at and request.expires_at <= request.created_at:
         raise ValueError("“expires_at” is not later than “created_at”.")
-    return Asked(request, raw)
+    return ParsedRequest(request, raw)
 
 
 CLAIMS = {
@@ -380,7 +380,7 @@ async def take_in(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 201 if is_new else 200, _told(seen))
 
 
-def _create(actor: Actor, asked: Asked) -> tuple[Seen, bool]:
+def _create(actor: Actor, asked: ParsedRequest) -> tuple[RequestRecord, bool]:
     request, timeout = asked.request, requests.TIMEOUT_MAX
     if request.expires_at:
         timeout = min(timeout, request.expires_at - database_time())
@@ -430,7 +430,7 @@ async def _asked_of(scope: Scope) -> tuple[Actor, str]:
     return actor, requests.id_of(actor, f"{requests.DOCUMENTS}{scope['path_params']['id']}")
 
 
-def _told(seen: Seen) -> dict[str, Any]:
+def _told(seen: RequestRecord) -> dict[str, Any]:
     """The document of how a request stands: `approved` only once it was taken."""
     request = seen.body["context"]
     id_, decided = str(request["id"]), seen.document.get("decision", {})

@@ -20,7 +20,7 @@ from approvals.gate.begin_request import BODY_BYTES_MAX
 from approvals.gate.waiting import gone, waiters, waiting_agents
 from approvals.interchange import aap_requests as requests
 from approvals.interchange import instances
-from approvals.interchange.aap_requests import Conflict, Seen, Unknown
+from approvals.interchange.aap_requests import Conflict, RequestRecord, Unknown
 from edge import pools
 from edge.asgi import (
     RETRY_AFTER_SECONDS,
@@ -158,7 +158,7 @@ async def read(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 200, seen.document)
 
 
-async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> Seen:
+async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> RequestRecord:
     """The request as it stands, at the latest when the caller has waited as long as it wants."""
     loop = asyncio.get_running_loop()
     end = loop.time() + _wait(scope)
@@ -217,7 +217,7 @@ async def reported_outcome(scope: Scope, receive: Receive) -> tuple[bool, str]:
     return body["status"] == "succeeded", note[: requests.NOTE_CHARACTERS_MAX]
 
 
-def report(actor: Actor, id_: str, succeeded: bool, note: str) -> Seen:  # noqa: FBT001 - through a thread
+def report(actor: Actor, id_: str, succeeded: bool, note: str) -> RequestRecord:  # noqa: FBT001 - through a thread
     return requests.report(actor, id_, succeeded=succeeded, note=note)
 
 

@@ -28,7 +28,7 @@ from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.covered_questions import walked
-from approvals.gate.decision_table import Denied, Proceed, Question, TryUnderWay
+from approvals.gate.decision_table import ApprovalRequired, Denied, Proceed, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
@@ -134,7 +134,7 @@ class SealedRequest:
         return replace(asked, may_draw=False)  # it is begun when it is consumed, and not before
 
 
-class Seen(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request with all that is known of it: the document, its approval and its call."""
 
     document: dict[str, Any]
@@ -148,7 +148,7 @@ def id_of(actor: Actor, key: str) -> str:
     return str(uuid.uuid5(NAMES_APART, f"{actor.workspace_id}/{actor.agent_id}/{key}"))
 
 
-def create(actor: Actor, key: str, submission: Submission) -> tuple[Seen, bool]:
+def create(actor: Actor, key: str, submission: Submission) -> tuple[RequestRecord, bool]:
     """Put a request to policy and people; the same one again is given back. Whether it is new."""
     id_ = id_of(actor, key)
     now = database_time()
@@ -189,7 +189,7 @@ def _decided(
         until = sealed.created + timedelta(seconds=ALLOWED_SECONDS)
         answer = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
         return _replaced(sealed, settled=answer)
-    if not isinstance(decision, Question | Denied):
+    if not isinstance(decision, ApprovalRequired | Denied):
         raise Conflict("idempotency_conflict")
     reply = slow_path.begin(ask).body
     if isinstance(reply, Problem):
@@ -221,7 +221,7 @@ def _known(actor: Actor, id_: str) -> SealedRequest:
     return sealed
 
 
-def read(actor: Actor, id_: str) -> Seen:
+def read(actor: Actor, id_: str) -> RequestRecord:
     """The request as it stands. One whose time is over is taken back from people."""
     sealed = _known(actor, id_)
     found = seen(sealed)
@@ -234,7 +234,7 @@ def read(actor: Actor, id_: str) -> Seen:
     return found
 
 
-def cancel(actor: Actor, id_: str) -> Seen:
+def cancel(actor: Actor, id_: str) -> RequestRecord:
     """The agent takes its request back; possible as long as nobody has decided."""
     sealed = _known(actor, id_)
     if seen(sealed).status == PENDING and (approval := _approval(sealed)):
@@ -306,7 +306,7 @@ def put_off() -> QuerySet[Approval]:
 notifications.when_ended.append(_tell_receivers)
 
 
-def consume(actor: Actor, id_: str, key: str) -> Seen:
+def consume(actor: Actor, id_: str, key: str) -> RequestRecord:
     """Begin the call: once, and only while all that it rests on still holds."""
     sealed = _known(actor, id_)
     attempt = f"aap_{hashlib.sha256(key.encode()).hexdigest()[:40]}"
@@ -333,7 +333,7 @@ def consume(actor: Actor, id_: str, key: str) -> Seen:
 
 
 @transaction.atomic
-def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> Seen:
+def report(actor: Actor, id_: str, *, succeeded: bool, note: str) -> RequestRecord:
     """What became of the call. That it failed does not say that it did nothing."""
     sealed = _known(actor, id_)
     # One after the other, so that each hears what the first has said.
@@ -391,7 +391,7 @@ def _approval(sealed: SealedRequest) -> Approval | None:
     return asked.order_by("-pk").first()
 
 
-def seen(sealed: SealedRequest) -> Seen:
+def seen(sealed: SealedRequest) -> RequestRecord:
     """The request's document, made of what the tables have."""
     approval = _approval(sealed)
     actions = Action.objects.filter(
@@ -407,7 +407,7 @@ def seen(sealed: SealedRequest) -> Seen:
         document["decision"] = decision
     if status == APPROVED and action is not None and (consumed := _consumption(action)):
         document["consumption"] = consumed
-    return Seen(document, status, approval.pk if approval else None, action, sealed.body)
+    return RequestRecord(document, status, approval.pk if approval else None, action, sealed.body)
 
 
 def _decision(

@@ -109,7 +109,9 @@ class Pause(models.Model):
 
 
 class Denial(models.Model):
-    """One call of one key in one run, with what the policy judged, and how often it came."""
+    """One call of one key in one run, with what the policy judged (the column was `deed` before the
+    class was ToolCall), and how often it came.
+    """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE)

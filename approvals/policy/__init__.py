@@ -1,7 +1,7 @@
 """Policy: which actions are allowed, need approval or are denied, and how they are compensated."""
 
 from approvals.policy.active_policies import active, default
-from approvals.policy.conditions import UNKNOWN, Finding, Question
+from approvals.policy.conditions import UNKNOWN, Lookup, LookupResult
 from approvals.policy.decisions import (
     PolicyDecision,
     RequiredApprovers,
@@ -9,7 +9,7 @@ from approvals.policy.decisions import (
     ToolCall,
     first_of,
 )
-from approvals.policy.document import Call, Policy, Twin
+from approvals.policy.document import Policy, Twin, TwinCall
 from approvals.policy.evaluation import (
     class_of,
     fitting_rules,
@@ -20,23 +20,23 @@ from approvals.policy.evaluation import (
 )
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.loading import load, load_new
-from approvals.policy.reading import Invalid, Mistake, Unreadable
+from approvals.policy.reading import Invalid, Mistake, PolicyUnreadable
 
 __all__ = [
     "UNKNOWN",
-    "Call",
     "CannotEvaluate",
-    "Finding",
     "Invalid",
+    "Lookup",
+    "LookupResult",
     "Mistake",
     "Policy",
     "PolicyDecision",
-    "Question",
+    "PolicyUnreadable",
     "RequiredApprovers",
     "Rule",
     "ToolCall",
     "Twin",
-    "Unreadable",
+    "TwinCall",
     "active",
     "class_of",
     "default",

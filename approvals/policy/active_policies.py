@@ -21,7 +21,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import PolicyVersion
 from approvals.policy.document import Policy
 from approvals.policy.loading import load
-from approvals.policy.reading import Invalid, Mistake, Unreadable
+from approvals.policy.reading import Invalid, Mistake, PolicyUnreadable
 from ledger.models import Event
 from workspaces.models import Workspace
 
@@ -49,15 +49,15 @@ def known(digest: str | None) -> Policy | None:
 
 
 def keep(digest: str, document: Mapping[str, Any]) -> Policy:
-    """Compile a stored document and keep it under its digest. Raises Unreadable, also of one that
-    has another digest: it was not written by the desk.
+    """Compile a stored document and keep it under its digest. Raises PolicyUnreadable, also of one
+    that has another digest: it was not written by the desk.
     """
     try:
         policy = load(document)
     except Invalid as wrong:
-        raise Unreadable(wrong.problems) from wrong
+        raise PolicyUnreadable(wrong.problems) from wrong
     if policy.digest != digest:
-        raise Unreadable([Mistake("it is not the document that was saved under its digest")])
+        raise PolicyUnreadable([Mistake("it is not the document that was saved under its digest")])
     with _lock:
         _compiled[digest] = policy
         while len(_compiled) > COMPILED_MAX:
@@ -76,7 +76,7 @@ def of_digest(workspace_id: int, digest: str) -> Policy | None:
 
 
 def active(workspace: Workspace | int) -> Policy:
-    """The policy in force in a workspace. Raises Unreadable where it no longer is a policy."""
+    """The policy in force in a workspace. Raises PolicyUnreadable where it is none."""
     workspace_id = workspace if isinstance(workspace, int) else workspace.pk
     versions = PolicyVersion.objects.filter(workspace_id=workspace_id, active=True)
     digest = versions.values_list("digest", flat=True).first()

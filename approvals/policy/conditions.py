@@ -49,7 +49,7 @@ WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+(?:\.\w+)*))\s*""")
 DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
 
 
-class Finding(NamedTuple):
+class LookupResult(NamedTuple):
     """What was found: a value for the evaluator, and the fact in words for people.
 
     The words name no value of the call: they are kept when what was said in a run is erased.
@@ -89,7 +89,7 @@ WITHOUT_VALUE = frozenset({"count"})
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Lookup:
     """One question of one condition. The same `key` is the same question of the same call."""
 
     name: str
@@ -128,7 +128,7 @@ class Condition:
         """
         self.source = source
         self._refused: CannotCompile | None = None
-        questions: list[Question] = []
+        questions: list[Lookup] = []
         self._rewritten = source
         try:
             self._rewritten, questions = _taken_out(source)
@@ -140,8 +140,8 @@ class Condition:
                 self._expression = Expression(source, allowed)
             except CannotCompile:
                 raise _meant(source) or wrong from None
-        looked_up = [Question(one, one, one) for one in WRITTEN if one in self._expression.names]
-        self.questions: tuple[Question, ...] = (*questions, *looked_up)
+        looked_up = [Lookup(one, one, one) for one in WRITTEN if one in self._expression.names]
+        self.questions: tuple[Lookup, ...] = (*questions, *looked_up)
         self.remembering = _remembering(self.questions)
 
     @property
@@ -174,7 +174,7 @@ class Condition:
         """The value over `facts` and the answers among them. Raises CannotEvaluate alone."""
         if not self.questions:
             return self._expression.evaluate(facts)
-        findings: Mapping[str, Finding] = facts.get(FINDINGS) or {}
+        findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
         seen = dict(facts)
         for one in self.questions:
             found = findings.get(one.key) or of_call(one, facts)
@@ -193,7 +193,7 @@ class Condition:
             raise CannotEvaluate(f"more than {TARGETS_MAX} targets")
         return [{**facts, "target": one} for one in targets]
 
-    def open(self, facts: Mapping[str, Any]) -> tuple[Question, ...]:
+    def open(self, facts: Mapping[str, Any]) -> tuple[Lookup, ...]:
         """What must be looked up to evaluate it over `facts`; nothing where the call alone says.
 
         What is remembered is looked up always.
@@ -209,28 +209,28 @@ class Condition:
 
     def told(self, facts: Mapping[str, Any]) -> list[str]:
         """What was found, in words, for those who are asked because of it."""
-        findings: Mapping[str, Finding] = facts.get(FINDINGS) or {}
+        findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
         found = (findings.get(one.key) or of_call(one, facts) for one in self.questions)
         return [one.words for one in found if one is not None and one.words]
 
 
-def _remembering(questions: Iterable[Question]) -> tuple[Question, ...]:
+def _remembering(questions: Iterable[Lookup]) -> tuple[Lookup, ...]:
     return tuple(one for one in questions if one.function in REMEMBERING)
 
 
-def of_call(question: Question, facts: Mapping[str, Any]) -> Finding | None:
+def of_call(question: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:
     """The answer to a question that needs nothing but the call itself; None for all others."""
     if question.function != "changed" or question.argument is None:
         return None
     try:
         name = question.argument.evaluate({})
     except CannotEvaluate:
-        return Finding(UNKNOWN, "")
+        return LookupResult(UNKNOWN, "")
     before, args = facts.get("before"), facts.get("args")
     if not (isinstance(before, dict) and isinstance(args, dict)) or name not in before:
-        return Finding(UNKNOWN, f"What {name} was before is not told")
+        return LookupResult(UNKNOWN, f"What {name} was before is not told")
     changes = name in args and args[name] != before[name]
-    return Finding(changes, f"{name} {'changes' if changes else 'stays as it is'}")
+    return LookupResult(changes, f"{name} {'changes' if changes else 'stays as it is'}")
 
 
 # Taking questions out of the text.
@@ -240,7 +240,7 @@ def _bare(source: str) -> str:
     return STRINGS.sub(lambda found: " " * len(found[0]), source)
 
 
-def _taken_out(source: str) -> tuple[str, list[Question]]:
+def _taken_out(source: str) -> tuple[str, list[Lookup]]:
     """The text with a name, as long as it was, in the place of each question."""
     bare = _bare(source)
     if TAKEN.search(bare):
@@ -250,7 +250,7 @@ def _taken_out(source: str) -> tuple[str, list[Question]]:
         return source, []
     pairs = {start: (kind, end) for kind, start, end in brackets(bare)}
     loops = [(start, end) for start, (kind, end) in pairs.items() if kind]
-    found: list[Question] = []
+    found: list[Lookup] = []
     done = 0
     for call in calls:
         place = at(bare, call.start())
@@ -270,8 +270,8 @@ def _taken_out(source: str) -> tuple[str, list[Question]]:
 
 
 def _lists_taken_out(
-    source: str, found: list[Question], loops: Sequence[tuple[int, int]]
-) -> tuple[str, list[Question]]:
+    source: str, found: list[Lookup], loops: Sequence[tuple[int, int]]
+) -> tuple[str, list[Lookup]]:
     """The same of values that are looked for on a list."""
     for one in LISTED.finditer(_bare(source)):
         place = at(source, one.start())
@@ -281,7 +281,7 @@ def _lists_taken_out(
             raise CannotCompile(f"more than {QUESTIONS_MAX} questions", *place)
         name, argument = f"ask_{len(found)}", _argument(one[1], place)
         written = f"{one[1]} in lists.{one[2]}"
-        found.append(Question(name, IN_LIST, written, argument, (("list", one[2]),)))
+        found.append(Lookup(name, IN_LIST, written, argument, (("list", one[2]),)))
         blank = re.sub(r"[^\n]", " ", one[0][len(name) :])
         source = source[: one.start()] + name + blank + source[one.end() :]
     if left := LISTS.search(_bare(source)):
@@ -290,7 +290,7 @@ def _lists_taken_out(
     return source, found
 
 
-def _question(name: str, function: str, source: str, inside: tuple[int, int]) -> Question:
+def _question(name: str, function: str, source: str, inside: tuple[int, int]) -> Lookup:
     """Read what stands in the brackets: values first, then options as `name: word`."""
     known, bare = QUESTIONS[function], _bare(source)
     takes_value = function not in WITHOUT_VALUE
@@ -316,7 +316,7 @@ def _question(name: str, function: str, source: str, inside: tuple[int, int]) ->
         [*([" ".join(argument.source.split())] if argument else []),
          *(f"{one}: {word}" for one, word in sorted(options.items()))]
     )  # fmt: skip
-    return Question(
+    return Lookup(
         name, function, f"{function}({written})", argument, tuple(sorted(options.items()))
     )
 

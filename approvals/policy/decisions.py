@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
-from approvals.policy.conditions import FINDINGS, WRITTEN, Condition, Finding
+from approvals.policy.conditions import FINDINGS, WRITTEN, Condition, LookupResult
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.reading import Path
 
@@ -81,7 +81,7 @@ class ToolCall:
     """Of a plan, by an operation of the workspace's own connections: no tool of an agent."""
     before: Any = None
     """The state of the (first) target that the agent saw; None where it told of none."""
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, LookupResult] = field(default_factory=dict)
     """What was looked up for the conditions that ask about more than the call."""
 
     def facts(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDecision:
-    """What the policy says of one deed, or of a whole plan, and because of which rules."""
+    """What the policy says of one call, or of a whole plan, and because of which rules."""
 
     approval: Verdict
     risk: Risk

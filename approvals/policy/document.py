@@ -60,7 +60,7 @@ ARGUMENT_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class TwinCall:
     """An operation of a connection, and where its arguments come from."""
 
     connection: str
@@ -93,13 +93,13 @@ def _value(one: Any, facts: Mapping[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Twin(Call):
+class Twin(TwinCall):
     """How effects of a tool are undone. `target_type` is empty where it serves every type."""
 
     tool: str
     target_type: str = ""
     reversibility: str | None = None
-    probe: Call | None = None
+    probe: TwinCall | None = None
     words: str = ""
 
 
@@ -181,7 +181,7 @@ class Audit:
 TOOLS_KNOWN_MAX = 1_000  # names; of further ones it is found anew
 
 
-class OfTool(NamedTuple):
+class ToolPolicy(NamedTuple):
     """What a policy has about one tool, by its name alone."""
 
     entry: Tool | None
@@ -230,7 +230,7 @@ class Policy:
     """The rules whose conditions ask about more than the call itself."""
     reads_labels: bool = field(init=False)
     """Whether a condition looks at the labels of the run; else they need not be known."""
-    _of_tools: dict[str, OfTool] = field(init=False, compare=False, repr=False)
+    _of_tools: dict[str, ToolPolicy] = field(init=False, compare=False, repr=False)
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
 
@@ -241,7 +241,7 @@ class Policy:
         for name, value in (("asking", asking), ("reads_labels", reads_labels), ("_of_tools", {})):
             object.__setattr__(self, name, value)
 
-    def of_tool(self, name: str) -> OfTool:
+    def of_tool(self, name: str) -> ToolPolicy:
         """What fits this tool, found once: every call of it asks."""
         known = self._of_tools.get(name)
         if known is None:
@@ -250,7 +250,7 @@ class Policy:
                 self._of_tools[name] = known
         return known
 
-    def _found_of(self, name: str) -> OfTool:
+    def _found_of(self, name: str) -> ToolPolicy:
         def fitting(rules: Sequence[Rule]) -> tuple[Rule, ...]:
             return tuple(rule for rule in rules if glob_matches(rule.glob, name))
 
@@ -258,7 +258,7 @@ class Policy:
         rules = sorted(
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
-        return OfTool(
+        return ToolPolicy(
             max(entries, key=Tool.rank, default=None),
             tuple(rules), fitting(self.always), fitting(self.review), fitting(self.asking),
         )  # fmt: skip

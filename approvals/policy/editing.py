@@ -28,14 +28,14 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditResult:
     """The text after the change, and the comments that were lost with what they stood in."""
 
     source: str
     lost: tuple[str, ...] = ()
 
 
-class Row(NamedTuple):
+class RulePosition(NamedTuple):
     """One rule, and where it stands: section, glob, place under it, and whether in a list."""
 
     section: str
@@ -51,7 +51,7 @@ class Row(NamedTuple):
         return problem_path == own or problem_path.startswith((f"{own}.", f"{own}["))
 
 
-def rows(source: str, sections: Sequence[str] = SECTIONS) -> list[Row]:
+def rows(source: str, sections: Sequence[str] = SECTIONS) -> list[RulePosition]:
     """Every rule of a document in its order. Raises Invalid where it cannot be read."""
     value = read(source).value
     root = (WRAPPER,) if isinstance(value, dict) and WRAPPER in value else ()
@@ -62,7 +62,7 @@ def rows(source: str, sections: Sequence[str] = SECTIONS) -> list[Row]:
             for place, one in enumerate(_many(given)):
                 at = (*root, section, glob, *([place] if isinstance(given, list) else []))
                 if isinstance(one, dict):
-                    found.append(Row(section, glob, place, one, at))
+                    found.append(RulePosition(section, glob, place, one, at))
     return found
 
 
@@ -71,7 +71,7 @@ def entries(source: str) -> list[tuple[str, int, Entry]]:
     return [(one.glob, one.place, one.entry) for one in rows(source, (RULES,))]
 
 
-def with_rules(source: str, glob: str, rules: Sequence[Entry], section: str = RULES) -> Edited:
+def with_rules(source: str, glob: str, rules: Sequence[Entry], section: str = RULES) -> EditResult:
     """The document in which exactly these rules stand under `glob`; without any, it is taken out.
 
     Raises Invalid where the document cannot be read.
@@ -92,7 +92,7 @@ def with_rules(source: str, glob: str, rules: Sequence[Entry], section: str = RU
     return _changed(source, section, change, ways)
 
 
-def added(source: str, glob: str, rule: Entry, section: str = RULES) -> Edited:
+def added(source: str, glob: str, rule: Entry, section: str = RULES) -> EditResult:
     """The document with one more rule under `glob`: a new glob first, another rule of one last."""
 
     def change(globs: dict[str, Any]) -> None:
@@ -112,11 +112,11 @@ def added(source: str, glob: str, rule: Entry, section: str = RULES) -> Edited:
     return _changed(source, section, change, ways)
 
 
-def removed(source: str, glob: str, place: int, section: str = RULES) -> Edited:
+def removed(source: str, glob: str, place: int, section: str = RULES) -> EditResult:
     """The document without the rule at `place` under `glob`; the same where there is none."""
     many = _many((_inside(read(source).value).get(section) or {}).get(glob, []))
     if not 0 <= place < len(many):
-        return Edited(source)
+        return EditResult(source)
     left = [one for n, one in enumerate(many) if n != place]
     if not left:
         return with_rules(source, glob, [], section)
@@ -136,7 +136,7 @@ def removed(source: str, glob: str, place: int, section: str = RULES) -> Edited:
     return _changed(source, section, change, ways)
 
 
-def replaced(source: str, row: Row, rule: Entry) -> Edited:
+def replaced(source: str, row: RulePosition, rule: Entry) -> EditResult:
     """The document in which `rule` stands in the place of one, under the same glob."""
     glob, place, section = row.glob, row.place, row.section
 
@@ -158,16 +158,16 @@ def replaced(source: str, row: Row, rule: Entry) -> Edited:
     return _changed(source, section, change, ways)
 
 
-def relocated(source: str, row: Row, rule: Entry, glob: str, section: str) -> Edited:
+def relocated(source: str, row: RulePosition, rule: Entry, glob: str, section: str) -> EditResult:
     """The same under another glob, or in another section."""
     if (glob, section) == (row.glob, row.section):
         return replaced(source, row, rule)
     taken = removed(source, row.glob, row.place, row.section)
     put = added(taken.source, glob, rule, section)
-    return Edited(put.source, _lost(source, put.source))
+    return EditResult(put.source, _lost(source, put.source))
 
 
-def moved(source: str, row: Row, step: int) -> Edited:
+def moved(source: str, row: RulePosition, step: int) -> EditResult:
     """The document in which a rule stands one place further up (-1) or down (1): among the rules of
     its glob, and at their end the glob with all of its rules; the same where it is the outermost.
     """
@@ -177,11 +177,11 @@ def moved(source: str, row: Row, step: int) -> Edited:
         return _swapped(source, row.section, row.glob, min(row.place, row.place + step))
     at = order.index(row.glob)
     if not 0 <= at + step < len(order):
-        return Edited(source)
+        return EditResult(source)
     return _swapped(source, row.section, None, min(at, at + step))
 
 
-def _swapped(source: str, section: str, glob: str | None, place: int) -> Edited:
+def _swapped(source: str, section: str, glob: str | None, place: int) -> EditResult:
     def change(globs: dict[str, Any]) -> None:
         if glob is not None:
             many = globs[glob]
@@ -248,7 +248,7 @@ def document_of(source: str) -> dict[str, Any]:
     return _inside(read(source).value)
 
 
-def with_settings(source: str, changes: Mapping[str, Any]) -> Edited:
+def with_settings(source: str, changes: Mapping[str, Any]) -> EditResult:
     """The document in which these stand under their names; None takes one out.
 
     Raises Invalid where it cannot be read.
@@ -256,7 +256,7 @@ def with_settings(source: str, changes: Mapping[str, Any]) -> Edited:
     value = read(source).value
     old = _inside(value)
     if not changes:
-        return Edited(source)
+        return EditResult(source)
     wanted = json.loads(json.dumps(value))
     into = _inside(wanted)
     for name, one in changes.items():
@@ -276,7 +276,7 @@ def _changed(
     ways: Callable[[_Text], Iterable[str | None]],
     *,
     is_ordered: bool = False,
-) -> Edited:
+) -> EditResult:
     """A section after `change`, written in the first of the `ways` that reads so."""
     value = read(source).value
     inside = _inside(value)
@@ -297,7 +297,7 @@ def _written_as(
     ways: Callable[[_Text], Iterable[str | None]],
     *,
     is_ordered: bool = False,
-) -> Edited:
+) -> EditResult:
     """The first of the `ways` to write it that reads as what is wanted; in that order only where
     the order is the change.
     """
@@ -307,9 +307,9 @@ def _written_as(
         found = []
     for text in found:
         if text is not None and _reads_as(text, wanted, is_ordered=is_ordered):
-            return Edited(text, _lost(source, text))
+            return EditResult(text, _lost(source, text))
     text = _written(source, wanted)
-    return Edited(text, _lost(source, text))
+    return EditResult(text, _lost(source, text))
 
 
 def _reads_as(text: str, wanted: Any, *, is_ordered: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What the policy says of a deed: the most specific rules that fit, and of those the strictest."""
+"""What the policy says of a call: the most specific rules that fit, and of those the strictest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from amends.protocol.vocabulary import (
     Risk,
     glob_specificity,
 )
-from approvals.policy.conditions import Question
+from approvals.policy.conditions import Lookup
 from approvals.policy.decisions import (
     ASKING,
     VERDICTS,
@@ -32,101 +32,101 @@ UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE
 """Of a tool whose class nobody says whom we believe."""
 
 
-def judge(policy: Policy, deed: ToolCall) -> PolicyDecision:
-    """What the policy says of `deed`. Never raises: what cannot be evaluated is read carefully."""
-    action_class, base, facts = _seen(policy, deed)
-    met = _deciding(policy, deed, base, facts)
-    always = _always(policy, deed, base, facts)
+def judge(policy: Policy, call: ToolCall) -> PolicyDecision:
+    """What the policy says of `call`. Never raises: what cannot be evaluated is read carefully."""
+    action_class, base, facts = _seen(policy, call)
+    met = _deciding(policy, call, base, facts)
+    always = _always(policy, call, base, facts)
     if met:
         return _joined(policy, action_class, [*met, *always], facts)
-    found = _by_class(policy, deed, action_class, base)
+    found = _by_class(policy, call, action_class, base)
     return strictest([found, _joined(policy, action_class, always, facts)]) if always else found
 
 
-def verdict(policy: Policy, deed: ToolCall) -> tuple[Verdict, ActionClass]:
+def verdict(policy: Policy, call: ToolCall) -> tuple[Verdict, ActionClass]:
     """The first two words of what `judge` says, for those who need no reasons."""
-    action_class, base, facts = _seen(policy, deed)
-    found = [verdict for _, _, verdict in _deciding(policy, deed, base, facts)]
-    always = [verdict for _, _, verdict in _always(policy, deed, base, facts)]
+    action_class, base, facts = _seen(policy, call)
+    found = [verdict for _, _, verdict in _deciding(policy, call, base, facts)]
+    always = [verdict for _, _, verdict in _always(policy, call, base, facts)]
     return higher(
-        VERDICTS, *(found or [_verdict_without_rule(policy, deed, base)]), *always
+        VERDICTS, *(found or [_verdict_without_rule(policy, call, base)]), *always
     ), action_class
 
 
-def questions(policy: Policy, deed: ToolCall) -> tuple[Question, ...]:
-    """What must be looked up before `deed` is judged; for most calls nothing."""
-    asking = policy.of_tool(deed.tool).asking
+def questions(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
+    """What must be looked up before `call` is judged; for most calls nothing."""
+    asking = policy.of_tool(call.tool).asking
     if not asking:
         return ()
-    facts = _seen(policy, deed)[2]
+    facts = _seen(policy, call)[2]
     found = {one.key: one for rule in asking if rule.when for one in rule.when.open(facts)}
     return tuple(found.values())
 
 
-def fitting_rules(policy: Policy, deed: ToolCall) -> tuple[list[Rule], dict[str, Any]]:
+def fitting_rules(policy: Policy, call: ToolCall) -> tuple[list[Rule], dict[str, Any]]:
     """Every rule whose glob fits, the most specific first and those that hold always last, and the
     facts that their conditions see.
     """
-    known = policy.of_tool(deed.tool)
-    return [*known.rules, *known.always], _seen(policy, deed)[2]
+    known = policy.of_tool(call.tool)
+    return [*known.rules, *known.always], _seen(policy, call)[2]
 
 
-def _seen(policy: Policy, deed: ToolCall) -> tuple[ActionClass, Risk, dict[str, Any]]:
+def _seen(policy: Policy, call: ToolCall) -> tuple[ActionClass, Risk, dict[str, Any]]:
     """Class and risk of the call, and the facts that conditions see."""
-    action_class = class_of(policy, deed)
-    base, facts = base_risk(policy, deed, action_class), deed.facts()
-    tool = policy.tool(deed.tool)
-    sensitivity = tool.sensitivity_of(deed.args) if tool else ""
+    action_class = class_of(policy, call)
+    base, facts = base_risk(policy, call, action_class), call.facts()
+    tool = policy.tool(call.tool)
+    sensitivity = tool.sensitivity_of(call.args) if tool else ""
     facts |= {"class": action_class, "risk": base, "sensitivity": sensitivity}
     return action_class, base, facts
 
 
-def _is_unknown(policy: Policy, deed: ToolCall) -> bool:
+def _is_unknown(policy: Policy, call: ToolCall) -> bool:
     """Whether this is a tool of which the workspace wants to be asked, as nobody has listed it."""
-    return policy.asks_of_unknown and not deed.is_step and not policy.lists(deed.tool)
+    return policy.asks_of_unknown and not call.is_step and not policy.lists(call.tool)
 
 
-def _verdict_without_rule(policy: Policy, deed: ToolCall, risk: Risk) -> Verdict:
-    return "MANUAL" if _is_unknown(policy, deed) else _verdict_by_risk(risk)
+def _verdict_without_rule(policy: Policy, call: ToolCall, risk: Risk) -> Verdict:
+    return "MANUAL" if _is_unknown(policy, call) else _verdict_by_risk(risk)
 
 
 def _verdict_by_risk(risk: Risk) -> Verdict:
     return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
 
 
-def class_of(policy: Policy, deed: ToolCall) -> ActionClass:
+def class_of(policy: Policy, call: ToolCall) -> ActionClass:
     """The catalogue's class, which the wire may only raise; without one, the wire's if believed."""
-    said = ActionClass(deed.action_class) if deed.action_class in CLASSES else None
-    tool = policy.tool(deed.tool)
+    said = ActionClass(call.action_class) if call.action_class in CLASSES else None
+    tool = policy.tool(call.tool)
     if tool is not None and tool.action_class is not None:
         return higher(CLASSES, tool.action_class, said or tool.action_class)
-    if said is None or (said in WITHOUT_EFFECT and not deed.trusted):
+    if said is None or (said in WITHOUT_EFFECT and not call.trusted):
         return UNCATALOGUED
     return said
 
 
-def base_risk(policy: Policy, deed: ToolCall, action_class: ActionClass) -> Risk:
+def base_risk(policy: Policy, call: ToolCall, action_class: ActionClass) -> Risk:
     """The catalogue's risk stands for the catalogue's class: a higher class has its own."""
-    tool = policy.tool(deed.tool)
+    tool = policy.tool(call.tool)
     by_class = RISK_OF_CLASS[action_class]
     if tool is None or tool.risk is None:
-        return higher(RISKS, by_class, *_said(deed))
+        return higher(RISKS, by_class, *_said(call))
     raised = CLASSES.index(action_class) > CLASSES.index(tool.action_class or UNCATALOGUED)
-    return higher(RISKS, tool.risk, *([by_class] if raised else []), *_said(deed))
+    return higher(RISKS, tool.risk, *([by_class] if raised else []), *_said(call))
 
 
-def _said(deed: ToolCall) -> list[Risk]:
-    return [Risk(deed.risk)] if deed.risk in RISKS else []
+def _said(call: ToolCall) -> list[Risk]:
+    return [Risk(call.risk)] if call.risk in RISKS else []
 
 
-def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
+def _deciding(policy: Policy, call: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
     found: list[Met] = []
     deciding = None
-    for rule in policy.of_tool(deed.tool).rules:
+    for rule in policy.of_tool(call.tool).rules:
         place = glob_specificity(rule.glob)
         if deciding is not None and place != deciding:
             break
-        risk = higher(RISKS, rule.risk, *_said(deed)) if rule.risk else base
+        risk = higher(RISKS, rule.risk, *_said(call)) if rule.risk else base
         verdict = rule.verdict(risk)
         if rule.met(facts, verdict):
             found.append((rule, risk, verdict))
@@ -134,26 +134,26 @@ def _deciding(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, An
     return found
 
 
-def _always(policy: Policy, deed: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
+def _always(policy: Policy, call: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
     """Of the rules that hold beside those that decide, the ones that are met."""
     return [
         (rule, higher(RISKS, base, *([rule.risk] if rule.risk else [])), rule.verdict(base))
-        for rule in policy.of_tool(deed.tool).always
+        for rule in policy.of_tool(call.tool).always
         if rule.met(facts, rule.verdict(base))
     ]
 
 
 def _by_class(
-    policy: Policy, deed: ToolCall, action_class: ActionClass, risk: Risk
+    policy: Policy, call: ToolCall, action_class: ActionClass, risk: Risk
 ) -> PolicyDecision:
-    verdict = _verdict_without_rule(policy, deed, risk)
+    verdict = _verdict_without_rule(policy, call, risk)
     asks, kind, tool = (
         verdict == "MANUAL",
         action_class.replace("_", " "),
-        formatting.quoted(deed.tool),
+        formatting.quoted(call.tool),
     )
     why = f"No rule fits {tool}; {kind} is {risk} risk"
-    if _is_unknown(policy, deed):
+    if _is_unknown(policy, call):
         why = f"No rule lists this tool, {tool}, and unknown tools ask; {kind} is {risk} risk"
     return PolicyDecision(
         approval=verdict,

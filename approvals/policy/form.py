@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from approvals.policy import document
 from approvals.policy.conditions import Condition
 from approvals.policy.expressions import CannotCompile, Expression
-from approvals.policy.reading import Mistake, Path, Text, spelled
+from approvals.policy.reading import LocatedDocument, Mistake, Path, spelled
 
 DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
 UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
@@ -22,7 +22,7 @@ Compiled = TypeVar("Compiled", Expression, Condition)
 class Form:
     """Takes values out of a document; what does not fit becomes a problem and reads as missing."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: LocatedDocument) -> None:
         self._text = text
         self.problems: list[Mistake] = []
         self.problems_of_new: list[Mistake] = []

@@ -23,13 +23,13 @@ from approvals.policy.document import (
     Audit,
     AutoCompensation,
     BreakGlass,
-    Call,
     Policy,
     Tool,
     Twin,
+    TwinCall,
 )
 from approvals.policy.form import Form, one_or_many
-from approvals.policy.reading import Invalid, Path, Text, read
+from approvals.policy.reading import Invalid, LocatedDocument, Path, read
 from connectors.contract import Kind
 from ledger.canonical import digest
 
@@ -132,7 +132,7 @@ def load_new(document: str | Mapping[str, Any]) -> Policy:
 
 
 def _read(document: str | Mapping[str, Any]) -> tuple[Policy, Form]:
-    text = read(document) if isinstance(document, str) else Text(dict(document))
+    text = read(document) if isinstance(document, str) else LocatedDocument(dict(document))
     form = Form(text)
     form.keepable(text.value, ())
     root: Path = ()
@@ -406,12 +406,12 @@ def _twin(form: Form, tool: str, value: Any, at: Path) -> Twin:
     )
 
 
-def _call(form: Form, given: dict[str, Any], at: Path) -> Call:
+def _call(form: Form, given: dict[str, Any], at: Path) -> TwinCall:
     for name in ("connection", "operation"):
         if not isinstance(given.get(name), str) or not given[name]:
             form.wrong((*at, name) if name in given else at, f"“{name}” is missing")
     args = form.mapping(given.get("args"), (*at, "args"))
-    return Call(
+    return TwinCall(
         connection=form.text(given.get("connection"), (*at, "connection"), 120),
         operation=form.text(given.get("operation"), (*at, "operation"), 120),
         args={name: _argument(form, one, (*at, "args", name)) for name, one in args.items()},

@@ -58,7 +58,7 @@ class DeclaredList:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class WantedValue:
     """One value that is looked for: the keys under which it stands on a list, and whether it is
     missing where none is found.
     """
@@ -152,7 +152,7 @@ def mark_of(placeholder: str) -> str:
     return found[1] if found else ""
 
 
-def sought(kind: str, value: Any, masking_key: MaskingKey | None) -> list[Sought] | None:
+def sought(kind: str, value: Any, masking_key: MaskingKey | None) -> list[WantedValue] | None:
     """What is looked for on a list of this kind, each of which has to stand there; None where it
     cannot be told: nothing is given, or something is no value of this kind.
     """
@@ -180,7 +180,7 @@ def _read(text: str) -> list[str]:
     return [address for _, address in found]
 
 
-def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> Sought | None:
+def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> WantedValue | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value)
@@ -188,7 +188,7 @@ def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> Sought | N
         tag, mark = kind_of(text), mark_of(text)
         if tag is None or not mark or holds_bare(text):
             return None
-        return Sought([mark], can_be_missing=tag in _TAGS.get(kind, ()))
+        return WantedValue([mark], can_be_missing=tag in _TAGS.get(kind, ()))
     form = normal(kind, text)
     if not form or (kind in HIDDEN_KINDS and masking_key is None):
         return None
@@ -196,10 +196,10 @@ def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> Sought | N
     if kind == "domain":
         labels = form.split(".")
         forms += [f"*.{'.'.join(labels[at:])}" for at in range(1, min(len(labels), LABELS_MAX))]
-    return Sought([key_of(kind, one, masking_key) for one in forms])
+    return WantedValue([key_of(kind, one, masking_key) for one in forms])
 
 
-def stands(wanted: Iterable[Sought], found: Iterable[str]) -> bool | None:
+def stands(wanted: Iterable[WantedValue], found: Iterable[str]) -> bool | None:
     """Whether each stands among the keys that were `found`; None where that cannot be told."""
     keys = set(found)
     missing = [one for one in wanted if keys.isdisjoint(one.keys)]

@@ -46,7 +46,7 @@ class Invalid(ValueError):
         super().__init__("; ".join(str(problem) for problem in self.problems))
 
 
-class Unreadable(Invalid):
+class PolicyUnreadable(Invalid):
     """We stopped because the policy in force was saved by a version with other bounds and is no
     policy by ours: nothing is judged until a version that is one is put in force.
     """
@@ -74,7 +74,7 @@ PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "b
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class LocatedDocument:
     """A document as values, and where each stands: path → (line, column), counted from 1."""
 
     value: Any
@@ -88,7 +88,7 @@ class Text:
         return Mistake(message, spelled_path, line, column)
 
 
-def read(source: str) -> Text:
+def read(source: str) -> LocatedDocument:
     """The values of a JSON or YAML document and their places. Raises Invalid."""
     if len(source) > DOCUMENT_CHARACTERS_MAX:
         raise Invalid([Mistake(f"longer than {DOCUMENT_CHARACTERS_MAX} characters")])
@@ -99,7 +99,7 @@ def read(source: str) -> Text:
     return _read_yaml(source)
 
 
-def _read_json(source: str) -> Text:
+def _read_json(source: str) -> LocatedDocument:
     try:
         value = json.loads(source)
     except json.JSONDecodeError as wrong:
@@ -107,7 +107,7 @@ def _read_json(source: str) -> Text:
         raise Invalid([problem]) from wrong
     except (ValueError, RecursionError) as wrong:
         raise Invalid([Mistake(f"not JSON: {wrong}")]) from wrong
-    return Text(value, _JsonPlaces(source).places)
+    return LocatedDocument(value, _JsonPlaces(source).places)
 
 
 class _JsonPlaces:
@@ -155,12 +155,12 @@ class _JsonPlaces:
                 place += 1
 
 
-def _read_yaml(source: str) -> Text:
+def _read_yaml(source: str) -> LocatedDocument:
     try:
         _check_events(source)
         node = yaml.compose(source, Loader=yaml.SafeLoader)
         reader = _Nodes()
-        return Text(reader.value(node, ()), reader.places)
+        return LocatedDocument(reader.value(node, ()), reader.places)
     except yaml.MarkedYAMLError as wrong:
         place = _place(wrong.problem_mark or wrong.context_mark)
         raise Invalid([Mistake(f"not YAML: {wrong.problem}", "", *place)]) from wrong

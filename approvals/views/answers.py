@@ -93,7 +93,7 @@ def review_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
         glass_decisions.review(glass, by=request.user, text=request.POST.get("review", ""))
     except InvalidInput as wrong:
         messages.error(request, str(wrong))
-    except inbox.NotYours as not_yours:
+    except inbox.NotEntitled as not_yours:
         raise PermissionDenied(str(not_yours)) from None
     else:
         messages.success(request, "Reviewed.")

@@ -12,7 +12,7 @@ from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals import tool_fields, twin_fields
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_types import SENSITIVITIES
-from approvals.policy.editing import CATALOGUES, Row
+from approvals.policy.editing import CATALOGUES, RulePosition
 from approvals.policy.loading import KINDS
 from approvals.policy.reading import Path, spelled
 from approvals.rules import field_at
@@ -202,7 +202,7 @@ class TwinForm(EntryForm):
 FORMS: Mapping[str, type[EntryForm]] = {one.name: one for one in (ToolForm, TwinForm)}
 
 
-class Listed(NamedTuple):
+class EntryRow(NamedTuple):
     """One entry with its place in the document, in words."""
 
     at: int
@@ -215,7 +215,7 @@ class Catalogue:
     """The entries of a section as a page shows them; `form` is open for one of them, or is none."""
 
     kind: type[EntryForm]
-    rows: Sequence[Listed]
+    rows: Sequence[EntryRow]
     form: EntryForm | None
 
     @property
@@ -229,7 +229,7 @@ def catalogues(source: str, entry: EntryForm | None) -> Iterator[Catalogue]:
         yield Catalogue(kind, told(source, kind), entry if isinstance(entry, kind) else None)
 
 
-def rows(source: str, kind: type[EntryForm]) -> list[Row]:
+def rows(source: str, kind: type[EntryForm]) -> list[RulePosition]:
     """The entries of a document in its order; none where it cannot be read."""
     try:
         return editing.rows(source, (kind.section,))
@@ -237,15 +237,15 @@ def rows(source: str, kind: type[EntryForm]) -> list[Row]:
         return []
 
 
-def told(source: str, kind: type[EntryForm]) -> list[Listed]:
+def told(source: str, kind: type[EntryForm]) -> list[EntryRow]:
     """Each entry with its place, and what is said of it in words."""
     return [
-        Listed(at, row.glob, kind.words(kind.says.fields_of(row.entry)))
+        EntryRow(at, row.glob, kind.words(kind.says.fields_of(row.entry)))
         for at, row in enumerate(rows(source, kind))
     ]
 
 
-def initial_of(kind: type[EntryForm], row: Row, at: int) -> dict[str, Any]:
+def initial_of(kind: type[EntryForm], row: RulePosition, at: int) -> dict[str, Any]:
     """What the fields of an entry begin with."""
     said: dict[str, str] = kind.says.fields_of(row.entry)
     chosen = {name: _as_offered(name, said[name]) for name in kind.choices}
@@ -257,7 +257,7 @@ def _as_offered(name: str, said: str) -> str:
     return said if name.endswith("connection") else said.lower()
 
 
-def put(source: str, form: EntryForm) -> editing.Edited | None:
+def put(source: str, form: EntryForm) -> editing.EditResult | None:
     """The document with the entry of a form; None, said in the form, where it cannot be put there.
 
     Raises Invalid where the document cannot be read.

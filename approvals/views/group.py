@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
-from approvals.alike import Group, Member
+from approvals.alike import ApprovalGroup, GroupedApproval
 from approvals.models import Approval
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
@@ -133,14 +133,19 @@ def _shown(
     return page(request, "approvals/group.html", context, status=status)
 
 
-def _why_all(approval: Approval, members: list[Member]) -> list[dict[str, Any]]:
+def _why_all(approval: Approval, members: list[GroupedApproval]) -> list[dict[str, Any]]:
     """Why people are asked, as far as it is the same of each."""
     others = [card_context.why(one.approval) for one in members if one.approval.pk != approval.pk]
     return [row for row in card_context.why(approval) if all(row in why for why in others)]
 
 
 def _section(
-    request: Request, name: str, found: Group | None, members: list[Member], *, apart: bool
+    request: Request,
+    name: str,
+    found: ApprovalGroup | None,
+    members: list[GroupedApproval],
+    *,
+    apart: bool,
 ) -> dict[str, Any]:
     """`chosen`: whether they are chosen at first; `sum`: what they move together, per currency, and
     nothing where one moves more than can be added.
@@ -160,7 +165,7 @@ def _section(
 
 
 def _rows(
-    request: Request, found: Group | None, members: list[Member], *, apart: bool
+    request: Request, found: ApprovalGroup | None, members: list[GroupedApproval], *, apart: bool
 ) -> list[dict[str, Any]]:
     if found is None:
         return []

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from approvals import dry_run, glass_decisions, health, proposals, versions
-from approvals.policy import Invalid, Unreadable, active, load
+from approvals.policy import Invalid, PolicyUnreadable, active, load
 from approvals.policy.reading import read
 from approvals.proposals import TIGHTER, Proposal
 from approvals.views import meanwhile
@@ -115,7 +115,7 @@ def _plot(found: health.Health, today: date) -> Plot:
     return line("Time to decide, median by day; the numbers stand below", days, numbers)
 
 
-def _person(here: Workspace, one: health.OfPerson, days: int) -> dict[str, Any]:
+def _person(here: Workspace, one: health.PersonStats, days: int) -> dict[str, Any]:
     root = reverse("approvals:history", args=[here.slug])
     return {
         "name": one.name,
@@ -127,7 +127,7 @@ def _person(here: Workspace, one: health.OfPerson, days: int) -> dict[str, Any]:
     }
 
 
-def _rule(one: health.OfRule) -> dict[str, Any]:
+def _rule(one: health.RuleStats) -> dict[str, Any]:
     return {
         "words": one.words,
         "glob": one.glob,
@@ -146,7 +146,7 @@ def _proposals_of(here: Workspace, person: User) -> list[dict[str, Any]]:
         return []
     try:
         found = proposals.of(here, active(here))
-    except Unreadable:
+    except PolicyUnreadable:
         return []
     return [_proposal_row(here, one) for one in found]
 

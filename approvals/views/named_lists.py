@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from approvals import named_lists
 from approvals.models import ListChange, ListEntry, NamedList
-from approvals.policy import Unreadable, active
+from approvals.policy import PolicyUnreadable, active
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import Policy
 from approvals.policy.named_lists import HIDDEN_KINDS
@@ -314,7 +314,7 @@ def _policy(here: Workspace) -> Policy:
     """The policy in force; an empty one where it cannot be read, for lists outlive it."""
     try:
         return active(here)
-    except Unreadable:
+    except PolicyUnreadable:
         return Policy(digest="", document={})
 
 

@@ -20,7 +20,7 @@ from fido2.utils import websafe_encode
 from amends.protocol.vocabulary import Risk
 from approvals import notifications, signatures, signing_keys
 from approvals.models import Decision, SigningKey
-from approvals.policy import Unreadable, active, signing
+from approvals.policy import PolicyUnreadable, active, signing
 from approvals.views.lists import approvals_of
 from ledger import disclosure
 from workspaces import formatting, fresh_login
@@ -119,7 +119,7 @@ def _asked_from(here: Workspace) -> str:
     """The lowest risk at which a yes is signed here; empty where none is, or nobody can tell."""
     try:
         policy = active(here)
-    except Unreadable:
+    except PolicyUnreadable:
         return ""
     return next((one.value for one in Risk if policy.wants_signature(one)), "")
 
@@ -186,7 +186,7 @@ def summary(request: Request, workspace: str) -> HttpResponse:
             return redirect("approvals:summary", workspace=here.slug)
     try:
         hours = active(here).working_hours
-    except Unreadable:
+    except PolicyUnreadable:
         hours = None
     context: dict[str, Any] = {
         "workspace": here,

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from approvals import finding, inventory, pauses, rules, team_coverage, versions
 from approvals.models import Pause, PauseKind, PolicyVersion
-from approvals.policy import Invalid, Mistake, Unreadable, active, default, load
+from approvals.policy import Invalid, Mistake, PolicyUnreadable, active, default, load
 from approvals.views.policy_editor import rehearsed, source_of
 from connectors.models import Connection
 from ledger import disclosure
@@ -114,7 +114,7 @@ def _wrong(here: Workspace) -> dict[str, list[Mistake]]:
     """What nobody can meet of the policy in force, or why it is none."""
     try:
         return {"unmet": team_coverage.unmet_now(here), "unreadable": []}
-    except Unreadable as wrong:
+    except PolicyUnreadable as wrong:
         return {"unmet": [], "unreadable": wrong.problems}
 
 

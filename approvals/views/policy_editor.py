@@ -27,7 +27,7 @@ from approvals.policy import (
     Invalid,
     Mistake,
     Policy,
-    Unreadable,
+    PolicyUnreadable,
     active,
     default,
     editing,
@@ -67,7 +67,7 @@ class PolicyForm(forms.Form):
 
 
 @dataclass
-class Draft:
+class PolicyDraft:
     """What is on the desk of who edits, of one request."""
 
     here: Workspace
@@ -109,7 +109,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         return _page(request, _begun(request, here), part=None)
     form = PolicyForm(request.POST)
     posted = request.POST
-    draft = Draft(
+    draft = PolicyDraft(
         here,
         # A browser sends the ends of lines as CRLF; a document has them as it was written.
         source=posted.get("source", "").replace("\r\n", "\n"),
@@ -152,7 +152,7 @@ def url_of(approval: Approval, person: User) -> str:
     return f"{editor}?{urlencode({'call': approval.action_id})}"
 
 
-def _begun(request: Request, here: Workspace) -> Draft:
+def _begun(request: Request, here: Workspace) -> PolicyDraft:
     """The document in force, or the version or starter that was asked for; and a rule that is begun
     from a call on record.
     """
@@ -162,7 +162,7 @@ def _begun(request: Request, here: Workspace) -> Draft:
     source = starter or source_of(start or rows.filter(active=True).first())
     tool = request.GET.get("tool", "")
     call = _call(here, request.GET.get("call", "")) or _newest(here, tool) or _named(request, here)
-    draft = Draft(
+    draft = PolicyDraft(
         here, source, seen=meanwhile.newest(here), call=call,
         sees=disclosure.sees(request.user, here), is_same=True,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def _number(text: str) -> int:
 # What is done in the table.
 
 
-def _add(draft: Draft, _at: int) -> None:
+def _add(draft: PolicyDraft, _at: int) -> None:
     draft.rule = RuleForm(
         draft.here,
         initial=rule_form.beginning(draft.call.tool if draft.call else ""),
@@ -208,7 +208,7 @@ def _add(draft: Draft, _at: int) -> None:
     draft.is_same = True
 
 
-def _open(draft: Draft, at: int) -> None:
+def _open(draft: PolicyDraft, at: int) -> None:
     rows = _rows(draft)
     draft.is_same = True
     if at < len(rows):
@@ -216,13 +216,13 @@ def _open(draft: Draft, at: int) -> None:
         draft.rule = RuleForm(draft.here, initial=initial, offers=draft.offers())
 
 
-def _close(draft: Draft, _at: int) -> None:
+def _close(draft: PolicyDraft, _at: int) -> None:
     at = draft.rule.data.get("rule-at", "") if draft.rule else ""
     draft.focus = f"open:{at}" if at else "add"
     draft.rule, draft.is_same = None, True
 
 
-def _put(draft: Draft, _at: int) -> None:
+def _put(draft: PolicyDraft, _at: int) -> None:
     """The rule of the form into the document, if it is one; else it stays in the form."""
     form = draft.rule
     if form is None or not form.is_valid():
@@ -249,7 +249,7 @@ def _put(draft: Draft, _at: int) -> None:
     draft.rule, draft.focus = None, f"open:{at}"
 
 
-def _people(draft: Draft, _at: int) -> None:
+def _people(draft: PolicyDraft, _at: int) -> None:
     """One more place for who has to answer, with everything as it was typed."""
     form = draft.rule
     draft.is_same = True
@@ -258,7 +258,7 @@ def _people(draft: Draft, _at: int) -> None:
         draft.focus = "people"
 
 
-def _settings(draft: Draft, _at: int) -> None:
+def _settings(draft: PolicyDraft, _at: int) -> None:
     draft.is_same = True
     try:
         draft.settings = SettingsForm(draft.here, initial=settings_form.initial_of(draft.source))
@@ -266,34 +266,36 @@ def _settings(draft: Draft, _at: int) -> None:
         draft.settings = None  # what keeps it from being read is told beside the table
 
 
-def _settings_put(draft: Draft, _at: int) -> None:
+def _settings_put(draft: PolicyDraft, _at: int) -> None:
     """What holds for all rules into the document; with a mistake it stays in the form."""
     if _is_put(draft, draft.settings, settings_form.put):
         draft.settings, draft.focus = None, "settings"
 
 
-def _settings_close(draft: Draft, _at: int) -> None:
+def _settings_close(draft: PolicyDraft, _at: int) -> None:
     draft.settings, draft.focus, draft.is_same = None, "settings", True
 
 
-def _entry_add(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+def _entry_add(kind: type[EntryForm], draft: PolicyDraft, _at: int) -> None:
     draft.entry, draft.is_same = kind(draft.here, initial={"glob": ""}), True
 
 
-def _entry_open(kind: type[EntryForm], draft: Draft, at: int) -> None:
+def _entry_open(kind: type[EntryForm], draft: PolicyDraft, at: int) -> None:
     draft.is_same = True
     rows = catalogue_form.rows(draft.source, kind)
     if at < len(rows):
         draft.entry = kind(draft.here, initial=catalogue_form.initial_of(kind, rows[at], at))
 
 
-def _entry_put(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+def _entry_put(kind: type[EntryForm], draft: PolicyDraft, _at: int) -> None:
     """What the form says into the document, if it can be there; else it stays in the form."""
     if _is_put(draft, draft.entry, catalogue_form.put):
         draft.entry, draft.focus = None, f"{kind.name}_add"
 
 
-def _is_put(draft: Draft, form: F | None, put: Callable[[str, F], editing.Edited | None]) -> bool:
+def _is_put(
+    draft: PolicyDraft, form: F | None, put: Callable[[str, F], editing.EditResult | None]
+) -> bool:
     """What a form says into the document, unless it does not fit there: that is told at its field,
     and what keeps the document from being read stands beside the table.
     """
@@ -310,11 +312,11 @@ def _is_put(draft: Draft, form: F | None, put: Callable[[str, F], editing.Edited
     return True
 
 
-def _entry_close(kind: type[EntryForm], draft: Draft, _at: int) -> None:
+def _entry_close(kind: type[EntryForm], draft: PolicyDraft, _at: int) -> None:
     draft.entry, draft.focus, draft.is_same = None, f"{kind.name}_add", True
 
 
-def _entry_remove(kind: type[EntryForm], draft: Draft, at: int) -> None:
+def _entry_remove(kind: type[EntryForm], draft: PolicyDraft, at: int) -> None:
     rows = catalogue_form.rows(draft.source, kind)
     draft.focus = f"{kind.name}_add"
     if at < len(rows):
@@ -322,15 +324,15 @@ def _entry_remove(kind: type[EntryForm], draft: Draft, at: int) -> None:
         draft.source, draft.lost = edited.source, edited.lost
 
 
-def _up(draft: Draft, at: int) -> None:
+def _up(draft: PolicyDraft, at: int) -> None:
     _move(draft, at, -1)
 
 
-def _down(draft: Draft, at: int) -> None:
+def _down(draft: PolicyDraft, at: int) -> None:
     _move(draft, at, 1)
 
 
-def _move(draft: Draft, at: int, step: int) -> None:
+def _move(draft: PolicyDraft, at: int, step: int) -> None:
     rows = _rows(draft)
     draft.is_same = True
     if at >= len(rows):
@@ -343,7 +345,7 @@ def _move(draft: Draft, at: int, step: int) -> None:
     draft.focus = f"{UP if step < 0 else DOWN}:{found[0] if found else at}"
 
 
-def _remove(draft: Draft, at: int) -> None:
+def _remove(draft: PolicyDraft, at: int) -> None:
     rows = _rows(draft)
     if at >= len(rows):
         return
@@ -353,7 +355,7 @@ def _remove(draft: Draft, at: int) -> None:
     draft.focus = f"open:{max(0, at - 1)}" if len(rows) > 1 else "add"
 
 
-def _rows(draft: Draft) -> list[editing.Row]:
+def _rows(draft: PolicyDraft) -> list[editing.RulePosition]:
     try:
         return editing.rows(draft.source)
     except Invalid:
@@ -364,7 +366,7 @@ ENTRY_ACTS = {
     "add": _entry_add, "open": _entry_open, "put": _entry_put, "close": _entry_close,
     "remove": _entry_remove,
 }  # fmt: skip
-ACTS: dict[str, Callable[[Draft, int], None]] = {
+ACTS: dict[str, Callable[[PolicyDraft, int], None]] = {
     "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
     "remove": _remove, "people": _people,
     "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
@@ -376,7 +378,7 @@ ACTS: dict[str, Callable[[Draft, int], None]] = {
 }  # fmt: skip
 
 
-def _save(request: Request, draft: Draft) -> HttpResponse:
+def _save(request: Request, draft: PolicyDraft) -> HttpResponse:
     if any(one is not None for one in (draft.rule, draft.settings, draft.entry)):
         draft.notice = {
             "tone": "wait",
@@ -407,16 +409,16 @@ def _checked(here: Workspace, source: str) -> tuple[Policy | None, list[Mistake]
         return None, wrong.problems
 
 
-def rehearsed(here: Workspace, policy: Policy, **over: Any) -> dry_run.DryRun | None:
+def rehearsed(here: Workspace, policy: Policy, **over: Any) -> dry_run.PolicyDryRun | None:
     """The dry run against what is in force; None where that cannot be read."""
     try:
         return dry_run.rehearse(here, policy, active(here), **over)
-    except Unreadable:
+    except PolicyUnreadable:
         return None
 
 
 def _page(
-    request: Request, draft: Draft, *, part: str | None, rehearses: bool = True
+    request: Request, draft: PolicyDraft, *, part: str | None, rehearses: bool = True
 ) -> HttpResponse:
     here = draft.here
     is_first = request.method == "GET"
@@ -459,7 +461,7 @@ def _is_of_row(form: RuleForm) -> bool:
     return form["at"].value() not in {None, ""}
 
 
-def _call_shown(draft: Draft) -> dict[str, Any] | None:
+def _call_shown(draft: PolicyDraft) -> dict[str, Any] | None:
     """The call that a rule is made from: whose, of which run, with what."""
     call = draft.call
     if call is None:
@@ -473,15 +475,15 @@ def _call_shown(draft: Draft) -> dict[str, Any] | None:
     }
 
 
-def _told_of_call(draft: Draft, policy: Policy | None) -> str:
+def _told_of_call(draft: PolicyDraft, policy: Policy | None) -> str:
     """What becomes of the call on record under the document, beside what is in force."""
     if draft.call is None or policy is None:
         return ""
     try:
-        was = judge(active(draft.here), dry_run.deed_of(draft.call))
-    except Unreadable:
+        was = judge(active(draft.here), dry_run.call_of(draft.call))
+    except PolicyUnreadable:
         return ""
-    becomes = judge(policy, dry_run.deed_of(draft.call))
+    becomes = judge(policy, dry_run.call_of(draft.call))
     words = {name: said for name, (_, said) in rules.VERDICT_WORDS.items()}
     return (
         f"{words[was.approval]} as it stands, {words[becomes.approval].lower()} by this:"

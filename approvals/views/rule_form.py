@@ -15,7 +15,7 @@ from approvals.document_fields import VERIFY_WORDS
 from approvals.policy import Mistake, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
-from approvals.policy.editing import REVIEW, RULES, Row
+from approvals.policy.editing import REVIEW, RULES, RulePosition
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
 from ledger.models import Action
@@ -336,7 +336,7 @@ def split_agent(when: str) -> tuple[str, str]:
     return found[1], inner if LOOSE.search(rest) else rest
 
 
-def initial_of(row: Row, number: int) -> dict[str, Any]:
+def initial_of(row: RulePosition, number: int) -> dict[str, Any]:
     """What the fields of a rule begin with."""
     entry = row.entry
     agent, when = split_agent(rules.text_of(entry.get("when")))
@@ -346,7 +346,7 @@ def initial_of(row: Row, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def stamp(row: Row) -> str:
+def stamp(row: RulePosition) -> str:
     """What a rule was when its form was opened: whether it is still that is asked in the end."""
     return json.dumps([row.section, row.glob, row.entry], sort_keys=True)
 
@@ -370,7 +370,7 @@ def offers_of(call: Action, *, sees: bool) -> list[str]:
     return found[:OFFERS_MAX]
 
 
-def row_at(rows: Sequence[Row], form: RuleForm) -> Row | None:
+def row_at(rows: Sequence[RulePosition], form: RuleForm) -> RulePosition | None:
     """The rule that a form was opened for, if it still stands there as it was."""
     at = form.cleaned_data["at"]
     if at is None or not at < len(rows):
@@ -378,7 +378,7 @@ def row_at(rows: Sequence[Row], form: RuleForm) -> Row | None:
     return rows[at] if stamp(rows[at]) == form.cleaned_data["was"] else None
 
 
-def put(source: str, form: RuleForm) -> tuple[editing.Edited, tuple[str, str, Any]] | None:
+def put(source: str, form: RuleForm) -> tuple[editing.EditResult, tuple[str, str, Any]] | None:
     """The document with the rule of a form in it, and the rule: its section, glob and entry. None
     where the rule it was opened for is no longer there. Raises Invalid where the document cannot
     be read.

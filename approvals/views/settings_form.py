@@ -137,7 +137,7 @@ def initial_of(source: str) -> dict[str, str]:
     return document_fields.fields_of(editing.document_of(source))
 
 
-def put(source: str, form: SettingsForm) -> editing.Edited:
+def put(source: str, form: SettingsForm) -> editing.EditResult:
     """The document as the form says it. Raises Invalid where it cannot be read."""
     changed = document_fields.changes(editing.document_of(source), form.cleaned_data)
     return editing.with_settings(source, changed)

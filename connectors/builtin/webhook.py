@@ -117,14 +117,14 @@ class Signature(msgspec.Struct, forbid_unknown_fields=True):
     secret: Annotated[str, meaning("whsec_…, shared with the service, which checks our signature")]
 
 
-class Seen(msgspec.Struct):
+class ObservedState(msgspec.Struct):
     found: bool
     state: State | None = None
 
 
 class TwinAnswer(msgspec.Struct):
     outcome: Literal["applied", "no_effect", "unknown"]
-    observed: Seen | None = None
+    observed: ObservedState | None = None
     detail: str = ""
 
 

@@ -28,7 +28,7 @@ class Step(NamedTuple):
     args: Row
 
 
-class Change(NamedTuple):
+class RequestChange(NamedTuple):
     words: str
     step: Step
 
@@ -77,7 +77,7 @@ def means(chance: Random, world: World, account: str) -> str:
     return chance.choice(list(wallet))
 
 
-def new_parcel(chance: Random, world: World, account: str) -> Change:
+def new_parcel(chance: Random, world: World, account: str) -> RequestChange:
     to, contents = tools.recipient(chance), chance.sample(tools.THINGS, 2)
     args = {
         "account": account,
@@ -87,48 +87,50 @@ def new_parcel(chance: Random, world: World, account: str) -> Change:
         "pay_with": means(chance, world, account),
     }
     words = f"send {' and '.join(contents)} to {to['name']} in {to['town']}, {args['service']}"
-    return Change(words, Step("ship_parcel", args))
+    return RequestChange(words, Step("ship_parcel", args))
 
 
-def _recall(chance: Random, world: World, parcel: str) -> Change:
-    return Change(f"stop {parcel} and bring it back", Step("recall_parcel", {"parcel": parcel}))
+def _recall(chance: Random, world: World, parcel: str) -> RequestChange:
+    return RequestChange(
+        f"stop {parcel} and bring it back", Step("recall_parcel", {"parcel": parcel})
+    )
 
 
-def _redirect(chance: Random, world: World, parcel: str) -> Change:
+def _redirect(chance: Random, world: World, parcel: str) -> RequestChange:
     to = tools.recipient(chance)
     words = f"let {parcel} go to {to['name']}, {to['street']}, {to['town']}"
-    return Change(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
+    return RequestChange(words, Step("redirect_parcel", {"parcel": parcel, "recipient": to}))
 
 
-def _insure(chance: Random, world: World, parcel: str) -> Change:
+def _insure(chance: Random, world: World, parcel: str) -> RequestChange:
     minor = chance.randrange(5_000, 60_000, 500)
     pay = means(chance, world, world["parcels"][parcel]["sender"])
     args = {"parcel": parcel, "minor": minor, "pay_with": pay}
-    return Change(f"insure {parcel} for {minor // 100} euros", Step("insure_parcel", args))
+    return RequestChange(f"insure {parcel} for {minor // 100} euros", Step("insure_parcel", args))
 
 
-def _service(chance: Random, world: World, parcel: str) -> Change:
+def _service(chance: Random, world: World, parcel: str) -> RequestChange:
     row = world["parcels"][parcel]
     service = chance.choice([name for name in tools.SERVICES if name != row["service"]])
     pay = means(chance, world, row["sender"])
     args = {"parcel": parcel, "service": service, "pay_with": pay}
-    return Change(f"let {parcel} travel {service}", Step("change_service", args))
+    return RequestChange(f"let {parcel} travel {service}", Step("change_service", args))
 
 
-def _pickup(chance: Random, world: World, parcel: str) -> Change:
+def _pickup(chance: Random, world: World, parcel: str) -> RequestChange:
     args = {"parcel": parcel, "on": tools.day(chance), "part_of_day": "morning"}
-    return Change(
+    return RequestChange(
         f"have {parcel} fetched on {args['on']} in the morning", Step("book_pickup", args)
     )
 
 
 # Of the recorded mistakes most are about bookings that were changed or cancelled.
-CHANGES: tuple[Callable[[Random, World, str], Change], ...] = (
+CHANGES: tuple[Callable[[Random, World, str], RequestChange], ...] = (
     _recall, _recall, _redirect, _insure, _insure, _service, _service, _pickup,
 )  # fmt: skip
 
 
-def change(chance: Random, world: World, parcel: str) -> Change:
+def change(chance: Random, world: World, parcel: str) -> RequestChange:
     """Something to be done about one parcel."""
     return chance.choice(CHANGES)(chance, world, parcel)
 
@@ -240,7 +242,7 @@ REFUSALS_MAX = 3
 TRIES_MAX = 50
 
 
-class Part(NamedTuple):
+class RunMix(NamedTuple):
     """So many runs of a kind, of which the first `refusals` begin with calls that are refused.
 
     `mistake` is "" where all is right; `steps` is how many right calls the request takes, at least
@@ -255,18 +257,18 @@ class Part(NamedTuple):
 
 
 CAST = (
-    Part(21, "unwanted", unwanted, (0, 0), refusals=4),
-    Part(14, "wrong argument", wrong_argument, (1, 2), refusals=6),
-    Part(10, "wrong record", wrong_record, (1, 2), refusals=3),
-    Part(16, "other tool", other_tool, (1, 2), refusals=6),
-    Part(4, "done twice", done_twice, (1, 2)),
-    Part(5, "one more", one_more, (1, 2)),
-    Part(14, "stopped half-way", stopped_half_way, (2, 3), refusals=6),
-    Part(2, "told otherwise", as_asked, (1, 1), refusals=1),
-    Part(28, "forgotten", forgotten, (1, 3), refusals=1),
-    Part(2, "told otherwise", as_asked, (0, 0)),
-    Part(27, "", as_asked, (1, 3), refusals=5),
-    Part(57, "", as_asked, (0, 0), refusals=4),
+    RunMix(21, "unwanted", unwanted, (0, 0), refusals=4),
+    RunMix(14, "wrong argument", wrong_argument, (1, 2), refusals=6),
+    RunMix(10, "wrong record", wrong_record, (1, 2), refusals=3),
+    RunMix(16, "other tool", other_tool, (1, 2), refusals=6),
+    RunMix(4, "done twice", done_twice, (1, 2)),
+    RunMix(5, "one more", one_more, (1, 2)),
+    RunMix(14, "stopped half-way", stopped_half_way, (2, 3), refusals=6),
+    RunMix(2, "told otherwise", as_asked, (1, 1), refusals=1),
+    RunMix(28, "forgotten", forgotten, (1, 3), refusals=1),
+    RunMix(2, "told otherwise", as_asked, (0, 0)),
+    RunMix(27, "", as_asked, (1, 3), refusals=5),
+    RunMix(57, "", as_asked, (0, 0), refusals=4),
 )
 """Runs by kind: as many as there are of each among the airline's, which a real agent made."""
 
@@ -284,7 +286,7 @@ def write(folder: Path, *, seed: int = SEED) -> None:
     corpus.save(folder, before, runs)
 
 
-def _run(chance: Random, before: World, name: str, part: Part, *, refuses: bool) -> Row:
+def _run(chance: Random, before: World, name: str, part: RunMix, *, refuses: bool) -> Row:
     """One run, drawn again until all its calls but the meant refusals are taken."""
     for _ in range(TRIES_MAX):
         asked = sender_request(chance, before, chance.randint(*part.steps))
@@ -311,7 +313,7 @@ def _taken(before: World, steps: list[Step] | tuple[Step, ...]) -> bool:
     return all(desk.call(step.tool, **step.args) for step in steps)
 
 
-def _fits(part: Part, asked: SenderRequest, steps: list[Step]) -> bool:
+def _fits(part: RunMix, asked: SenderRequest, steps: list[Step]) -> bool:
     """A mistake differs from what was asked for, except where only the words were wrong."""
     return (steps == list(asked.right)) == (part.does is as_asked)
 

@@ -23,7 +23,7 @@ class ToolRefused(Exception):
     """We stopped because the tool takes no such call; nothing was changed."""
 
 
-class Answer(NamedTuple):
+class ToolOutcome(NamedTuple):
     result: str
     changes: Changes
 
@@ -40,7 +40,7 @@ class Desk:
         try:
             answer, took = TOOLS[tool](self.world, **args), True
         except ToolRefused as refused:
-            answer, took = Answer(f"Refused: {refused}", {}), False
+            answer, took = ToolOutcome(f"Refused: {refused}", {}), False
         changes = {
             (table, row_id): row
             for (table, row_id), row in answer.changes.items()
@@ -90,25 +90,25 @@ def _charged(row: Row, minor: int, means: str) -> Row:
     return row | {"charges": [*row["charges"], {"minor": minor, "paid_with": means}]}
 
 
-def find_account(world: World, *, account: str) -> Answer:
-    return Answer(json.dumps(_row(world, "accounts", account)), {})
+def find_account(world: World, *, account: str) -> ToolOutcome:
+    return ToolOutcome(json.dumps(_row(world, "accounts", account)), {})
 
 
-def where_is(world: World, *, parcel: str) -> Answer:
-    return Answer(json.dumps(_row(world, "parcels", parcel)), {})
+def where_is(world: World, *, parcel: str) -> ToolOutcome:
+    return ToolOutcome(json.dumps(_row(world, "parcels", parcel)), {})
 
 
-def list_prices(world: World) -> Answer:
-    return Answer(json.dumps(SERVICES), {})
+def list_prices(world: World) -> ToolOutcome:
+    return ToolOutcome(json.dumps(SERVICES), {})
 
 
-def hand_to_colleague(world: World, *, reason: str) -> Answer:
-    return Answer("A colleague takes over.", {})
+def hand_to_colleague(world: World, *, reason: str) -> ToolOutcome:
+    return ToolOutcome("A colleague takes over.", {})
 
 
 def ship_parcel(
     world: World, *, account: str, recipient: Row, service: str, contents: list[str], pay_with: str
-) -> Answer:
+) -> ToolOutcome:
     _served(recipient)
     changes = _pay(world, account, pay_with, SERVICES[service])
     owner = changes.get(("accounts", account)) or _row(world, "accounts", account)
@@ -121,59 +121,61 @@ def ship_parcel(
     }  # fmt: skip
     changes["parcels", parcel] = _charged(made, SERVICES[service], pay_with)
     changes["accounts", account] = owner | {"parcels": [*owner["parcels"], parcel]}
-    return Answer(f"{parcel} is announced.", changes)
+    return ToolOutcome(f"{parcel} is announced.", changes)
 
 
-def recall_parcel(world: World, *, parcel: str) -> Answer:
+def recall_parcel(world: World, *, parcel: str) -> ToolOutcome:
     row = _row(world, "parcels", parcel)
     if row["state"] == "recalled":
         raise ToolRefused(f"{parcel} is recalled already")
     paid = [charge | {"minor": -charge["minor"]} for charge in row["charges"]]
     recalled = row | {"state": "recalled", "charges": row["charges"] + paid, "pickup": None}
-    return Answer(f"{parcel} comes back.", {("parcels", parcel): recalled})
+    return ToolOutcome(f"{parcel} comes back.", {("parcels", parcel): recalled})
 
 
-def redirect_parcel(world: World, *, parcel: str, recipient: Row) -> Answer:
+def redirect_parcel(world: World, *, parcel: str, recipient: Row) -> ToolOutcome:
     _served(recipient)
     row = _row(world, "parcels", parcel) | {"recipient": recipient}
-    return Answer(f"{parcel} goes to {recipient['town']}.", {("parcels", parcel): row})
+    return ToolOutcome(f"{parcel} goes to {recipient['town']}.", {("parcels", parcel): row})
 
 
-def insure_parcel(world: World, *, parcel: str, minor: int, pay_with: str) -> Answer:
+def insure_parcel(world: World, *, parcel: str, minor: int, pay_with: str) -> ToolOutcome:
     row = _row(world, "parcels", parcel)
     premium = minor * INSURANCE_PER_CENT // 100
     changes = _pay(world, row["sender"], pay_with, premium)
     insured = row | {"insured_minor": row["insured_minor"] + minor}
     changes["parcels", parcel] = _charged(insured, premium, pay_with)
-    return Answer(f"{parcel} is insured.", changes)
+    return ToolOutcome(f"{parcel} is insured.", changes)
 
 
-def change_service(world: World, *, parcel: str, service: str, pay_with: str) -> Answer:
+def change_service(world: World, *, parcel: str, service: str, pay_with: str) -> ToolOutcome:
     row = _row(world, "parcels", parcel)
     if row["service"] == service:
         raise ToolRefused(f"{parcel} travels {service} already")
     more = SERVICES[service] - SERVICES[row["service"]]
     changes = _pay(world, row["sender"], pay_with, more)
     changes["parcels", parcel] = _charged(row | {"service": service}, more, pay_with)
-    return Answer(f"{parcel} travels {service}.", changes)
+    return ToolOutcome(f"{parcel} travels {service}.", changes)
 
 
-def book_pickup(world: World, *, parcel: str, on: str, part_of_day: str) -> Answer:
+def book_pickup(world: World, *, parcel: str, on: str, part_of_day: str) -> ToolOutcome:
     row = _row(world, "parcels", parcel)
     if date.fromisoformat(on).isoweekday() == SUNDAY:
         raise ToolRefused(f"nobody drives on {on}, a Sunday")
     pickup = {"on": on, "part_of_day": part_of_day}
-    return Answer(f"A driver comes for {parcel}.", {("parcels", parcel): row | {"pickup": pickup}})
+    return ToolOutcome(
+        f"A driver comes for {parcel}.", {("parcels", parcel): row | {"pickup": pickup}}
+    )
 
 
-def grant_voucher(world: World, *, account: str, minor: int) -> Answer:
+def grant_voucher(world: World, *, account: str, minor: int) -> ToolOutcome:
     row = _row(world, "accounts", account)
     voucher = f"voucher-{len(row['wallet']) + 1}"
     wallet = row["wallet"] | {voucher: {"kind": "balance", "holds_minor": minor}}
-    return Answer(f"{voucher} is granted.", {("accounts", account): row | {"wallet": wallet}})
+    return ToolOutcome(f"{voucher} is granted.", {("accounts", account): row | {"wallet": wallet}})
 
 
-TOOLS: dict[str, Callable[..., Answer]] = {
+TOOLS: dict[str, Callable[..., ToolOutcome]] = {
     tool.__name__: tool
     for tool in (
         find_account,

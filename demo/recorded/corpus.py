@@ -34,7 +34,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     n: int
     tool: str
     args: Row
@@ -57,7 +57,7 @@ class RecordedRun:
     request: str
     correct: bool
     expected: tuple[Row, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     mistake: str = ""
 
     @property
@@ -125,7 +125,7 @@ def _run(said: Row) -> RecordedRun:
         correct=said["correct"],
         expected=tuple(said["expected"]),
         calls=tuple(
-            Call(
+            RecordedCall(
                 n=call["n"],
                 tool=call["tool"],
                 args=call["args"],

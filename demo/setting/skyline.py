@@ -171,7 +171,7 @@ def activate(workspace: Workspace, ada: User) -> None:
 def list_payees(workspace: Workspace, ada: User) -> None:
     """Whom the bill payer may pay small sums without asking: a named list, which a rule asks."""
     payees = named_lists.create(workspace, "payees", "iban")
-    known = [named_lists.Written(iban, name) for name, iban in calls.PAYEES.items()]
+    known = [named_lists.NewEntry(iban, name) for name, iban in calls.PAYEES.items()]
     named_lists.change(payees, by=ada, add=known, note="Whom we have paid for years")
 
 

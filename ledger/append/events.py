@@ -36,7 +36,7 @@ from ledger.append.statements import (
 )
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
-from ledger.parsed_events import Actor, Answer, ParsedEvent, StoredEvent
+from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
 
 # UUIDv7 (RFC 9562): ids that sort by the time they were made, also within one millisecond.
 
@@ -84,7 +84,7 @@ def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
 class Recorded:
     """What became of the events, in their order, and the rows of the actions that they moved."""
 
-    answers: list[Answer]
+    answers: list[EventResult]
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
@@ -92,19 +92,19 @@ def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Ste
     """Write down `events`, fold them, and say per event what became of it. `more` is written with
     them.
     """
-    batch = Batch(actor, events)
+    batch = AppendBatch(actor, events)
     yield from batch.meet_runs()
     return (yield from batch.keep(*more))
 
 
 def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
-    """The same for events of which all must be kept (`Batch.keep_all`)."""
-    batch = Batch(actor, events)
+    """The same for events of which all must be kept (`AppendBatch.keep_all`)."""
+    batch = AppendBatch(actor, events)
     yield from batch.meet_runs()
     return (yield from batch.keep_all(*more))
 
 
-class Batch:
+class AppendBatch:
     """The state of one recording between its round trips."""
 
     def __init__(self, actor: Actor, events: Sequence[ParsedEvent]) -> None:
@@ -297,15 +297,15 @@ class Batch:
         values = [actor.workspace_id, actor.key_prefix, self.received, ids, contents]
         return [(statements.NEW_CONFLICTS, values)]
 
-    def answered(self) -> list[Answer]:
+    def answered(self) -> list[EventResult]:
         return [self._answer(index, event) for index, event in enumerate(self.events)]
 
-    def _answer(self, index: int, event: ParsedEvent) -> Answer:
+    def _answer(self, index: int, event: ParsedEvent) -> EventResult:
         if index in self.problems:
-            return Answer(event.id, "rejected", self.problems[index])
+            return EventResult(event.id, "rejected", self.problems[index])
         if index in self.duplicates:
-            return Answer(event.id, "duplicate")
-        return Answer(event.id, "accepted", None, clocks.warning(event.time, self.received))
+            return EventResult(event.id, "duplicate")
+        return EventResult(event.id, "accepted", None, clocks.warning(event.time, self.received))
 
 
 def _opens(event: ParsedEvent) -> bool:

@@ -216,7 +216,7 @@ def write_runs(folded: Sequence[tuple[int, RunRow]]) -> list[Statement]:
     return [(UPDATE_RUNS, [joined_numbers(run for run, _ in folded), *_columns(rows, RUN)])]
 
 
-class Touch(NamedTuple):
+class RunDelta(NamedTuple):
     """What new events do to a run: between which places they stand, and how many rows it gains.
 
     `row` is what the run as a whole now is, None if they say nothing of it.
@@ -230,7 +230,7 @@ class Touch(NamedTuple):
     row: RunRow | None
 
 
-def touch_runs(touches: Sequence[Touch], actor: Actor, received: datetime) -> list[Statement]:
+def touch_runs(touches: Sequence[RunDelta], actor: Actor, received: datetime) -> list[Statement]:
     """One update for the runs that are folded anew, and one for those that are only touched."""
     now = [received, received, not actor.is_desk, received, float(actor.stuck_after_seconds)]
     moved = [touch for touch in touches if touch.row is not None]
@@ -446,7 +446,7 @@ class Folding:
             id_, new = self.runs[run].id, new_of.get(run)
             whole = None if new is None else self._run(run, new)
             touches.append(
-                Touch(id_, min(sequences), max(sequences), actions[run], effects[run], whole)
+                RunDelta(id_, min(sequences), max(sequences), actions[run], effects[run], whole)
             )
             checkpoints += [
                 (id_, checkpoint_of(stored))

@@ -81,7 +81,7 @@ class LastWrites(list[Statement]):
     """The statements after which nothing follows: a driver may commit with them."""
 
 
-class Meanwhile(list[Statement]):
+class StatementsWithWork(list[Statement]):
     """Statements, and work that may be done while PostgreSQL is at them."""
 
     def __init__(self, found: Iterable[Statement], work: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ from ledger.append.events import Recorded
 from ledger.canonical import exactly
 from ledger.desk_events import masking_key
 from ledger.intake import BLOB_BYTES_MAX
-from ledger.parsed_events import Actor, Answer, ParsedEvent
+from ledger.parsed_events import Actor, EventResult, ParsedEvent
 from ledger.schemas import IMPORTED
 from workspaces import keys
 from workspaces.models import Agent
@@ -175,7 +175,7 @@ def _event(
     return PlacedEvent(where, event)
 
 
-class Batch(NamedTuple):
+class ImportBatch(NamedTuple):
     """What goes into the ledger together: blobs first, by their digest."""
 
     actor: Actor
@@ -183,7 +183,7 @@ class Batch(NamedTuple):
     blobs: dict[str, bytes]
 
 
-Keep = Callable[[Batch], Recorded]
+Keep = Callable[[ImportBatch], Recorded]
 """Records a batch in a transaction of its own."""
 
 
@@ -212,13 +212,13 @@ class Import:
             parsed.append(read)
             bytes_ += len(read.data_json)
             if len(parsed) == wire.BATCH_EVENTS_MAX or bytes_ > wire.BATCH_BYTES_MAX:
-                self._keep(places, Batch(self.actor, parsed, blobs))
+                self._keep(places, ImportBatch(self.actor, parsed, blobs))
                 places, parsed, blobs, bytes_ = [], [], {}, 0
         if parsed:
-            self._keep(places, Batch(self.actor, parsed, blobs))
+            self._keep(places, ImportBatch(self.actor, parsed, blobs))
 
-    def _keep(self, places: Sequence[str], batch: Batch) -> None:
-        answers: Sequence[Answer] = self.keep(batch).answers
+    def _keep(self, places: Sequence[str], batch: ImportBatch) -> None:
+        answers: Sequence[EventResult] = self.keep(batch).answers
         for where, answer in zip(places, answers, strict=True):
             if answer.status == "accepted":
                 self.accepted += 1

@@ -39,7 +39,7 @@ from ledger import wire
 from ledger.agent_keys import actor_of
 from ledger.foreign.calls import name_of
 from ledger.intake import record_read
-from ledger.parsed_events import Actor, Answer
+from ledger.parsed_events import Actor, EventResult
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -95,7 +95,7 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, answers[0])
 
 
-async def _recorded(actor: Actor, events: list[CloudEvent]) -> list[Answer]:
+async def _recorded(actor: Actor, events: list[CloudEvent]) -> list[EventResult]:
     read = [
         wire.read(one.event, actor) if isinstance(one.event, bytes) else (one.id, one.event)
         for one in events

@@ -46,10 +46,10 @@ from ledger.append.events import Recorded
 from ledger.foreign.calls import (
     NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
-    Batch,
     ForeignCall,
     ForeignRun,
     Import,
+    ImportBatch,
     NotKept,
     error_of,
     events_of,
@@ -168,7 +168,7 @@ def take_in(body: bytes, actor: Actor, media: str) -> bytes:
     return bytes(answered.SerializeToString())
 
 
-def _keep(batch: Batch) -> Recorded:
+def _keep(batch: ImportBatch) -> Recorded:
     if batch.blobs:
         with pools.threads_pool().connection() as connection:
             for sha256, body in batch.blobs.items():

@@ -62,7 +62,7 @@ ABOUT_THE_CALL = frozenset(
 FAILED = frozenset({"failed", "error", "incomplete", "cancelled"})
 
 
-class Unreadable(Exception):
+class NotATranscript(Exception):
     """We stopped because this is no transcript; the text says why."""
 
 
@@ -103,7 +103,7 @@ def _values(path: Path) -> Iterator[list[Conversation] | str]:
         whole = b"\n".join(lines)
         try:
             yield _conversations(path.name, _decoded(whole))
-        except Unreadable as why:
+        except NotATranscript as why:
             yield f"{path.name}: {why}"
         return
     alone: list[Any] = []
@@ -114,7 +114,7 @@ def _values(path: Path) -> Iterator[list[Conversation] | str]:
                 alone.append(value)
             else:
                 yield _conversations(f"{path.name}:{n}", value)
-        except Unreadable as why:
+        except NotATranscript as why:
             yield f"{path.name}:{n}: {why}"
     if alone:
         yield [Conversation(path.name, alone, {})]
@@ -123,7 +123,7 @@ def _values(path: Path) -> Iterator[list[Conversation] | str]:
 def _is_one_of_many(numbered: list[tuple[int, bytes]]) -> bool:
     if len(numbered) == 1:
         return False
-    with suppress(Unreadable):
+    with suppress(NotATranscript):
         _decoded(numbered[0][1])
         return True
     return False
@@ -132,15 +132,15 @@ def _is_one_of_many(numbered: list[tuple[int, bytes]]) -> bool:
 def _decoded(raw: bytes) -> Any:
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if len(raw) > FILE_BYTES_MAX:
-        raise Unreadable("it is too large")
+        raise NotATranscript("it is too large")
     try:
         value = canonical.exactly(raw)
     except RecursionError as deep:
-        raise Unreadable("it is nested too deep") from deep
+        raise NotATranscript("it is nested too deep") from deep
     except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
-        raise Unreadable(f"it is no JSON: {wrong}") from wrong
+        raise NotATranscript(f"it is no JSON: {wrong}") from wrong
     if name := wire.repeated(raw):
-        raise Unreadable(f"the name “{name}” stands twice in one object")
+        raise NotATranscript(f"the name “{name}” stands twice in one object")
     return value
 
 
@@ -154,14 +154,14 @@ def _conversations(where: str, value: Any) -> list[Conversation]:
             for found in _conversations(f"{where}, conversation {position}", one)
         ]
     if not isinstance(value, dict):
-        raise Unreadable("neither a conversation nor a list of some")
+        raise NotATranscript("neither a conversation nor a list of some")
     for name in LISTS_OF_CONVERSATIONS:
         inside = value.get(name)
         if isinstance(inside, list) and inside and not all(map(_is_message, inside)):
             return _conversations(where, inside)
     messages = [value] if _is_message(value) else _messages(value)
     if not messages:
-        raise Unreadable("no list of messages is in it")
+        raise NotATranscript("no list of messages is in it")
     return [Conversation(where, messages, value)]
 
 

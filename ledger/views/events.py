@@ -12,8 +12,16 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from amends.protocol.vocabulary import EventType
-from ledger import acts as acts_in_words
-from ledger import audit, clocks, desk_events, disclosure, logkeys, proofs, snapshots
+from ledger import (
+    audit,
+    audit_sentences,
+    clocks,
+    desk_events,
+    disclosure,
+    logkeys,
+    proofs,
+    snapshots,
+)
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
 from workspaces import exporting, formatting, outbox, replica
@@ -363,9 +371,9 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
     return {
         "time": formatting.moment(event.received_at),
         "who": str(who) if who else event.actor,
-        "words": acts_in_words.sentence(event),
-        "fields": acts_in_words.fields(event),
-        "seeded": acts_in_words.is_seeded(event),
+        "words": audit_sentences.sentence(event),
+        "fields": audit_sentences.fields(event),
+        "seeded": audit_sentences.is_seeded(event),
         "subject": event.run,
         "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
         "entry": str(event.place),

@@ -21,7 +21,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import desk_events
 from recovery import search
 from recovery.cases.lifecycle import held_by_another
-from recovery.casework.bulk_verbs import VERBS, DryRun, Eligible, NotEligible, Worked
+from recovery.casework.bulk_verbs import VERBS, BulkDryRun, Eligible, NotEligible, Worked
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome, Plan
 from recovery.models.bulk import BULK_ITEM_TO_DO
@@ -59,11 +59,11 @@ class FrozenCase(NamedTuple):
     digest: str
 
 
-class TooMany(Exception):
+class TooManyCases(Exception):
     """We stopped because the query means more cases than one job may hold: narrow it down."""
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """We stopped because the job was, before this case had its turn."""
 
     def __str__(self) -> str:
@@ -78,8 +78,8 @@ def dry_run(
     query: str = "",
     ids: Sequence[int] | None = None,
     chosen: str = "",
-) -> DryRun:
-    """Who would be acted on, and who not and why. Raises TooMany or QueryError; writes nothing."""
+) -> BulkDryRun:
+    """Who would be acted on, who not and why. Raises TooManyCases, QueryError; writes nothing."""
     if verb not in VERBS:
         raise InvalidInput(f"Choose one: {', '.join(one.label for one in VERBS.values())}.")
     if ids is None:
@@ -88,11 +88,11 @@ def dry_run(
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
     meant = sorted(found.order_by().values_list("pk", flat=True)[: CASES_MAX + 1])
     if len(meant) > CASES_MAX:
-        raise TooMany(f"At most {CASES_MAX} cases at once: narrow the query down.")
+        raise TooManyCases(f"At most {CASES_MAX} cases at once: narrow the query down.")
     related = Case.objects.select_related(
         "workspace", "run__workspace", "run__agent", "claimed_by"
     ).order_by("pk")
-    seen = DryRun(verb, query, chosen=chosen)
+    seen = BulkDryRun(verb, query, chosen=chosen)
     until = time.monotonic() + LOOKING_SECONDS_MAX
     for start in range(0, len(meant), CASES_AT_A_TIME):
         cases = list(related.filter(pk__in=meant[start : start + CASES_AT_A_TIME]))
@@ -130,7 +130,7 @@ def start(
     choice = VERBS[verb].choice
     kept = {choice.column: choice.taken(workspace, chosen)} if choice else {}
     if not 0 < len(frozen) <= CASES_MAX:
-        raise TooMany(f"Between one and {CASES_MAX} cases at once.")
+        raise TooManyCases(f"Between one and {CASES_MAX} cases at once.")
     known = set(
         Case.objects.filter(workspace=workspace, pk__in=[one.pk for one in frozen]).values_list(
             "pk", flat=True
@@ -235,7 +235,7 @@ def _work(items: Sequence[BulkItem]) -> None:
     _keep([item for item in lost if item.pk in found], list(found.values()))
     items = [item for item in items if item.pk not in found]
     if job.stopped_at is not None:
-        _keep(items, [Stopped()] * len(items))
+        _keep(items, [JobStopped()] * len(items))
         return
     try:
         access.require(job.started_by, verb.permission, job.workspace)
@@ -253,7 +253,7 @@ def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> No
     in_hand = BulkItem.objects.filter(state=BulkItemState.WORKING, taken_at__in=taken)
     for item, came in zip(items, worked, strict=True):
         item.state, detail = BulkItemState.DONE, ""
-        if isinstance(came, Stopped):
+        if isinstance(came, JobStopped):
             item.state, detail = BulkItemState.STOPPED, str(came)
         elif isinstance(came, Exception):
             item.state, detail = BulkItemState.REFUSED, str(came)

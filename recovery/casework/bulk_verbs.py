@@ -116,7 +116,7 @@ def _headline(seen: resuming.Resume) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
+class BulkDryRun:
     """What a job would do, on exactly these cases; `amounts` by currency, in its smallest unit."""
 
     verb: str
@@ -253,7 +253,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VerbOption:
     """What a person chooses once for all cases of a job; it is kept in a column of the job."""
 
     name: str
@@ -261,7 +261,7 @@ class Choice:
 
     column: str
     question: str
-    options: Callable[[Workspace, DryRun], list[Option]]
+    options: Callable[[Workspace, BulkDryRun], list[Option]]
     default: str = ""
     redraws: bool = False
     """Each option is a dry run of its own, which also finds out what can be chosen."""
@@ -270,13 +270,13 @@ class Choice:
 
     def taken(self, workspace: Workspace, chosen: str) -> str:
         """What is kept in the column; raises InvalidInput for what is not offered."""
-        value, none = chosen or self.default, DryRun("", "")
+        value, none = chosen or self.default, BulkDryRun("", "")
         if not self.redraws and value not in {it.value for it in self.options(workspace, none)}:
             raise InvalidInput(self.question)
         return value[:CHOICE_CHARACTERS_MAX]
 
 
-def _endings(workspace: Workspace, seen: DryRun) -> list[Option]:
+def _endings(workspace: Workspace, seen: BulkDryRun) -> list[Option]:
     """As which many cases may be closed at once; what is left, or was corrected, is told one by
     one.
     """
@@ -284,7 +284,7 @@ def _endings(workspace: Workspace, seen: DryRun) -> list[Option]:
     return [Option(one.value, one.label, closing.BY_PEOPLE[one]) for one in several]
 
 
-def _points(workspace: Workspace, seen: DryRun) -> list[Option]:
+def _points(workspace: Workspace, seen: BulkDryRun) -> list[Option]:
     named = [Option(f"{resuming.NAMED}{name}", name) for name in seen.checkpoints]
     last = Option(resuming.FROM_LAST, "the last checkpoint of each")
     return [last, *named, Option(resuming.FROM_START, "the start")]
@@ -312,7 +312,7 @@ class Verb:
     found: Callable[[BulkItem], Worked] = _nothing
     """What came of an item before its worker was lost, if it had its turn."""
 
-    choice: Choice | None = None
+    choice: VerbOption | None = None
     permission: access.Codename = "recover"
     together: int = 1
     """So many items are in hand at a time. Of several, cases and items change in one transaction,
@@ -347,7 +347,7 @@ VERBS: dict[str, Verb] = {
         _resumed,
         _one_by_one(_resume),
         _directed,
-        Choice(
+        VerbOption(
             "from",
             "resume_from",
             "From where?",
@@ -363,7 +363,7 @@ VERBS: dict[str, Verb] = {
         "Closed",
         _closed,
         _close,
-        choice=Choice(
+        choice=VerbOption(
             "ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED
         ),
         on_causes=True,

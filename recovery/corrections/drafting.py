@@ -10,7 +10,7 @@ from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
 from recovery.cases.lifecycle import OutOfDate, locked, record
-from recovery.corrections.facts import Person, facts_for, people
+from recovery.corrections.facts import CorrectionRecipient, facts_for, people
 from recovery.corrections.sentences import TITLE_CHARACTERS_MAX, lead, title
 from recovery.corrections.wording import settings_of
 from recovery.models import Case, Correction, CorrectionState
@@ -51,7 +51,7 @@ def words_of(facts: dict[str, object]) -> dict[str, str]:
         return {"title": title(facts), "lead": lead(facts)}
 
 
-def _keep(case: Case, person: Person, facts: dict[str, object]) -> Correction:
+def _keep(case: Case, person: CorrectionRecipient, facts: dict[str, object]) -> Correction:
     last = case.corrections.filter(person_id=person.id).order_by("-pk").first()
     if last is not None and last.state != CorrectionState.DRAFT:
         if last.state == CorrectionState.PUBLISHED and last.facts == facts:

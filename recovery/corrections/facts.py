@@ -43,7 +43,7 @@ CHANGES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class CorrectionRecipient:
     """Whom a correction is for."""
 
     id: str
@@ -55,7 +55,7 @@ Theirs = list[tuple[Action, Effect | None]]
 """Effects on what is one person's; None of an irreversible call whose effect nobody told."""
 
 
-class Change(NamedTuple):
+class CorrectionItem(NamedTuple):
     """One thing that is told. Where it stands for several effects of one target in a row, `effect`
     goes from the state before the first to that after the last, by way of `between`.
     """
@@ -74,12 +74,14 @@ class Change(NamedTuple):
 WITHOUT_REASON = gettext_noop("This should not have happened.")
 
 
-def people(facts: RunFacts, internal: Sequence[str] = ()) -> dict[str, tuple[Person, Theirs]]:
+def people(
+    facts: RunFacts, internal: Sequence[str] = ()
+) -> dict[str, tuple[CorrectionRecipient, Theirs]]:
     """Everybody affected by the run, each with the effects on what is theirs.
 
     `internal` are globs of kinds of targets that are bookkeeping (counters, sessions): no news.
     """
-    found: dict[str, tuple[Person, Theirs]] = {}
+    found: dict[str, tuple[CorrectionRecipient, Theirs]] = {}
     untold = facts.untold()
     for action in facts.actions:
         effects: Sequence[Effect | None] = facts.effects.get(action.pk, ())
@@ -93,18 +95,20 @@ def people(facts: RunFacts, internal: Sequence[str] = ()) -> dict[str, tuple[Per
     return found
 
 
-def person_of(affected: Any) -> Person | None:
+def person_of(affected: Any) -> CorrectionRecipient | None:
     if not isinstance(affected, dict) or not affected.get("id"):
         return None
     contact = affected.get("contact")
-    return Person(
+    return CorrectionRecipient(
         id=str(affected["id"])[:120],
         name=formatting.plain(str(affected.get("name") or ""))[:200],
         contact=str(contact)[:320] if isinstance(contact, str) else "",
     )
 
 
-def facts_for(case: Case, run: RunFacts, person: Person, theirs: Theirs) -> dict[str, Any]:
+def facts_for(
+    case: Case, run: RunFacts, person: CorrectionRecipient, theirs: Theirs
+) -> dict[str, Any]:
     """What this person is told, as JSON; in English, with what other languages are made of."""
     steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
     own = run.run.customer == person.id
@@ -157,7 +161,7 @@ def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
     return "not_done" if len(undone) == len(items) else "partly"
 
 
-def _net(theirs: Theirs) -> list[Change]:
+def _net(theirs: Theirs) -> list[CorrectionItem]:
     """The same with several changes of one target told as one, from what was first to what is last.
 
     Only where each begins with what the one before it left, and the same was done about all.
@@ -166,15 +170,15 @@ def _net(theirs: Theirs) -> list[Change]:
     for _, effect in theirs:
         if effect is not None:
             by_target.setdefault((effect.target_type, effect.target_id), []).append(effect)
-    told: list[Change] = []
+    told: list[CorrectionItem] = []
     for action, effect in theirs:
         chain = by_target[effect.target_type, effect.target_id] if effect else []
         if effect is None or not _is_chain(chain):
-            told.append(Change(action, effect))
+            told.append(CorrectionItem(action, effect))
         elif effect is chain[0]:
             net = copy(effect)
             net.after, net.summary = chain[-1].after, ""
-            told.append(Change(action, net, is_net=True, between=effect.after))
+            told.append(CorrectionItem(action, net, is_net=True, between=effect.after))
     return told
 
 
@@ -195,7 +199,7 @@ def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
 
 
 def item(
-    change: Change,
+    change: CorrectionItem,
     effect: Effect,
     step: Step | None,
     *,
@@ -279,7 +283,7 @@ def act_of(outcome: str, effect: Effect, step: Step | None, *, kind: str = "") -
 
 
 def _told(
-    change: Change, effect: Effect, outcome: str, step: Step | None, *, own: bool
+    change: CorrectionItem, effect: Effect, outcome: str, step: Step | None, *, own: bool
 ) -> dict[str, Any]:
     """What the sentences are made of. The agent's own summary is told to whoever asked alone, for
     it may name others.
@@ -307,7 +311,7 @@ def _told(
     return found
 
 
-def _how(change: Change, effect: Effect) -> str:
+def _how(change: CorrectionItem, effect: Effect) -> str:
     if change.is_back:
         return "came_and_went" if effect.before is None else "back"
     how = verb(effect, change.action)

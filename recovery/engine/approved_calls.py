@@ -151,14 +151,14 @@ def tool_call_of(step: Step, connection: Connection, operation: Operation) -> To
 
 
 @dataclass(frozen=True)
-class Void:
+class Mismatch:
     """Why what was approved is not what would run; `diff` says it field by field."""
 
     why: str
     diff: list[dict[str, Any]] = field(default_factory=list)
 
 
-def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
+def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Mismatch | None:
     """What differs from what was approved: the call, the connector, the rules or the people."""
     return (
         _call_changed(step)
@@ -167,16 +167,16 @@ def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Void | N
     )
 
 
-def _call_changed(step: Step) -> Void | None:
+def _call_changed(step: Step) -> Mismatch | None:
     try:
         facts = facts_of(step, step.connection)
     except Refused as refused:
-        return Void(str(refused))
+        return Mismatch(str(refused))
     if step.connection.is_disabled:
-        return Void(f"The connection {step.connection.name} is disabled.")
+        return Mismatch(f"The connection {step.connection.name} is disabled.")
     if digests.call_digest(facts) == step.digest:
         return None
-    return Void("This is not the call that was approved.", _diff(step, facts))
+    return Mismatch("This is not the call that was approved.", _diff(step, facts))
 
 
 def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
     return [asdict(change) for change in digests.diff(approved, facts)]
 
 
-def _approval_lost(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
+def _approval_lost(step: Step, operation: Operation, fresh: IntentContext) -> Mismatch | None:
     if step.plan.approval_id is None:
         return None
     now = active_policies.known(fresh.policy_digest) or policy.active(step.workspace_id)
@@ -202,10 +202,10 @@ def _approval_lost(step: Step, operation: Operation, fresh: IntentContext) -> Vo
         call = tool_call_of(step, step.connection, operation)
         signed = policy.judge(now, call).signed
     why = grants.lost(step.plan.approval_id, step.digest, signed=signed)
-    return Void(why) if why else None
+    return Mismatch(why) if why else None
 
 
-def _rules_stricter(step: Step, operation: Operation, fresh: IntentContext) -> Void | None:
+def _rules_stricter(step: Step, operation: Operation, fresh: IntentContext) -> Mismatch | None:
     """The policy is evaluated again, but only where it is another one than at the drafting."""
     if (fresh.policy_digest or policy.default().digest) == step.plan.policy_digest:
         return None
@@ -223,7 +223,7 @@ def _rules_stricter(step: Step, operation: Operation, fresh: IntentContext) -> V
     ):
         return None
     why = f"The policy has become stricter: {judgement.why}"
-    return Void(why, [asdict(one) for one in digests.differences(asked, judgement)])
+    return Mismatch(why, [asdict(one) for one in digests.differences(asked, judgement)])
 
 
 def _no_longer_own(step: Step, judgement: policy.PolicyDecision) -> bool:

@@ -15,7 +15,7 @@ from connectors import calls
 from connectors.contract import CannotRead, Check, Finding, Operation, Refused
 from ledger import desk_events
 from recovery.engine import outbound_calls, preconditions, protocol, steps
-from recovery.engine.approved_calls import Void
+from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import (
     AlreadyRestored,
@@ -54,7 +54,7 @@ def abandon(step: Step, found: Verdict) -> bool:
             protocol.met_already(step, operation, observation)
         case Drifted(diff):
             _drifted(step, diff)
-        case Void(why):
+        case Mismatch(why):
             _give_up(step, why)
         case TargetUnreadable(why):
             return _target_unreadable(step, why)

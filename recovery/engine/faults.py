@@ -1,9 +1,9 @@
 """Named crash points, so that a test can end a process at the worst moment.
 
-`FAULT=point:deed:nth`, several divided by commas, and nothing at all where it is not set. Deeds:
-`kill` (SIGKILL), `stop` (SIGSTOP), `raise`, `cut` (the database connection goes), or seconds to
-sleep. `nth` is the how-manieth passing of the point (`2+5` the second and the fifth, `*` each),
-counted over all processes that share `FAULT_FOLDER`.
+`FAULT=point:effect:nth`, several divided by commas, and nothing at all where it is not set.
+Effects: `kill` (SIGKILL), `stop` (SIGSTOP), `raise`, `cut` (the database connection goes), or
+seconds to sleep. `nth` is the how-manieth passing of the point (`2+5` the second and the fifth,
+`*` each), counted over all processes that share `FAULT_FOLDER`.
 """
 
 import logging
@@ -25,15 +25,15 @@ class Injected(BaseException):
 
 
 class Fault(NamedTuple):
-    deed: str
+    effect: str
     nth: str
 
 
 def _asked_for() -> dict[str, Fault]:
     faults = {}
     for one in filter(None, os.environ.get("FAULT", "").split(",")):
-        name, deed, nth = one.split(":")
-        faults[name] = Fault(deed, nth)
+        name, effect, nth = one.split(":")
+        faults[name] = Fault(effect, nth)
     return faults
 
 
@@ -51,8 +51,8 @@ def point(name: str) -> None:
     count = _count(name)
     if fault.nth != "*" and str(count) not in fault.nth.split("+"):
         return
-    logger.warning("fault at %s (%d): %s", name, count, fault.deed)
-    _do(fault.deed)
+    logger.warning("fault at %s (%d): %s", name, count, fault.effect)
+    _do(fault.effect)
 
 
 def _count(name: str) -> int:
@@ -70,14 +70,14 @@ def _count(name: str) -> int:
             return count
 
 
-def _do(deed: str) -> None:
-    match deed:
+def _do(effect: str) -> None:
+    match effect:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":
-            raise Injected(deed)
+            raise Injected(effect)
         case "cut":
             connection.connection.pgconn.finish()
         case seconds:

@@ -28,7 +28,7 @@ class LivingStep:
     claims: int = 0
 
 
-class Act(Enum):
+class PlanAction(Enum):
     START = "start"  # of the plan itself, when the people have said yes
     RUN = "run"  # unblock if need be, claim, and go on
     PROBE = "probe"
@@ -41,45 +41,47 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    act: Act
+class NextStep:
+    act: PlanAction
     step: int = 0
 
 
-def next_act(living: Iterable[LivingStep], *, halt: bool) -> Next:
+def next_act(living: Iterable[LivingStep], *, halt: bool) -> NextStep:
     """What a running plan needs now. `living` is in the order of the plan, newest effect first."""
     held: set[tuple[str, str]] = set()
     for step in living:
         if step.state in WAITS_FOR_PEOPLE:
             if halt:
-                return Next(Act.PEOPLE, step.id)
+                return NextStep(PlanAction.PEOPLE, step.id)
             held.add(step.target)
         elif step.state not in WAITS_FOR_TURN:
             return _on_the_way(step)
         elif step.target not in held:
-            return Next(Act.RUN if step.due else Act.WAIT, step.id)
-    return Next(Act.PEOPLE if held else Act.FINISH)
+            return NextStep(PlanAction.RUN if step.due else PlanAction.WAIT, step.id)
+    return NextStep(PlanAction.PEOPLE if held else PlanAction.FINISH)
 
 
-def next_act_of_stopped(living: Iterable[LivingStep]) -> Next:
+def next_act_of_stopped(living: Iterable[LivingStep]) -> NextStep:
     """What a stopped plan needs: what is on the wire is seen through, the rest is cancelled."""
     people = False
     for step in living:
         if step.state in WAITS_FOR_PEOPLE:
             people = True
         elif step.state in WAITS_FOR_TURN:
-            return Next(Act.CANCEL, step.id)
+            return NextStep(PlanAction.CANCEL, step.id)
         else:
             return _on_the_way(step)
-    return Next(Act.PEOPLE if people else Act.FINISH)
+    return NextStep(PlanAction.PEOPLE if people else PlanAction.FINISH)
 
 
-def _on_the_way(step: LivingStep) -> Next:
+def _on_the_way(step: LivingStep) -> NextStep:
     if step.state in IN_HAND:
-        return Next(Act.RECLAIM if step.lease_over else Act.WAIT, step.id)
+        return NextStep(PlanAction.RECLAIM if step.lease_over else PlanAction.WAIT, step.id)
     if not step.due:
-        return Next(Act.WAIT, step.id)
-    return Next(Act.PROBE if step.state == StepState.UNKNOWN else Act.VERIFY, step.id)
+        return NextStep(PlanAction.WAIT, step.id)
+    return NextStep(
+        PlanAction.PROBE if step.state == StepState.UNKNOWN else PlanAction.VERIFY, step.id
+    )
 
 
 # Next actions: what each of some plans needs next, as the order law says, read in one query.
@@ -93,14 +95,14 @@ class NextAction:
     """What a plan needs now. `connector` is that of the step, `claims` how often it was claimed."""
 
     plan_id: int
-    act: Act
+    act: PlanAction
     step: int = 0
     connector: str = ""
     claims: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class PlanStanding:
+class LivingPlan:
     """A plan and the first of its living steps, newest effect first."""
 
     plan_id: int
@@ -115,7 +117,11 @@ def of(plan_ids: Collection[int]) -> list[NextAction]:
     for plan in standing(plan_ids, 1):
         action = _next_action(plan)
         for most in (LIVING_READ, None):
-            if action is None or action.act not in {Act.PEOPLE, Act.FINISH} or not plan.steps:
+            if (
+                action is None
+                or action.act not in {PlanAction.PEOPLE, PlanAction.FINISH}
+                or not plan.steps
+            ):
                 break
             (plan,) = standing([plan.plan_id], most)  # noqa: PLW2901 - the same, with more steps
             action = _next_action(plan)
@@ -124,20 +130,20 @@ def of(plan_ids: Collection[int]) -> list[NextAction]:
     return found
 
 
-def standing(plan_ids: Collection[int], most: int | None = None) -> list[PlanStanding]:
+def standing(plan_ids: Collection[int], most: int | None = None) -> list[LivingPlan]:
     """The plans, each with at most so many of its living steps."""
-    plans: dict[int, PlanStanding] = {}
+    plans: dict[int, LivingPlan] = {}
     for plan_id, state, halt, *step in ask(NEXT_ACTIONS_SQL, [most, list(plan_ids)]):
-        plan = plans.setdefault(plan_id, PlanStanding(plan_id, state, halt, []))
+        plan = plans.setdefault(plan_id, LivingPlan(plan_id, state, halt, []))
         if step[0] is not None:
             pk, step_state, kind, name, *rest = step
             plan.steps.append(LivingStep(pk, step_state, (kind, name), *rest))
     return list(plans.values())
 
 
-def _next_action(plan: PlanStanding) -> NextAction | None:
+def _next_action(plan: LivingPlan) -> NextAction | None:
     if plan.state in UNSTARTED:
-        return NextAction(plan.plan_id, Act.START)
+        return NextAction(plan.plan_id, PlanAction.START)
     if plan.state not in STARTED:
         return None
     if plan.state == PlanState.STOPPED:

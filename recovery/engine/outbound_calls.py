@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from approvals.policy import Unreadable, active_policies
+from approvals.policy import PolicyUnreadable, active_policies
 from connectors import calls
 from connectors.call_pool import OutboundCall
 from connectors.contract import (
@@ -117,7 +117,7 @@ def _limit(step: Step) -> Any:
     """
     try:
         policy = active_policies.of_digest(step.workspace_id, step.plan.policy_digest)
-    except Unreadable:  # the operation's own limit is the bound then, as it is without a say
+    except PolicyUnreadable:  # the operation's own limit is the bound then, as it is without a say
         policy = None
     seconds = policy.call_timeout_seconds if policy else None
     return {"limit_seconds": float(seconds)} if seconds else {}

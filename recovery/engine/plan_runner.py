@@ -28,10 +28,10 @@ from recovery.engine import (
     step_sums,
     steps,
 )
-from recovery.engine.ordering_law import Act, NextAction
+from recovery.engine.ordering_law import NextAction, PlanAction
 from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
 from recovery.engine.protocol import ClaimedStep
-from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, Reader, ask
+from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, StepReader, ask
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
 from recovery.models.steps import IN_HAND
@@ -127,7 +127,7 @@ class PlanRunner:
         self._queue = queue
         self._batcher = PlanBatcher(plan_id, queue, capacity)
         self._batch = StepBatch()
-        self._reader = Reader()
+        self._reader = StepReader()
         self._plans = {plan_id}
         self._waiting = [plan_id]
         self._finishing: list[tuple[NextAction, float]] = []
@@ -194,7 +194,7 @@ class PlanRunner:
     def _do(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""
         for action in others:
-            if action.act == Act.FINISH:
+            if action.act == PlanAction.FINISH:
                 self._finishing.append((action, time.monotonic()))
             elif self._act(action):
                 self._waiting.append(action.plan_id)
@@ -292,7 +292,7 @@ class PlanRunner:
             wanted = queue_of_connector(action.connector) if action.act in CALLS else ""
             if wanted and self._queue not in {"", wanted}:
                 self._continuations[action.plan_id] = wanted
-            elif action.act != Act.RUN:
+            elif action.act != PlanAction.RUN:
                 others.append(action)
             elif not action.claims or self._goes_alone(action):
                 run.append(action.step)
@@ -326,7 +326,7 @@ class PlanRunner:
 
 def _may_have_company(action: NextAction) -> bool:
     """Not while something is to be found out that may go wrong, or was lost before."""
-    return action.act in {Act.START, Act.RUN} and not action.claims
+    return action.act in {PlanAction.START, PlanAction.RUN} and not action.claims
 
 
 def claim_each(wanted: Sequence[Step]) -> list[ClaimedStep]:
@@ -372,18 +372,18 @@ def _cancel(action: NextAction) -> bool:
 
 
 # Acts that talk to the outside world: done by a worker of the connector's queue.
-CALLS: Final = frozenset({Act.RUN, Act.PROBE, Act.VERIFY})
+CALLS: Final = frozenset({PlanAction.RUN, PlanAction.PROBE, PlanAction.VERIFY})
 
 
 # What follows from the order law; each says whether anything moved, so that the plan goes on.
-ACTS: Final[Mapping[Act, Callable[[NextAction], bool]]] = MappingProxyType(
+ACTS: Final[Mapping[PlanAction, Callable[[NextAction], bool]]] = MappingProxyType(
     {
-        Act.START: lambda action: plan_lifecycle.start(action.plan_id),
-        Act.PROBE: lambda action: failure_paths.probe(action.step),
-        Act.VERIFY: lambda action: failure_paths.verify(action.step),
-        Act.RECLAIM: lambda action: failure_paths.take_back(action.step),
-        Act.CANCEL: _cancel,
-        Act.PEOPLE: lambda action: plan_lifecycle.wait_for_people(action.plan_id),
-        Act.FINISH: lambda action: plan_lifecycle.finish(action.plan_id),
+        PlanAction.START: lambda action: plan_lifecycle.start(action.plan_id),
+        PlanAction.PROBE: lambda action: failure_paths.probe(action.step),
+        PlanAction.VERIFY: lambda action: failure_paths.verify(action.step),
+        PlanAction.RECLAIM: lambda action: failure_paths.take_back(action.step),
+        PlanAction.CANCEL: _cancel,
+        PlanAction.PEOPLE: lambda action: plan_lifecycle.wait_for_people(action.plan_id),
+        PlanAction.FINISH: lambda action: plan_lifecycle.finish(action.plan_id),
     }
 )

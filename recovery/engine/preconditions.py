@@ -23,7 +23,7 @@ from connectors.contract import (
     Refused,
 )
 from recovery.engine import outbound_calls, steps
-from recovery.engine.approved_calls import Void
+from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.queries import BUSY_SQL, ONE_BY_ONE_SQL, OTHER_ON_TARGET_SQL, ask
 from recovery.models import Step, StepAttempt
@@ -137,17 +137,17 @@ class TargetUnreadable:
     why: str
 
 
-Verdict = MayProceed | AlreadyRestored | Drifted | Void | TargetUnreadable
+Verdict = MayProceed | AlreadyRestored | Drifted | Mismatch | TargetUnreadable
 
 
-def may_be_done(step: Step) -> Operation | Void:
+def may_be_done(step: Step) -> Operation | Mismatch:
     """What is known before anything is read: the operation, or why it must not be tried."""
     try:
         operation = outbound_calls.operation_of(step)
     except Refused as refused:
-        return Void(str(refused))
+        return Mismatch(str(refused))
     doubt = earlier_try(step, operation)
-    return Void(doubt) if doubt else operation
+    return Mismatch(doubt) if doubt else operation
 
 
 def seen(step: Step, operation: Operation, read: Callable[[], Observation | None]) -> Verdict:
@@ -160,11 +160,11 @@ def seen(step: Step, operation: Operation, read: Callable[[], Observation | None
             else _held(step, operation, observation)
         )
     except CannotRestore as refused:
-        return Void(str(refused))
+        return Mismatch(str(refused))
     except CannotRead as unreadable:
         return TargetUnreadable(str(unreadable))
     except (Refused, SnapshotGone) as refused:
-        return Void(str(refused))
+        return Mismatch(str(refused))
 
 
 def _held(step: Step, operation: Operation, observation: Observation) -> Verdict:

@@ -41,7 +41,7 @@ from ledger.desk_events import EventDraft
 from ledger.models import Compensated, Reversibility
 from ledger.parsed_events import ParsedEvent
 from recovery.engine import approved_calls, faults, preconditions, queries, steps
-from recovery.engine.approved_calls import Void
+from recovery.engine.approved_calls import Mismatch
 from recovery.engine.queries import (
     AT_REST,
     ATTEMPTS_SQL,
@@ -51,7 +51,7 @@ from recovery.engine.queries import (
     LEASE_OUTLASTS,
     PLAN_RUNS,
     IntentContext,
-    Sql,
+    SqlExpression,
     ask,
     ask_all,
     copied,
@@ -96,18 +96,18 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     target, and was faster than our look.
     """
     # Two steps on one target are for two goes.
-    by_target = {(one.target_type, one.target_id): one for one in reversed(wanted)}
+    by_target = {(step.target_type, step.target_id): step for step in reversed(wanted)}
     first = list(by_target.values())[::-1]
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
-    mine = {one.step.pk for one in held}
+    mine = {claimed.step.pk for claimed in held}
     second = [step for step in wanted if step not in first]
     for step in (*second, *(step for step in free if step.pk not in mine)):
         preconditions.wait_for_the_other(step)
     if events:
         desk_events.append_deferred(held[0].step.workspace, events)
-    going = [one for one in held if not _claimed_too_often(one.step)]
-    preconditions.give_trials_back(free, going=[one.step for one in going])
+    going = [claimed for claimed in held if not _claimed_too_often(claimed.step)]
+    preconditions.give_trials_back(free, going=[claimed.step for claimed in going])
     return going
 
 
@@ -116,8 +116,8 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
     mine = [copied(step) for step in free]
     leases = {step.pk: lease_seconds(step) for step in free}
     events: dict[int, list[ParsedEvent]] = {}
-    ids, fences = [one.pk for one in free], [one.fence for one in free]
-    values = [ids, fences, [one.state for one in free], [*leases.values()], ids]
+    ids, fences = [step.pk for step in free], [step.fence for step in free]
+    values = [ids, fences, [step.state for step in free], [*leases.values()], ids]
 
     def draft() -> None:
         events.update(steps.read(mine, lambda step: _claim_events(step, leases[step.pk])))
@@ -126,7 +126,7 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
     (rows,) = ask_all([(CLAIM_SQL, values)], draft)
     taken = {pk for (pk,) in rows}
     held = [ClaimedStep(step, begun + leases[step.pk]) for step in mine if step.pk in taken]
-    return held, [event for one in held for event in events[one.step.pk]]
+    return held, [event for claimed in held for event in events[claimed.step.pk]]
 
 
 def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
@@ -186,19 +186,21 @@ class IntentResult:
 
 def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     """Write the intents of steps of one workspace; nothing may be sent before the commit."""
-    mine = {one.held.step.pk: copied(one.held.step) for one in checked}
+    mine = {checked_step.held.step.pk: copied(checked_step.held.step) for checked_step in checked}
     fresh = queries.read_anew(list(mine.values()))
     sound, lost = [], set()
-    for one in checked:
+    for checked_step in checked:
         try:
-            if _is_sound(mine[one.held.step.pk], one.operation, fresh):
-                sound.append(one)
+            if _is_sound(mine[checked_step.held.step.pk], checked_step.operation, fresh):
+                sound.append(checked_step)
         except CannotMove:  # it was to be given up, and is in other hands already
-            lost.add(one.held.step.pk)
-    intents = _write_intents(sound, [mine[one.held.step.pk] for one in sound])
+            lost.add(checked_step.held.step.pk)
+    intents = _write_intents(sound, [mine[checked_step.held.step.pk] for checked_step in sound])
     for _ in intents:
         faults.point("intending")
-    return IntentResult(intents, lost | ({one.held.step.pk for one in sound} - intents.keys()))
+    return IntentResult(
+        intents, lost | ({checked_step.held.step.pk for checked_step in sound} - intents.keys())
+    )
 
 
 def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
@@ -212,7 +214,7 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
         return False
     void = approved_calls.why_void(step, operation, beside)
     if void is None and (why := preconditions.earlier_try(step, operation)):
-        void = Void(why)
+        void = Mismatch(why)
     if void is not None:
         steps.needs_human(step, void.why, evidence={"diff": void.diff})
     return void is None
@@ -222,8 +224,8 @@ def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict
     """Move the steps, count the tries and record both; by step, those that were still ours. The
     copies of the steps count for nothing where they were not.
     """
-    needed = [one.operation.limit_seconds + calls.GRACE_SECONDS for one in sound]
-    observed = {one.held.step.pk: one.observation for one in sound}
+    needed = [checked_step.operation.limit_seconds + calls.GRACE_SECONDS for checked_step in sound]
+    observed = {checked_step.held.step.pk: checked_step.observation for checked_step in sound}
     for step in copies:
         step.tries += 1
         step.probes = 0  # reads that failed before are no probes of this try
@@ -232,7 +234,11 @@ def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict
         StepState.INTENDED,
         where=[PLAN_RUNS, LEASE_OUTLASTS],
         each={"seconds": needed},
-        alike={"tries": Sql("tries + 1"), "probes": Sql("0"), "note": Sql("''")},
+        alike={
+            "tries": SqlExpression("tries + 1"),
+            "probes": SqlExpression("0"),
+            "note": SqlExpression("''"),
+        },
         drafts=lambda step: [
             steps.event_draft(step, step.state, _intent_facts(step, observed[step.pk]))
         ],
@@ -312,17 +318,18 @@ def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
     They are copies: the caller's transaction may fail at its end, and be tried again.
     """
     mine = [
-        replace(one, intent=replace(one.intent, step=copied(one.intent.step))) for one in answered
+        replace(tried, intent=replace(tried.intent, step=copied(tried.intent.step)))
+        for tried in answered
     ]
-    applied = [one for one in mine if one.answer.outcome == "applied"]
+    applied = [tried for tried in mine if tried.answer.outcome == "applied"]
     if not applied:
         ask_all([_kept_answers(answered)])
     moved = _settle_applied(applied, ahead=[_kept_answers(answered)])
-    for one in mine:
-        if one.answer.outcome != "applied":
+    for tried in mine:
+        if tried.answer.outcome != "applied":
             with suppress(CannotMove):
-                _settle_one(one)
-                moved.append(one.intent.step)
+                _settle_one(tried)
+                moved.append(tried.intent.step)
     for _ in moved:
         faults.point("settling")
     return moved
@@ -330,26 +337,29 @@ def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
 
 def _kept_answers(answered: Sequence[AnsweredTry]) -> Statement:
     return KEEP_SQL, [
-        [one.intent.attempt.pk for one in answered],
-        [one.answer.outcome for one in answered],
-        [one.answer.detail for one in answered],
-        [json.dumps(one.answer.evidence) if one.answer.evidence else None for one in answered],
+        [tried.intent.attempt.pk for tried in answered],
+        [tried.answer.outcome for tried in answered],
+        [tried.answer.detail for tried in answered],
+        [
+            json.dumps(tried.answer.evidence) if tried.answer.evidence else None
+            for tried in answered
+        ],
     ]
 
 
 def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement]) -> list[Step]:
     """The effects are there; what remains is to read them back, and to fold."""
-    answers = {one.intent.step.pk: one.answer for one in answered}
+    answers = {tried.intent.step.pk: tried.answer for tried in answered}
 
     def drafts(step: Step) -> list[EventDraft]:
         data = {"was": step.was, "note": "", "effects": [_effect(step)]}
         return [steps.event_draft(step, step.state, data | _answer_facts(answers[step.pk]))]
 
     moved = steps.move_all(
-        [one.intent.step for one in answered],
+        [tried.intent.step for tried in answered],
         StepState.APPLIED,
-        each={"evidence": [one.answer.evidence or None for one in answered]},
-        alike=AT_REST | {"probes": Sql("0"), "note": Sql("''")},
+        each={"evidence": [tried.answer.evidence or None for tried in answered]},
+        alike=AT_REST | {"probes": SqlExpression("0"), "note": SqlExpression("''")},
         ahead=ahead,
         drafts=drafts,
     )
@@ -359,8 +369,8 @@ def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement])
     return [step for step, _ in moved]
 
 
-def _settle_one(one: AnsweredTry) -> None:
-    step, answer = one.intent.step, one.answer
+def _settle_one(tried: AnsweredTry) -> None:
+    step, answer = tried.intent.step, tried.answer
     data = _answer_facts(answer)
     if answer.outcome == "unknown":
         steps.move(
@@ -370,7 +380,7 @@ def _settle_one(one: AnsweredTry) -> None:
             data=data,
             lease_until=None,
             # Not before the call's own limit, for what we sent may still be on its way.
-            wake_at=in_seconds(one.operation.limit_seconds + one.operation.horizon_seconds),
+            wake_at=in_seconds(tried.operation.limit_seconds + tried.operation.horizon_seconds),
         )
     elif step.tries >= TRIES_MAX:
         steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", data=data)
@@ -464,17 +474,17 @@ def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     """End steps of one workspace, and tell the ledger that their effects are compensated, or
     corrected; those that were still ours. The caller holds the transaction.
     """
-    evidence = [(one.step.evidence or {}) | {"checks": one.checks} for one in ending]
-    by_step = {one.step.pk: one for one in ending}
+    evidence = [(end.step.evidence or {}) | {"checks": end.checks} for end in ending]
+    by_step = {end.step.pk: end for end in ending}
     moved = steps.move_all(
-        [copied(one.step) for one in ending],
+        [copied(end.step) for end in ending],
         state,
-        each={"note": [one.note for one in ending], "evidence": evidence},
+        each={"note": [end.note for end in ending], "evidence": evidence},
         alike=AT_REST,
         drafts=lambda step: _ending_events(by_step[step.pk], step),
     )
     if moved:
-        events = [one for _, some in moved for one in some]
+        events = [event for _, some in moved for event in some]
         recorded = {
             (steps.run_of(step.plan), steps.action_of(step)): step.recorded
             for step, _ in moved
@@ -484,12 +494,12 @@ def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     return [step for step, _ in moved]
 
 
-def _ending_events(one: StepEnding, step: Step) -> list[EventDraft]:
+def _ending_events(end: StepEnding, step: Step) -> list[EventDraft]:
     action = step.effect.action
-    data = {"was": step.was, "note": one.note, "ok": True, "checks": one.checks} | one.data
+    data = {"was": step.was, "note": end.note, "ok": True, "checks": end.checks} | end.data
     compensated = {
         "positions": [step.effect.position],
-        "outcome": one.outcome,
+        "outcome": end.outcome,
         "verified": step.state == StepState.VERIFIED,
         "plan": steps.run_of(step.plan),
         "step": steps.action_of(step),

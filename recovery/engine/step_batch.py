@@ -25,7 +25,7 @@ from connectors.calllog import Log
 from connectors.contract import Answer, CannotRead, Check, Observation, Operation
 from edge import tracing
 from recovery.engine import failure_paths, faults, outbound_calls, preconditions, protocol
-from recovery.engine.approved_calls import Void
+from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import MayProceed
 from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent, StepEnding
@@ -106,7 +106,7 @@ class StepBatch:
 
     def _take(self, held: ClaimedStep) -> None:
         found = preconditions.may_be_done(held.step)
-        if isinstance(found, Void):
+        if isinstance(found, Mismatch):
             preconditions.give_trials_back([held.step])
             self._leave(held.step, partial(failure_paths.abandon, held.step, found))
             return
@@ -141,10 +141,10 @@ class StepBatch:
 
     # Failures of our own.
 
-    def _guard(self, step: Step, deed: Callable[[], None]) -> None:
+    def _guard(self, step: Step, work: Callable[[], None]) -> None:
         """Do it for one step: where we fail at it, the others go on."""
         try:
-            deed()
+            work()
         except DATABASE_AWAY:
             raise
         except Exception as failure:  # noqa: BLE001 - whatever it is, it is told of this step alone
@@ -194,7 +194,7 @@ class StepBatch:
         try:
             self._call(member, made, then)
         except SnapshotGone as gone:
-            void = Void(str(gone))
+            void = Mismatch(str(gone))
             self._leave(member.step, partial(failure_paths.abandon, member.step, void), member)
 
     def _set_out(self) -> None:

@@ -27,7 +27,7 @@ from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
 from recovery.cases import lifecycle
-from recovery.engine.queries import DATABASE_AWAY, NOW, Sql, ask_all, in_seconds
+from recovery.engine.queries import DATABASE_AWAY, NOW, SqlExpression, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -155,7 +155,7 @@ def move(
     *,
     by: User | None = None,
     note: str = "",
-    where: Iterable[Sql] = (),
+    where: Iterable[SqlExpression] = (),
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> None:
@@ -172,7 +172,7 @@ def moved(
     to: str,
     *,
     note: str = "",
-    where: Iterable[Sql] = (),
+    where: Iterable[SqlExpression] = (),
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> EventDraft:
@@ -181,19 +181,23 @@ def moved(
     if to not in STEP_MOVES[seen]:
         raise CannotMove(step, to)
     changes |= {"note": note}
-    if not _swap(step, {"was": Sql("state"), "state": to, "moved_at": NOW} | changes, where):
+    if not _swap(
+        step, {"was": SqlExpression("state"), "state": to, "moved_at": NOW} | changes, where
+    ):
         raise CannotMove(step, to)
     step.was, step.state = seen, to
     for name, new in changes.items():
-        if not isinstance(new, Sql):
+        if not isinstance(new, SqlExpression):
             setattr(step, name, new)
     return event_draft(step, to, {"was": seen, "note": note} | (data or {}))
 
 
-def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[Sql] = ()) -> bool:
+def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[SqlExpression] = ()) -> bool:
     """Compare state and fence, and swap: whether the row still stood where we saw it."""
     sets = [(name, _value(name, new)) for name, new in columns.items()]
-    conditions = [Sql("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))]
+    conditions = [
+        SqlExpression("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))
+    ]
     conditions += where
     text = (
         f"UPDATE recovery_step SET {', '.join(f'{name} = {sql.text}' for name, sql in sets)}"  # noqa: S608
@@ -217,9 +221,9 @@ def move_all(
     moving: Sequence[Step],
     to: str,
     *,
-    where: Iterable[Sql] = (),
+    where: Iterable[SqlExpression] = (),
     each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    alike: Mapping[str, Sql] = MappingProxyType({}),
+    alike: Mapping[str, SqlExpression] = MappingProxyType({}),
     ahead: Sequence[Statement] = (),
     drafts: Callable[[Step], Sequence[EventDraft]],
 ) -> list[MovedStep]:
@@ -290,12 +294,12 @@ def _list(name: str, given: Sequence[Any]) -> list[Any]:
     return [None if value is None else json.dumps(value) for value in given]
 
 
-def _value(name: str, new: Any) -> Sql:
-    if isinstance(new, Sql):
+def _value(name: str, new: Any) -> SqlExpression:
+    if isinstance(new, SqlExpression):
         return new
     if name in JSON_COLUMNS:
-        return Sql("%s::jsonb", (None if new is None else json.dumps(new),))
-    return Sql("%s", (new,))
+        return SqlExpression("%s::jsonb", (None if new is None else json.dumps(new),))
+    return SqlExpression("%s", (new,))
 
 
 def event_draft(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
@@ -348,7 +352,7 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
             note=note,
             lease_until=None,
             wake_at=in_seconds(seconds),
-            claims=Sql("claims - 1"),
+            claims=SqlExpression("claims - 1"),
             **changes,
         )
 

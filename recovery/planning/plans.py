@@ -21,7 +21,7 @@ from recovery.cases.lifecycle import (
 from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.planning.drafting import DraftStep
-from recovery.planning.previews import CHOICES, Draft, draft, next_number
+from recovery.planning.previews import CHOICES, PlanDraft, draft, next_number
 from recovery.tasks import run_plan
 from workspaces import locks
 from workspaces.clock import Clock, database_time
@@ -30,7 +30,7 @@ from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
-__all__ = ["CHOICES", "CannotSubmit", "Draft", "Drifted", "draft", "submit"]
+__all__ = ["CHOICES", "CannotSubmit", "PlanDraft", "TargetsDrifted", "draft", "submit"]
 
 REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
@@ -40,12 +40,12 @@ class CannotSubmit(NotPossible):
     """We stopped because this plan may not run as it is; the sentence says what is in the way."""
 
 
-class Drifted(CannotSubmit):
+class TargetsDrifted(CannotSubmit):
     """We stopped because targets have changed since the agent, and nobody has said what should
     happen; the draft shows how they stand now.
     """
 
-    def __init__(self, drafted: Draft) -> None:
+    def __init__(self, drafted: PlanDraft) -> None:
         super().__init__(drafted.why_not)
         self.draft = drafted
 
@@ -64,9 +64,9 @@ def submit(
     """Freeze what was previewed and start it, or put it in front of the people the policy names.
 
     Raises OutOfDate where the draft is no longer the one of this digest and revision, CannotSubmit
-    where it may not run, Drifted where a choice about a drifted target is missing, CannotMove where
-    somebody else has claimed the case, InvalidInput where the reason is too long. `automatic` and
-    no `by`: the policy itself compensates.
+    where it may not run, TargetsDrifted where a choice about a drifted target is missing,
+    CannotMove where somebody else has claimed the case, InvalidInput where the reason is too long.
+    `automatic` and no `by`: the policy itself compensates.
     """
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     drafted = draft(case, reach=reach, choices=choices)
@@ -78,14 +78,14 @@ def submit(
     if drafted.hindrance:
         raise CannotSubmit(drafted.hindrance)
     if drafted.undecided:
-        raise Drifted(drafted)
+        raise TargetsDrifted(drafted)
     _make_room(drafted.case, by)
     plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason, automatic=automatic)
 
 
 @transaction.atomic
-def _write(drafted: Draft, *, by: User | None, reason: str, automatic: bool) -> Plan:
+def _write(drafted: PlanDraft, *, by: User | None, reason: str, automatic: bool) -> Plan:
     if automatic:
         one_by_one(drafted.case.workspace_id)
         if any(undone_lately(drafted, one) for one in drafted.steps):
@@ -133,7 +133,7 @@ def _make_room(case: Case, by: User | None) -> None:
 
 
 def _plan(
-    drafted: Draft, case: Case, run: Run, *, by: User | None, reason: str, automatic: bool
+    drafted: PlanDraft, case: Case, run: Run, *, by: User | None, reason: str, automatic: bool
 ) -> Plan:
     return Plan.objects.create(
         workspace_id=case.workspace_id,
@@ -157,7 +157,7 @@ def _plan(
     )
 
 
-def _steps(plan: Plan, drafted: Draft) -> None:
+def _steps(plan: Plan, drafted: PlanDraft) -> None:
     """Born ready where nothing newer is in front, else blocked."""
     rows = []
     for one in drafted.steps:
@@ -168,7 +168,7 @@ def _steps(plan: Plan, drafted: Draft) -> None:
     Step.objects.bulk_create(rows)
 
 
-def _record(plan: Plan, drafted: Draft, by: User | None) -> None:
+def _record(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
     desk_events.record(
         plan.workspace,
         EventType.PLAN_SUBMITTED,
@@ -201,7 +201,7 @@ def _record(plan: Plan, drafted: Draft, by: User | None) -> None:
     )
 
 
-def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
+def _ask(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
     assert drafted.judgement is not None  # noqa: S101 - _write asks only where one says MANUAL
     try:
         approval = approval_requests.ask_for_plan(
@@ -225,13 +225,13 @@ def _ask(plan: Plan, drafted: Draft, by: User | None) -> None:
     Plan.objects.filter(pk=plan.pk).update(approval_id=approval.pk)
 
 
-def _hold(plan: Plan, drafted: Draft, run: Run) -> None:
+def _hold(plan: Plan, drafted: PlanDraft, run: Run) -> None:
     """What its steps add to the sums of rules, where nobody is asked; else with the last yes."""
-    deeds = [
+    tool_calls = [
         approved_calls.tool_call_of(one.step, one.step.connection, one.operation)
         for one in drafted.steps
     ]
-    plan_sums.hold(plan.workspace_id, plan.pk, deeds, run=run)
+    plan_sums.hold(plan.workspace_id, plan.pk, tool_calls, run=run)
 
 
 def _move(case: Case, state: str, plan: Plan) -> None:
@@ -252,7 +252,7 @@ def one_by_one(workspace: int) -> None:
     locks.advisory(LOCK, workspace)
 
 
-def undone_lately(draft: Draft, one: DraftStep) -> bool:
+def undone_lately(draft: PlanDraft, one: DraftStep) -> bool:
     """Whether this agent's tool was undone on this target by itself within the hour."""
     since = database_time() - timedelta(seconds=AGAIN_SECONDS)
     recent = Plan.objects.filter(

@@ -113,7 +113,7 @@ CHOICES = ("rebase", "override", "skip")
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft(Drafted):
+class PlanDraft(Drafted):
     """What would run, as it stands at `checked_at`. `digest` is what a preview posts back."""
 
     case: Case
@@ -174,7 +174,7 @@ def draft(
     *,
     reach: Checkpoint | None = None,
     choices: Mapping[int, str] | None = None,
-) -> Draft:
+) -> PlanDraft:
     """The plan for everything that stands back to `reach`, with drift seen now.
 
     `choices` maps effect ids to rebase, override or skip, for targets that have drifted. Reads the
@@ -200,7 +200,9 @@ def draft(
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
 
-def drafts_of_each(cases: Sequence[Case], *, seconds: float = drifts.SECONDS_MAX) -> list[Draft]:
+def drafts_of_each(
+    cases: Sequence[Case], *, seconds: float = drifts.SECONDS_MAX
+) -> list[PlanDraft]:
     """The plans of many cases, for dry runs: what stands in the way of one here would stand in the
     way of its submission. The targets are read side by side, for at most so long.
     """
@@ -210,7 +212,7 @@ def drafts_of_each(cases: Sequence[Case], *, seconds: float = drifts.SECONDS_MAX
     return found
 
 
-def _sketches(cases: Sequence[Case]) -> Iterator[Draft]:
+def _sketches(cases: Sequence[Case]) -> Iterator[PlanDraft]:
     """The same plans without a look at the outside world.
 
     The digest of each is that of a draft whose targets have not drifted, so it can be submitted.
@@ -240,8 +242,8 @@ def _draft(
     too_long: str = "",
     number: int | None = None,
     asked: Asked | None = None,
-) -> Draft:
-    return Draft(
+) -> PlanDraft:
+    return PlanDraft(
         case=case,
         facts=facts,
         steps=drafted.steps,
@@ -285,7 +287,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
     return facts.calls_to_settle() or facts.steps_to_settle()
 
 
-def _why_not_so(drafted: Draft) -> str:
+def _why_not_so(drafted: PlanDraft) -> str:
     if not drafted.steps:
         return "Nothing that stands can be undone from here."
     if drafted.judgement is not None and drafted.judgement.approval == "DENY":

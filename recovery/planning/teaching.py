@@ -103,7 +103,7 @@ def guessed(effect: Effect, name: str) -> str:
     return "target.id" if name in {"id", f"{effect.target_type}_id"} else ""
 
 
-def with_twin(source: str, glob: str, twin: Mapping[str, Any]) -> editing.Edited:
+def with_twin(source: str, glob: str, twin: Mapping[str, Any]) -> editing.EditResult:
     """The document with this twin, beside others of the tool. Raises Invalid."""
     return editing.added(source, glob, twin, editing.TWINS)
 

@@ -364,7 +364,7 @@ def _earlier(
 def _readable(workspace_id: int, digest: str) -> Policy | None:
     try:
         return active_policies.of_digest(workspace_id, digest)
-    except policy.Unreadable:
+    except policy.PolicyUnreadable:
         return None
 
 

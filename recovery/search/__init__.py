@@ -1,13 +1,13 @@
 """Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
 
 from recovery.search.keys import KEYS, parse
-from recovery.search.language import QUERY_CHARACTERS_MAX, Field, Query, QueryError, Text
+from recovery.search.language import QUERY_CHARACTERS_MAX, FieldTerm, Query, QueryError, TextTerm
 from recovery.search.lists import (
     DEFAULT_ORDER,
     ORDERS,
     BadPlace,
+    CappedCount,
     CasePage,
-    Count,
     count,
     counts,
     every,
@@ -16,7 +16,7 @@ from recovery.search.lists import (
     neighbours,
     place_of,
 )
-from recovery.search.suggestions import Suggestion, suggest
+from recovery.search.suggestions import QuerySuggestion, suggest
 
 __all__ = [
     "DEFAULT_ORDER",
@@ -24,13 +24,13 @@ __all__ = [
     "ORDERS",
     "QUERY_CHARACTERS_MAX",
     "BadPlace",
+    "CappedCount",
     "CasePage",
-    "Count",
-    "Field",
+    "FieldTerm",
     "Query",
     "QueryError",
-    "Suggestion",
-    "Text",
+    "QuerySuggestion",
+    "TextTerm",
     "count",
     "counts",
     "every",

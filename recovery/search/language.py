@@ -31,7 +31,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FieldValue:
     text: str
     position: int
     quoted: bool = False
@@ -42,17 +42,17 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldTerm:
     """`key:value,value`: one of the values has to fit."""
 
     key: str
-    values: tuple[Value, ...]
+    values: tuple[FieldValue, ...]
     position: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextTerm:
     """A word or a quoted phrase to be found in what the case says."""
 
     text: str
@@ -67,16 +67,16 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class And:
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Or:
     parts: tuple[Node, ...]
 
 
-Node = Field | Text | Not | All | Either
+Node = FieldTerm | TextTerm | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Query:
 
     text: str
     tree: Node | None = None
-    terms: tuple[Field | Text, ...] = field(default=())
+    terms: tuple[FieldTerm | TextTerm, ...] = field(default=())
 
     @property
     def has_text(self) -> bool:
-        return any(isinstance(term, Text) for term in self.terms)
+        return any(isinstance(term, TextTerm) for term in self.terms)
 
-    def without(self, term: Field | Text) -> str:
+    def without(self, term: FieldTerm | TextTerm) -> str:
         """The text with one term taken out, for an empty result that offers to drop each part."""
         start = term.position
         if start and self.text[start - 1] == "-":
@@ -106,7 +106,7 @@ class Token:
     length: int
     text: str = ""
     key: str = ""
-    values: tuple[Value, ...] = ()
+    values: tuple[FieldValue, ...] = ()
 
 
 _KEY = re.compile(r"([A-Za-z_]+):")
@@ -171,8 +171,8 @@ def _field_or_word(text: str, place: int, keys: Container[str]) -> Token:
     return Token("or" if word == "OR" else "text", place, len(word), word)
 
 
-def _values(text: str, place: int, start: int) -> tuple[tuple[Value, ...], int]:
-    values: list[Value] = []
+def _values(text: str, place: int, start: int) -> tuple[tuple[FieldValue, ...], int]:
+    values: list[FieldValue] = []
     while True:
         if place < len(text) and text[place] == '"':
             value, place = _quoted(text, place)
@@ -180,7 +180,7 @@ def _values(text: str, place: int, start: int) -> tuple[tuple[Value, ...], int]:
             found = _BARE.match(text, place)
             if not found:
                 raise QueryError("A value is missing here.", min(place, len(text)))
-            value, place = Value(found[0], place), found.end()
+            value, place = FieldValue(found[0], place), found.end()
         values.append(value)
         if len(values) > VALUES_MAX:
             raise QueryError(f"A key takes at most {VALUES_MAX} values.", start, place - start)
@@ -189,11 +189,11 @@ def _values(text: str, place: int, start: int) -> tuple[tuple[Value, ...], int]:
         place += 1
 
 
-def _quoted(text: str, place: int) -> tuple[Value, int]:
+def _quoted(text: str, place: int) -> tuple[FieldValue, int]:
     end = text.find('"', place + 1)
     if end < 0:
         raise QueryError("This quotation mark is never closed.", place, len(text) - place)
-    return Value(text[place + 1 : end], place, quoted=True), end + 1
+    return FieldValue(text[place + 1 : end], place, quoted=True), end + 1
 
 
 class _Reader:
@@ -202,7 +202,7 @@ class _Reader:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.place = 0
-        self.terms: list[Field | Text] = []
+        self.terms: list[FieldTerm | TextTerm] = []
 
     @property
     def now(self) -> Token:
@@ -222,13 +222,13 @@ class _Reader:
         while self.now.kind == "or":
             self.place += 1
             parts.append(self.all(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
     def all(self, depth: int) -> Node:
         parts = [self.term(depth)]
         while self.now.kind not in {"or", ")", "end"}:
             parts.append(self.term(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def term(self, depth: int) -> Node:
         token = self.now
@@ -242,12 +242,12 @@ class _Reader:
             self.expect(")", "A closing bracket is missing.")
             return inner
         if token.kind == "field":
-            return self.kept(Field(token.key, token.values, token.position, token.length))
+            return self.kept(FieldTerm(token.key, token.values, token.position, token.length))
         if token.kind in {"text", "phrase"}:
             phrase = token.kind == "phrase"
-            return self.kept(Text(token.text, token.position, token.length, phrase))
+            return self.kept(TextTerm(token.text, token.position, token.length, phrase))
         raise QueryError("A term is missing here.", token.position, token.length)
 
-    def kept(self, term: Field | Text) -> Node:
+    def kept(self, term: FieldTerm | TextTerm) -> Node:
         self.terms.append(term)
         return term

@@ -20,8 +20,8 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 
 from recovery.models import Case, CaseState
-from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, Reader, condition, parse
-from recovery.search.language import Field, Query, QueryError
+from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, QueryContext, condition, parse
+from recovery.search.language import FieldTerm, Query, QueryError
 from workspaces import clock, replica
 from workspaces.models import User, Workspace
 
@@ -89,7 +89,7 @@ def matching(
     now = now or clock.now()
     found = Case.objects.filter(workspace=workspace)
     if query.tree is not None:
-        found = found.filter(condition(query.tree, Reader(by, now, workspace)))
+        found = found.filter(condition(query.tree, QueryContext(by, now, workspace)))
     if not asks_for_closed(query):
         found = found.exclude(state=CaseState.CLOSED)
     if not _says(query, WITHOUT_EFFECTS):
@@ -107,7 +107,7 @@ def asks_for_closed(query: Query) -> bool:
 
 
 def _keys(query: Query) -> list[Key]:
-    return [KEYS[term.key] for term in query.terms if isinstance(term, Field)]
+    return [KEYS[term.key] for term in query.terms if isinstance(term, FieldTerm)]
 
 
 def _says(query: Query, *words: str) -> bool:
@@ -115,7 +115,7 @@ def _says(query: Query, *words: str) -> bool:
     return any(
         term.key == "is" and any(value.text.lower() in words for value in term.values)
         for term in query.terms
-        if isinstance(term, Field)
+        if isinstance(term, FieldTerm)
     )
 
 
@@ -123,7 +123,7 @@ def _shows_snoozed(query: Query) -> bool:
     """Whether what was put off is in the list, too: where cases are looked for, not worked off."""
     if query.has_text or _says(query, SNOOZED, "open", "closed", "mine"):
         return True
-    return any(term.key in LOOKED_FOR_BY for term in query.terms if isinstance(term, Field))
+    return any(term.key in LOOKED_FOR_BY for term in query.terms if isinstance(term, FieldTerm))
 
 
 def is_cut(query: Query, *, everything: bool) -> bool:
@@ -277,7 +277,7 @@ class Placeholder(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class CappedCount:
     number: int
     capped: bool
 
@@ -292,20 +292,20 @@ def count(
     by: User | None,
     everything: bool = False,
     found: CasePage | None = None,
-) -> Count:
+) -> CappedCount:
     """How many cases the list would show, up to a limit; `found` is a page of it, if at hand."""
     if found is not None and found.is_whole:
-        return Count(len(found.cases), capped=False)
+        return CappedCount(len(found.cases), capped=False)
     query = parse(text)
     limit = COUNT_OF_WORDS_MAX if query.has_text else COUNT_MAX
     try:
         sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
     except EmptyResultSet:
-        return Count(0, capped=False)
+        return CappedCount(0, capped=False)
     with replica.connection().cursor() as cursor:
         cursor.execute(f"SELECT {sql}", given)
         [number] = cursor.fetchone()
-    return Count(min(number, limit), capped=number > limit)
+    return CappedCount(min(number, limit), capped=number > limit)
 
 
 def counts(

@@ -9,7 +9,7 @@ from workspaces.models import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Suggestion:
+class QuerySuggestion:
     """`text` replaces the query from `start` to the cursor."""
 
     text: str
@@ -20,7 +20,7 @@ class Suggestion:
 SUGGESTIONS_MAX = 10
 
 
-def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[Suggestion]:
+def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[QuerySuggestion]:
     """What could stand where the cursor is; never raises."""
     typed = text[: len(text) if cursor is None else max(cursor, 0)]
     start = max(typed.rfind(" "), typed.rfind("(")) + 1
@@ -30,7 +30,7 @@ def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[
     if not colon:
         asks = bool(name) or not text.strip()  # an empty field shows what there is
         found = [
-            Suggestion(f"{one}:", start, key.hint)
+            QuerySuggestion(f"{one}:", start, key.hint)
             for one, key in KEYS.items()
             if asks and one.startswith(name.lower())
         ]
@@ -41,7 +41,9 @@ def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[
     last = value.rpartition(",")[2]
     known = [one for one in key.offered(workspace) if one.lower().startswith(last.lower())]
     place = len(typed) - len(last)
-    return [Suggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]]
+    return [
+        QuerySuggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]
+    ]
 
 
 def _quoted(value: str) -> str:

@@ -16,7 +16,7 @@ from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans
 from recovery.planning.drafting import UNTOUCHED, DraftStep, rests_on_reports
-from recovery.planning.plans import Draft
+from recovery.planning.plans import PlanDraft
 from recovery.triage.detectors import KINDS
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def _consider(case: Case) -> bool:
     return True
 
 
-def why_not(draft: Draft) -> str:
+def why_not(draft: PlanDraft) -> str:
     """Which condition does not hold, in one sentence; empty where all do."""
     if draft.why_not:
         return draft.why_not
@@ -86,7 +86,7 @@ def why_not(draft: Draft) -> str:
     return next(filter(None, (_why_not_step(draft, one) for one in draft.steps)), "")
 
 
-def _why_not_step(draft: Draft, one: DraftStep) -> str:
+def _why_not_step(draft: PlanDraft, one: DraftStep) -> str:
     hindrances = {
         "The policy does not allow it for this tool.": not draft.policy.auto_compensation.covers(
             one.action.tool

@@ -50,7 +50,7 @@ ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"
 def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
     """What went wrong, in one sentence; `money` is what is at stake."""
     who = f"Agent {formatting.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
-    did = deeds(facts)
+    did = what_was_done(facts)
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
     sentence = f"{who} {did}, {wrong}" if did else f"{who} {bare}"
@@ -172,11 +172,11 @@ def brief(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None
     return shortened(sentence if is_tool else capitalised(sentence), most) + end
 
 
-def deeds(facts: RunFacts) -> str:
+def what_was_done(facts: RunFacts) -> str:
     """`changed flights on reservation XEHM4B and created user 12`; empty where nothing was done.
 
-    What nobody knows to have happened is no deed; what was undone meanwhile still is one, so that a
-    headline does not change under the hands of those who recover.
+    What nobody knows to have happened does not stand here; what was undone meanwhile still does,
+    so that a headline does not change under the hands of those who recover.
     """
     groups: dict[tuple[str, str], list[tuple[Action, Effect]]] = defaultdict(list)
     for action, effect in facts.done():

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
-from approvals.policy.document import Call
+from approvals.policy.document import TwinCall
 from connectors import calllog, calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
@@ -48,7 +48,7 @@ def can_ask(facts: RunFacts, action: Action) -> bool:
     return probe_of(facts.policy, action) is not None
 
 
-def probe_of(policy: Policy, action: Action) -> Call | None:
+def probe_of(policy: Policy, action: Action) -> TwinCall | None:
     """The probe that the policy names with the tool's twin."""
     kinds = [str(one.get("type", "")) for one in action.targets or [] if isinstance(one, dict)]
     for kind in kinds or [""]:

@@ -14,7 +14,7 @@ from amends.protocol.vocabulary import RISKS, Risk
 from ledger import disclosure
 from recovery import search
 from recovery.casework import bulk
-from recovery.casework.bulk_verbs import USUAL, VERBS, Choice, DryRun, Eligible
+from recovery.casework.bulk_verbs import USUAL, VERBS, BulkDryRun, Eligible, VerbOption
 from recovery.models import BulkItem, BulkItemState, BulkJob, CaseState
 from recovery.models.cases import PUT_RIGHT
 from recovery.run_facts.sentences import plural
@@ -112,9 +112,9 @@ def new(request: Request, workspace: str) -> HttpResponse:
     try:
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None, chosen=answer)
     except search.QueryError as wrong:
-        return _show(request, here, DryRun(act, q), problem=str(wrong), status=422)
-    except bulk.TooMany as many:  # a good question, to which the answer is: ask for less
-        return _show(request, here, DryRun(act, q), problem=str(many))
+        return _show(request, here, BulkDryRun(act, q), problem=str(wrong), status=422)
+    except bulk.TooManyCases as many:  # a good question, to which the answer is: ask for less
+        return _show(request, here, BulkDryRun(act, q), problem=str(many))
     return _show(request, here, seen)
 
 
@@ -146,7 +146,7 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
             query=q,
             chosen=answer,
         )
-    except (InvalidInput, bulk.TooMany) as wrong:
+    except (InvalidInput, bulk.TooManyCases) as wrong:
         ids = [one.pk for one in frozen]
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, chosen=answer)
         return _show(request, here, seen, problem=str(wrong), status=422)
@@ -167,7 +167,7 @@ UNREAD = "could not be read just now: it is looked at again when it is submitted
 
 
 def _show(
-    request: Request, here: Workspace, seen: DryRun, *, problem: str = "", status: int = 200
+    request: Request, here: Workspace, seen: BulkDryRun, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
     number, verb = len(seen.eligible), VERBS[seen.verb]
     sensitive = disclosure.sees(request.user, here)
@@ -207,7 +207,7 @@ def _list_url(here: Workspace, q: str) -> str:
     return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
 
 
-def _others(here: Workspace, seen: DryRun) -> list[dict[str, str]]:
+def _others(here: Workspace, seen: BulkDryRun) -> list[dict[str, str]]:
     """The same query with the other acts."""
     url = reverse("recovery:bulk_new", args=[here.slug])
     return [
@@ -220,7 +220,7 @@ def _others(here: Workspace, seen: DryRun) -> list[dict[str, str]]:
     ]
 
 
-def _choice(here: Workspace, choice: Choice, seen: DryRun) -> dict[str, Any]:
+def _choice(here: Workspace, choice: VerbOption, seen: BulkDryRun) -> dict[str, Any]:
     """What can be chosen: in the form, or by another dry run of the same cases for each option."""
     url = reverse("recovery:bulk_new", args=[here.slug])
     same = {"act": seen.verb, "q": seen.query, "case": sorted(case.pk for case in seen.cases)}
@@ -244,7 +244,7 @@ def _choice(here: Workspace, choice: Choice, seen: DryRun) -> dict[str, Any]:
     }
 
 
-def tiles(seen: DryRun) -> list[dict[str, str]]:
+def tiles(seen: BulkDryRun) -> list[dict[str, str]]:
     """What it adds up to, before anybody agrees to it."""
     money = [formatting.money(minor, currency) for currency, minor in sorted(seen.amounts.items())]
     return [

@@ -143,7 +143,7 @@ def _activity(case: Case) -> list[dict[str, Any]]:
             "who": str(people.get(int(event.actor), "somebody"))
             if is_number(event.actor)
             else f"The desk ({event.actor})",
-            "words": story.deed(event),
+            "words": story.act_words(event),
             "comment": (event.data or {}).get("text") or (event.data or {}).get("reason") or "",
             "time": formatting.moment(event.received_at),
         }

@@ -131,7 +131,7 @@ def _show(
     )
 
 
-def _outline(draft: plans.Draft) -> list[dict[str, Any]]:
+def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
     """A long plan in short: how many steps of which kind, and how many of them want an answer."""
     kinds: dict[str, list[DraftStep]] = {}
     for one in draft.steps:
@@ -166,7 +166,7 @@ def _folded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return steps
 
 
-def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
+def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
     """The plan in short, for the page of its case."""
     steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
     for shown in steps:
@@ -186,7 +186,7 @@ def outlook(draft: plans.Draft, *, sensitive: bool) -> dict[str, Any]:
     }
 
 
-def _before_it_runs(draft: plans.Draft) -> list[dict[str, str]]:
+def _before_it_runs(draft: plans.PlanDraft) -> list[dict[str, str]]:
     failing = (
         "stop everything that is not sent"
         if draft.policy.halt_on_failure
@@ -348,7 +348,7 @@ def _is_gone(one: DraftStep) -> bool:
     )
 
 
-def _alike(draft: plans.Draft) -> list[dict[str, Any]]:
+def _alike(draft: plans.PlanDraft) -> list[dict[str, Any]]:
     """One question for all that drifted alike, where several wait for an answer."""
     found = []
     for name, legend in (("changed", "changed since the agent wrote them"), ("gone", "are gone")):

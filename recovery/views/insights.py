@@ -43,7 +43,7 @@ AGE_QUERIES = (
 Card = dict[str, Any]
 
 
-class Of:
+class InsightsScope:
     """The workspace, the window, and how a figure's list is asked for: the same agent and tool."""
 
     def __init__(self, here: Workspace, window: Window, agent: Agent | None) -> None:
@@ -75,7 +75,7 @@ def insights(request: Request, workspace: str) -> HttpResponse:
     days = next((one for one in metrics.RANGES if str(one) == asked.get("days")), None)
     tool = asked.get("tool", "")[:TOOL_CHARACTERS_MAX].replace('"', "").replace("\0", "")
     window = Window(days or metrics.WINDOW_DAYS, agent.pk if agent else None, tool)
-    of = Of(here, window, agent)
+    of = InsightsScope(here, window, agent)
     residues = metrics.residues(here)
     by_agent, by_tool = metrics.groups(here, window)
     names = {one.pk: one.name for one in agents}
@@ -117,12 +117,12 @@ def _agents(here: Workspace) -> list[Agent]:
     return list(Agent.objects.filter(workspace=here).order_by("name")[:AGENTS_OFFERED_MAX])
 
 
-def _tools(found: Sequence[metrics.Group], tool: str) -> list[str]:
+def _tools(found: Sequence[metrics.CaseGroup], tool: str) -> list[str]:
     """Those that failed most, and the one that is asked for."""
     return sorted({one.tool for one in found if one.tool} | ({tool} if tool else set()))
 
 
-def _address(of: Of, **changed: object) -> str:
+def _address(of: InsightsScope, **changed: object) -> str:
     """This page with something else asked for."""
     asked = {
         "days": of.window.days,
@@ -133,7 +133,7 @@ def _address(of: Of, **changed: object) -> str:
     return f"{reverse('recovery:insights', args=[of.here.slug])}?{urlencode(kept)}"
 
 
-def _flow(of: Of) -> list[Card]:
+def _flow(of: InsightsScope) -> list[Card]:
     """What comes in, what goes out, how soon, and whether it can be undone."""
     whole, days = metrics.cases(of.here, of=of.window)
     out, days_out = metrics.closed(of.here, of=of.window)
@@ -194,7 +194,7 @@ RECOVERED = "outcome:restored,corrected,partly"
 OTHERWISE = "outcome:resumed,expected,already_handled,duplicate"
 
 
-def _ages(of: Of) -> Card:
+def _ages(of: InsightsScope) -> Card:
     """How old it is that still waits, whenever it failed."""
     now = metrics.waiting(of.here, of=of.window)
     ages = [name for name, _ in metrics.AGES]
@@ -216,7 +216,7 @@ def _ages(of: Of) -> Card:
     ) | {"by": "Age"}
 
 
-def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+def _times(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
     """How long it takes until what went wrong is put right, against what the policy allows."""
     late = whole.recovered - whole.in_time
     goal = f" · goal {span(whole.allowed)}" if whole.allowed is not None else ""
@@ -242,7 +242,7 @@ def _times(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> C
     )
 
 
-def _undoable(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+def _undoable(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
     """What failed could be undone exactly, only made up for, or not at all."""
     share = f"{whole.irreversible / whole.failed:.0%}".replace("%", " %") if whole.failed else "—"
     kinds = (
@@ -278,7 +278,7 @@ def _undoable(of: Of, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -
     )
 
 
-def _compensations(of: Of) -> list[Card]:
+def _compensations(of: InsightsScope) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
     whole, days = metrics.steps(of.here, of=of.window)
     share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
@@ -331,7 +331,7 @@ def _compensations(of: Of) -> list[Card]:
     ]
 
 
-def _call_times(of: Of) -> Card:
+def _call_times(of: InsightsScope) -> Card:
     calls = metrics.unwinds(of.here, of=of.window)
     slowest = sorted(calls.by_connection.items(), key=lambda one: -one[1])
     return _card(
@@ -353,7 +353,7 @@ def _call_times(of: Of) -> Card:
     )
 
 
-def _approvals(of: Of) -> list[Card]:
+def _approvals(of: InsightsScope) -> list[Card]:
     """How long people take to decide; what that says about asking has a page of its own."""
     window = of.window
     whole, days = health.decision_times_of(
@@ -385,7 +385,7 @@ def _approvals(of: Of) -> list[Card]:
     ]
 
 
-SECTIONS: tuple[Callable[[Of], Sequence[Card]], ...] = (
+SECTIONS: tuple[Callable[[InsightsScope], Sequence[Card]], ...] = (
     _flow,
     _compensations,
     _approvals,
@@ -448,7 +448,9 @@ def _link(url: str, name: str) -> str:
     return format_html('<a href="{}">{}</a>', url, name) if url else name
 
 
-def _group(of: Of, kind: str, found: Sequence[tuple[str, metrics.Group]]) -> dict[str, Any]:
+def _group(
+    of: InsightsScope, kind: str, found: Sequence[tuple[str, metrics.CaseGroup]]
+) -> dict[str, Any]:
     """The table by agent or by tool; a bar is as long as its share of the longest."""
     most = max((one.failed for _, one in found), default=0) or 1
     key = "agent" if kind == "agent" else "failed_tool"

@@ -37,7 +37,7 @@ class PaletteRow(NamedTuple):
     url: str
 
 
-class Place(NamedTuple):
+class SettingsPage(NamedTuple):
     """A settings page: the words that find it, and whom it is for (empty: every member)."""
 
     label: str
@@ -47,23 +47,33 @@ class Place(NamedTuple):
 
 
 PLACES = (
-    Place("Workspace and you", "settings/", "name time zone shortcuts keys compact mail password"),
-    Place("Members and teams", "settings/members/", "people invite roles permissions rights"),
-    Place("Agents and keys", "settings/keys/", "api token limits rates"),
-    Place("Signing keys", "settings/signing-keys/", "passkey security webauthn signature"),
-    Place("Daily summary", "settings/summary/", "mail digest notifications approvals"),
-    Place("Channels", "channels/", "mail slack webhook siem notifications alerts"),
-    Place("Kept and forgotten", "settings/kept/", "retention erase privacy gdpr", "administer"),
-    Place("Audit", "audit/", "who did what log"),
-    Place("New connection", "connectors/", "connector system", "administer"),
-    Place("New version of the policy", "policies/new/", "rules write edit", "administer"),
-    Place("Lists", "policies/lists/", "allow deny named payees"),
-    Place("Bounded grants", "approvals/grants/", "approve more revoke"),
-    Place("Health of approvals", "approvals/health/", "time to decide proposals near-instant"),
-    Place("Decided approvals", "approvals/history/", "granted rejected expired"),
-    Place("Words and settings of corrections", "corrections/settings/", "trail", "administer"),
-    Place("Saved views", "views/", "queries"),
-    Place("Verify the log", "ledger/verify/", "proof merkle head"),
+    SettingsPage(
+        "Workspace and you", "settings/", "name time zone shortcuts keys compact mail password"
+    ),
+    SettingsPage(
+        "Members and teams", "settings/members/", "people invite roles permissions rights"
+    ),
+    SettingsPage("Agents and keys", "settings/keys/", "api token limits rates"),
+    SettingsPage("Signing keys", "settings/signing-keys/", "passkey security webauthn signature"),
+    SettingsPage("Daily summary", "settings/summary/", "mail digest notifications approvals"),
+    SettingsPage("Channels", "channels/", "mail slack webhook siem notifications alerts"),
+    SettingsPage(
+        "Kept and forgotten", "settings/kept/", "retention erase privacy gdpr", "administer"
+    ),
+    SettingsPage("Audit", "audit/", "who did what log"),
+    SettingsPage("New connection", "connectors/", "connector system", "administer"),
+    SettingsPage("New version of the policy", "policies/new/", "rules write edit", "administer"),
+    SettingsPage("Lists", "policies/lists/", "allow deny named payees"),
+    SettingsPage("Bounded grants", "approvals/grants/", "approve more revoke"),
+    SettingsPage(
+        "Health of approvals", "approvals/health/", "time to decide proposals near-instant"
+    ),
+    SettingsPage("Decided approvals", "approvals/history/", "granted rejected expired"),
+    SettingsPage(
+        "Words and settings of corrections", "corrections/settings/", "trail", "administer"
+    ),
+    SettingsPage("Saved views", "views/", "queries"),
+    SettingsPage("Verify the log", "ledger/verify/", "proof merkle head"),
 )
 
 

@@ -42,7 +42,7 @@ FINGERPRINT_CHARACTERS_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JumpTarget:
     """Where an id leads, and what it is there."""
 
     kind: str
@@ -50,7 +50,7 @@ class Place:
     url: str
 
 
-def places_named(workspace: Workspace, query: str) -> list[Place]:
+def places_named(workspace: Workspace, query: str) -> list[JumpTarget]:
     """Every page that `said` is the id of: none, one, or of a bare number several."""
     query = query.strip().strip("#")[:ID_CHARACTERS_MAX]
     if not query or "\0" in query:
@@ -60,42 +60,44 @@ def places_named(workspace: Workspace, query: str) -> list[Place]:
     return _named(workspace, query)
 
 
-def _numbered(workspace: Workspace, number: int) -> list[Place]:
+def _numbered(workspace: Workspace, number: int) -> list[JumpTarget]:
     found = []
     case = Case.objects.filter(workspace=workspace, pk=number).first()
     if case is not None:
         url = reverse("recovery:case", args=[workspace.slug, number])
-        found.append(Place("Case", case.headline, url))
+        found.append(JumpTarget("Case", case.headline, url))
     approval = Approval.objects.filter(workspace=workspace, pk=number).first()
     if approval is not None:
         url = reverse("approvals:card", args=[workspace.slug, number])
-        found.append(Place("Approval", approval.headline, url))
+        found.append(JumpTarget("Approval", approval.headline, url))
     return found
 
 
-def _named(workspace: Workspace, query: str) -> list[Place]:
+def _named(workspace: Workspace, query: str) -> list[JumpTarget]:
     """A run's case before the run itself: whoever pastes a run's id has trouble with it."""
     slug = workspace.slug
     case = Case.objects.filter(workspace=workspace, run__run=query).first()
     if case is not None:
-        return [Place("Case", case.headline, reverse("recovery:case", args=[slug, case.pk]))]
+        return [JumpTarget("Case", case.headline, reverse("recovery:case", args=[slug, case.pk]))]
     if Run.objects.filter(workspace=workspace, run=query).exists():
-        return [Place("Run", query, reverse("ledger:run", args=[slug, query]))]
+        return [JumpTarget("Run", query, reverse("ledger:run", args=[slug, query]))]
     correction = Correction.objects.filter(workspace=workspace, reference=query.upper()).first()
     if correction is not None:
         url = reverse("recovery:correction", args=[slug, correction.pk])
-        return [Place("Correction", correction.title, url)]
+        return [JumpTarget("Correction", correction.title, url)]
     if proofs.event_of(workspace, query) is not None:
-        return [Place("Event", query, reverse("ledger:event", args=[slug, query]))]
+        return [JumpTarget("Event", query, reverse("ledger:event", args=[slug, query]))]
     return _causes(workspace, query)
 
 
-def _causes(workspace: Workspace, query: str) -> list[Place]:
+def _causes(workspace: Workspace, query: str) -> list[JumpTarget]:
     if len(query) < FINGERPRINT_CHARACTERS_MIN:
         return []
     alike = Cause.objects.filter(workspace=workspace, fingerprint__startswith=query.lower())
     return [
-        Place("Cause", str(one), reverse("recovery:cause", args=[workspace.slug, one.fingerprint]))
+        JumpTarget(
+            "Cause", str(one), reverse("recovery:cause", args=[workspace.slug, one.fingerprint])
+        )
         for one in alike[:2]
     ]
 

@@ -383,7 +383,7 @@ def seen_words(saw: Any) -> str:
     return json.dumps(saw, default=str, ensure_ascii=False) if saw else ""
 
 
-def deed(event: Event) -> str:
+def act_words(event: Event) -> str:
     """`claimed the case`; a case that was put off is also brought back, by the same event."""
     of, _, did = event.type.partition(".")
     if event.type == EventType.CASE_SNOOZED:

@@ -33,14 +33,14 @@ EXPRESSION_CHARACTERS_MAX = 2_000
 WORDS_CHARACTERS_MAX = 400
 
 
-class Tried(NamedTuple):
+class RehearsalOnPage(NamedTuple):
     """A rehearsal, and the comments of the policy that its change would lose."""
 
     rehearsed: Sequence[teaching.Rehearsed]
     lost: Sequence[str]
 
 
-class TwinForm(forms.Form):
+class TeachForm(forms.Form):
     """Which calls, undone by which operation, with which arguments."""
 
     glob = GlobField()
@@ -114,10 +114,10 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     require(request.user, "administer", here)
     effect = _effect(request, here)
     if request.method == "GET":
-        return _show(request, here, effect, TwinForm(here, effect, None))
+        return _show(request, here, effect, TeachForm(here, effect, None))
     # What is chosen anew begins with guesses; what was typed for another operation is not sent.
     act, data = request.POST.get("act", ""), request.POST.copy()
-    form = TwinForm(here, effect, data)
+    form = TeachForm(here, effect, data)
     for name in [ARGUMENT + one.name for one in form.arguments]:
         data.setdefault(name, form.fields[name].initial)
     if act == "choose" or not form.is_valid():
@@ -130,7 +130,7 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     except Invalid as wrong:
         return _show(request, here, effect, form, problems=wrong.problems, status=422)
     rehearsed = teaching.rehearse(effect, policy)
-    tried = Tried(rehearsed, edited.lost)
+    tried = RehearsalOnPage(rehearsed, edited.lost)
     if act != "save":
         return _show(request, here, effect, form, tried)
     if not teaching.succeed(rehearsed):
@@ -139,7 +139,12 @@ def teach(request: Request, workspace: str) -> HttpResponse:
 
 
 def _save(
-    request: Request, here: Workspace, effect: Effect, form: TwinForm, tried: Tried, source: str
+    request: Request,
+    here: Workspace,
+    effect: Effect,
+    form: TeachForm,
+    tried: RehearsalOnPage,
+    source: str,
 ) -> HttpResponse:
     """As the next version, unless somebody saved one since this was begun."""
     glob = form.cleaned_data["glob"]
@@ -167,8 +172,8 @@ def _show(
     request: Request,
     here: Workspace,
     effect: Effect,
-    form: TwinForm,
-    tried: Tried | None = None,
+    form: TeachForm,
+    tried: RehearsalOnPage | None = None,
     *,
     problems: Sequence[Any] = (),
     refused: bool = False,

@@ -17,7 +17,7 @@ from typing import Any
 from amends import forks
 from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused
 from amends.events import Statement
-from amends.spool import Spool, Waiting, compact
+from amends.spool import Spool, SpooledEvent, compact
 from amends.wire import Wire
 
 log = logging.getLogger("amends")
@@ -194,7 +194,7 @@ class Sender:
                 log.exception("events could not be sent; they stay in the spool")
             self._over.wait(pause * _chance.uniform(0.75, 1.25))
 
-    def _send(self, batch: list[Waiting]) -> None:
+    def _send(self, batch: list[SpooledEvent]) -> None:
         """Send a batch; where it is refused whole, look for the event that is to blame."""
         try:
             for event in batch:
@@ -207,7 +207,7 @@ class Sender:
             self._settle(batch, results)
 
     def _look_for_blame(
-        self, batch: list[Waiting], refused: Refused | KeyRefused | NotTheDesk
+        self, batch: list[SpooledEvent], refused: Refused | KeyRefused | NotTheDesk
     ) -> None:
         """Raises DeskUnreachable, or KeyRefused, where it is not for what was sent."""
         if isinstance(refused, NotTheDesk):
@@ -240,7 +240,7 @@ class Sender:
         except (Refused, KeyRefused, NotTheDesk):
             return False
 
-    def _settle(self, batch: list[Waiting], results: list[dict[str, Any]]) -> None:
+    def _settle(self, batch: list[SpooledEvent], results: list[dict[str, Any]]) -> None:
         taken = []
         for event, result in zip(batch, results, strict=True):
             if result.get("status") in ("accepted", "duplicate"):
@@ -249,7 +249,7 @@ class Sender:
                 self._park(event, result.get("problem") or result, THE_DESK)
         self._spool.sent(taken)
 
-    def _park(self, event: Waiting, problem: dict[str, Any], who: str) -> None:
+    def _park(self, event: SpooledEvent, problem: dict[str, Any], who: str) -> None:
         self._spool.park(event.place, problem)
         said = json.loads(event.body)
         log.error("%s refused %s %s: %s", who, said["type"], said["id"], problem)

@@ -70,7 +70,7 @@ class KeyRow:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class SpooledEvent:
     """An event that the desk does not have yet."""
 
     place: int
@@ -157,7 +157,7 @@ class Spool:
             ).fetchone()
         return int(row[0])
 
-    def waiting(self, run: str | None = None) -> list[Waiting]:
+    def waiting(self, run: str | None = None) -> list[SpooledEvent]:
         """The oldest events that the desk does not have, as many as one request may carry."""
         where, values = ("AND run = ?", [run]) if run else ("", [])
         rows = self._read(
@@ -165,13 +165,13 @@ class Spool:
             f" ORDER BY place LIMIT {BATCH_EVENTS_MAX}",
             values,
         )
-        batch: list[Waiting] = []
+        batch: list[SpooledEvent] = []
         size = 0
         for place, body, blobs in rows:
             size += len(body.encode()) + 1
             if batch and size > BATCH_BYTES_MAX:
                 break
-            batch.append(Waiting(place, body, json.loads(blobs)))
+            batch.append(SpooledEvent(place, body, json.loads(blobs)))
         return batch
 
     def sent(self, places: Iterable[int]) -> None:

@@ -119,15 +119,15 @@ def test_somebody_who_took_no_part_looks_at_it(client, acme, ada, olga, cleo, el
 
 def test_it_is_off_unless_the_policy_says_otherwise(acme, ada, olga, glass, waits):
     approval, critical = waits(), waits(risk="critical")
-    with pytest.raises(inbox.NotYours, match="lets nobody"):
+    with pytest.raises(inbox.NotEntitled, match="lets nobody"):
         breaks(approval, ada)
     glass()
-    with pytest.raises(inbox.NotYours, match="lets nobody"):
+    with pytest.raises(inbox.NotEntitled, match="lets nobody"):
         breaks(critical, ada)
     glass(upTo="CRITICAL")
     breaks(critical, ada)
     glass(after="2h")
-    with pytest.raises(inbox.NotYours, match="have until"):
+    with pytest.raises(inbox.NotEntitled, match="have until"):
         breaks(approval, ada)
 
 
@@ -141,13 +141,13 @@ def test_it_takes_a_fresh_login_a_reason_and_who_the_policy_names(
             breaks(approval, ada, login_at=old)
     with pytest.raises(ValueError, match="Say why"):
         breaks(approval, ada, reason=" ")
-    with pytest.raises(inbox.NotYours, match="lets others"):
+    with pytest.raises(inbox.NotEntitled, match="lets others"):
         breaks(approval, cleo)
 
     person("lea", acme.teams.get(name="leads"))
     glass(group="leads")
     breaks(approval, cleo)
-    with pytest.raises(inbox.NotYours, match="lets others"):
+    with pytest.raises(inbox.NotEntitled, match="lets others"):
         breaks(approval, ada)
 
 
@@ -179,7 +179,7 @@ def test_whom_it_concerns_takes_no_part(
         if by == olga:
             breaks(approval, olga)
 
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         breaks(approval, ada)
     if who not in {"is asked", "answered already"}:
         BrokenGlass.objects.get_or_create(approval=approval, defaults={"workspace": acme})
@@ -233,7 +233,7 @@ def test_nobody_breaks_it_while_the_desk_itself_holds_everything(acme, ada, glas
     approval = waits()
     pauses.hold_for(acme, "The log went back.", {}, "ledger")
 
-    with pytest.raises(inbox.NotYours, match="The log went back"):
+    with pytest.raises(inbox.NotEntitled, match="The log went back"):
         breaks(approval, ada)
     assert not BrokenGlass.objects.exists()
 

@@ -100,7 +100,7 @@ def test_who_changed_it_has_asked_for_it_and_no_answer_is_carried_over(
     obey({"approval": "MANUAL", "requires": [{"group": "leads", "count": 2}]})
     ask(trip)
     agree(cleo)
-    with pytest.raises(inbox.NotYours, match="already answered"):
+    with pytest.raises(inbox.NotEntitled, match="already answered"):
         change(cleo, amount="80")
     leads.group.user_set.remove(dora)
     with pytest.raises(InvalidInput, match="too few others"):
@@ -110,7 +110,7 @@ def test_who_changed_it_has_asked_for_it_and_no_answer_is_carried_over(
     new = change(ben, amount="80")
 
     assert not new.decisions.exists()
-    with pytest.raises(inbox.NotYours, match="second person"):
+    with pytest.raises(inbox.NotEntitled, match="second person"):
         agree(ben)
     agree(cleo)
     assert ask(trip).json()["answer"] == "wait"
@@ -441,7 +441,9 @@ def waiting_or_granted():
 
 def test_changed_arguments_reach_nobody_who_would_make_the_call_with_their_own(acme, agent):
     actor = Actor(acme.pk, acme.slug, "agent", agent.name, agent.pk, "0123456789")
-    changed = decision_table.Reply({"answer": "proceed", "fence": 1, "arguments": {"amount": 80}})
+    changed = decision_table.BeginResponse(
+        {"answer": "proceed", "fence": 1, "arguments": {"amount": 80}}
+    )
     old = begin_request.parse(json.dumps(planned()).encode(), actor, explain=False)
     new = json.dumps(planned(accepts_changed_arguments=True)).encode()
 

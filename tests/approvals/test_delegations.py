@@ -222,7 +222,7 @@ def test_neither_of_the_two_decides_on_what_is_of_one_of_them(
 
     assert dora.pk not in deciders.entitled(approval)
     assert not deciders.awaiting(Approval.objects.all(), dora).exists()
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         yes(approval, dora)
     with pytest.raises(IntegrityError, match="four_eyes"):
         Decision.objects.create(approval=approval, person=dora, granted=True, delegation=row)
@@ -238,7 +238,7 @@ def test_the_two_are_one_where_two_are_needed(first, ask, ben, cleo, dora, finan
     yes(approval, cast[first])
 
     assert not deciders.awaiting(Approval.objects.all(), second).exists()
-    with pytest.raises(inbox.NotYours, match="has answered"):
+    with pytest.raises(inbox.NotEntitled, match="has answered"):
         yes(approval, second)
     with pytest.raises(IntegrityError), transaction.atomic():
         Decision.objects.create(
@@ -256,7 +256,7 @@ def test_nor_does_a_chain_of_rights_make_two_of_two(ask, ben, cleo, dora, financ
     lend(ben, dora)
     yes(approval, dora)
 
-    with pytest.raises(inbox.NotYours, match="Dora has answered in your right"):
+    with pytest.raises(inbox.NotEntitled, match="Dora has answered in your right"):
         yes(approval, ben)
     assert yes(approval, cleo).state == "granted"
 

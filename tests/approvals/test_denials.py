@@ -19,7 +19,7 @@ trip = test_gate.trip
 
 
 def test_what_a_rule_denied_is_tried_on_a_laxer_policy(trip, acme, ada):
-    large = {"why": "x" * denials.DEED_BYTES_MAX}
+    large = {"why": "x" * denials.CALL_BYTES_MAX}
     trip.begin(tool="never.delete", args={"id": 7, "password": "hunter2"}, key="key-1")
     trip.begin(tool="never.delete", args=large, key="key-2", action="act_2")
     trip.begin(tool="never.delete", args={"id": 7}, key="key-1", action="act_3")

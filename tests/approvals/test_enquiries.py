@@ -42,12 +42,12 @@ def test_who_may_not_decide_asks_nothing_and_strangers_answer_nothing(
     ask, ada, ben, dev, acme, finance
 ):
     approval = ask()
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         clarifications.ask_back(approval, "Why?", by=ada)  # she asked for it herself
     asked = clarifications.ask_back(approval, "Why?", by=ben)
     fred = person("fred", finance)
 
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         clarifications.answer(asked, "Because.", by=fred)  # decides, but is no operator
     card = f"/w/acme/approvals/{approval.pk}/"
     assert logged_in(dev).post(f"{card}answer/{asked.pk}/", {}).status_code == 404
@@ -77,7 +77,7 @@ def test_an_empty_question_and_one_too_many_are_refused(ask, ben):
         clarifications.ask_back(approval, "  ", by=ben)
     for number in range(clarifications.ENQUIRIES_MAX):
         clarifications.ask_back(approval, f"Question {number}", by=ben)
-    with pytest.raises(inbox.NotYours, match="asked already"):
+    with pytest.raises(inbox.NotEntitled, match="asked already"):
         clarifications.ask_back(approval, "One more", by=ben)
 
 
@@ -169,5 +169,5 @@ def test_whoever_lost_the_right_to_recover_no_longer_answers(ask, ben, operators
     asked = clarifications.ask_back(ask(), "Why?", by=ben)
     teams.remove(operators, olga, by=None)
 
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         clarifications.answer(asked, "I know.", by=olga)

@@ -37,7 +37,7 @@ def test_whoever_asked_cannot_answer_nor_can_the_owner_of_the_agent(ask, ada, fi
     teams.add(finance, ada, by=None)
     approval = ask()
 
-    with pytest.raises(inbox.NotYours, match="second person"):
+    with pytest.raises(inbox.NotEntitled, match="second person"):
         inbox.grant(approval, by=ada, seen=approval.digest)
 
     assert awaiting(Approval.objects.all(), ada).count() == 0
@@ -97,7 +97,7 @@ def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
     inbox.grant(approval, by=ben, seen=approval.digest)
 
     assert awaiting(Approval.objects.all(), fred).count() == 0
-    with pytest.raises(inbox.NotYours, match="already given"):
+    with pytest.raises(inbox.NotEntitled, match="already given"):
         inbox.grant(approval, by=fred, seen=approval.digest)
 
 
@@ -171,7 +171,7 @@ def test_a_stranger_sees_nothing_and_decides_nothing(ask, dev):
 
     assert Approval.objects.visible_to(dev).count() == 0
     assert awaiting(Approval.objects.all(), dev).count() == 0
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=dev, seen=approval.digest)
 
 
@@ -181,7 +181,7 @@ def test_who_may_only_view_decides_nothing_and_a_former_approver_no_longer_count
     viewer = person("vera", team(acme, "guests", "view"))
     approval = ask(RequiredApprovers(None, 2))
     assert awaiting(Approval.objects.all(), viewer).count() == 0
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=viewer, seen=approval.digest)
     fred = person("fred", finance)
     inbox.grant(approval, by=ben, seen=approval.digest)
@@ -201,7 +201,7 @@ def test_a_superuser_without_a_team_decides_nothing(ask, ada):
     approval = ask()
 
     assert awaiting(Approval.objects.all(), root).count() == 0
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=root, seen=approval.digest)
 
 
@@ -247,7 +247,7 @@ def test_who_neither_asked_nor_may_decide_withdraws_nothing(ask, acme):
     approval = ask()
     guest = person("guest", team(acme, "guests", "view"))
 
-    with pytest.raises(inbox.NotYours, match="only who asked"):
+    with pytest.raises(inbox.NotEntitled, match="only who asked"):
         inbox.withdraw(approval, by=guest, reason="I do not like it")
 
     approval.refresh_from_db()

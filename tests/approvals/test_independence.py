@@ -156,7 +156,7 @@ def test_an_address_is_proven_before_the_first_answer_also_before_a_no(acme, ask
     teams.add(finance, nobody, by=None)
     none_lets(approval, nobody)
 
-    with pytest.raises(inbox.NotYours, match="prove first"):
+    with pytest.raises(inbox.NotEntitled, match="prove first"):
         inbox.reject(approval, by=nobody, seen=approval.digest, reason="no")
     with pytest.raises(IntegrityError, match="decided_from_a_proven_address"):
         Decision.objects.create(approval=approval, person=nobody, granted=False, seen_digest="x")

@@ -343,7 +343,7 @@ def test_who_is_forgotten_is_not_to_be_found_among_what_rules_remember(trip, obe
     erasure.erase(acme, person="mia", by=None)
 
     kept = {(one.run_ref, one.person, one.value) for one in Sighting.objects.all()}
-    eve = (memory.digest_of("eve"), memory.Value.of("eve@example.com").value)
+    eve = (memory.digest_of("eve"), memory.ValueDigest.of("eve@example.com").value)
     assert kept == {("run_1", ERASED, ERASED), ("run_2", *eve)}
     asked.refresh_from_db()
     assert (asked.digest, asked.decisions.get().seen_digest) == (ERASED, ERASED)

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals import named_lists
 from approvals.models import Approval, ListChange, ListEntry, NamedList
 from approvals.policy import Invalid, load, load_new
-from approvals.policy.named_lists import Sought, normal
+from approvals.policy.named_lists import WantedValue, normal
 from ledger.models import Event
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
@@ -56,7 +56,7 @@ def payees(acme, keeper):
 
 
 def put(kept, by, *texts, **more):
-    add = [named_lists.Written(one) for one in texts]
+    add = [named_lists.NewEntry(one) for one in texts]
     return named_lists.change(kept, by=by, add=add, **more)
 
 
@@ -181,7 +181,7 @@ def test_many_are_pasted_at_once_each_is_kept_once_and_a_call_reads_none_but_its
 
     policy = load({"policies": {"*": {"when": "args.for in lists.words"}}, "lists": LISTS})
     assert not policy.named_lists["words"].entries & {str(one.key) for one in kept.entries.all()}
-    sql, values = named_lists.look(acme.pk, "words", [Sought(["x" * 32])])
+    sql, values = named_lists.look(acme.pk, "words", [WantedValue(["x" * 32])])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE approvals_listentry")
         cursor.execute("EXPLAIN " + sql.replace("%b", "%s"), values)
@@ -319,4 +319,4 @@ def test_no_card_number_is_kept_on_a_list_of_another_kind(acme, keeper):
     with pytest.raises(InvalidInput, match="kind card alone"):
         put(kept, keeper, "4242 4242 4242 4242")
     with pytest.raises(InvalidInput):
-        named_lists.change(kept, by=keeper, add=[named_lists.Written("x", "4242424242424242")])
+        named_lists.change(kept, by=keeper, add=[named_lists.NewEntry("x", "4242424242424242")])

@@ -124,7 +124,7 @@ def test_what_the_affected_person_wants_is_what_they_said(desk, ask_first, ben):
         consent_requests.answer(wish, "no", "I never asked for it")
     with pytest.raises(REFUSED, match="written once"):
         desk("UPDATE approvals_wish SET answer = 'yes'")
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=ben, seen=approval.digest)
 
 
@@ -224,7 +224,7 @@ def test_what_others_put_on_the_record_meanwhile_is_not_hers(acme, ada, finance,
         hers.execute("SELECT pg_current_xact_id(), now()")
         with as_the_desk():
             put_in_force(acme, ada, {"policies": {}, "probation": "2h"})
-            named_lists.change(payees, by=ada, add=[named_lists.Written("IT-1")])
+            named_lists.change(payees, by=ada, add=[named_lists.NewEntry("IT-1")])
             teams.add(finance, mallory, by=ada)
             teams.remove(finance, mallory, by=ada)
         hers.execute("SET CONSTRAINTS ALL IMMEDIATE")

@@ -35,7 +35,7 @@ def test_the_owner_does_not_answer_what_the_order_law_asks(trip, acme, ada, ben)
     approval = Approval.objects.get()
     assert (approval.self_approval, approval.fresh_login) == (False, True)
     assert awaiting(Approval.objects.all(), ada).count() == 0
-    with pytest.raises(inbox.NotYours, match="second person"):
+    with pytest.raises(inbox.NotEntitled, match="second person"):
         inbox.grant(approval, by=ada, seen=approval.digest, login_at=now())
     inbox.grant(approval, by=ben, seen=approval.digest, login_at=now())
     assert trip.begin(action="act_2", key="key-2", saga="pivot").json()["answer"] == "proceed"

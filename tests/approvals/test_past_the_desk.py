@@ -12,7 +12,7 @@ from django.utils import timezone
 from amends.protocol.vocabulary import EventType
 from approvals import deciders, glass_decisions, grants, inbox, named_lists
 from approvals.models import Approval, BrokenGlass, GrantUse, PolicyVersion, SigningKey
-from approvals.policy import RequiredApprovers, Unreadable, active, active_policies
+from approvals.policy import PolicyUnreadable, RequiredApprovers, active, active_policies
 from ledger import audit, desk_events, sealer
 from tests.approvals.cast import as_the_desk, now, put_in_force, told
 from tests.approvals.door import Agent as Trip
@@ -60,7 +60,7 @@ def test_a_right_that_nobody_handed_over_decides_nothing(desk, acme, ask, ben, m
     forged = Delegation.objects.get()
 
     assert mallory.pk not in deciders.entitled(approval)
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=mallory, seen=approval.digest)
 
     desk(
@@ -199,7 +199,7 @@ def test_a_policy_comes_into_force_on_the_record_and_is_the_document_of_its_dige
 
     desk(lax.replace("{active}", "false"), **values)  # before it, under the digest of that in force
     active_policies._compiled.clear()
-    with pytest.raises(Unreadable, match="saved under its digest"):
+    with pytest.raises(PolicyUnreadable, match="saved under its digest"):
         active_policies.of_digest(acme.pk, strict.digest)
     assert active(acme).document == strict.document
 
@@ -293,7 +293,7 @@ def test_a_key_is_made_on_the_record_and_stays_what_it_is(desk, acme, ada, agent
 
 def test_a_value_comes_and_goes_with_a_version_of_its_list_that_is_on_the_record(desk, acme, ada):
     payees = named_lists.create(acme, "payees", "text")
-    written = [named_lists.Written("Eve"), named_lists.Written("Bob")]
+    written = [named_lists.NewEntry("Eve"), named_lists.NewEntry("Bob")]
     with as_the_desk():
         named_lists.change(payees, by=ada, add=written)
         [bob] = payees.entries.filter(shown="Bob").values_list("key", flat=True)

@@ -30,8 +30,8 @@ FIELDS_OWN_FORM = """
 """
 
 
-def judged(document, tool, **deed):
-    return judge(load(document), ToolCall(tool=tool, **deed))
+def judged(document, tool, **call):
+    return judge(load(document), ToolCall(tool=tool, **call))
 
 
 def test_the_format_of_the_field_is_accepted_as_it_is():

@@ -175,7 +175,7 @@ def test_a_log_that_went_back_holds_everything_until_an_administrator_has_looked
     answer = Trip(key).begin(attempt="a1").json()
     assert answer["answer"] == "denied"
     assert "the desk itself has paused everything here" in answer["reason"]
-    with pytest.raises(inbox.NotYours, match="went back"):
+    with pytest.raises(inbox.NotEntitled, match="went back"):
         inbox.grant(waiting, by=ben, seen=waiting.digest)
     assert not grants.use(given.pk, given.digest)
     client.force_login(ben)

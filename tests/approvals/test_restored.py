@@ -9,7 +9,7 @@ from django.utils import timezone
 from approvals import inbox, pauses
 from approvals.models import Approval, Pause
 from ledger import sealer
-from ledger.merkle import Head
+from ledger.merkle import ParsedHead
 from ledger.models import Action, Run
 from recovery import restoration
 from recovery.triage import triage
@@ -78,7 +78,7 @@ def test_a_grant_from_before_a_log_went_back_lets_nothing_run_once_the_pause_is_
         settings.AMENDS_HEADS_FOLDER = str(tmp_path)
         sealer._path("desk/acme").write_text("half a he")
     with transaction.atomic():
-        pauses.hold(acme, Head("desk/acme", 9, b"r" * 32), left)
+        pauses.hold(acme, ParsedHead("desk/acme", 9, b"r" * 32), left)
     trip.send("run.started", run="run_2")
 
     lift(acme)

@@ -99,7 +99,7 @@ def test_where_nobody_decides_in_time_a_second_team_is_asked_and_everybody_is_to
     put_in_force(acme, ada, {"policies": {"pay.*": rule}})
     trip.begin(tool="pay.card")
     approval = Approval.objects.get()
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=nora, seen=approval.digest)
     assert periodic.escalate_due() == 0, "not yet"
 
@@ -209,7 +209,7 @@ def test_a_team_that_only_another_rule_asks_is_not_stood_in_for(
     teams = approval.requirements.values_list("team__name", "escalated_to__name")
     assert dict(teams) == {"finance": "night", "leads": None}
     inbox.grant(approval, by=ben, seen=approval.digest)
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=nora, seen=approval.digest)
 
 

@@ -101,7 +101,7 @@ def test_the_mail_holds_nothing_of_the_case_and_opening_it_decides_nothing(ask_f
 def test_where_her_yes_is_a_must_nobody_grants_before_it(ask_first, ben, post_office):
     approval = ask_first("must")
 
-    with pytest.raises(inbox.NotYours, match="asked first"):
+    with pytest.raises(inbox.NotEntitled, match="asked first"):
         inbox.grant(approval, by=ben, seen=approval.digest)
     wish = approval.wishes.get()
     consent_requests.answer(wish, "yes")
@@ -117,7 +117,7 @@ def test_after_her_no_people_can_only_reject(ask_first, ben):
     approval = ask_first("must")
     consent_requests.answer(approval.wishes.get(), "no", "I like it as it is.")
 
-    with pytest.raises(inbox.NotYours, match="does not want it"):
+    with pytest.raises(inbox.NotEntitled, match="does not want it"):
         inbox.grant(approval, by=ben, seen=approval.digest)
     inbox.reject(approval, by=ben, seen=approval.digest, reason="Eve does not want it")
 
@@ -128,7 +128,7 @@ def test_every_affected_person_is_asked_and_one_no_is_a_no(ask_first, ben):
     eve, fays = approval.wishes.order_by("pk")
     consent_requests.answer(eve, "yes")
     assert approval.headline not in eve.question  # it tells of what is Fay's, too
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=ben, seen=approval.digest)
     consent_requests.answer(fays, "yes")
     inbox.grant(approval, by=ben, seen=approval.digest)

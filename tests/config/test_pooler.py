@@ -100,7 +100,7 @@ def test_the_owner_goes_past_it(pooler: Pooler) -> None:
     url = pooler("transaction", limits=pooling.LIMITS)
     with (
         override_settings(POOLER=True, DATABASE_URL=url, DATABASE_OWNER_URL=url),
-        pytest.raises(pooling.Unfit, match="let it name PostgreSQL itself"),
+        pytest.raises(pooling.UnfitDatabase, match="let it name PostgreSQL itself"),
     ):
         pooling.check(url)
 

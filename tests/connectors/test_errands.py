@@ -8,7 +8,7 @@ import pytest
 
 from connectors import call_pool
 from connectors.call_pool import CallPool, OutboundCall
-from connectors.calllog import Line
+from connectors.calllog import CallRecord
 from connectors.contract import Target
 from connectors.models import Connection
 
@@ -27,7 +27,7 @@ def answers():
 
 
 def errand(work):
-    line = Line(Connection(pk=7, name="world"), "apply", "set", Target("thing", "a"))
+    line = CallRecord(Connection(pk=7, name="world"), "apply", "set", Target("thing", "a"))
     return OutboundCall(line, 5.0, work, lambda one: one.came)
 
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from amends.protocol.masking import (
-    Look,
     MaskingKey,
+    MaskingScan,
     Unfit,
     holds_mask,
     mask_in_place,
@@ -41,9 +41,9 @@ def test_the_shared_vectors(vector):
     assert json.dumps(vector["in"]) == given  # the agent's own object is left as it was
     assert masked(vector["out"], paths) == vector["out"]
     raw = json.dumps(vector["in"], ensure_ascii=False).encode()
-    assert mask_in_place(json.loads(raw), paths, Look.at(raw)) == vector["out"]
+    assert mask_in_place(json.loads(raw), paths, MaskingScan.at(raw)) == vector["out"]
     escaped = json.dumps(vector["in"]).encode()
-    assert mask_in_place(json.loads(escaped), paths, Look.at(escaped)) == vector["out"]
+    assert mask_in_place(json.loads(escaped), paths, MaskingScan.at(escaped)) == vector["out"]
 
 
 @pytest.mark.parametrize("vector", MARKED, ids=lambda vector: vector["name"])
@@ -53,7 +53,7 @@ def test_the_shared_vectors_of_marks(vector):
     assert masked(vector["in"], paths, key) == vector["out"]
     assert masked(vector["out"], paths, key) == vector["out"]
     raw = json.dumps(vector["in"], ensure_ascii=False).encode()
-    assert mask_in_place(json.loads(raw), paths, Look.at(raw, key)) == vector["out"]
+    assert mask_in_place(json.loads(raw), paths, MaskingScan.at(raw, key)) == vector["out"]
 
 
 def test_what_is_shown_of_a_value_is_not_compared_and_what_tells_it_apart_is():
@@ -70,7 +70,7 @@ def test_what_is_shown_of_a_value_is_not_compared_and_what_tells_it_apart_is():
 
 def test_digits_hidden_behind_escapes_are_found():
     raw = b'{"x": "' + "".join(f"\\u00{ord(c):02x}" for c in "4242424242424242").encode() + b'"}'
-    assert holds_mask(mask_in_place(json.loads(raw), (), Look.at(raw)))
+    assert holds_mask(mask_in_place(json.loads(raw), (), MaskingScan.at(raw)))
 
 
 def test_the_callers_own_value_is_left_alone():

@@ -18,7 +18,7 @@ from approvals.models import Pause
 from bench.retention import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
 from ledger.desk_events import plain_connection
-from ledger.merkle import Head
+from ledger.merkle import ParsedHead
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_pages import member
@@ -140,7 +140,7 @@ def test_a_log_that_went_back_starts_a_new_origin(
     assert LogKey.objects.filter(retired_at=None).count() == 1
     sealed_and_committed(northwind, django_capture_on_commit_callbacks)  # what says so
     assert proofs.newest_head(northwind).size == 6  # and that everything is held
-    assert Head.of(proofs.newest_head(northwind).note).origin == head.origin
+    assert ParsedHead.of(proofs.newest_head(northwind).note).origin == head.origin
 
 
 def test_a_log_that_went_back_is_noticed_before_anything_is_sealed(

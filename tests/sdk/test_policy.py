@@ -94,9 +94,9 @@ def test_an_agent_cannot_lower_the_class_that_the_catalogue_knows():
 @settings(max_examples=300, deadline=None)
 def test_it_judges_as_the_desk_does(safety, effect_class, risk):
     document = {"agentSafety": safety}
-    deed = ToolCall(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
+    call = ToolCall(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
 
-    asked = judge(load(document), deed).approval != "AUTO"
+    asked = judge(load(document), call).approval != "AUTO"
 
     assert is_gated(document, tool="pay.card", effect_class=effect_class, risk=risk) is asked
 
@@ -130,7 +130,7 @@ def test_of_two_equally_specific_catalogue_entries_the_strictest_counts_in_any_o
     one_way = {"p?y.card": lax, "pay.car?": strict}
     for tools in (one_way, dict(reversed(one_way.items()))):
         catalogue = document({}, tools=tools)
-        deed = ToolCall(tool="pay.card", args={}, action_class="read_only")
+        call = ToolCall(tool="pay.card", args={}, action_class="read_only")
 
         assert is_gated(catalogue, tool="pay.card", effect_class="read_only", risk=None)
-        assert judge(load(catalogue), deed).approval == "MANUAL"
+        assert judge(load(catalogue), call).approval == "MANUAL"

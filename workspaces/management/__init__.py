@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from workspaces.models import Workspace
 
 
-class OfWorkspaces(BaseCommand):
+class WorkspacesCommand(BaseCommand):
     """A command over all workspaces or those named; one that does not exist stops it."""
 
     def add_arguments(self, parser: CommandParser) -> None:

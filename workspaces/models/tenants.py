@@ -406,7 +406,7 @@ class Act(models.Model):
     """A person's act (`key.created`, `member.added` …) on its way to the ledger.
 
     Floors below the ledger may not call it, and a signal could be missed; so the act is a row
-    written in the transaction of the deed, and the ledger takes it in (`desk_events.take_in`).
+    written in the transaction of the act, and the ledger takes it in (`desk_events.take_in`).
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE)

@@ -179,7 +179,7 @@ def invite(request: Request, workspace: str) -> HttpResponse:
     email = form.cleaned_data["email"]
     try:
         token = entrance.invite(here, email, form.cleaned_data["teams"], by=request.user)
-    except entrance.TooMany as limit:
+    except entrance.LimitReached as limit:
         form.add_error(None, str(limit))
         return shown(request, here, invite=form)
     link = f"{configuration.AMENDS_URL}/join/{token}/"

@@ -16,7 +16,7 @@ from ledger import drivers
 from ledger.append.events import Recorded, record
 from ledger.desk_events import plain_connection
 from ledger.foreign import transcripts
-from ledger.foreign.calls import Batch, Import, events_of, importer
+from ledger.foreign.calls import Import, ImportBatch, events_of, importer
 from ledger.intake import KEEP_BLOB
 from workspaces.models import Agent, Workspace
 
@@ -99,7 +99,7 @@ def _read(path: Path, taking: Import) -> list[transcripts.Conversation]:
     return found
 
 
-def _keep(batch: Batch) -> Recorded:
+def _keep(batch: ImportBatch) -> Recorded:
     with transaction.atomic(), connection.wrap_database_errors:
         plain = plain_connection()
         for sha256, body in batch.blobs.items():

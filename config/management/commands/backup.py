@@ -11,7 +11,7 @@ from psycopg import Error as DatabaseError
 
 from config import backups, object_storage
 from config.backups import bar
-from config.object_storage import Place
+from config.object_storage import StorageLocation
 from workspaces import periodic
 
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         self.note(where)
         self.stdout.write(f"{where} ({size:,} bytes)".replace(",", " "))
 
-    def note(self, where: Path | Place) -> None:
+    def note(self, where: Path | StorageLocation) -> None:
         """When the last good one was made; the backup is good whether this can be noted or not."""
         try:
             periodic.done(periodic.BACKUP)
@@ -50,7 +50,9 @@ class Command(BaseCommand):
         folder = backups.take(settings.DATABASE_OWNER_URL, dest, keys, progress)
         return folder, sum(file.stat().st_size for file in folder.iterdir())
 
-    def carry(self, to: Place, keys: list[Any], progress: backups.Progress) -> tuple[Place, int]:
+    def carry(
+        self, to: StorageLocation, keys: list[Any], progress: backups.Progress
+    ) -> tuple[StorageLocation, int]:
         with TemporaryDirectory(prefix="amends-backup-") as here:
             folder, size = self.take(Path(here), keys, progress)
             return object_storage.carry_over(folder, to, progress), size

@@ -46,7 +46,7 @@ class Command(BaseCommand):
             for url in {settings.DATABASE_OWNER_URL, settings.DATABASE_URL}:
                 pooling.check(url)
             patiently(owner_alias(), self._shape, seconds_max=LOCKED_SECONDS_MAX, what="prepare")
-        except pooling.Unfit as unfit:
+        except pooling.UnfitDatabase as unfit:
             raise CommandError(str(unfit)) from unfit
         except StillLocked as locked:
             raise CommandError(

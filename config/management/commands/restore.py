@@ -19,7 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
 from config import backups, object_storage
-from config.backups import CannotRestore, Head, bar
+from config.backups import CannotRestore, SavedHead, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer
 from ledger.partitions import owner_alias
@@ -55,7 +55,9 @@ class Command(BaseCommand):
             raise CommandError(str(wrong)) from wrong
         self.report(note, held, lost)
 
-    def report(self, note: backups.Note, held: dict[str, int], lost: dict[str, list[str]]) -> None:
+    def report(
+        self, note: backups.BackupManifest, held: dict[str, int], lost: dict[str, list[str]]
+    ) -> None:
         lines = [f"Restored from the backup of {note.taken_at:%d %B %Y, %H:%M:%S} UTC.", ""]
         lines += [f"{count:>8} {what}" for what, count in held.items()]
         lines += ["", "Compared with the heads that were kept outside (AMENDS_HEADS_FOLDER):"]
@@ -103,7 +105,7 @@ def refuse_what_is_newer(contents: backups.Contents) -> None:
         )
 
 
-def finish(note: backups.Note, contents: backups.Contents) -> tuple[dict[str, int], Any]:
+def finish(note: backups.BackupManifest, contents: backups.Contents) -> tuple[dict[str, int], Any]:
     """Migrate, give the runtime its rights, hold everything, and take the mark away. Where this
     ends early the mark stands, and `restore` goes on from here.
     """
@@ -123,7 +125,7 @@ def finish(note: backups.Note, contents: backups.Contents) -> tuple[dict[str, in
     return dict(held), lost
 
 
-def missing(heads: list[Head]) -> dict[str, list[str]]:
+def missing(heads: list[SavedHead]) -> dict[str, list[str]]:
     """Of each workspace, in words, what heads outside the database know and the backup does not."""
     found: dict[str, list[str]] = defaultdict(list)
     for head in heads:

@@ -20,7 +20,7 @@ from connectors import connections
 from connectors.models import Connection
 from demo import places
 from demo.recorded import corpus
-from demo.recorded.corpus import Call, Effect, RecordedRun
+from demo.recorded.corpus import Effect, RecordedCall, RecordedRun
 from demo.recorded.desks import Row, ServiceDesk, UnknownDesk
 from ledger.models import Run
 from workspaces import keys
@@ -161,7 +161,7 @@ def _person(
 
 
 def _act(
-    run: amends.Run, database: psycopg.Connection, desk: ServiceDesk, world: str, call: Call
+    run: amends.Run, database: psycopg.Connection, desk: ServiceDesk, world: str, call: RecordedCall
 ) -> amends.Action:
     """One recorded call. Reading calls are recorded too: they tell what the agent had seen."""
 

@@ -5,10 +5,10 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ledger import audit
-from workspaces.management import OfWorkspaces
+from workspaces.management import WorkspacesCommand
 
 
-class Command(OfWorkspaces):
+class Command(WorkspacesCommand):
     help = "Check every entry, every node and every head of the logs; ends with 1 if one is not so."
 
     def handle(self, *_: Any, **options: Any) -> None:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from ledger.replaying import rebuild
-from workspaces.management import OfWorkspaces
+from workspaces.management import WorkspacesCommand
 
 
-class Command(OfWorkspaces):
+class Command(WorkspacesCommand):
     help = "Fold all runs, actions and effects anew out of the events."
 
     def handle(self, *_: Any, **options: Any) -> None:

@@ -19,7 +19,7 @@ from amends.adapters import NOT_MADE, args_digest, not_made
 from amends.drivers import blocking
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.gate import Waits
-from amends.mcp.mapping import CALL_TOOL, Hints, Kind, Mapped, Safe, Seen
+from amends.mcp.mapping import CALL_TOOL, Hints, Mapped, ResourceKind, ResourceState, Safe
 from amends.mcp.results import recorded, refusal, replayed
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
@@ -82,16 +82,16 @@ class Session(Protocol):
 
     async def run_of(self, named: str | None) -> Run: ...
     async def hints_of(self, tool: str, like: Mapping[str, Any]) -> Hints: ...
-    async def forward(self, call: Call) -> dict[str, Any]: ...
+    async def forward(self, call: McpCall) -> dict[str, Any]: ...
     async def use_tool(
         self, tool: str, args: Mapping[str, Any], like: Mapping[str, Any]
     ) -> dict[str, Any]: ...
-    async def elicit(self, call: Call, url: str, message: str) -> str: ...
-    async def tell_progress(self, call: Call, progress: float, message: str) -> None: ...
+    async def elicit(self, call: McpCall, url: str, message: str) -> str: ...
+    async def tell_progress(self, call: McpCall, progress: float, message: str) -> None: ...
 
 
 @dataclass
-class Call:
+class McpCall:
     """A request `tools/call`. `is_forwarded` from the moment at which the server may know of it.
 
     `changed` are the arguments that an approver has made of its own; `progress` only ever grows.
@@ -312,7 +312,7 @@ class Call:
 class Planned:
     """A call with all that the desk is told of it."""
 
-    call: Call
+    call: McpCall
     run: Run
     name: str
     effect_class: EffectClass
@@ -321,7 +321,7 @@ class Planned:
     op: str
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> ResourceKind | None:
         return self.call.session.mapped.kinds.get(self.target[0]) if self.target else None
 
     async def begin(self, wait_seconds: float, on_wait: Waits | None = None) -> Open:
@@ -345,7 +345,7 @@ class Planned:
         return Open(self, action, was, how.get("undo"))
 
     async def look(self) -> Any:
-        """How the target stands: Seen, None where it is not there, UNSET where nobody can say."""
+        """How the target stands: None where it is not there, UNSET where nobody can say."""
         if self.kind is None or self.target is None:
             return UNSET
         session, meta = self.call.session, self.call.meta
@@ -368,7 +368,7 @@ class Open:
     undo: Mapping[str, Any] | None = None
     is_given: bool = False
 
-    async def perform(self, call: Call) -> dict[str, Any]:
+    async def perform(self, call: McpCall) -> dict[str, Any]:
         """Give it to the server, and tell the desk what came of it."""
         try:
             if self.action.is_changed:
@@ -392,7 +392,7 @@ class Open:
     async def leave(self, error: BaseException) -> None:
         await self.action.async_driver.run(self.action.leaving(error))
 
-    async def _made(self, call: Call) -> dict[str, Any]:
+    async def _made(self, call: McpCall) -> dict[str, Any]:
         try:
             making = self.action.making(functools.partial(call.session.forward, call))
             answer: dict[str, Any] = await self.action.async_driver.run(making)
@@ -406,7 +406,7 @@ class Open:
             raise
         return answer
 
-    def _check_target(self, call: Call) -> None:
+    def _check_target(self, call: McpCall) -> None:
         try:
             is_same = call.session.mapped.target(call.name, self.action.args) == self.planned.target
         except ValueError as unnamed:
@@ -422,7 +422,7 @@ class Open:
         if _state(now) != _state(self.was):
             raise NoEffect("what it changes has changed meanwhile; look at it, and call again")
         kind = self.planned.kind
-        if kind and kind.keeps_bytes and isinstance(now, Seen):
+        if kind and kind.keeps_bytes and isinstance(now, ResourceState):
             try:
                 await asyncio.to_thread(self.planned.call.session.safe.put, now.raw)
             except OSError as full:
@@ -461,7 +461,7 @@ class Open:
 
 
 def _state(seen: Any) -> Any:
-    return seen.state if isinstance(seen, Seen) else seen
+    return seen.state if isinstance(seen, ResourceState) else seen
 
 
 def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from amends.client import connect, default_spool
 from amends.errors import AmendsError
-from amends.mcp.mapping import Kind, Mapped, Safe, Template, default_safe, load
+from amends.mcp.mapping import Mapped, ResourceKind, Safe, Template, default_safe, load
 
 WAIT_SECONDS = 3600.0
 NEEDS = "This needs the extra: pip install 'amends[mcp]' (%s)\n"
@@ -104,7 +104,7 @@ def _mapped(options: argparse.Namespace) -> Mapped:
         if not arg:
             raise ValueError(f"--snapshot {tool}={read}: say it as TOOL=READTOOL:ARG")
         found = found.told(tool, target=(arg, f"{{{arg}}}"))
-        found = found.with_kind(Kind(arg, Template(reader, {arg: "{id}"})))
+        found = found.with_kind(ResourceKind(arg, Template(reader, {arg: "{id}"})))
     return found
 
 

@@ -47,7 +47,7 @@ from amends.mcp.calls import (
     META_RUN,
     PROTOCOL_VERSION,
     Abandoned,
-    Call,
+    McpCall,
     Open,
     ServerGone,
     ServerRefused,
@@ -105,7 +105,7 @@ class Session:
         self._run: Run | None = None
         self._named: dict[str, Run] = {}
         self._starting = asyncio.Lock()
-        self._calls: dict[Id, Call] = {}
+        self._calls: dict[Id, McpCall] = {}
         self._asked: dict[Id, str] = {}
         self._waiting: dict[tuple[str, Id], asyncio.Future[Any]] = {}
         self._numbers = 0
@@ -195,11 +195,11 @@ class Session:
             await self._refuse(message.id, INVALID_PARAMS, f"{META_RUN} and {META_OP} are texts")
             return
         self._names.setdefault("client", _name(params.get("_meta"), CLIENT_INFO))
-        call = Call(self, message.id, params)
+        call = McpCall(self, message.id, params)
         self._calls[message.id] = call
         call.task = asyncio.create_task(self._answer(call))
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: McpCall) -> None:
         said: JSONRPCMessage
         try:
             result = await call.answer()
@@ -344,7 +344,7 @@ class Session:
             cursor = {"cursor": result["nextCursor"]}
         raise ValueError("the server's list of tools has no end")
 
-    async def forward(self, call: Call) -> dict[str, Any]:
+    async def forward(self, call: McpCall) -> dict[str, Any]:
         """Give the call to the server; its result. Raises ServerRefused and ServerGone, and
         NoEffect where it was gone before.
         """
@@ -368,7 +368,7 @@ class Session:
         meta = {name: value for name, value in like.items() if name.startswith(ENVELOPE)}
         return {"_meta": meta} if meta else {}
 
-    async def elicit(self, call: Call, url: str, message: str) -> str:
+    async def elicit(self, call: McpCall, url: str, message: str) -> str:
         """Ask the client to open an address; what it did: `accept`, `decline` or `cancel`."""
         number = self._own_id()
         params = {"mode": "url", "url": url, "message": message, "elicitationId": number}
@@ -381,7 +381,7 @@ class Session:
 
         return str((await self._answered("client", request, send)).get("action"))
 
-    async def tell_progress(self, call: Call, progress: float, message: str) -> None:
+    async def tell_progress(self, call: McpCall, progress: float, message: str) -> None:
         if call.progress_token is None:
             return
         params = {"progressToken": call.progress_token, "progress": progress, "message": message}

@@ -62,7 +62,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ResourceState:
     """How a thing stands: its state as the ledger has it, and the bytes that it was read as."""
 
     state: dict[str, Any]
@@ -70,7 +70,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """A kind of thing that tools change: how it is read, and which tools put it back."""
 
     name: str
@@ -80,7 +80,7 @@ class Kind:
     restore: Template | None = None
     remove: Template | None = None
 
-    async def look(self, call: CallTool, target: str) -> Seen | None:
+    async def look(self, call: CallTool, target: str) -> ResourceState | None:
         """How it stands now; None where the server says, in the words of `absent`, that it is not
         there. Raises CannotSee.
         """
@@ -94,13 +94,15 @@ class Kind:
         if len(raw) > SNAPSHOT_BYTES_MAX:
             raise CannotSee(f"{self.name} {target} has {len(raw)} bytes, too many to be kept")
         if self.fields is None:
-            return Seen({"sha256": hashlib.sha256(raw).hexdigest(), "bytes": len(raw)}, raw)
+            return ResourceState(
+                {"sha256": hashlib.sha256(raw).hexdigest(), "bytes": len(raw)}, raw
+            )
         found = self.fields.search(raw.decode("utf-8", "replace"))
         if found is None:
             raise CannotSee(f"{self.read.tool} answers in words that its pattern does not know")
-        return Seen(found.groupdict(), raw)
+        return ResourceState(found.groupdict(), raw)
 
-    def undoing(self, connection: str, was: Seen | None) -> dict[str, Any]:
+    def undoing(self, connection: str, was: ResourceState | None) -> dict[str, Any]:
         """What the desk is told of the undo: the operation that puts it back, or why none does."""
         if was is None and self.remove is None:
             return no_undo(f"it was not there before, and nothing here takes a {self.name} away")
@@ -151,7 +153,7 @@ class ToolFacts:
 class Mapped:
     """What is said of a server. `connection` is how the desk calls its way to `twins`."""
 
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, ResourceKind] = field(default_factory=dict)
     tools: Mapping[str, ToolFacts] = field(default_factory=dict)
     connection: str = ""
 
@@ -174,7 +176,7 @@ class Mapped:
         """The same, with more said of one tool."""
         return replace(self, tools={**self.tools, tool: replace(self.of(tool), **more)})
 
-    def with_kind(self, kind: Kind) -> Mapped:
+    def with_kind(self, kind: ResourceKind) -> Mapped:
         return replace(self, kinds={**self.kinds, kind.name: kind})
 
 
@@ -274,7 +276,7 @@ def load(path: Path) -> Mapped:
     return found
 
 
-def _kind(name: str, said: Mapping[str, Any], place: str) -> Kind:
+def _kind(name: str, said: Mapping[str, Any], place: str) -> ResourceKind:
     if unknown := set(said) - {"read", "absent", "fields", "restore", "remove"}:
         raise ValueError(f"{place}: nothing here is called {', '.join(sorted(unknown))}")
     if "read" not in said:
@@ -286,7 +288,7 @@ def _kind(name: str, said: Mapping[str, Any], place: str) -> Kind:
         for part in ("restore", "remove")
         if part in said
     }
-    return Kind(name, _template(said["read"], f"{place}.read"), **more)
+    return ResourceKind(name, _template(said["read"], f"{place}.read"), **more)
 
 
 def _template(said: Any, place: str) -> Template:

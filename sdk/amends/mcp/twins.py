@@ -16,7 +16,7 @@ from typing import Any
 from mcp import Client
 
 from amends.errors import NoEffect
-from amends.mcp.mapping import CALL_TOOL, RESTORE, Kind, Mapped, Safe, Seen
+from amends.mcp.mapping import CALL_TOOL, RESTORE, Mapped, ResourceKind, ResourceState, Safe
 from amends.mcp.transports import OpenServer
 from amends.twins import Twins
 
@@ -36,12 +36,14 @@ class Restorer:
         result: dict[str, Any] = self._wait(self._call(tool, args))
         return result
 
-    def look(self, kind: Kind, target: Mapping[str, Any]) -> dict[str, Any] | None:
+    def look(self, kind: ResourceKind, target: Mapping[str, Any]) -> dict[str, Any] | None:
         """The fields of the thing, or None where it is not there."""
-        seen: Seen | None = self._wait(kind.look(self._call, target["id"]))
+        seen: ResourceState | None = self._wait(kind.look(self._call, target["id"]))
         return seen.state if seen else None
 
-    def put_back(self, kind: Kind, was: Any, target: Mapping[str, Any]) -> dict[str, Any] | None:
+    def put_back(
+        self, kind: ResourceKind, was: Any, target: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
         """Put it back as `was` says, None for: not there. Raises NoEffect where it is not done."""
         if was is not None and not isinstance(was, dict):
             raise NoEffect("the call does not say how it was")
@@ -84,7 +86,7 @@ def twins_of(mapped: Mapped, restorer: Restorer, *, secrets: list[str], store: P
     return twins
 
 
-def _restoring(twins: Twins, kind: Kind, restorer: Restorer) -> None:
+def _restoring(twins: Twins, kind: ResourceKind, restorer: Restorer) -> None:
     @twins.undo(f"{RESTORE}{kind.name}")
     def restore(args: dict[str, Any], target: dict[str, Any], key: str) -> dict[str, Any] | None:
         return restorer.put_back(kind, args.get("was"), target)

@@ -83,7 +83,7 @@ class Unfit(ValueError):
     """We stopped because the value is JSON that the ledger does not keep; the text says which."""
 
 
-class Look:
+class MaskingScan:
     """What one walk over a value found out besides masking it.
 
     `cards` and `nuls` say whether card numbers and NUL can occur at all, as the raw text tells
@@ -109,7 +109,7 @@ class Look:
         self.nuls = nuls
 
     @classmethod
-    def at(cls, raw: bytes, key: MaskingKey | None = None) -> Look:
+    def at(cls, raw: bytes, key: MaskingKey | None = None) -> MaskingScan:
         """For the value in this JSON text: without white space, hyphens, and all digits alike."""
         is_escaped = b"\\" in raw and b"\\u00" in raw
         squeezed = raw.translate(_DIGITS_ALIKE, b" \t\n\r-")
@@ -223,10 +223,10 @@ def masked(
 
     With `nuls` off, the character NUL is left to the ledger to refuse.
     """
-    return mask_in_place(copied(data), paths, Look(key=key, nuls=nuls))
+    return mask_in_place(copied(data), paths, MaskingScan(key=key, nuls=nuls))
 
 
-def mask_in_place(data: Any, paths: Iterable[str], look: Look) -> Any:
+def mask_in_place(data: Any, paths: Iterable[str], look: MaskingScan) -> Any:
     """The same on a value that nobody else holds; gives it back, for a text is replaced.
 
     A path is names joined by dots, `*` for any one name; lists are looked through. It starts at
@@ -260,7 +260,7 @@ def copied(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _clean(value: Any, depth: int, look: Look) -> Any:
+def _clean(value: Any, depth: int, look: MaskingScan) -> Any:
     """`value`, cleaned; objects and lists in place."""
     kind = type(value)
     if kind is str:
@@ -280,7 +280,7 @@ def _clean(value: Any, depth: int, look: Look) -> Any:
     return value
 
 
-def _clean_object(value: dict[str, Any], depth: int, look: Look) -> None:
+def _clean_object(value: dict[str, Any], depth: int, look: MaskingScan) -> None:
     if depth > DEPTH_MAX:
         _check_depth(depth, value)
     look.names += len(value)
@@ -298,7 +298,7 @@ def _clean_object(value: dict[str, Any], depth: int, look: Look) -> None:
             _clean(inner, depth, look)
 
 
-def _clean_carefully(value: dict[str, Any], depth: int, look: Look) -> None:
+def _clean_carefully(value: dict[str, Any], depth: int, look: MaskingScan) -> None:
     for name, inner in value.items():
         tag = None if name in _harmless else _tag_of(name, look)
         cleaned = _clean(inner, depth, look)
@@ -313,7 +313,7 @@ def _check_depth(depth: int, inside: Any) -> None:
         raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
 
 
-def _text(value: str, look: Look) -> str:
+def _text(value: str, look: MaskingScan) -> str:
     if look.nuls and "\x00" in value:
         raise Unfit("a text holds the character NUL")
     if not look.cards or len(value) < CARD_DIGITS_MIN:
@@ -321,7 +321,7 @@ def _text(value: str, look: Look) -> str:
     return _without_cards(value, look.key)
 
 
-def _integer(value: int, look: Look) -> Any:
+def _integer(value: int, look: MaskingScan) -> Any:
     if not -INTEGER_MAX <= value <= INTEGER_MAX:
         look.plain = False
         if abs(value) >= _INTEGER_END:
@@ -331,7 +331,7 @@ def _integer(value: int, look: Look) -> Any:
     return value
 
 
-def _float(value: float, look: Look) -> Any:
+def _float(value: float, look: MaskingScan) -> Any:
     """A column of numbers in which one is missing makes 4242424242424242.0 of a card."""
     if not is_plain_float(value):
         look.plain = False
@@ -344,7 +344,7 @@ def _float(value: float, look: Look) -> Any:
 _harmless: set[str] = set()
 
 
-def _tag_of(name: str, look: Look) -> str | None:
+def _tag_of(name: str, look: MaskingScan) -> str | None:
     if "\x00" in name:
         raise Unfit("a name holds the character NUL")
     tag = secret_name(name)

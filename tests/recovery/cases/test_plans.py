@@ -158,7 +158,7 @@ def test_who_overrides_drift_is_not_the_one_more_person(raised, shop, acme, ada,
     plan = submitted(case, ada, choices={Effect.objects.get().pk: "override"})
     approval = Approval.objects.get()
 
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=ada, seen=approval.digest, reason="I know better")
     with pytest.raises(IntegrityError, match="four_eyes"), transaction.atomic():
         Decision.objects.create(

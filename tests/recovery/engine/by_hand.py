@@ -16,8 +16,8 @@ from recovery.engine import (
     protocol,
     steps,
 )
-from recovery.engine.approved_calls import Void
-from recovery.engine.ordering_law import Act
+from recovery.engine.approved_calls import Mismatch
+from recovery.engine.ordering_law import PlanAction
 from recovery.engine.plan_runner import PlanRunner
 from recovery.engine.preconditions import Verdict
 from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent
@@ -59,7 +59,7 @@ def advance(plan_id: int, *, queue: str = "") -> str:
 def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
     for action in ordering_law.of([plan_id]):
-        if action.act == Act.RUN:
+        if action.act == PlanAction.RUN:
             take_through(plan_runner.claim_each([steps.load(action.step)]))
         elif action.act in plan_runner.ACTS:
             plan_runner.ACTS[action.act](action)
@@ -101,7 +101,7 @@ def intend(
 def look(step: Step) -> Verdict:
     """Hold the target against what the step expects."""
     operation = preconditions.may_be_done(step)
-    if isinstance(operation, Void):
+    if isinstance(operation, Mismatch):
         return operation
     return preconditions.seen(
         step, operation, lambda: outbound_calls.observe(step) if operation.observes else None

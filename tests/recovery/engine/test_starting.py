@@ -332,5 +332,5 @@ def test_a_stranger_does_not_become_entitled_by_being_named(case, world, ada, ac
     approval = asked(plan, ada)
     viewer = person("vera", teams.create(acme, "viewers", by=None, may=["view"]))
 
-    with pytest.raises(inbox.NotYours):
+    with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=viewer, seen=approval.digest)

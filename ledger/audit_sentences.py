@@ -44,7 +44,7 @@ LABELS = {
 """The fields whose name in an event is not what people call them."""
 
 
-class Field(NamedTuple):
+class ActField(NamedTuple):
     """`name` is what people call it; `was` is empty where the event does not say it."""
 
     name: str
@@ -67,7 +67,7 @@ def sentence(event: Event) -> str:
     return f"{words}: {said}{what}"
 
 
-def fields(event: Event) -> list[Field]:
+def fields(event: Event) -> list[ActField]:
     """What else was said of it, in words."""
     data = _data(event)
     before = data.get("was")
@@ -98,14 +98,14 @@ def _rank(said: tuple[str, Any]) -> int:
     return 1 + list(LABELS).index(said[0]) if said[0] in LABELS else 0
 
 
-def _field(key: str, value: Any, was: Mapping[str, Any]) -> Field | None:
+def _field(key: str, value: Any, was: Mapping[str, Any]) -> ActField | None:
     name = LABELS.get(key) or key.replace("_", " ").capitalize()
     if value is True and key not in was:
-        return Field(name, "")
+        return ActField(name, "")
     words = _short(value)
     if key in was:
-        return Field(name, words or "nothing", _short(was[key]) or "nothing")
-    return Field(name, words) if words and value != 0 else None
+        return ActField(name, words or "nothing", _short(was[key]) or "nothing")
+    return ActField(name, words) if words and value != 0 else None
 
 
 def _is_for_machines(key: str, value: Any) -> bool:
