@@ -111,9 +111,9 @@ def _looks_for(query: str, names: Collection[str]) -> bool:
         terms = search.parse(query).terms
     except search.QueryError:
         return False
-    words = {one.text for one in terms if isinstance(one, search.Text)}
+    words = {one.text for one in terms if isinstance(one, search.TextTerm)}
     for one in terms:
-        if isinstance(one, search.Field) and one.key == "customer":
+        if isinstance(one, search.FieldTerm) and one.key == "customer":
             words |= {part for value in one.values for part in value.text.split("*")}
     wanted = [re.escape(one) + r"\b" * (len(one) < PART_CHARACTERS_MIN) for one in words if one[1:]]
     return any(re.search(rf"\b{one}", name, re.IGNORECASE) for one in wanted for name in names)

@@ -176,24 +176,13 @@ class Forgotten:
 
 
 Repeated = KnownAnswer | ChangedReplay
-Decision = (
-    Repeated
-    | Proceed
-    | UseGrant
-    | ApprovalRequired
-    | Denied
-    | InDoubt
-    | InProgress
-    | KeyReused
-    | Forgotten
-)
+NotMade = Denied | InDoubt | InProgress | KeyReused | Forgotten
+Decision = Repeated | Proceed | UseGrant | ApprovalRequired | NotMade
+Findings = Mapping[str, LookupResult]
 
 
 def decide(
-    request: BeginRequest,
-    context: BeginContext,
-    policy: Policy,
-    findings: Mapping[str, LookupResult],
+    request: BeginRequest, context: BeginContext, policy: Policy, findings: Findings
 ) -> tuple[Decision, PolicyDecision]:
     """The first fitting row of the table; `findings` are what was gathered for its conditions.
     Raises Refused for what is nobody's answer.
@@ -258,10 +247,7 @@ def _check_comparable(
 
 
 def judged(
-    request: BeginRequest,
-    context: BeginContext,
-    policy: Policy,
-    findings: Mapping[str, LookupResult],
+    request: BeginRequest, context: BeginContext, policy: Policy, findings: Findings
 ) -> PolicyDecision:
     """The policy's judgement of what would run, and the ordering law's if it is stricter. What an
     approver has changed is never made unasked.

@@ -50,8 +50,8 @@ from recovery.engine.queries import (
     KEEP_SQL,
     LEASE_OUTLASTS,
     PLAN_RUNS,
+    Fragment,
     IntentContext,
-    SqlExpression,
     ask,
     ask_all,
     copied,
@@ -186,21 +186,19 @@ class IntentResult:
 
 def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
     """Write the intents of steps of one workspace; nothing may be sent before the commit."""
-    mine = {checked_step.held.step.pk: copied(checked_step.held.step) for checked_step in checked}
+    mine = {check.held.step.pk: copied(check.held.step) for check in checked}
     fresh = queries.read_anew(list(mine.values()))
     sound, lost = [], set()
-    for checked_step in checked:
+    for check in checked:
         try:
-            if _is_sound(mine[checked_step.held.step.pk], checked_step.operation, fresh):
-                sound.append(checked_step)
+            if _is_sound(mine[check.held.step.pk], check.operation, fresh):
+                sound.append(check)
         except CannotMove:  # it was to be given up, and is in other hands already
-            lost.add(checked_step.held.step.pk)
-    intents = _write_intents(sound, [mine[checked_step.held.step.pk] for checked_step in sound])
+            lost.add(check.held.step.pk)
+    intents = _write_intents(sound, [mine[check.held.step.pk] for check in sound])
     for _ in intents:
         faults.point("intending")
-    return IntentResult(
-        intents, lost | ({checked_step.held.step.pk for checked_step in sound} - intents.keys())
-    )
+    return IntentResult(intents, lost | ({check.held.step.pk for check in sound} - intents.keys()))
 
 
 def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
@@ -208,24 +206,23 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
     ended while we read. If not, it is given up; raises CannotMove where it is no longer ours.
     """
     beside = fresh[step.pk]
-    pause = preconditions.pause_of(step) if beside.paused else None
-    if pause is not None:
+    if beside.paused and (pause := preconditions.pause_of(step)):
         steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
         return False
-    void = approved_calls.why_void(step, operation, beside)
-    if void is None and (why := preconditions.earlier_try(step, operation)):
-        void = Mismatch(why)
-    if void is not None:
-        steps.needs_human(step, void.why, evidence={"diff": void.diff})
-    return void is None
+    mismatch = approved_calls.why_void(step, operation, beside)
+    if mismatch is None and (why := preconditions.earlier_try(step, operation)):
+        mismatch = Mismatch(why)
+    if mismatch is not None:
+        steps.needs_human(step, mismatch.why, evidence={"diff": mismatch.diff})
+    return mismatch is None
 
 
 def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict[int, Intent]:
     """Move the steps, count the tries and record both; by step, those that were still ours. The
     copies of the steps count for nothing where they were not.
     """
-    needed = [checked_step.operation.limit_seconds + calls.GRACE_SECONDS for checked_step in sound]
-    observed = {checked_step.held.step.pk: checked_step.observation for checked_step in sound}
+    needed = [check.operation.limit_seconds + calls.GRACE_SECONDS for check in sound]
+    observed = {check.held.step.pk: check.observation for check in sound}
     for step in copies:
         step.tries += 1
         step.probes = 0  # reads that failed before are no probes of this try
@@ -234,11 +231,7 @@ def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict
         StepState.INTENDED,
         where=[PLAN_RUNS, LEASE_OUTLASTS],
         each={"seconds": needed},
-        alike={
-            "tries": SqlExpression("tries + 1"),
-            "probes": SqlExpression("0"),
-            "note": SqlExpression("''"),
-        },
+        alike={"tries": Fragment("tries + 1"), "probes": Fragment("0"), "note": Fragment("''")},
         drafts=lambda step: [
             steps.event_draft(step, step.state, _intent_facts(step, observed[step.pk]))
         ],
@@ -313,9 +306,8 @@ def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]
 
 
 def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
-    """Write answers down and move their steps; those that moved, as they then stand.
-
-    They are copies: the caller's transaction may fail at its end, and be tried again.
+    """Write answers down and move their steps; copies of those that moved, as they then stand, since
+    the caller's transaction may fail at its end, and be tried again.
     """
     mine = [
         replace(tried, intent=replace(tried.intent, step=copied(tried.intent.step)))
@@ -336,14 +328,12 @@ def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
 
 
 def _kept_answers(answered: Sequence[AnsweredTry]) -> Statement:
+    answers = [tried.answer for tried in answered]
     return KEEP_SQL, [
         [tried.intent.attempt.pk for tried in answered],
-        [tried.answer.outcome for tried in answered],
-        [tried.answer.detail for tried in answered],
-        [
-            json.dumps(tried.answer.evidence) if tried.answer.evidence else None
-            for tried in answered
-        ],
+        [answer.outcome for answer in answers],
+        [answer.detail for answer in answers],
+        [json.dumps(answer.evidence) if answer.evidence else None for answer in answers],
     ]
 
 
@@ -359,7 +349,7 @@ def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement])
         [tried.intent.step for tried in answered],
         StepState.APPLIED,
         each={"evidence": [tried.answer.evidence or None for tried in answered]},
-        alike=AT_REST | {"probes": SqlExpression("0"), "note": SqlExpression("''")},
+        alike=AT_REST | {"probes": Fragment("0"), "note": Fragment("''")},
         ahead=ahead,
         drafts=drafts,
     )

@@ -45,27 +45,27 @@ Row = TypeVar("Row", bound=Model)
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
-class SqlExpression(NamedTuple):
+class Fragment(NamedTuple):
     """An expression with its parameters. Names in it are ours, never anybody's input."""
 
     text: str
     values: tuple[Any, ...] = ()
 
 
-NOW = SqlExpression("clock_timestamp()")
+NOW = Fragment("clock_timestamp()")
 
-LEASE_OVER = SqlExpression("lease_until < clock_timestamp()")
+LEASE_OVER = Fragment("lease_until < clock_timestamp()")
 
 # For `steps.move_all`, which knows of each step how many `seconds` are needed.
-LEASE_OUTLASTS = SqlExpression("lease_until > clock_timestamp() + u.seconds * interval '1 second'")
+LEASE_OUTLASTS = Fragment("lease_until > clock_timestamp() + u.seconds * interval '1 second'")
 
 # A step that is in nobody's hands, and waits for no time.
-AT_REST = MappingProxyType({"lease_until": SqlExpression("NULL"), "wake_at": SqlExpression("NULL")})
+AT_REST = MappingProxyType({"lease_until": Fragment("NULL"), "wake_at": Fragment("NULL")})
 
 # A sub-query on another table: after a wait for the row's lock PostgreSQL looks at the row's own
 # columns again, which it would not do for a row found through a join. And a scalar one, which stays
 # where it is: of EXISTS the planner makes a join, and begins there where it knows little of plans.
-PLAN_RUNS = SqlExpression(
+PLAN_RUNS = Fragment(
     "(SELECT p.state FROM recovery_plan p WHERE p.id = recovery_step.plan_id)"  # noqa: S608
     f" = '{PlanState.RUNNING}'"
 )
@@ -76,9 +76,9 @@ PLAN_RUNS = SqlExpression(
 LIVING = f"({{0}}.state || '') NOT IN ({literals((*DONE, *LEFT))})"
 
 
-def in_seconds(seconds: float) -> SqlExpression:
+def in_seconds(seconds: float) -> Fragment:
     """So many seconds from now, by the database's clock."""
-    return SqlExpression("clock_timestamp() + %s * interval '1 second'", (seconds,))
+    return Fragment("clock_timestamp() + %s * interval '1 second'", (seconds,))
 
 
 def ask(text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
 from recovery.cases import lifecycle
-from recovery.engine.queries import DATABASE_AWAY, NOW, SqlExpression, ask_all, in_seconds
+from recovery.engine.queries import DATABASE_AWAY, NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -155,7 +155,7 @@ def move(
     *,
     by: User | None = None,
     note: str = "",
-    where: Iterable[SqlExpression] = (),
+    where: Iterable[Fragment] = (),
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> None:
@@ -172,7 +172,7 @@ def moved(
     to: str,
     *,
     note: str = "",
-    where: Iterable[SqlExpression] = (),
+    where: Iterable[Fragment] = (),
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> EventDraft:
@@ -181,22 +181,20 @@ def moved(
     if to not in STEP_MOVES[seen]:
         raise CannotMove(step, to)
     changes |= {"note": note}
-    if not _swap(
-        step, {"was": SqlExpression("state"), "state": to, "moved_at": NOW} | changes, where
-    ):
+    if not _swap(step, {"was": Fragment("state"), "state": to, "moved_at": NOW} | changes, where):
         raise CannotMove(step, to)
     step.was, step.state = seen, to
     for name, new in changes.items():
-        if not isinstance(new, SqlExpression):
+        if not isinstance(new, Fragment):
             setattr(step, name, new)
     return event_draft(step, to, {"was": seen, "note": note} | (data or {}))
 
 
-def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[SqlExpression] = ()) -> bool:
+def _swap(step: Step, columns: Mapping[str, Any], where: Iterable[Fragment] = ()) -> bool:
     """Compare state and fence, and swap: whether the row still stood where we saw it."""
     sets = [(name, _value(name, new)) for name, new in columns.items()]
     conditions = [
-        SqlExpression("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))
+        Fragment("id = %s AND state = %s AND fence = %s", (step.pk, step.state, step.fence))
     ]
     conditions += where
     text = (
@@ -221,9 +219,9 @@ def move_all(
     moving: Sequence[Step],
     to: str,
     *,
-    where: Iterable[SqlExpression] = (),
+    where: Iterable[Fragment] = (),
     each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    alike: Mapping[str, SqlExpression] = MappingProxyType({}),
+    alike: Mapping[str, Fragment] = MappingProxyType({}),
     ahead: Sequence[Statement] = (),
     drafts: Callable[[Step], Sequence[EventDraft]],
 ) -> list[MovedStep]:
@@ -294,12 +292,12 @@ def _list(name: str, given: Sequence[Any]) -> list[Any]:
     return [None if value is None else json.dumps(value) for value in given]
 
 
-def _value(name: str, new: Any) -> SqlExpression:
-    if isinstance(new, SqlExpression):
+def _value(name: str, new: Any) -> Fragment:
+    if isinstance(new, Fragment):
         return new
     if name in JSON_COLUMNS:
-        return SqlExpression("%s::jsonb", (None if new is None else json.dumps(new),))
-    return SqlExpression("%s", (new,))
+        return Fragment("%s::jsonb", (None if new is None else json.dumps(new),))
+    return Fragment("%s", (new,))
 
 
 def event_draft(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
@@ -352,7 +350,7 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
             note=note,
             lease_until=None,
             wake_at=in_seconds(seconds),
-            claims=SqlExpression("claims - 1"),
+            claims=Fragment("claims - 1"),
             **changes,
         )
 

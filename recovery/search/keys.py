@@ -26,16 +26,7 @@ from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
 from recovery.models.steps import TO_RUN, TROUBLED
 from recovery.search import language
-from recovery.search.language import (
-    FieldTerm,
-    FieldValue,
-    Node,
-    Not,
-    Or,
-    Query,
-    QueryError,
-    TextTerm,
-)
+from recovery.search.language import FieldTerm, Node, Not, Or, Query, QueryError, TextTerm, Value
 from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
@@ -63,7 +54,7 @@ def parse(text: str) -> Query:
     return language.read(text, KEYS)
 
 
-Condition = Callable[[FieldValue, QueryContext], Q]
+Condition = Callable[[Value, QueryContext], Q]
 
 
 def condition(node: Node, reader: QueryContext) -> Q:
@@ -106,7 +97,7 @@ def _any(parts: Iterable[Q]) -> Q:
     return either
 
 
-def _pattern(value: FieldValue) -> str:
+def _pattern(value: Value) -> str:
     """Each `*` multiplies the work of a match: three hundred of them took seconds over ten rows."""
     parts = re.split(r"\*+", value.text)
     if len(parts) > STARS_MAX + 1:
@@ -117,7 +108,7 @@ def _pattern(value: FieldValue) -> str:
 def _like(column: str) -> Condition:
     """Equal without case; `*` stands for anything."""
 
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+    def read(value: Value, reader: QueryContext) -> Q:
         if "*" not in value.text:
             return Q(**{f"{column}__iexact": value.text})
         return Q(**{f"{column}__iregex": _pattern(value)})
@@ -128,7 +119,7 @@ def _like(column: str) -> Condition:
 def _short(*columns: str) -> Condition:
     """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
 
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+    def read(value: Value, reader: QueryContext) -> Q:
         pattern = _pattern(value)
         return _any(Q(**{f"{column}__iregex": pattern}) for column in columns)
 
@@ -141,7 +132,7 @@ def _either_like(*columns: str) -> Condition:
 
 
 def _one_of(column: str, known: Iterable[str]) -> Condition:
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+    def read(value: Value, reader: QueryContext) -> Q:
         wanted = value.text.lower().replace("-", "_")
         if wanted not in known:
             raise unknown(value, known)
@@ -150,7 +141,7 @@ def _one_of(column: str, known: Iterable[str]) -> Condition:
     return read
 
 
-def unknown(value: FieldValue, known: Iterable[str]) -> QueryError:
+def unknown(value: Value, known: Iterable[str]) -> QueryError:
     listed = ", ".join(sorted(known))
     return QueryError(
         f"“{value.text}” is none of: {listed}.", value.position, max(len(value.text), 1)
@@ -162,14 +153,14 @@ _UNIT = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def _age(column: str) -> Condition:
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+    def read(value: Value, reader: QueryContext) -> Q:
         lookup, moment = _ago(value, reader)
         return Q(**{f"{column}__{lookup}": moment})
 
     return read
 
 
-def _ago(value: FieldValue, reader: QueryContext) -> tuple[str, datetime]:
+def _ago(value: Value, reader: QueryContext) -> tuple[str, datetime]:
     """What `<24h` or `>7d` means of a time: the comparison and the moment."""
     found = _AGE.fullmatch(value.text.lower())
     if not found:
@@ -181,14 +172,14 @@ def _ago(value: FieldValue, reader: QueryContext) -> tuple[str, datetime]:
 def _moment(column: str) -> Condition:
     """An age, or a day: `opened:<24h`, `opened:2026-11-21`, `failed:>2026-11-01`."""
 
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+    def read(value: Value, reader: QueryContext) -> Q:
         bounds = _bounds(value, reader)
         return Q(**{f"{column}__{lookup}": moment for lookup, moment in bounds.items()})
 
     return read
 
 
-def _bounds(value: FieldValue, reader: QueryContext) -> dict[str, datetime]:
+def _bounds(value: Value, reader: QueryContext) -> dict[str, datetime]:
     """From when and until when, by the name of the comparison; raises QueryError."""
     text = value.text
     if _AGE.fullmatch(text.lower()):
@@ -204,13 +195,13 @@ def _bounds(value: FieldValue, reader: QueryContext) -> dict[str, datetime]:
     return {"gte": day, "lt": after}
 
 
-def started(value: FieldValue, reader: QueryContext) -> Q:
+def started(value: Value, reader: QueryContext) -> Q:
     """When a plan of the case started."""
     bounds = {f"started_at__{one}": moment for one, moment in _bounds(value, reader).items()}
     return Q(Exists(Plan.objects.filter(case=OuterRef("pk"), **bounds)))
 
 
-def amount(value: FieldValue, reader: QueryContext) -> Q:
+def amount(value: Value, reader: QueryContext) -> Q:
     """What undoing the case would move, in whole units of its currency: `amount:>1000`. What is at
     stake, which its headline names, may be another sum.
     """
@@ -234,7 +225,7 @@ def _compared(sign: str, minor: Decimal) -> Q:
     return Q(amount_minor__lt=math.ceil(minor)) if sign == "<" else Q(amount_minor__gt=int(minor))
 
 
-def risk(value: FieldValue, reader: QueryContext) -> Q:
+def risk(value: Value, reader: QueryContext) -> Q:
     sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
     name = value.text.removeprefix(sign).lower()
     if name not in RISKS:
@@ -243,18 +234,18 @@ def risk(value: FieldValue, reader: QueryContext) -> Q:
     return Q(**{lookup: RISKS.index(name)})
 
 
-def claimed(value: FieldValue, reader: QueryContext) -> Q:
+def claimed(value: Value, reader: QueryContext) -> Q:
     if value.text.lower() == "me":
         return mine(reader)
     living = Q(claimed_until__gt=reader.now)
     return living & _either_like("claimed_by__name", "claimed_by__email")(value, reader)
 
 
-def cause(value: FieldValue, reader: QueryContext) -> Q:
+def cause(value: Value, reader: QueryContext) -> Q:
     return Q(cause__fingerprint__startswith=value.text.lower())
 
 
-def connector(value: FieldValue, reader: QueryContext) -> Q:
+def connector(value: Value, reader: QueryContext) -> Q:
     """The connection, or its kind, of any step of any plan of the case."""
     steps = Step.objects.filter(plan__case=OuterRef("pk"))
     named = _either_like("connection__name", "connection__connector")(value, reader)
@@ -295,34 +286,32 @@ def _steps_to_run() -> QuerySet[Step]:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryFlag:
+class Flag:
     """A value of `is:` or `has:`, and what it means in few words."""
 
     condition: Callable[[QueryContext], Q]
     hint: str
 
 
-IS: Mapping[str, QueryFlag] = {
-    "open": QueryFlag(lambda _: ~Q(state=CaseState.CLOSED), "not closed yet"),
-    "closed": QueryFlag(lambda _: Q(state=CaseState.CLOSED), "with an outcome"),
-    "mine": QueryFlag(mine, "you hold its claim"),
-    "unclaimed": QueryFlag(
+IS: Mapping[str, Flag] = {
+    "open": Flag(lambda _: ~Q(state=CaseState.CLOSED), "not closed yet"),
+    "closed": Flag(lambda _: Q(state=CaseState.CLOSED), "with an outcome"),
+    "mine": Flag(mine, "you hold its claim"),
+    "unclaimed": Flag(
         lambda reader: Q(claimed_by=None) | Q(claimed_until__lte=reader.now),
         "nobody holds its claim",
     ),
-    "unknown": QueryFlag(lambda _: Q(unknown_count__gt=0), "an outcome is not known"),
-    "irreversible": QueryFlag(
+    "unknown": Flag(lambda _: Q(unknown_count__gt=0), "an outcome is not known"),
+    "irreversible": Flag(
         lambda _: Q(reversibility=Reversibility.IRREVERSIBLE), "something cannot be undone"
     ),
-    "overdue": QueryFlag(
+    "overdue": Flag(
         lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED), "past its time"
     ),
-    "late": QueryFlag(lambda _: Q(closed_at__gt=F("due_at")), "was closed after it was due"),
-    "paused": QueryFlag(paused, "its agent, tool or target is stopped"),
-    WITHOUT_EFFECTS: QueryFlag(
-        lambda _: Q(without_effects=True), "failed, and nothing took effect"
-    ),
-    SNOOZED: QueryFlag(lambda reader: Q(snoozed_until__gt=reader.now), "put off until later"),
+    "late": Flag(lambda _: Q(closed_at__gt=F("due_at")), "was closed after it was due"),
+    "paused": Flag(paused, "its agent, tool or target is stopped"),
+    WITHOUT_EFFECTS: Flag(lambda _: Q(without_effects=True), "failed, and nothing took effect"),
+    SNOOZED: Flag(lambda reader: Q(snoozed_until__gt=reader.now), "put off until later"),
 }
 
 
@@ -331,24 +320,24 @@ def _step_in(*states: StepState) -> Callable[[QueryContext], Q]:
     return lambda _: Q(Exists(steps))
 
 
-HAS: Mapping[str, QueryFlag] = {
-    "approval": QueryFlag(
+HAS: Mapping[str, Flag] = {
+    "approval": Flag(
         lambda _: Q(Exists(Plan.objects.filter(case=OuterRef("pk"), state=PlanState.WAITING))),
         "a plan waits for people",
     ),
-    "comment": QueryFlag(
+    "comment": Flag(
         lambda _: Q(Exists(Comment.objects.filter(case=OuterRef("pk")))),
         "somebody wrote something",
     ),
-    "verified": QueryFlag(_step_in(StepState.VERIFIED), "a step was read back as it should be"),
-    "reported": QueryFlag(_step_in(StepState.REPORTED), "a step is done, and cannot be read back"),
-    "trouble": QueryFlag(_step_in(*TROUBLED), "a step needs a person"),
-    "drift": QueryFlag(_step_in(StepState.DRIFTED), "a target was changed since"),
+    "verified": Flag(_step_in(StepState.VERIFIED), "a step was read back as it should be"),
+    "reported": Flag(_step_in(StepState.REPORTED), "a step is done, and cannot be read back"),
+    "trouble": Flag(_step_in(*TROUBLED), "a step needs a person"),
+    "drift": Flag(_step_in(StepState.DRIFTED), "a target was changed since"),
 }
 
 
-def _word(known: Mapping[str, QueryFlag]) -> Condition:
-    def read(value: FieldValue, reader: QueryContext) -> Q:
+def _word(known: Mapping[str, Flag]) -> Condition:
+    def read(value: Value, reader: QueryContext) -> Q:
         if value.text.lower() not in known:
             raise unknown(value, known)
         return known[value.text.lower()].condition(reader)
@@ -356,18 +345,18 @@ def _word(known: Mapping[str, QueryFlag]) -> Condition:
     return read
 
 
-def reason(value: FieldValue, reader: QueryContext) -> Q:
+def reason(value: Value, reader: QueryContext) -> Q:
     return Q(reasons__contains=[value.text.lower()])
 
 
-def tool(value: FieldValue, reader: QueryContext) -> Q:
+def tool(value: Value, reader: QueryContext) -> Q:
     """Any tool of the run, by its name; with `*` the one that the case is about."""
     if "*" in value.text:
         return _short("failed_tool")(value, reader)
     return Q(tools__contains=[value.text.lower()])
 
 
-def run(value: FieldValue, reader: QueryContext) -> Q:
+def run(value: Value, reader: QueryContext) -> Q:
     """An id as it is written, which is looked up first; or a pattern over the ids of all cases."""
     if "*" in value.text:
         return _like("run__run")(value, reader)
@@ -415,7 +404,7 @@ class Key:
     condition: Condition
     hint: str
     example: str
-    offers: Mapping[str, QueryFlag] | tuple[str, ...] | Offers = ()
+    offers: Mapping[str, Flag] | tuple[str, ...] | Offers = ()
     says_state: bool = False  # else only open cases are meant
     bounds_time: bool = False  # else what may mean closed cases looks at the last 90 days
 

@@ -31,7 +31,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldValue:
+class Value:
     text: str
     position: int
     quoted: bool = False
@@ -46,7 +46,7 @@ class FieldTerm:
     """`key:value,value`: one of the values has to fit."""
 
     key: str
-    values: tuple[FieldValue, ...]
+    values: tuple[Value, ...]
     position: int
     length: int
 
@@ -106,7 +106,7 @@ class Token:
     length: int
     text: str = ""
     key: str = ""
-    values: tuple[FieldValue, ...] = ()
+    values: tuple[Value, ...] = ()
 
 
 _KEY = re.compile(r"([A-Za-z_]+):")
@@ -171,8 +171,8 @@ def _field_or_word(text: str, place: int, keys: Container[str]) -> Token:
     return Token("or" if word == "OR" else "text", place, len(word), word)
 
 
-def _values(text: str, place: int, start: int) -> tuple[tuple[FieldValue, ...], int]:
-    values: list[FieldValue] = []
+def _values(text: str, place: int, start: int) -> tuple[tuple[Value, ...], int]:
+    values: list[Value] = []
     while True:
         if place < len(text) and text[place] == '"':
             value, place = _quoted(text, place)
@@ -180,7 +180,7 @@ def _values(text: str, place: int, start: int) -> tuple[tuple[FieldValue, ...], 
             found = _BARE.match(text, place)
             if not found:
                 raise QueryError("A value is missing here.", min(place, len(text)))
-            value, place = FieldValue(found[0], place), found.end()
+            value, place = Value(found[0], place), found.end()
         values.append(value)
         if len(values) > VALUES_MAX:
             raise QueryError(f"A key takes at most {VALUES_MAX} values.", start, place - start)
@@ -189,11 +189,11 @@ def _values(text: str, place: int, start: int) -> tuple[tuple[FieldValue, ...], 
         place += 1
 
 
-def _quoted(text: str, place: int) -> tuple[FieldValue, int]:
+def _quoted(text: str, place: int) -> tuple[Value, int]:
     end = text.find('"', place + 1)
     if end < 0:
         raise QueryError("This quotation mark is never closed.", place, len(text) - place)
-    return FieldValue(text[place + 1 : end], place, quoted=True), end + 1
+    return Value(text[place + 1 : end], place, quoted=True), end + 1
 
 
 class _Reader:
