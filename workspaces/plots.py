@@ -167,7 +167,7 @@ def bars(
                 )
             )
         if sums[at] > top_of_axis:
-            parts.append(Part("break", round(at * wide, 1), BREAK, round(wide, 1), BREAK))
+            parts.append(BarSegment("break", round(at * wide, 1), BREAK, round(wide, 1), BREAK))
     return Plot(
         label,
         tuple(names),

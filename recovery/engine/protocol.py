@@ -306,8 +306,8 @@ def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]
 
 
 def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
-    """Write answers down and move their steps; copies of those that moved, as they then stand, since
-    the caller's transaction may fail at its end, and be tried again.
+    """Write answers down and move their steps; copies of those that moved, as they stand then: the
+    caller's transaction may fail at its end, and be tried again.
     """
     mine = [
         replace(tried, intent=replace(tried.intent, step=copied(tried.intent.step)))
