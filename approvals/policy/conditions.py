@@ -305,7 +305,8 @@ def _question(name: str, function: str, source: str, inside: tuple[int, int]) ->
                 raise CannotCompile(f"“{named[1]}” stands twice", *place)
             options[named[1]] = word
         elif argument is not None or options or not takes_value:
-            raise CannotCompile(f"“{function}” takes no further value", *place)
+            hint = "; an option is written per: agent" * ("=" in bare[start:end])
+            raise CannotCompile(f"“{function}” takes no further value{hint}", *place)
         else:
             argument = _argument(text, place)
     if takes_value and argument is None:

@@ -312,6 +312,8 @@ class Policy:
 
 GLOB_CHARACTERS_MAX = 200
 WILDCARDS_MAX = 6  # each one multiplies the work of a match
+OF_PATTERNS = re.compile(r"[\\^$(){}\[\]|,]|^\s|\s$")
+"""What other languages of patterns have: a rule that is never met would let pass in silence."""
 
 
 def mistake(glob: str) -> str | None:

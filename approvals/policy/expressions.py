@@ -97,7 +97,7 @@ class Expression:
             self._program = cel.compile(source)
             references = self._program.references()
         except Exception as wrong:
-            raise _cannot_compile(str(wrong)) from wrong
+            raise _cannot_compile(str(wrong), source) from wrong
         bound = {name for pair in BOUND.findall(source) for name in pair}
         self.names = tuple(sorted(set(references["variables"]) & allowed))
         # A plain path is followed here: CEL's integers have 64 bits, and a fact may have more.
@@ -290,9 +290,22 @@ def at(text: str, place: int) -> tuple[int, int]:
     return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
 
 
-def _cannot_compile(message: str) -> CannotCompile:
+# What people write who have another language in mind, and how CEL has it.
+_MEANT = (
+    (re.compile("[“”„‘’‚]"), 'quotation marks are straight, as in "EUR"'),
+    (re.compile(r"\{\{|\}\}|\$\{"), "a name stands by itself, as args.amount"),
+    (re.compile(r"(?<![=!<>])=(?!=)"), "== compares"),
+    (re.compile(r"\b(?:and|or|not)\b", re.IGNORECASE), "and is &&, or is ||, not is !"),
+    (re.compile(r"\bis\b"), "== compares, also with null"),
+    (re.compile(r"\d[,%]|\d \w"), "a number is digits and a point alone"),
+)
+
+
+def _cannot_compile(message: str, source: str) -> CannotCompile:
     found = PLACE.search(message)
     if found is None:
         return CannotCompile(message.split("\n", 1)[0][:200])
-    short = found[3].split(" expecting ", 1)[0]
-    return CannotCompile(short, int(found[1]), int(found[2]))
+    bare = STRINGS.sub("", source)
+    hint = next((f"; {words}" for meant, words in _MEANT if meant.search(bare)), "")
+    short = re.sub(r"'ask_\d'", "a question", found[3].split(" expecting ", 1)[0])
+    return CannotCompile(f"{short}{hint}", int(found[1]), int(found[2]))

@@ -69,6 +69,9 @@ class Form:
             at = (*path, glob)
             if mistake := document.mistake(glob):
                 self.wrong(at, mistake)
+            elif document.OF_PATTERNS.search(glob):
+                words = "a glob has * and ? alone: write a rule for each tool; ? is any one sign"
+                self.wrong_of_new(at, words)
             yield glob, given, at
 
     def choice(self, value: Any, path: Path, choices: Sequence[str]) -> Any:

@@ -264,6 +264,9 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
     given = form.mapping(value, at, RULE_FIELDS)
 
     def need(one: Any, path: Path) -> RequiredApprovers:
+        if isinstance(one, str):
+            form.wrong(path, f"a team is named as {{group: {one}}}")
+            return RequiredApprovers(None, 1)
         asked = form.mapping(one, path, ("group", "count"))
         team = form.text(asked.get("group"), (*path, "group"), 80)
         return RequiredApprovers(

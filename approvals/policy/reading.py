@@ -162,10 +162,20 @@ def _read_yaml(source: str) -> LocatedDocument:
         reader = _Nodes()
         return LocatedDocument(reader.value(node, ()), reader.places)
     except yaml.MarkedYAMLError as wrong:
-        place = _place(wrong.problem_mark or wrong.context_mark)
-        raise Invalid([Mistake(f"not YAML: {wrong.problem}", "", *place)]) from wrong
+        place, said = _place(wrong.problem_mark or wrong.context_mark), f"{wrong.context} {wrong}"
+        hint = next((words for seen, words in MEANT.items() if seen in said), "")
+        raise Invalid([Mistake(f"not YAML: {wrong.problem}{hint}", "", *place)]) from wrong
     except (yaml.YAMLError, RecursionError) as wrong:
         raise Invalid([Mistake(f"not YAML: {wrong}")]) from wrong
+
+
+MEANT = {
+    "scanning an alias": "; a glob that begins with “*” stands in quotes",
+    "scanning a tag": "; a condition that begins with “!” stands in quotes",
+    "parsing a flow mapping": "; a condition with “:” or “,” in it stands in quotes",
+    "'\\t'": "; lines begin with spaces",
+}
+"""What mostly stands behind a mistake, by the parser's words."""
 
 
 def _place(mark: Any) -> tuple[int, int] | tuple[None, None]:
@@ -177,9 +187,11 @@ def _check_events(source: str) -> None:
     for event in yaml.parse(source, Loader=yaml.SafeLoader):
         place = _place(event.start_mark)
         if getattr(event, "tag", None):
-            raise Invalid([Mistake("tags are not read", "", *place)])
+            words = "tags are not read: a condition that begins with “!” stands in quotes"
+            raise Invalid([Mistake(words, "", *place)])
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Invalid([Mistake("anchors and aliases are not read", "", *place)])
+            words = "anchors and aliases are not read: a glob that begins with “*” stands in quotes"
+            raise Invalid([Mistake(words, "", *place)])
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEPTH_MAX:

@@ -318,12 +318,13 @@ def _as_iban(wanted: str, seen: str) -> bool:
 
 
 def _accounts(text: str) -> Iterator[str]:
-    """What may be an account's number: a word that follows may belong to it or not."""
+    """What may be an account's number: a word that follows may belong to it or not, whole."""
     for found in _IBAN.finditer(text):
-        letters = re.sub("[ -]", "", found[0])
-        for length in IBAN_CHARACTERS:
-            if length <= len(letters):
-                yield letters[:length]
+        account = ""
+        for group in re.split("[ -]", found[0]):
+            account += group
+            if len(account) in IBAN_CHARACTERS:
+                yield account
 
 
 def _as_name(wanted: str, seen: str) -> bool:

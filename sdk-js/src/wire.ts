@@ -39,6 +39,10 @@ export class Wire {
         "the address of the desk starts with https:// or http://, and holds no name and password",
       );
     }
+    // Else an error would show it.
+    if (!/^[\x21-\x7e]+$/.test(key)) {
+      throw new TypeError("the API key holds a space or the end of a line: copy it anew");
+    }
     this.address = `${at.origin}${at.pathname.replace(/\/+$/, "")}/api/v1/`;
     this.#headers = { Authorization: `Bearer ${key}`, Accept: "application/json" };
   }

@@ -49,6 +49,8 @@ class _Address:
     def __init__(self, url: str, key: str) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("the address of the desk starts with https:// or http://")
+        if not (key.isascii() and key.isprintable()) or " " in key:  # else an error would show it
+            raise ValueError("the API key holds a space or the end of a line: copy it anew")
         self.options: dict[str, Any] = {
             "base_url": url.rstrip("/") + "/api/v1/",
             "headers": {"Authorization": f"Bearer {key}", "Accept": "application/json"},

@@ -55,6 +55,38 @@ def test_several_mistakes_are_told_at_once_in_the_plain_form_of_the_field():
         assert all(PLACE.match(one) for one in found)
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ('pay: {when: "args.amount = 5"}', "at 1:13 of the expression: .*; == compares"),
+        ('pay: {when: "args.amount > 5 and !mentioned(args.to)"}', "; and is &&, or is ||"),
+        ('pay: {when: "not mentioned(args.to)"}', "a question; and is &&, or is ||, not is !"),
+        ('pay: {when: "args.amount > 1.000,00"}', "; a number is digits and a point alone"),
+        ('pay: {when: "args.money == “EUR”"}', "; quotation marks are straight"),
+        ('pay: {when: "{{args.amount}} > 5"}', "; a name stands by itself"),
+        ("""pay: {when: 'sum(args.n, per="agent", over="24h") > 5'}""", "is written per: agent"),
+        ('pay: {when: sum(args.n, per: agent, over: "24h") > 5}', "“:” or “,” in it stands in"),
+        ("pay: {when: !mentioned(args.to)}", "line 2, .* begins with “!” stands in quotes"),
+        ("pay:\n    when: !mentioned(args.to)", "line 3, .* begins with “!” stands in quotes"),
+        ("*: {approval: DENY}", "line 2, column 4: not YAML: .* a glob that begins with “\\*”"),
+        ("*x: {approval: DENY}", "line 2, column 3: anchors .* a glob that begins with “\\*”"),
+        ("\tpay: {approval: DENY}", "line 2, column 3: not YAML: .*; lines begin with spaces"),
+        ("pay: {requires: [finance]}", "a team is named as {group: finance}"),
+    ],
+)
+def test_what_somebody_writes_who_has_another_language_in_mind_is_told_as_it_is_here(rule, words):
+    assert re.search(words, told(f"policies:\n  {rule}\n", load_new)[0])
+
+
+@pytest.mark.parametrize(
+    "glob", ["^pay", "pay.(a|b)", "pay.{a,b}", "pay[.]a", "pay.a, pay.b", " a"]
+)
+def test_a_glob_of_another_language_is_refused_for_it_would_let_pass_in_silence(glob):
+    document = {"policies": {glob: {"approval": "DENY"}}}
+    load(document)
+    assert ": a glob has * and ? alone: write a rule" in told(json.dumps(document), load_new)[0]
+
+
 def test_a_mistake_in_a_condition_names_its_place_there_too():
     [mistake] = told('policies:\n  a:\n    when: "args.x >\\n > 3"\n')
     assert mistake.startswith("line 3, column 5: policies.a.when: at 2:2 of the expression")

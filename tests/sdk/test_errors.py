@@ -27,6 +27,13 @@ def test_a_wrong_port_names_the_address(spool_file):
     assert "canary" not in said
 
 
+@pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\u200b"])
+def test_a_key_with_more_than_a_key_is_refused_and_shown_nowhere(small_desk, spool_file, key):
+    with pytest.raises(ValueError, match="copy it anew") as stopped:
+        amends.connect(small_desk.url, key, spool=spool_file)
+    assert KEY not in str(stopped.value)
+
+
 @pytest.mark.parametrize("status", [301, 403, 404])
 def test_an_address_where_somebody_else_answers_is_doubted(small_desk, spool_file, status):
     small_desk.control(elsewhere=status)

@@ -179,9 +179,16 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
     assert found["words"].startswith("it.to ")
 
 
-def test_an_address_with_a_password_is_refused_without_telling_it(client):
-    found = client("connect", url="http://ada:secret@desk.example/")
-    assert "holds no name and password" in found["words"]
+@pytest.mark.parametrize(
+    ("url", "key", "words"),
+    [
+        ("http://ada:secret@desk.example/", "amends_x", "holds no name and password"),
+        ("http://desk.example/", "amends_secret\n", "copy it anew"),
+    ],
+)
+def test_what_is_no_address_or_no_key_is_refused_without_telling_it(client, url, key, words):
+    found = client("connect", url=url, key=key)
+    assert words in found["words"]
     assert "secret" not in found["words"]
 
 

@@ -25,7 +25,7 @@ const answers: { [name: string]: (asked: any) => unknown } = {
   plain({ script }) {
     return canonical(plain(new Function(`return ${script}`)()));
   },
-  connect: ({ url }) => connect({ url, key: "amends_x", spool: ":memory:" }).wire.address,
+  connect: ({ url, key = "amends_x" }) => connect({ url, key, spool: ":memory:" }).wire.address,
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
