@@ -15,8 +15,7 @@ from ledger import desk_events
 from workspaces import access
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.moves import CannotMove
-from workspaces.pages import is_number
-from workspaces.problems import problem_response
+from workspaces.pages import is_number, problem_response
 from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 LIMIT_MAX = 1_000

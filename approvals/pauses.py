@@ -31,9 +31,9 @@ from approvals.models import (
     pause_fits,
 )
 from approvals.policy import PolicyUnreadable, active, document
-from connectors import channels, dependents
+from connectors import channels, connections
 from connectors.channels import Message
-from connectors.dependents import Dependents
+from connectors.connections import Dependents
 from ledger import desk_events, sealer
 from ledger.merkle import ParsedHead
 from ledger.models import Action, Run, RunState
@@ -214,7 +214,7 @@ def paused_tools(one: Pause) -> str:
     return f"^({patterns})$" if patterns else "^$a"
 
 
-@dependents.tells
+@connections.tells
 def tools_over(workspace_id: int, connection: str) -> Dependents:
     """What the policy undoes over a connection, which its pause stops, and what it probes there."""
     try:

@@ -11,10 +11,14 @@ import secrets
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from allauth.account import forms as accounts
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.internal import ratelimit
 from allauth.mfa.models import Authenticator
+from django import forms
 from django.conf import settings
+from django.contrib.auth import password_validation as rules
+from django.contrib.auth.password_validation import password_validators_help_texts
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
@@ -125,3 +129,88 @@ def remember(request: HttpRequest, response: HttpResponse, email: str) -> None:
         httponly=True,
         samesite="Lax",
     )
+
+
+# allauth's forms of an account, with our labels and without words in the place of what is typed.
+# What they check and do is allauth's.
+
+LABELS = {
+    "login": "E-mail address",
+    "email": "E-mail address",
+    "password": "Password",
+    "oldpassword": "Your password now",
+    "password1": "New password",
+    "password2": "The same once more",
+}
+
+
+class OurWords:
+    fields: dict[str, Any]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, field in self.fields.items():
+            field.label = LABELS.get(name, field.label)
+            field.widget.attrs.pop("placeholder", None)
+        if "password1" in self.fields:
+            self.fields["password1"].help_text = " ".join(password_validators_help_texts())
+
+
+def _in_our_words(form: type[forms.Form]) -> Any:
+    return type(form.__name__, (OurWords, form), {})
+
+
+LoginForm = _in_our_words(accounts.LoginForm)
+ChangePasswordForm = _in_our_words(accounts.ChangePasswordForm)
+SetPasswordForm = _in_our_words(accounts.SetPasswordForm)
+ResetPasswordForm = _in_our_words(accounts.ResetPasswordForm)
+ResetPasswordKeyForm = _in_our_words(accounts.ResetPasswordKeyForm)
+AddEmailForm = _in_our_words(accounts.AddEmailForm)
+ReauthenticateForm = _in_our_words(accounts.ReauthenticateForm)
+
+
+# What a password has to be, in our words: the rules are Django's, what they say is said here. Each
+# rule answers with one sentence that says what to do; what they say before stands in one line
+# under every field for a new password.
+
+LENGTH_MIN = 12
+
+
+class LongEnough(rules.MinimumLengthValidator):
+    def __init__(self, min_length: int = LENGTH_MIN) -> None:
+        super().__init__(min_length)
+
+    def get_error_message(self) -> str:
+        return f"This password is too short: it takes at least {self.min_length} characters."
+
+    def get_help_text(self) -> str:
+        return f"At least {self.min_length} characters."
+
+
+class NotTheirOwnName(rules.UserAttributeSimilarityValidator):
+    """Name and address: whoever knows a person knows these."""
+
+    def __init__(self) -> None:
+        super().__init__(user_attributes=("name", "email"))
+
+    def get_error_message(self) -> str:
+        return "This password is nearly your name or your address: choose something else."
+
+    def get_help_text(self) -> str:
+        return "Not your name, not your address."
+
+
+class NotWellKnown(rules.CommonPasswordValidator):
+    def get_error_message(self) -> str:
+        return "Many people have this password, so it is guessed first: choose another."
+
+    def get_help_text(self) -> str:
+        return "Not one that many people have."
+
+
+class NotOnlyDigits(rules.NumericPasswordValidator):
+    def get_error_message(self) -> str:
+        return "This password has only digits: add letters or words."
+
+    def get_help_text(self) -> str:
+        return "Not only digits."

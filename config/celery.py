@@ -23,7 +23,7 @@ from kombu.transport import redis as broker
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from workspaces import draining
+from workspaces import wakeups
 from workspaces.wakeups import ENGINE_QUEUE, connector_queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -212,7 +212,7 @@ def look_at_connections(**_: object) -> None:
 @signals.worker_shutting_down.connect
 def hand_back(**_: object) -> None:
     """What was not sent is given back at once: the pool looks (`recovery.engine.plan_runner`)."""
-    draining.begin()
+    wakeups.begin_draining()
 
 
 @signals.worker_shutting_down.connect

@@ -38,7 +38,7 @@ from ledger.canonical import canonical
 from ledger.models import Blob, Erasure, ErasureState, Event, LogKey
 from ledger.partitions import owner_alias
 from recovery.models import Plan, PlanState, Step
-from recovery.models.steps import HOLDS_TARGET
+from recovery.models.plans import HOLDS_TARGET
 from workspaces import clock
 from workspaces.models import (
     Agent,

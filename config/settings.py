@@ -212,7 +212,7 @@ AUTHENTICATION_BACKENDS = [
     "guardian.backends.ObjectPermissionBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"config.passwords.{name}"}
+    {"NAME": f"config.accounts.{name}"}
     for name in ("LongEnough", "NotTheirOwnName", "NotWellKnown", "NotOnlyDigits")
 ]
 ANONYMOUS_USER_NAME = None  # guardian: nobody acts without an account
@@ -223,13 +223,13 @@ LOGOUT_REDIRECT_URL = "/"
 
 ACCOUNT_ADAPTER = "config.accounts.InvitedOnly"
 ACCOUNT_FORMS = {
-    "login": "config.account_forms.LoginForm",
-    "change_password": "config.account_forms.ChangePasswordForm",
-    "set_password": "config.account_forms.SetPasswordForm",
-    "reset_password": "config.account_forms.ResetPasswordForm",
-    "reset_password_from_key": "config.account_forms.ResetPasswordKeyForm",
-    "add_email": "config.account_forms.AddEmailForm",
-    "reauthenticate": "config.account_forms.ReauthenticateForm",
+    "login": "config.accounts.LoginForm",
+    "change_password": "config.accounts.ChangePasswordForm",
+    "set_password": "config.accounts.SetPasswordForm",
+    "reset_password": "config.accounts.ResetPasswordForm",
+    "reset_password_from_key": "config.accounts.ResetPasswordKeyForm",
+    "add_email": "config.accounts.AddEmailForm",
+    "reauthenticate": "config.accounts.ReauthenticateForm",
 }
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None

@@ -21,7 +21,6 @@ import msgspec
 from django.db import Error as DatabaseError
 
 from connectors import normalization, registry
-from connectors.addresses import NotSent, OutOfTime
 from connectors.call_pool import GRACE_SECONDS, ConnectionKey, OutboundCall, asked
 from connectors.calllog import CallRecord
 from connectors.contract import (
@@ -45,7 +44,7 @@ from connectors.contract import (
 )
 from connectors.models import CallOutcome, Connection
 from connectors.normalization import Redaction
-from connectors.outbound import Deadline, Outbound
+from connectors.outbound import Deadline, NotSent, Outbound, OutOfTime
 from ledger.canonical import digest
 from ledger.desk_events import masking_key
 from workspaces.encryption import CannotOpen

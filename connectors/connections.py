@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -448,3 +448,34 @@ def _afterwards(
         again = calls.apply(there, operation, args, target, **facts)
         detail = again.detail or again.outcome
         yield Beat("done a second time", ok=again.outcome == "applied", detail=detail)
+
+
+# Which tools stand on a connection: the floor that knows the policy says it here, by `tells`.
+
+
+class Dependents(NamedTuple):
+    """Globs of the tools that are undone over it, and of those of which it finds out by a probe
+    what came of a call.
+    """
+
+    undone: frozenset[str] = frozenset()
+    probed: frozenset[str] = frozenset()
+
+
+Tells = Callable[[int, str], Dependents]
+"""Of a workspace and the name of a connection."""
+
+_known: list[Tells] = []
+
+
+def tells(dependents: Tells) -> Tells:
+    _known.append(dependents)
+    return dependents
+
+
+def dependents_of(connection: Connection) -> Dependents:
+    told = [tells_of(connection.workspace_id, connection.name) for tells_of in _known]
+    return Dependents(
+        undone=frozenset().union(*(one.undone for one in told)),
+        probed=frozenset().union(*(one.probed for one in told)),
+    )

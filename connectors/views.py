@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from connectors import calls, connections, dependents, registry
+from connectors import calls, connections, registry
 from connectors.contract import CannotRead, Purpose, Refused, Target
 from connectors.forms import (
     ControlsForm,
@@ -232,7 +232,7 @@ def _one(
     rehearsal: RehearsalForms | None = None,
     beats: list[connections.Beat] | None = None,
 ) -> HttpResponse:
-    here, row, relying = one.workspace, row_of(one), dependents.dependents_of(one)
+    here, row, relying = one.workspace, row_of(one), connections.dependents_of(one)
     administers = may(request.user, "administer", here)
     operations = calls.operations_of(one)
     trial = attempt or TryForm(operations=list(operations))
@@ -279,7 +279,7 @@ def _one(
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
 
 
-def _relying_facts(relying: dependents.Dependents) -> Iterator[dict[str, Any]]:
+def _relying_facts(relying: connections.Dependents) -> Iterator[dict[str, Any]]:
     if relying.undone or not relying.probed:
         undone = ", ".join(sorted(relying.undone))
         yield {"name": "Undoes", "value": undone or "nothing yet: no twin names it"}

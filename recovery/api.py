@@ -34,8 +34,7 @@ from recovery.planning.plans import TargetsDrifted
 from workspaces import access
 from workspaces.keys import AsPerson, ByAgent, ByPerson, TokenOwner, caller_of
 from workspaces.models import User, Workspace
-from workspaces.pages import is_number
-from workspaces.problems import problem_response
+from workspaces.pages import is_number, problem_response
 from workspaces.written import InvalidInput
 
 LIMIT_DEFAULT = 50

@@ -20,7 +20,7 @@ from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
 from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
 from recovery.models.cases import RECOVERED
-from recovery.models.steps import LEFT, TROUBLED
+from recovery.models.plans import LEFT, TROUBLED
 from workspaces import replica
 from workspaces.models import Workspace
 from workspaces.moves import literals

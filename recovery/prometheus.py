@@ -21,7 +21,7 @@ from amends.protocol.vocabulary import RISKS
 from approvals.models import ApprovalState, PauseKind
 from connectors.models import DeliveryState
 from recovery.models import CaseState, PlanState, StepState
-from recovery.models.steps import DONE, TROUBLED
+from recovery.models.plans import DONE, TROUBLED
 from workspaces.periodic import BACKUP, RETENTION, patience
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from approvals.models import ApprovalState
 from approvals.signals import approval_decided
 from recovery.engine import plan_runner
 from recovery.models import Plan, PlanState
-from recovery.models.plans import STARTED
-from recovery.models.steps import DUE_IN_TIME, ENDED, IN_HAND, WAITS_FOR_TURN, literals
+from recovery.models.plans import DUE_IN_TIME, ENDED, IN_HAND, STARTED, WAITS_FOR_TURN, literals
 from workspaces.locks import ROW_LOCK
 from workspaces.wakeups import ENGINE_QUEUE, wake
 

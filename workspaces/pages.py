@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.db.models import Model, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
@@ -214,3 +214,15 @@ def by_their_clock(answer: View) -> View:
             return answer(request)
 
     return answered
+
+
+# What a view or an operation answers that cannot be served: an RFC 9457 problem. In front of
+# Django the same is `edge.asgi.Problem`.
+
+CONTENT_TYPE = "application/problem+json"
+
+
+def problem_response(status: int, title: str, detail: str = "", **more: Any) -> JsonResponse:
+    """The answer; `more` are further members, of which its documentation tells."""
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    return JsonResponse(body, status=status, content_type=CONTENT_TYPE)

@@ -1,10 +1,11 @@
 """Wake-ups: a hint to a worker that a row waits for it, sent after the commit that made the row.
 
 A hint may be lost, for the sweeper finds the row: so sending one never fails the act that caused it
-and never keeps a person waiting for a broker that is away.
+and never keeps a person waiting for a broker that is away. And whether a worker was told to end.
 """
 
 import logging
+import mmap
 import threading
 import time
 from typing import Any
@@ -97,3 +98,21 @@ def publish(task: "Task[..., Any]", ids: tuple[Any, ...], queue: str | None) -> 
             raise  # it is there and silent: asking again would double the wait
         # A connection from before a restart of the broker fails on its first use, and only then.
         task.apply_async(ids, queue=queue, retry=False)
+
+
+# Whether this process was told to end: what has not begun is left to others, at once. A worker's
+# pool is told by its main process, which alone hears SIGTERM, through memory that they share since
+# the fork. It only ever shortens a wait: who does not look ends later, and by a lease.
+
+_TOLD = mmap.mmap(-1, 1)
+"""One byte, shared with every process that is forked from this one."""
+
+
+def begin_draining() -> None:
+    """From now on nobody in this process, or forked from it, takes up anything new."""
+    _TOLD[0] = 1
+
+
+def is_draining() -> bool:
+    """Whether `begin_draining` was called here, or where we were forked from."""
+    return _TOLD[0] == 1

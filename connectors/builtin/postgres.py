@@ -33,9 +33,8 @@ from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
 from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_MAX
-from connectors.addresses import AddressRefused, Deadline, NotSent, is_allowed_by_name
 from connectors.contract import Call, Refused, State, meaning
-from connectors.outbound import Outbound
+from connectors.outbound import AddressRefused, Deadline, NotSent, Outbound, is_allowed_by_name
 from ledger.canonical import canonical_of
 
 Database = psycopg.Connection[tuple[Any, ...]]

@@ -28,7 +28,6 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from connectors.addresses import AddressRefused, NotSent, is_allowed_by_name
 from connectors.contract import (
     Answer,
     Call,
@@ -42,7 +41,7 @@ from connectors.contract import (
     Refused,
     meaning,
 )
-from connectors.outbound import Outbound, tls
+from connectors.outbound import AddressRefused, NotSent, Outbound, is_allowed_by_name, tls
 
 # A correction as a mail: to whom it may go, and its one Message-ID.
 

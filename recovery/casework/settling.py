@@ -15,9 +15,9 @@ from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger.models import Action, ActionState, Run, Verified
 from recovery.cases.lifecycle import OutOfDate, locked, refuse_if_claimed, reread
-from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, step_sums, steps
+from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
-from recovery.models.steps import TROUBLED
+from recovery.models.plans import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import triage
@@ -67,7 +67,7 @@ def settle_step(
         _move(step, StepState.APPLIED, by=by, note=text, data=data, evidence=kept, probes=0)
     elif step.state == StepState.NEEDS_HUMAN and not again:
         _move(step, StepState.SKIPPED, by=by, note=text, data=data, evidence=kept)
-        step_sums.without_effect([step])
+        steps.without_effect([step])
     else:
         _move(step, StepState.READY, by=by, note=text, data=data, evidence=kept, **_again(step))
     return step
@@ -91,7 +91,7 @@ def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
     if step.is_lost:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
     _move(step, StepState.SKIPPED, by=by, note=_text(reason), data={"skipped": True})
-    step_sums.give_back([step])
+    steps.give_back([step])
     return step
 
 

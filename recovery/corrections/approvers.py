@@ -13,7 +13,7 @@ from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.models import Action
 from recovery.corrections import sentences
 from recovery.models import Case, Plan, Step, StepState
-from recovery.models.steps import LEFT
+from recovery.models.plans import LEFT
 
 
 def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:

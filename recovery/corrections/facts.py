@@ -22,9 +22,9 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import approvers, field_names, sentences
+from recovery.corrections import approvers, names, sentences
 from recovery.models import Case, CaseOutcome, Step, StepState
-from recovery.models.steps import DONE
+from recovery.models.plans import DONE
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import capitalised, changed_fields, shortened
 from recovery.triage.detectors import KINDS
@@ -410,7 +410,7 @@ def _recorded(row: Any) -> dict[str, Any]:
 def _as_told(row: Any, name: str) -> Any:
     """The value of a field; a sum in the smallest unit as money, where its row says of what."""
     value, currency = row.get(name), row.get("currency")
-    is_sum = name.endswith(field_names.IN_SMALLEST_UNIT) and not isinstance(value, bool)
+    is_sum = name.endswith(names.IN_SMALLEST_UNIT) and not isinstance(value, bool)
     if (
         is_sum
         and isinstance(value, int)

@@ -12,8 +12,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from recovery.corrections.field_names import field_words, in_marks, is_english, quoted
-from recovery.corrections.kinds import kind_of
+from recovery.corrections.names import field_words, in_marks, is_english, kind_of, quoted
 from recovery.run_facts.sentences import capitalised, plural
 from workspaces import formatting
 

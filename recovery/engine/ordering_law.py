@@ -11,8 +11,7 @@ from enum import Enum
 
 from recovery.engine.queries import NEXT_ACTIONS_SQL, ask
 from recovery.models import PlanState, StepState
-from recovery.models.plans import STARTED, UNSTARTED
-from recovery.models.steps import IN_HAND, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
+from recovery.models.plans import IN_HAND, STARTED, UNSTARTED, WAITS_FOR_PEOPLE, WAITS_FOR_TURN
 
 
 @dataclass(frozen=True, slots=True)

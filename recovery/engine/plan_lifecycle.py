@@ -21,11 +21,19 @@ from ledger import desk_events
 from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility, Run, RunState
 from recovery.cases import lifecycle
-from recovery.engine import approved_calls, step_sums, steps
+from recovery.engine import approved_calls, steps
 from recovery.models import PLAN_MOVES, Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.cases import UNDER_A_PLAN
-from recovery.models.plans import OPEN_ENDED, STARTED, UNSTARTED
-from recovery.models.steps import DONE, ENDED, ON_THE_WIRE, TO_RUN, WAITS_FOR_PEOPLE
+from recovery.models.plans import (
+    DONE,
+    ENDED,
+    ON_THE_WIRE,
+    OPEN_ENDED,
+    STARTED,
+    TO_RUN,
+    UNSTARTED,
+    WAITS_FOR_PEOPLE,
+)
 from workspaces import locks, moves
 from workspaces.clock import Clock
 from workspaces.models import User
@@ -251,7 +259,7 @@ def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
 def _cancel(ending: list[Step], why: str, by: User | None) -> None:
     for step in ending:
         steps.cancel(step, note=why, by=by)
-    step_sums.give_back(ending)
+    steps.give_back(ending)
 
 
 @transaction.atomic

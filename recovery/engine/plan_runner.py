@@ -25,7 +25,6 @@ from recovery.engine import (
     preconditions,
     protocol,
     step_batch,
-    step_sums,
     steps,
 )
 from recovery.engine.ordering_law import NextAction, PlanAction
@@ -34,8 +33,8 @@ from recovery.engine.protocol import ClaimedStep
 from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, StepReader, ask
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
-from recovery.models.steps import IN_HAND
-from workspaces import draining
+from recovery.models.plans import IN_HAND
+from workspaces import wakeups
 from workspaces.moves import CannotMove
 from workspaces.wakeups import ENGINE_QUEUE, connector_of_queue, connector_queue
 
@@ -144,7 +143,7 @@ class PlanRunner:
             )
             self._gather()
             while self._has_work:
-                if draining.is_on():
+                if wakeups.is_draining():
                     self._drain()
                     break
                 if self._is_time():
@@ -189,7 +188,7 @@ class PlanRunner:
 
     @property
     def _is_over(self) -> bool:
-        return draining.is_on() or time.monotonic() > self._until
+        return wakeups.is_draining() or time.monotonic() > self._until
 
     def _do(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""
@@ -365,7 +364,7 @@ def _cancel(action: NextAction) -> bool:
     try:
         with transaction.atomic():
             steps.cancel(step, note="The plan was stopped.")
-            step_sums.give_back([step])
+            steps.give_back([step])
     except CannotMove:
         return False
     return True

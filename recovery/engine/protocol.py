@@ -58,7 +58,7 @@ from recovery.engine.queries import (
     in_seconds,
 )
 from recovery.models import Step, StepAttempt, StepState
-from recovery.models.steps import WAITS_FOR_TURN
+from recovery.models.plans import WAITS_FOR_TURN
 from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
 

@@ -28,7 +28,7 @@ from ledger.append.statements import Rows, Statement, array
 from ledger.desk_events import plain_connection
 from ledger.models import Action, Effect, Run
 from recovery.models import Plan, PlanState, Step, StepState
-from recovery.models.steps import (
+from recovery.models.plans import (
     DONE,
     HOLDS_TARGET,
     IN_HAND,

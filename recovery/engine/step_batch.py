@@ -31,8 +31,8 @@ from recovery.engine.preconditions import MayProceed
 from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent, StepEnding
 from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
-from recovery.models.steps import DONE
-from workspaces import draining
+from recovery.models.plans import DONE
+from workspaces import wakeups
 from workspaces.clock import boot_seconds
 
 T = TypeVar("T")
@@ -216,7 +216,7 @@ class StepBatch:
             try:
                 heard.append(self._answers.get(timeout=wait))
             except queue.Empty:
-                if wait == left or draining.is_on():
+                if wait == left or wakeups.is_draining():
                     break
                 if self._side.may_spread:
                     self._side.spread()

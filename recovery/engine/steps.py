@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from amends.protocol.vocabulary import EventType
+from approvals import plan_sums
 from connectors import channels
 from connectors.channels import Message
 from ledger import desk_events
@@ -28,7 +29,7 @@ from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
 from recovery.cases import lifecycle
 from recovery.engine.queries import DATABASE_AWAY, NOW, Fragment, ask_all, in_seconds
-from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepState
+from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
 
@@ -359,3 +360,25 @@ def needs_human(step: Step, why: str, **changes: Any) -> None:
     """Give the step to people, and say so; the caller holds the transaction."""
     move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
     step_needs_a_person(step, why)
+
+
+# What a step gives back of the sums and counts of rules where it ends without an effect. Its plan
+# holds it from the yes on (`approvals.plan_sums`). A step that waits for people may still be
+# tried, so it holds on; one that is cancelled or skipped gives back, unless one of its tries may
+# have had its effect.
+
+
+def give_back(steps: Sequence[Step]) -> None:
+    """These steps were cancelled or skipped; in the same transaction."""
+    tried = StepAttempt.objects.filter(step__in=steps).with_possible_effect()
+    doubtful = set(tried.values_list("step", flat=True))
+    without_effect([one for one in steps if one.pk not in doubtful])
+
+
+def without_effect(steps: Iterable[Step]) -> None:
+    """The same of steps that are known to have had none, such as by a person's word."""
+    places: dict[int, list[int]] = {}
+    for one in steps:
+        places.setdefault(one.plan_id, []).append(one.position)
+    for plan_id, positions in places.items():
+        plan_sums.give_back(plan_id, positions)

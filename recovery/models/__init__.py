@@ -26,8 +26,15 @@ from recovery.models.corrections import (
     CorrectionSettings,
     CorrectionState,
 )
-from recovery.models.plans import PLAN_MOVES, Plan, PlanState
-from recovery.models.steps import STEP_MOVES, Step, StepAttempt, StepState
+from recovery.models.plans import (
+    PLAN_MOVES,
+    STEP_MOVES,
+    Plan,
+    PlanState,
+    Step,
+    StepAttempt,
+    StepState,
+)
 
 __all__ = [
     "CASE_MOVES",

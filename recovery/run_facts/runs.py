@@ -42,7 +42,7 @@ from ledger.models import (
 )
 from ledger.schemas import IMPORTED
 from recovery.models import Directive, PlanState, Readback, Report, Step
-from recovery.models.steps import TROUBLED, UNDER_WAY
+from recovery.models.plans import TROUBLED, UNDER_WAY
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 

@@ -24,7 +24,7 @@ from approvals import pauses
 from approvals.models import Pause, PauseKind
 from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
-from recovery.models.steps import TO_RUN, TROUBLED
+from recovery.models.plans import TO_RUN, TROUBLED
 from recovery.search import language
 from recovery.search.language import FieldTerm, Node, Not, Or, Query, QueryError, TextTerm, Value
 from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS

@@ -9,8 +9,7 @@ from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.models import Case, Plan, Step, StepState
-from recovery.models.plans import LIVING
-from recovery.models.steps import TROUBLED
+from recovery.models.plans import LIVING, TROUBLED
 from recovery.views.request_context import case_url
 from workspaces import formatting
 from workspaces.access import may

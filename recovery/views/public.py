@@ -30,7 +30,7 @@ from recovery import corrections
 from recovery.corrections import (
     TooManyReports,
     drafting,
-    field_names,
+    names,
     publishing,
     sentences,
     wording,
@@ -262,7 +262,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
         "publisher": correction.workspace,
         "correction": {
             "title": (title := _title(correction)),
-            "quoted": field_names.quoted(title),
+            "quoted": names.quoted(title),
             "number": correction.reference,
         },
         "trail_url": _in_language("recovery:trail", token),
@@ -272,7 +272,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
     """What the trail's template shows, of a draft as of a published correction."""
     settings = wording.settings_of(correction.workspace)
-    with field_names.naming(wording.fields(settings)):
+    with names.naming(wording.fields(settings)):
         return _told(correction, links, settings)
 
 
@@ -373,15 +373,15 @@ def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
     items = facts["items"]
     own, acts = bool(facts.get("request")), {one.get("act") for one in items}
     is_mail = any(one["target"]["type"] in sentences.MAILS for one in items)
-    names = []
+    steps = []
     if is_mail and not own and acts & {"corrected", "not_undone"}:
-        names.append("delete_mail")
+        steps.append("delete_mail")
     if facts.get("request_state") == "not_done" and own:
-        names.append("ask_again")
+        steps.append("ask_again")
     if "refunded" in acts:
-        names.append("look_for_money")
+        steps.append("look_for_money")
     stands = {one.get("act") for one in items if one["target"]["type"] not in sentences.MAILS}
     still = acts & {"left", "not_undone", "repaired"} or "corrected" in stands
-    if still and "delete_mail" not in names:
-        names.append("left_over")
-    return [wording.sentence(settings, name) for name in names or ["nothing_to_do"]]
+    if still and "delete_mail" not in steps:
+        steps.append("left_over")
+    return [wording.sentence(settings, name) for name in steps or ["nothing_to_do"]]

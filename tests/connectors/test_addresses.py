@@ -13,9 +13,17 @@ import psycopg
 import pytest
 
 from connectors import calls
-from connectors.addresses import AddressRefused, Deadline, NotSent, checked_addresses, is_public
 from connectors.contract import CannotRead, Target
-from connectors.outbound import AnswerTooLarge, Outbound, OutOfTime
+from connectors.outbound import (
+    AddressRefused,
+    AnswerTooLarge,
+    Deadline,
+    NotSent,
+    Outbound,
+    OutOfTime,
+    checked_addresses,
+    is_public,
+)
 
 DRIPS_MAX = 400
 """Of bytes, twenty a second: a drip that nobody cuts goes on for that long."""

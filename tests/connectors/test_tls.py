@@ -3,9 +3,8 @@
 import pytest
 
 from connectors import calls, outbound
-from connectors.addresses import Deadline
 from connectors.contract import Target
-from connectors.outbound import NotSent, Outbound
+from connectors.outbound import Deadline, NotSent, Outbound
 
 TARGET = Target("mail", "eve@other.example")
 

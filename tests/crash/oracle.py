@@ -16,7 +16,7 @@ from ledger import audit, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps
 from recovery.models import Plan, PlanState, Step
-from recovery.models.steps import ENDED
+from recovery.models.plans import ENDED
 from tests.outside.world import World
 from workspaces.models import Workspace
 

@@ -49,7 +49,7 @@ TABLES = (
     Table("Approval", "approvals/models/approvals.py", ApprovalState, APPROVAL_MOVES),
     Table("Case", "recovery/models/cases.py", CaseState, CASE_MOVES),
     Table("Plan", "recovery/models/plans.py", PlanState, PLAN_MOVES),
-    Table("Step", "recovery/models/steps.py", StepState, STEP_MOVES),
+    Table("Step", "recovery/models/plans.py", StepState, STEP_MOVES),
 )
 FOLDED: tuple[tuple[str, str, type[TextChoices]], ...] = (
     ("Run", "folded from events (ledger/fold/)", RunState),

@@ -119,7 +119,7 @@ def test_she_reads_in_her_language_and_the_facts_stay_what_was_sealed(published,
 
 @pytest.mark.parametrize("language", ["de", "fr", "es"])
 def test_every_sentence_of_the_trail_is_in_every_language(language):
-    from recovery.corrections.kinds import KINDS_OF_THINGS
+    from recovery.corrections.names import KINDS_OF_THINGS
     from recovery.corrections.sentences import WORDS
     from recovery.triage.detectors import KINDS
 

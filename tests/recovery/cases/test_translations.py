@@ -11,7 +11,7 @@ from django.template.base import Lexer, TokenType
 from django.utils.translation import override
 from django.utils.translation.template import templatize
 
-from recovery.corrections import field_names, sentences, wording
+from recovery.corrections import names, sentences, wording
 
 ROOT = Path(__file__).parents[3]
 VIEWS = "recovery/views/public.py"
@@ -118,18 +118,18 @@ def test_fields_and_quotation_marks_are_the_readers(language, words):
     item = {"told": told, "target": {"type": "ticket", "id": "T-182"}}
     own = {"seatClass": "Sitzklasse"} if language == "de" else {}
 
-    with override(language), field_names.naming(own):
+    with override(language), names.naming(own):
         said = sentences.what(item)
-        usual = field_names.field_words("due_date")
+        usual = names.field_words("due_date")
 
     assert said == words.replace("~", "\N{NO-BREAK SPACE}")
     assert usual == {"en": "due date", "de": "Fälligkeit", "fr": "échéance",
                      "es": "vencimiento"}[language]  # fmt: skip
-    assert field_names.field_words("seatClass") == "seat class", "it holds within only"
+    assert names.field_words("seatClass") == "seat class", "it holds within only"
 
 
 def test_words_cannot_leave_the_quotation_marks_of_any_language():
     for language in LANGUAGES:
         with override(language):
-            inside = field_names.quoted("a « b » „c“ “d” «e»")[1:-1]
+            inside = names.quoted("a « b » „c“ “d” «e»")[1:-1]
         assert not set("«»„“”") & set(inside)

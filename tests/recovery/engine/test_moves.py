@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
-from recovery.models.steps import DONE, ENDED, HOLDS_TARGET, LEFT, TO_RUN, TROUBLED
+from recovery.models.plans import DONE, ENDED, HOLDS_TARGET, LEFT, TO_RUN, TROUBLED
 from tests.recovery.engine.desk import case_of, plan_for, run_that
 from workspaces.moves import BORN
 
