@@ -113,7 +113,11 @@ def grant(
         signature=signature,
         delegation=mandate.delegation if mandate else None,
     )
-    _assign(approval, standing)
+    # Write which decision fills which requirement; an earlier one may have changed places.
+    for person, place in standing.filled.items():
+        approval.decisions.filter(person_id=person).exclude(
+            requirement=standing.requirements[place]
+        ).update(requirement=standing.requirements[place])
     record(
         approval,
         EventType.APPROVAL_GRANTED,
@@ -323,14 +327,6 @@ def decide(
         if delegation is None:
             raise
         raise NotEntitled(approval, "answered", f"{by} decides for {whose} no more") from None
-
-
-def _assign(approval: Approval, standing: deciders.ApprovalProgress) -> None:
-    """Write which decision fills which requirement; an earlier one may have changed places."""
-    for person, place in standing.filled.items():
-        approval.decisions.filter(person_id=person).exclude(
-            requirement=standing.requirements[place]
-        ).update(requirement=standing.requirements[place])
 
 
 def _in_right_of(decision: Decision) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _line(
         verdict=verdict,
         who=_who(row),
         reason=text_of(entry.get("words")),
-        more=tuple(_more(entry)),
+        more=tuple(_in_words(name, entry[name]) for name in OTHER_FIELDS if entry.get(name)),
         problems=problems_of(row, problems),
         is_first=beside[0] is row,
         is_last=beside[-1] is row,
@@ -183,10 +183,6 @@ def _need(one: Mapping[str, Any]) -> str:
     return f"{count} {people} from {one['group']}" if one.get("group") else (
         f"{count} {people} who may approve"
     )  # fmt: skip
-
-
-def _more(entry: Mapping[str, Any]) -> list[str]:
-    return [_in_words(name, entry[name]) for name in OTHER_FIELDS if entry.get(name)]
 
 
 def _in_words(name: str, value: Any) -> str:

@@ -61,7 +61,18 @@ def _list(
         "title": "Channels",
         "lead": "Where people and programs are told of approvals, alerts and corrections.",
         "channels": _rows(list(rows[: channels.CHANNELS_MAX])),
-        "deliveries": [_delivery(one) for one in deliveries],
+        "deliveries": [
+            {
+                "title": one.message.get("title", ""),
+                "subject": one.subject,
+                "to": _to(one),
+                "state": TONES[DeliveryState(one.state)],
+                "tries": one.tries,
+                "at": formatting.moment(one.sent_at or one.created_at),
+                "error": one.last_error if one.state != DeliveryState.SENT else "",
+            }
+            for one in deliveries
+        ],
         "pager": whole(request, deliveries),
         "form": (form or ChannelForm()) if administers else None,
         "secret": secret,
@@ -124,18 +135,6 @@ SENT: exporting.Columns = {
     "sent_at": "sent_at",
     "error": "last_error",
 }
-
-
-def _delivery(one: Delivery) -> dict[str, Any]:
-    return {
-        "title": one.message.get("title", ""),
-        "subject": one.subject,
-        "to": _to(one),
-        "state": TONES[DeliveryState(one.state)],
-        "tries": one.tries,
-        "at": formatting.moment(one.sent_at or one.created_at),
-        "error": one.last_error if one.state != DeliveryState.SENT else "",
-    }
 
 
 @login_required

@@ -316,7 +316,8 @@ def check_settings(
     plug = registry.get(connector)
     for given in (settings, {**settings, **sandbox}):
         try:
-            _check_size(given)
+            if len(canonical_of(given)) > SETTINGS_BYTES_MAX:
+                raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
             read = msgspec.convert(given, plug.settings_schema)
             fault = asked(asker, plug, "its settings", partial(_fault, plug, read))
         except (msgspec.ValidationError, ValueError, Refused, CannotRead) as wrong:
@@ -333,11 +334,6 @@ def _fault(plug: Connector, settings: Any) -> str:
     except ValueError as wrong:
         return str(wrong) or "The settings do not fit."
     return ""
-
-
-def _check_size(settings: dict[str, Any]) -> None:
-    if len(canonical_of(settings)) > SETTINGS_BYTES_MAX:
-        raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
 
 
 def credential_fields(connector: Connector) -> list[str]:

@@ -72,7 +72,7 @@ def _health(one: Connection) -> tuple[str, str]:
     if one.is_failing:
         return _since_it_failed(one)
     secrets = [one.observe_secret, one.compensate_secret]
-    if not any(secrets) and _asks_for_credentials(one):
+    if not any(secrets) and connections.credential_fields(registry.get(one.connector)):
         return "incomplete", "nothing can be called over it"
     if one.last_ok_at:
         return "active", "answers"
@@ -85,10 +85,6 @@ def _since_it_failed(one: Connection) -> tuple[str, str]:
     if failed_at and any(secret and secret.created_at > failed_at for secret in secrets):
         return "uncalled", "nobody has called it since its credential was set"
     return "failed", one.last_error
-
-
-def _asks_for_credentials(one: Connection) -> bool:
-    return bool(connections.credential_fields(registry.get(one.connector)))
 
 
 def _secret(secret: Secret | None) -> Any:

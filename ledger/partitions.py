@@ -91,16 +91,12 @@ def make_ahead(now: datetime | None = None) -> list[str]:
                 continue
             make(partition)
             made.append(partition.name)
-        strays = _holds_any(cursor)
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM ledger_event_default)")
+        strays = bool(cursor.fetchone()[0])
     if missing or strays:
         where = ", ".join(missing) or "their own week's"
         raise PartitionMissing(f"events lie in {DEFAULT} instead of {where}")
     return made
-
-
-def _holds_any(cursor: Any) -> bool:
-    cursor.execute("SELECT EXISTS (SELECT 1 FROM ledger_event_default)")
-    return bool(cursor.fetchone()[0])
 
 
 def _default_holds(cursor: Any, partition: Partition) -> bool:

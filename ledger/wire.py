@@ -233,7 +233,13 @@ def _parsed(envelope: Envelope, actor: Actor, look: MaskingScan) -> ParsedEvent:
         raise _Wrong(
             "unfit", "The event holds what the ledger does not keep", 422, str(unfit)
         ) from None
-    _leave_out(data, actor)
+    # What the workspace's settings say is not captured.
+    if not actor.capture_intent:
+        data.pop("intent", None)
+    if not actor.capture_snapshot:
+        for holder in _snapshot_holders(data):
+            holder.pop("before", None)
+            holder.pop("after", None)
     parsed = ParsedEvent(
         envelope.id, envelope.type, envelope.run, envelope.action or "",
         None if envelope.n is UNSET else envelope.n, time, trace or None, data, b"",
@@ -278,16 +284,6 @@ def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
         for name in schemas.RESERVED.get(parsed.type, ()):
             if name in parsed.data:
                 raise _Wrong("reserved", f"“{name}” is given by begin", 403)
-
-
-def _leave_out(data: dict[str, Any], actor: Actor) -> None:
-    """What the workspace's settings say is not captured."""
-    if not actor.capture_intent:
-        data.pop("intent", None)
-    if not actor.capture_snapshot:
-        for holder in _snapshot_holders(data):
-            holder.pop("before", None)
-            holder.pop("after", None)
 
 
 def _snapshot_holders(data: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -95,19 +95,15 @@ def read(source: str) -> LocatedDocument:
     if not source.strip():
         raise Invalid([Mistake("the document is empty", line=1, column=1)])
     if source.lstrip()[0] in "{[":
-        return _read_json(source)
+        try:
+            value = json.loads(source)
+        except json.JSONDecodeError as wrong:
+            problem = Mistake(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
+            raise Invalid([problem]) from wrong
+        except (ValueError, RecursionError) as wrong:
+            raise Invalid([Mistake(f"not JSON: {wrong}")]) from wrong
+        return LocatedDocument(value, _JsonPlaces(source).places)
     return _read_yaml(source)
-
-
-def _read_json(source: str) -> LocatedDocument:
-    try:
-        value = json.loads(source)
-    except json.JSONDecodeError as wrong:
-        problem = Mistake(f"not JSON: {wrong.msg}", line=wrong.lineno, column=wrong.colno)
-        raise Invalid([problem]) from wrong
-    except (ValueError, RecursionError) as wrong:
-        raise Invalid([Mistake(f"not JSON: {wrong}")]) from wrong
-    return LocatedDocument(value, _JsonPlaces(source).places)
 
 
 class _JsonPlaces:

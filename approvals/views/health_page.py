@@ -55,7 +55,17 @@ def approval_health(request: Request, workspace: str) -> HttpResponseBase:
         "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
         "pager": whole(request, found.people),
         "people": [_person(here, one, days) for one in found.people],
-        "rules": [_rule(one) for one in found.rules],
+        "rules": [
+            {
+                "words": one.words,
+                "glob": one.glob,
+                "asked": one.asked,
+                "granted": one.granted,
+                "false_alarms": one.false_alarms,
+                "fast": one.fast,
+            }
+            for one in found.rules
+        ],
         "reviews": [one._asdict() for one in found.reviews],
         "stamped": [
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
@@ -124,17 +134,6 @@ def _person(here: Workspace, one: health.PersonStats, days: int) -> dict[str, An
         "rate": one.rate,
         "fast": one.fast,
         "median": seconds(one.median_seconds),
-    }
-
-
-def _rule(one: health.RuleStats) -> dict[str, Any]:
-    return {
-        "words": one.words,
-        "glob": one.glob,
-        "asked": one.asked,
-        "granted": one.granted,
-        "false_alarms": one.false_alarms,
-        "fast": one.fast,
     }
 
 

@@ -294,7 +294,13 @@ def _session(call: Call) -> Iterator[_Server]:
             raise NotSent("The mail server closed the connection.")
         with deadline.cutting(server.sock.fileno()):
             with _before_anything_is_sent():
-                _let_in(server, settings, login)
+                server.ehlo_or_helo_if_needed()
+                if settings.tls == "starttls":
+                    server._host = settings.host  # type: ignore[attr-defined]  # noqa: SLF001 - for the certificate
+                    server.starttls(context=tls())
+                    server.ehlo()
+                if login.user:
+                    server.login(login.user, login.password)
             yield server  # outside the above: what fails from here on is for the caller to judge
 
 
@@ -304,16 +310,6 @@ def _before_anything_is_sent() -> Iterator[None]:
         yield
     except (OSError, smtplib.SMTPException) as failure:
         raise NotSent(f"The mail server cannot be used: {failure}") from failure
-
-
-def _let_in(server: _Server, settings: Settings, login: Login) -> None:
-    server.ehlo_or_helo_if_needed()
-    if settings.tls == "starttls":
-        server._host = settings.host  # type: ignore[attr-defined]  # noqa: SLF001 - for the certificate
-        server.starttls(context=tls())
-        server.ehlo()
-    if login.user:
-        server.login(login.user, login.password)
 
 
 def _announce(server: _Server, message: EmailMessage) -> None:

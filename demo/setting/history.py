@@ -77,7 +77,8 @@ def seed(workspace: Workspace) -> int:
     chance, now = random.Random(SEED), database_time()
     past = list(past_runs.of_days(chance, now, days=DAYS, a_day=RUNS_A_DAY))
     _append(workspace, past)
-    _put_in_the_past(workspace)
+    with connection.cursor() as cursor:
+        cursor.execute(IN_THE_PAST, {"here": workspace.pk})
     runs = Run.objects.filter(workspace=workspace).select_related("workspace", "agent")
     _cases(workspace, list(runs.order_by("started_at")), chance, now)
     _questions(workspace, chance)
@@ -126,11 +127,6 @@ WITH told AS (
 )
 UPDATE ledger_attempt one SET started_at = began, finished_at = ended
 FROM actions WHERE one.action_id = actions.id"""
-
-
-def _put_in_the_past(workspace: Workspace) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(IN_THE_PAST, {"here": workspace.pk})
 
 
 # Cases: found by triage's own rules, and each at its end.

@@ -277,7 +277,9 @@ class _Reading:
             return
         kind = str(message.get("role") or message.get("type") or "")
         if kind in FROM_USERS:
-            self._from_user(message, where)
+            self._blocks(message, where)
+            if not self.request:
+                self.request = _text_of(message.get("content"))
         elif kind in FROM_MODELS:
             self._from_model(message, where)
         elif kind in FROM_TOOLS:
@@ -289,11 +291,6 @@ class _Reading:
             self._of_responses(kind, message, where)
         elif kind not in WITHOUT_CALLS:
             self.run.remarks.append(f"{where}: “{kind[:60]}” is no kind of message that is known.")
-
-    def _from_user(self, message: dict[str, Any], where: str) -> None:
-        self._blocks(message, where)
-        if not self.request:
-            self.request = _text_of(message.get("content"))
 
     def _from_model(self, message: dict[str, Any], where: str) -> None:
         about = message.get("response_metadata")

@@ -215,7 +215,9 @@ def proof(request: Request, workspace: str, event: str) -> HttpResponse:
         return _show(request, here, row, sensitive=False, status=409)
     if found is None:
         raise Http404("The event is not sealed yet: try again in a second.")
-    return _file(found.text, f"{found.index}.tlog-proof", "text/plain; charset=utf-8")
+    answer = HttpResponse(found.text, content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{found.index}.tlog-proof"'
+    return answer
 
 
 @login_required
@@ -235,12 +237,6 @@ def download(request: Request, workspace: str, event: str) -> HttpResponse:
     outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"event": event})
     answer = JsonResponse(found, json_dumps_params={"indent": 2, "ensure_ascii": False})
     answer["Content-Disposition"] = 'attachment; filename="event-with-proof.json"'
-    return answer
-
-
-def _file(text: str, name: str, media: str) -> HttpResponse:
-    answer = HttpResponse(text, content_type=media)
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 
 

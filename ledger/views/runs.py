@@ -93,7 +93,14 @@ def first_of_key(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The first run that a key told of; until there is one, the part asks again."""
     here = workspace_or_404(request, workspace)
     key = get_object_or_404(APIKey.objects.select_related("agent"), pk=pk, workspace=here)
-    run = _first_run(key)
+    # Of the agent's first runs since the key was made, the first that the key spoke in.
+    since = Run.objects.filter(
+        workspace=key.workspace_id, agent=key.agent, started_at__gte=key.created_at
+    )
+    names = list(since.order_by("started_at", "id").values_list("run", flat=True)[:FIRST_RUNS_MAX])
+    told = Event.objects.filter(workspace=key.workspace_id, run__in=names, key_prefix=key.prefix)
+    heard = set(told.values_list("run", flat=True))
+    run = next((name for name in names if name in heard), "")
     context = {
         "workspace": here,
         "key": key,
@@ -103,17 +110,6 @@ def first_of_key(request: Request, workspace: str, pk: int) -> HttpResponse:
         "poll_url": "" if run else reverse("ledger:first_of_key", args=[here.slug, pk]),
     }
     return page(request, "ledger/first_event.html", context, part="heard")
-
-
-def _first_run(key: APIKey) -> str:
-    """Of the agent's first runs since the key was made, the first that the key spoke in."""
-    since = Run.objects.filter(
-        workspace=key.workspace_id, agent=key.agent, started_at__gte=key.created_at
-    )
-    names = list(since.order_by("started_at", "id").values_list("run", flat=True)[:FIRST_RUNS_MAX])
-    told = Event.objects.filter(workspace=key.workspace_id, run__in=names, key_prefix=key.prefix)
-    heard = set(told.values_list("run", flat=True))
-    return next((name for name in names if name in heard), "")
 
 
 def _key(run: Run) -> str:
@@ -126,17 +122,13 @@ def _row(here: Workspace, run: Run) -> dict[str, Any]:
         "url": reverse("ledger:run", args=[here.slug, run.run]),
         "state": run.state,
         "request": run.request or run.goal,
-        "nameless": _nameless(run),
+        "nameless": "no words were recorded" if run.agent else "Recovery by the desk itself",
         "agent": run.agent.name if run.agent else "the desk",
         "customer": run.customer_name or run.customer,
         "actions": formatting.count(run.action_count),
         "effects": formatting.count(run.effect_count),
         "started": formatting.moment(run.started_at),
     }
-
-
-def _nameless(run: Run) -> str:
-    return "no words were recorded" if run.agent else "Recovery by the desk itself"
 
 
 def _empty(here: Workspace, is_narrowed: str) -> dict[str, Any]:

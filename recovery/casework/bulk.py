@@ -174,7 +174,9 @@ def sweep() -> int:
     done, until = 0, time.monotonic() + SWEEP_SECONDS_MAX
     while time.monotonic() < until and (items := _taken()):
         done += _work_on(items)
-    _end_jobs()
+    busy = Q(items__state__in=BULK_ITEM_TO_DO)
+    over = under_way().annotate(busy=Count("items", filter=busy)).filter(busy=0)
+    BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=database_time())
     return done
 
 
@@ -261,12 +263,6 @@ def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> No
             item.plan_id, detail = came.pk, came.headline
         item.detail = detail[:DETAIL_CHARACTERS_MAX]
     in_hand.bulk_update(items, ["state", "detail", "plan_id"])
-
-
-def _end_jobs() -> None:
-    busy = Q(items__state__in=BULK_ITEM_TO_DO)
-    over = under_way().annotate(busy=Count("items", filter=busy)).filter(busy=0)
-    BulkJob.objects.filter(pk__in=[job.pk for job in over]).update(ended_at=database_time())
 
 
 def counts(job: BulkJob) -> dict[str, int]:

@@ -69,20 +69,16 @@ def _keep(case: Case, person: CorrectionRecipient, facts: dict[str, object]) -> 
             **words_of(facts),
         )
     if last.facts != facts:
-        _follow(last, facts)
+        # New facts; words that nobody has edited follow them.
+        written, now = words_of(last.facts), words_of(facts)
+        if last.title == written["title"]:
+            last.title = now["title"]
+        if last.lead == written["lead"]:
+            last.lead = now["lead"]
+        last.facts = facts
+        last.revision += 1
+        last.save(update_fields=["facts", "title", "lead", "revision"])
     return last
-
-
-def _follow(correction: Correction, facts: dict[str, object]) -> None:
-    """New facts; words that nobody has edited follow them."""
-    written, now = words_of(correction.facts), words_of(facts)
-    if correction.title == written["title"]:
-        correction.title = now["title"]
-    if correction.lead == written["lead"]:
-        correction.lead = now["lead"]
-    correction.facts = facts
-    correction.revision += 1
-    correction.save(update_fields=["facts", "title", "lead", "revision"])
 
 
 def reference(kind: str = "AM") -> str:

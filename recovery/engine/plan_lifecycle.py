@@ -117,9 +117,15 @@ def _start(plan: Plan, run: Run) -> bool:
     hold(plan, run)
     if is_live(run):
         if plan.state == PlanState.WAITING:
-            _tell_to_stop(plan, run)
+            move(plan, PlanState.STARTING)
+            lifecycle.direct(run.pk, "stop", by=plan.drafted_by, acknowledge_by=run.lease_until)
+            record(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
         return False
-    _run(plan)
+    move(plan, PlanState.RUNNING, started_at=Clock())
+    directives = lifecycle.standing_directives(plan.case.run_id, "stop")
+    directives.update(acknowledged_at=Clock())
+    move_case(plan, CaseState.RECOVERING)
+    record(plan, EventType.PLAN_STARTED)
     return True
 
 
@@ -163,20 +169,6 @@ def is_live(run: Run) -> bool:
         return False
     calling = Action.objects.filter(run=run, state=ActionState.RUNNING)
     return run.state == RunState.RUNNING or calling.exists()
-
-
-def _tell_to_stop(plan: Plan, run: Run) -> None:
-    move(plan, PlanState.STARTING)
-    lifecycle.direct(run.pk, "stop", by=plan.drafted_by, acknowledge_by=run.lease_until)
-    record(plan, EventType.PLAN_STARTING, data={"waits_for": run.run})
-
-
-def _run(plan: Plan) -> None:
-    move(plan, PlanState.RUNNING, started_at=Clock())
-    directives = lifecycle.standing_directives(plan.case.run_id, "stop")
-    directives.update(acknowledged_at=Clock())
-    move_case(plan, CaseState.RECOVERING)
-    record(plan, EventType.PLAN_STARTED)
 
 
 def end_unstarted(plan: Plan, state: str, why: str, *, by: User | None = None) -> None:
@@ -232,7 +224,12 @@ def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
         Plan.objects.filter(pk=plan.pk).update(stopped_by=by)
         return StopResult(count, [])
     move(plan, PlanState.STOPPED, stopped_by=by)
-    cancelled = _cancel_unsent(plan, why, by)
+    # Under their locks: a step that a worker claims in this very moment is met as claimed, and
+    # one that it sends is no longer among them. Nothing moves on behind our back, so what is on
+    # the wire is what we say.
+    unsent = _steps(plan, TO_RUN, lock=True)
+    _cancel(unsent, why, by)
+    cancelled = len(unsent)
     wire = _steps(plan, ON_THE_WIRE)
     record(
         plan,
@@ -245,15 +242,6 @@ def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
         },
     )
     return StopResult(cancelled, wire)
-
-
-def _cancel_unsent(plan: Plan, why: str, by: User | None) -> int:
-    """Under their locks: a step that a worker claims in this very moment is met as claimed, and one
-    that it sends is no longer among them. Nothing moves on behind our back, so what is on the wire
-    is what we say."""
-    unsent = _steps(plan, TO_RUN, lock=True)
-    _cancel(unsent, why, by)
-    return len(unsent)
 
 
 def _cancel(ending: list[Step], why: str, by: User | None) -> None:

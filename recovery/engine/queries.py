@@ -377,20 +377,16 @@ def read_anew(found: Sequence[Step]) -> dict[int, IntentContext]:
     fresh = {}
     for step in found:
         row = rows[step.pk]
-        _renew(step, row)
+        for name, value in zip(FROZEN, row, strict=False):
+            if name not in JSON_AT or value is None or step.texts.get(name) != value:
+                setattr(step, name, _decoded(name, value))
+        step.plan = copied(step.plan)
+        step.plan.policy_digest, step.plan.approval_id = row[11:13]
         known = beside.get(step.connection_id)
         step.connection = known or _connection_anew(step, row)
         beside[step.connection_id] = step.connection
         fresh[step.pk] = IntentContext(*row[17:])
     return fresh
-
-
-def _renew(step: Step, row: Sequence[Any]) -> None:
-    for name, value in zip(FROZEN, row, strict=False):
-        if name not in JSON_AT or value is None or step.texts.get(name) != value:
-            setattr(step, name, _decoded(name, value))
-    step.plan = copied(step.plan)
-    step.plan.policy_digest, step.plan.approval_id = row[11:13]
 
 
 def _connection_anew(step: Step, row: Sequence[Any]) -> Connection:

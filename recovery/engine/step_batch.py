@@ -124,7 +124,9 @@ class StepBatch:
         """
         self._hear(patience)
         self._intend()
-        self._settle()
+        for member, moved in self._kept():
+            self._guard(member.step, partial(self._settled, member, moved))
+        self._set_out()
 
     def end(self) -> None:
         """Write the good ends down, in the caller's transaction; afterwards they are `ended`."""
@@ -293,11 +295,6 @@ class StepBatch:
         record_spans("act", wall_time(call.began), [intent.step])
         faults.point("answered")
         self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
-
-    def _settle(self) -> None:
-        for member, moved in self._kept():
-            self._guard(member.step, partial(self._settled, member, moved))
-        self._set_out()
 
     def _kept(self) -> Iterator[tuple[BatchMember, Step | None]]:
         """Write down what was answered: each step as it then stands, None if it is not ours."""

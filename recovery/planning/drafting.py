@@ -120,7 +120,15 @@ class StepDrafter:
             raise CannotUndo("unread", "The target could not be read, so nothing can be chosen.")
         try:
             operation = calls.operation_of(connection, name)
-            key = self._key(connection, name, args)
+            key = approved_calls.key_of_undo(
+                workspace=self.run.run.workspace.slug,
+                connection=connection.name,
+                operation=name,
+                run=self.run.run.run,
+                action=self.action.action,
+                position=self.effect.position,
+                args=args,
+            )
             known: Any = {"key": key, "before": self.before, "expected": expected}
             preview = calls.preview(connection, name, args, target, **known)
             version = calls.connector_version(connection)
@@ -261,17 +269,6 @@ class StepDrafter:
             return outbound_calls.recorded(self.effect.workspace_id, self.action.result)
         except outbound_calls.SnapshotGone:
             return None
-
-    def _key(self, connection: Connection, operation: str, args: dict[str, Any]) -> str:
-        return approved_calls.key_of_undo(
-            workspace=self.run.run.workspace.slug,
-            connection=connection.name,
-            operation=operation,
-            run=self.run.run.run,
-            action=self.action.action,
-            position=self.effect.position,
-            args=args,
-        )
 
     def _judged(
         self, step: Step, operation: Operation, preview: Preview, *, by_agent: bool

@@ -148,7 +148,11 @@ def case_file(
     blamed = blamed_action(facts, reasons)
     columns = (
         _failure(facts, reasons, blamed, previews.money(drafted.steps))
-        | _person(facts)
+        | {
+            "customer": facts.run.customer,
+            "customer_name": facts.run.customer_name,
+            "request": shortened(facts.run.request, REQUEST_CHARACTERS_MAX),
+        }
         | _advised(facts, drafted)
         | _urgency(facts, reasons, blamed)
     )
@@ -200,14 +204,6 @@ def _target(facts: RunFacts, blamed: Action | None) -> str:
         return target_words(effects[0].target_type, effects[0].target_id)[:400]
     first = next((one for one in blamed.targets or [] if isinstance(one, dict)), {})
     return target_words(str(first.get("type", "")), str(first.get("id", "")))[:400]
-
-
-def _person(facts: RunFacts) -> dict[str, Any]:
-    return {
-        "customer": facts.run.customer,
-        "customer_name": facts.run.customer_name,
-        "request": shortened(facts.run.request, REQUEST_CHARACTERS_MAX),
-    }
 
 
 def advice(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -> dict[str, Any]:

@@ -128,7 +128,11 @@ def keep(
             if changes:
                 lifecycle.change(case, changes)
             return case
-        return _reopen_case(facts, case, fresh, file)
+        move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
+        _write_case(facts, case, file.columns, file)
+        _record(case, facts, EventType.CASE_REOPENED, fresh)
+        alarm(case)
+        return case
     return _renew_case(facts, case, file)
 
 
@@ -140,16 +144,6 @@ def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection)
         causes.joined(cause)
     _searchable(case, file)
     _record(case, facts, EventType.CASE_OPENED, reasons)
-    alarm(case)
-    return case
-
-
-def _reopen_case(
-    facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseProjection
-) -> Case:
-    move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
-    _write_case(facts, case, file.columns, file)
-    _record(case, facts, EventType.CASE_REOPENED, reasons)
     alarm(case)
     return case
 

@@ -87,10 +87,6 @@ def _named(workspace: Workspace, query: str) -> list[JumpTarget]:
         return [JumpTarget("Correction", correction.title, url)]
     if proofs.event_of(workspace, query) is not None:
         return [JumpTarget("Event", query, reverse("ledger:event", args=[slug, query]))]
-    return _causes(workspace, query)
-
-
-def _causes(workspace: Workspace, query: str) -> list[JumpTarget]:
     if len(query) < FINGERPRINT_CHARACTERS_MIN:
         return []
     alike = Cause.objects.filter(workspace=workspace, fingerprint__startswith=query.lower())

@@ -67,15 +67,11 @@ def settled_meanwhile(case: Case, subject: Action | Step) -> str:
     if last is None:
         return f"It is in doubt no longer. {now}"
     person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
-    words = _words_of(last)
-    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"
-
-
-def _words_of(event: Event) -> str:
-    data = event.data or {}
+    data = last.data or {}
     evidence = data.get("evidence")
     text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
-    return f": {formatting.quoted(text)}" if text else ""
+    words = f": {formatting.quoted(text)}" if text else ""
+    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"
 
 
 ATTEMPTS_SHOWN_MAX = 20

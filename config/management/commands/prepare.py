@@ -79,10 +79,7 @@ class Command(BaseCommand):
 
     def _shape(self) -> None:
         migrate(owner_alias())
-        self._guard_the_ledger()
-
-    def _guard_the_ledger(self) -> None:
-        """Give the runtime's role its rights, and say what does not refuse changes."""
+        # Give the runtime's role its rights, and say what does not refuse changes.
         role = conninfo_to_dict(settings.DATABASE_URL).get("user")
         if owner_alias() != DEFAULT_DB_ALIAS and role:
             # In one transaction: who is at work meanwhile never finds itself without rights.
