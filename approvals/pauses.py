@@ -210,8 +210,7 @@ def paused_tools(one: Pause) -> str:
     """
     is_tool = one.kind == PauseKind.TOOL
     tools = [one.name] if is_tool else sorted(tools_over(one.workspace_id, one.name).undone)
-    patterns = "|".join(document.posix(tool) for tool in tools)
-    return f"^({patterns})$" if patterns else "^$a"
+    return document.posix(tuple(tools)) if tools else "^$a"
 
 
 @connections.tells

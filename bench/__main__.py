@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -39,6 +40,8 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "idle": sizing.idle,
 }
 LISTS = ("queue", "search", "pages")
+FAILED: list[str] = []
+"""Those that could not be measured."""
 
 
 def machine() -> dict[str, Any]:
@@ -76,10 +79,15 @@ def inside(name: str, *, small: bool) -> dict[str, Any]:
 
 
 def told(name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured; nothing of one that failed and said why: the others go on."""
     print(f"{name} …", file=sys.stderr, flush=True)
     begun = time.monotonic()
-    found = measure()
-    print(f"  {found} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    try:
+        found = measure()
+    except subprocess.CalledProcessError:
+        found = {}
+        FAILED.append(name)
+    print(f"  {found or 'failed'} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
@@ -95,11 +103,14 @@ def main() -> None:
     wanted = options.measures or [*MEASURES, *LISTS]
     facts = machine()
     found = run(wanted, small=options.small)
-    if not options.measures and not options.small:
+    if FAILED:
+        found["failed"] = FAILED
+    if not options.measures and not options.small and not FAILED:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         kept = {"measured": when, "machine": facts, **found}
         LATEST.write_text(json.dumps(kept, indent=2) + "\n")
     print(json.dumps(found))
+    sys.exit(bool(FAILED))
 
 
 if __name__ == "__main__":

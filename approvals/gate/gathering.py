@@ -247,10 +247,6 @@ SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u
     (SELECT count(*) {_CALLS}))"""  # noqa: S608 - our own words
 
 
-def _regex(globs: Sequence[str]) -> str:
-    return f"^({'|'.join(map(posix, globs))})$"
-
-
 def _called(
     question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
@@ -268,7 +264,7 @@ def _called(
         return LookupResult(times, f"{came} came before in this run")
 
     key, run = gathered.request.key, gathered.context.run.id
-    return ScalarQuery(CALLED, [key, _regex([glob]), run, CALLS_MAX + 1], read)
+    return ScalarQuery(CALLED, [key, posix((glob,)), run, CALLS_MAX + 1], read)
 
 
 def _read_untrusted(
@@ -276,7 +272,7 @@ def _read_untrusted(
 ) -> ScalarQuery | LookupResult:
     policy, run = gathered.policy, gathered.context.run
     if not policy.untrusted_globs or run is None:
-        return LookupResult(value=False, words="")
+        return LookupResult(value=False)
 
     def read(row: Sequence[Any]) -> LookupResult:
         tools, seen = row
@@ -288,7 +284,7 @@ def _read_untrusted(
             bool(found), f"This run has read what strangers wrote, by {names}" * bool(found)
         )
 
-    globs = _regex(policy.untrusted_globs)
+    globs = posix(policy.untrusted_globs)
     return ScalarQuery(READ, [gathered.request.key, globs, run.id, CALLS_MAX + 1], read)
 
 
@@ -301,14 +297,14 @@ def _tainted(
     if value is UNKNOWN:
         return cannot
     if not policy.untrusted_globs or run is None:
-        return LookupResult(value=False, words="")
+        return LookupResult(value=False)
 
     def read(row: Sequence[Any]) -> LookupResult:
         written, results, calls = row
         seen = [result for tool, result in results or () if policy.is_untrusted(tool)]
         if not seen:
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
-            return LookupResult(value=False, words="") if is_told else cannot
+            return LookupResult(value=False) if is_told else cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         text = "\n".join(str(one) for result in seen for one in leaves(result))
         answers = []
@@ -317,14 +313,12 @@ def _tainted(
             answers.append(False if asked_for else stands_in(one, text, key, today))
         if any(answers):
             words = f"{question.subject} stands in what strangers wrote, and was not asked for"
-            return LookupResult(value=True, words=words)
+            return LookupResult(value=True, say=words)
         if None in answers or None in seen or len(results) > RESULTS_MAX or calls > CALLS_MAX:
             return cannot
-        return LookupResult(
-            value=False, words=f"{question.subject} comes from nothing that was read"
-        )
+        return LookupResult(value=False, say=f"{question.subject} comes from nothing that was read")
 
-    earlier = [run.id, CALLS_MAX + 1, gathered.request.key, _regex(policy.untrusted_globs)]
+    earlier = [run.id, CALLS_MAX + 1, gathered.request.key, posix(policy.untrusted_globs)]
     return ScalarQuery(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
 
 

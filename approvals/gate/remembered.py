@@ -126,9 +126,13 @@ def counted(
             return LookupResult(UNKNOWN, f"More calls are open than {question.source} looks at")
         since = min((one.since for one in found if one.since), default=now)
         young = since > now - timedelta(seconds=meter.window_seconds)
-        counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
         value = int(total) if total == int(total) else float(total)
-        return LookupResult(value, f"{question.source} comes to {value} with this call{counted}")
+
+        def words() -> str:
+            counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
+            return f"{question.source} comes to {value} with this call{counted}"
+
+        return LookupResult(value, words)
 
     return ScalarQuery("", (), read, meter)
 
@@ -143,9 +147,12 @@ def known(
 ) -> ScalarQuery | LookupResult:
     request = gathered.request
     is_target = question.subject in {"target", "targets"}
-    targets = sorted({(one["type"], one["id"]) for one in request.targets})
-    named = [" ".join(one) for one in targets]
-    texts = named if is_target else sorted(texts_of(value_of(question, facts)) or ())
+    targets = sorted({(one["type"], one["id"]) for one in request.targets}) if is_target else []
+    texts = (
+        [" ".join(one) for one in targets]
+        if is_target
+        else sorted(texts_of(value_of(question, facts)) or ())
+    )
     by = question.option("by", "workspace")
     if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
         return LookupResult(UNKNOWN, f"Whether {question.subject} is known cannot be told")
@@ -170,11 +177,11 @@ def _of_tools(question: Lookup, gathered: Gathered) -> tuple[str, str | None]:
     """Of which tools a call makes known, and of which none does, as patterns: of those that the
     rule fits, and nothing that only reads, unless this call does so itself.
     """
-    own = f"^({posix(question.glob)})$" if question.glob else ""
+    own = posix((question.glob,)) if question.glob else ""
     if class_of(gathered.policy, gathered.call) in WITHOUT_EFFECT:
         return own, None
     reading = gathered.policy.reading_globs
-    return own, f"^({'|'.join(map(posix, reading))})$" if reading else "^$"
+    return own, posix(reading) if reading else "^$"
 
 
 def _seen(question: Lookup, gathered: Gathered, rows: Sequence[Any] | None) -> LookupResult:
@@ -193,12 +200,14 @@ def _seen(question: Lookup, gathered: Gathered, rows: Sequence[Any] | None) -> L
     new = [one for one in seen if not one.is_known]
     if new:
         return LookupResult(known, f"{question.subject} is new: no call with it was done before")
-    youngest = max(seen, key=lambda one: one.since or 0)
-    since = datetime.fromtimestamp(youngest.since or 0, UTC)
-    times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
-    return LookupResult(
-        known, f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}"
-    )
+
+    def words() -> str:
+        youngest = max(seen, key=lambda one: one.since or 0)
+        since = datetime.fromtimestamp(youngest.since or 0, UTC)
+        times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
+        return f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}"
+
+    return LookupResult(known, words)
 
 
 def working_hours(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:

@@ -10,7 +10,7 @@ condition cannot be evaluated, and counts as met where that is the careful readi
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -52,11 +52,16 @@ DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
 class LookupResult(NamedTuple):
     """What was found: a value for the evaluator, and the fact in words for people.
 
-    The words name no value of the call: they are kept when what was said in a run is erased.
+    The words name no value of the call: they are kept when what was said in a run is erased. Most
+    calls go on and nobody reads them, so that what takes long to say may be said when it is read.
     """
 
     value: Any
-    words: str
+    say: str | Callable[[], str] = ""
+
+    @property
+    def words(self) -> str:
+        return self.say if isinstance(self.say, str) else self.say()
 
 
 UNKNOWN = object()
@@ -148,6 +153,11 @@ class Condition:
     def names(self) -> tuple[str, ...]:
         return self._expression.names
 
+    @property
+    def is_remembered(self) -> bool:
+        """Whether it asks of memory alone: then it asks whatever the call itself says."""
+        return len(self.remembering) == len(self.questions)
+
     def check_functions(self) -> None:
         """Raises CannotCompile for what a new document may not have (see Expression), answers that
         are used as what they are not among it.
@@ -198,8 +208,8 @@ class Condition:
 
         What is remembered is looked up always.
         """
-        if len(self.remembering) == len(self.questions):
-            return self.remembering  # none, or all of them, whatever the call alone says
+        if self.is_remembered:
+            return self.remembering
         try:
             for one in self.of_each_target(facts):
                 self.evaluate(one)

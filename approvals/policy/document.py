@@ -22,6 +22,7 @@ from amends.protocol.vocabulary import (
     glob_specificity,
 )
 from approvals.policy.condition_types import SENSITIVITIES
+from approvals.policy.conditions import Condition
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
@@ -190,7 +191,8 @@ class ToolPolicy(NamedTuple):
     """The most specific first."""
     always: tuple[Rule, ...]
     review: tuple[Rule, ...]
-    asking: tuple[Rule, ...]
+    asking: tuple[Condition, ...]
+    """Those of its rules that ask about more than the call itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +228,8 @@ class Policy:
     named_lists: Mapping[str, DeclaredList] = field(default_factory=dict)
     """The named lists that conditions may ask about."""
     working_hours: WorkingHours | None = None
+    reading_globs: tuple[str, ...] = field(init=False)
+    """Of the tools whose calls only read, as the catalogue says."""
     asking: tuple[Rule, ...] = field(init=False)
     """The rules whose conditions ask about more than the call itself."""
     reads_labels: bool = field(init=False)
@@ -236,9 +240,14 @@ class Policy:
 
     def __post_init__(self) -> None:
         rules = (*self.rules, *self.always, *self.review)
-        asking = tuple(rule for rule in rules if rule.when is not None and rule.when.questions)
-        reads_labels = any(rule.when and "labels" in rule.when.names for rule in rules)
-        for name, value in (("asking", asking), ("reads_labels", reads_labels), ("_of_tools", {})):
+        read_only = (one.glob for one in self.tools if one.action_class in WITHOUT_EFFECT)
+        found = {
+            "reads_labels": any(rule.when and "labels" in rule.when.names for rule in rules),
+            "reading_globs": tuple(sorted(read_only)),
+            "asking": tuple(rule for rule in rules if rule.when and rule.when.questions),
+            "_of_tools": {},
+        }
+        for name, value in found.items():
             object.__setattr__(self, name, value)
 
     def of_tool(self, name: str) -> ToolPolicy:
@@ -260,13 +269,9 @@ class Policy:
         )
         return ToolPolicy(
             max(entries, key=Tool.rank, default=None),
-            tuple(rules), fitting(self.always), fitting(self.review), fitting(self.asking),
+            tuple(rules), fitting(self.always), fitting(self.review),
+            tuple(rule.when for rule in fitting(self.asking) if rule.when),
         )  # fmt: skip
-
-    @property
-    def reading_globs(self) -> tuple[str, ...]:
-        """Of the tools whose calls only read, as the catalogue says."""
-        return tuple(sorted(one.glob for one in self.tools if one.action_class in WITHOUT_EFFECT))
 
     @property
     def untrusted_globs(self) -> tuple[str, ...]:
@@ -328,7 +333,11 @@ def mistake(glob: str) -> str | None:
 
 
 @lru_cache(maxsize=1_000)
-def posix(glob: str) -> str:
-    """The glob as a regular expression that PostgreSQL reads, without its anchors."""
+def posix(globs: Sequence[str]) -> str:
+    """The regular expression that PostgreSQL reads for a name that one of these globs fits."""
     words = {"*": ".*", "?": "."}
-    return "".join(words.get(one) or re.sub(r"([^\w])", r"\\\1", one) for one in glob)
+
+    def of(glob: str) -> str:
+        return "".join(words.get(one) or re.sub(r"([^\w])", r"\\\1", one) for one in glob)
+
+    return f"^({'|'.join(map(of, globs))})$"

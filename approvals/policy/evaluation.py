@@ -55,11 +55,12 @@ def verdict(policy: Policy, call: ToolCall) -> tuple[Verdict, ActionClass]:
 
 def questions(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
     """What must be looked up before `call` is judged; for most calls nothing."""
-    asking = policy.of_tool(call.tool).asking
-    if not asking:
-        return ()
-    facts = _seen(policy, call)[2]
-    found = {one.key: one for rule in asking if rule.when for one in rule.when.open(facts)}
+    conditions = policy.of_tool(call.tool).asking
+    if all(when.is_remembered for when in conditions):
+        facts: Mapping[str, Any] = {}  # they ask whatever the call says
+    else:
+        facts = _seen(policy, call)[2]
+    found = {one.key: one for when in conditions for one in when.open(facts)}
     return tuple(found.values())
 
 

@@ -57,12 +57,14 @@ def array(values: Iterable[str | float | None]) -> str:
     tenth of what psycopg takes, which asks for each value how to write it.
     """
     elements = list(values)
+    if not elements:
+        return "{}"
     try:
         text = '","'.join(elements)  # type: ignore[arg-type]
     except TypeError:  # there are numbers among them, or None
         return "{" + ",".join(map(_element, elements)) + "}"
     has_signs = "\\" in text or text.count('"') != 2 * (len(elements) - 1)
-    if has_signs or not elements:
+    if has_signs:
         return "{" + ",".join(map(_element, elements)) + "}"
     return '{"' + text + '"}'
 
