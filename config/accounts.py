@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from allauth.account import forms as accounts
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.internal import ratelimit
+from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from django import forms
 from django.conf import settings
@@ -34,6 +35,43 @@ FROM_A_KNOWN_DEVICE = {LOGIN_FAILED: "10/300s/key"}
 FROM_ALL_UNKNOWN_DEVICES = {LOGIN_FAILED: "100/3600s/key"}
 
 
+WRONG = {
+    "account_inactive": "This account is closed. An administrator of your workspace can open it.",
+    "cannot_remove_primary_email": "This is the main address: make another one that first.",
+    "duplicate_email": "It is an address of this account already.",
+    "email_password_mismatch": "There is no account with this address and this password.",
+    "email_taken": "Another account has this address.",
+    "enter_current_password": "This is not your password.",
+    "incorrect_code": "This is not the code that is shown now, nor a recovery code that is left.",
+    "incorrect_password": "This is not your password.",
+    "too_many_login_attempts": "Too many wrong tries. Wait some minutes, then try again.",
+    "unverified_primary_email": "Prove first that the address is yours: the mail has the link.",
+}
+SAID = {
+    "account/messages/cannot_delete_primary_email.txt": WRONG["cannot_remove_primary_email"],
+    "account/messages/email_confirmation_sent.txt": "The link is on its way to {email}.",
+    "account/messages/email_confirmed.txt": "{email} is proven to be yours.",
+    "account/messages/email_deleted.txt": "{email} is removed.",
+    "account/messages/logged_in.txt": "",
+    "account/messages/logged_out.txt": "You are logged out.",
+    "account/messages/password_changed.txt": "Your password is changed.",
+    "account/messages/password_set.txt": "Your password is set.",
+    "account/messages/primary_email_set.txt": "It is the main address now.",
+    "account/messages/unverified_primary_email.txt": WRONG["unverified_primary_email"],
+    "mfa/messages/recovery_codes_generated.txt": "The recovery codes are new: keep them, on paper.",
+    "mfa/messages/totp_activated.txt": "From now on you log in with the codes of your app, too.",
+    "mfa/messages/totp_deactivated.txt": "The codes of your app are off.",
+    "mfa/messages/webauthn_added.txt": "The key is added: touch it when you log in.",
+    "mfa/messages/webauthn_removed.txt": "The key is removed.",
+    "usersessions/messages/sessions_logged_out.txt": "All others are logged out.",
+}
+"""What allauth tells after an act, by its template; nothing where there are no words."""
+
+
+class SecondFactors(DefaultMFAAdapter):  # type: ignore[misc]  # allauth ships no types
+    error_messages = DefaultMFAAdapter.error_messages | {"incorrect_code": WRONG["incorrect_code"]}
+
+
 class Site(NamedTuple):
     """What a mail calls the place that it comes from."""
 
@@ -42,6 +80,22 @@ class Site(NamedTuple):
 
 
 class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships no types
+    error_messages = DefaultAccountAdapter.error_messages | WRONG
+
+    def add_message(
+        self,
+        request: HttpRequest,
+        level: int,
+        message_template: str | None = None,
+        message_context: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """In our words; what we have none for is told in allauth's."""
+        words = SAID.get(message_template or "")
+        if words is not None:
+            message_template, more["message"] = None, words.format(**(message_context or {}))
+        super().add_message(request, level, message_template, message_context, **more)
+
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 

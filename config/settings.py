@@ -271,6 +271,7 @@ SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True  # who was invited is the
 SOCIALACCOUNT_STORE_TOKENS = True  # the one that asks again, sealed (config/single_sign_on.py)
 SOCIALACCOUNT_LOGIN_ON_GET = True  # a form could not go on to another site (form-action)
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 10
+MFA_ADAPTER = "config.accounts.SecondFactors"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_PASSKEY_LOGIN_ENABLED = False
 MFA_TOTP_ISSUER = "Amends"

@@ -4,6 +4,12 @@ import re
 from typing import Any
 
 import pytest
+from allauth.mfa.totp.internal.auth import (
+    format_hotp_value,
+    hotp_value,
+    yield_hotp_counters_from_time,
+)
+from django.contrib.auth.hashers import make_password
 from django.core import mail
 from django.test import Client
 
@@ -16,6 +22,7 @@ acme, operators, ada = people.acme, people.operators, people.ada
 
 STRANGERS = (
     "login/", "password/reset/", "password/reset/done/", "password/reset/key/1-x/",
+    "3rdparty/login/cancelled/", "3rdparty/login/error/",
     "password/reset/key/done/", "confirm-email/", "confirm-email/over/", "inactive/", "signup/",
 )  # fmt: skip
 OWN = (
@@ -23,7 +30,7 @@ OWN = (
     "2fa/webauthn/", "sessions/",
 )  # fmt: skip
 LIBRARY = re.compile(
-    "Sign [IU]|sign(ed)? up|Change Password|Reset|Email Address|E?mail address(es)? (is|are) "
+    "Third-Party|Sign [IU]|sign(ed)? up|Change Password|Reset|Email Address|E?mail address(es)? (is|are) "
     "associated|contact us|Two-Factor|token|Verif|we'll|Thank you|Hello from",
 )
 """What a page of the library would say and none of ours does."""
@@ -42,6 +49,28 @@ def test_each_page_of_an_account_is_in_our_words(client: Client, ada: User) -> N
     theirs |= {one: LIBRARY.findall(said(client.get(f"/accounts/{one}").text)) for one in OWN}
 
     assert {one: words for one, words in theirs.items() if words} == {}
+
+
+def test_what_was_wrong_and_what_was_done_is_told_in_our_words(client: Client, ada: User) -> None:
+    User.objects.filter(pk=ada.pk).update(password=make_password("a long enough secret"))
+    log_in = {"login": ada.email, "password": "not this one"}
+    assert (
+        "no account with this address and this password"
+        in client.post("/accounts/login/", log_in).text
+    )
+    page = client.post(
+        "/accounts/login/", log_in | {"password": "a long enough secret"}, follow=True
+    )
+    assert "Successfully" not in page.text
+    client.post("/accounts/reauthenticate/", {"password": "a long enough secret"})
+    setting_up = "/accounts/2fa/totp/activate/"
+    secret = client.get(setting_up).context["form"].secret
+    assert "not the code that is shown now" in client.post(setting_up, {"code": "12"}).text
+    code = format_hotp_value(hotp_value(secret, next(yield_hotp_counters_from_time())))
+
+    page = client.post(setting_up, {"code": code}, follow=True)
+
+    assert "10 of 10 are left" in said(page.text)
 
 
 def test_mails_of_an_account_say_who_asks_for_what_and_what_else_to_do(
