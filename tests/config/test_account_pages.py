@@ -30,7 +30,8 @@ OWN = (
     "2fa/webauthn/", "sessions/",
 )  # fmt: skip
 LIBRARY = re.compile(
-    "Third-Party|Sign [IU]|sign(ed)? up|Change Password|Reset|Email Address|E?mail address(es)? (is|are) "
+    "Third-Party|Sign [IU]|sign(ed)? up|Change Password|Reset|Email Address|"
+    "E?mail address(es)? (is|are) "
     "associated|contact us|Two-Factor|token|Verif|we'll|Thank you|Hello from",
 )
 """What a page of the library would say and none of ours does."""
