@@ -43,6 +43,23 @@ def three(transactional_db: None, raises: Any) -> list[Case]:
     return list(Case.objects.order_by("-failed_at", "-id"))
 
 
+def test_an_answer_that_takes_long_is_said_to_be_on_its_way(
+    visit: Visit, three: list[Case], ada: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    page.route("**/queue/?q=*", lambda _: None)
+
+    with page.expect_console_message(lambda said: "Loading…" in said.text):
+        page.evaluate(
+            """() => setTimeout(() => {
+                document.querySelector("[data-query]").form.requestSubmit();
+                const sign = () => getComputedStyle(document.body, "::after").content;
+                setInterval(() => console.log(sign()), 100);
+            })"""
+        )
+
+
 def test_ada_writes_a_query_with_what_is_offered_and_keeps_it(
     visit: Visit, three: list[Case], ada: User
 ) -> None:
