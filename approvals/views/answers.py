@@ -179,7 +179,7 @@ def _grants_page(
             {"name": "In force", "rows": living},
             {"name": "Over", "rows": [_grant_row(request, here, one, sees=sees) for one in over]},
         ],
-        "pager": pager,
+        "pager": pager | {"label": f"{formatting.count(len(living) + len(over))} shown"},
         "empty": None
         if living or over
         else {

@@ -69,7 +69,8 @@ def lead(drafted: Drafted) -> str:
     """`2 steps, newest action first. 1 effect cannot be undone.`"""
     parts = []
     if drafted.steps:
-        parts.append(f"{plural(len(drafted.steps), 'step')}, newest action first.")
+        order = ", newest action first" if len(drafted.steps) > 1 else ""
+        parts.append(f"{plural(len(drafted.steps), 'step')}{order}.")
     if drafted.cannot:
         parts.append(f"{plural(len(drafted.cannot), 'effect')} cannot be undone.")
     if drafted.skipped:

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from approvals.argument_fields import as_text
 from connectors.contract import Preview
 from ledger import disclosure
-from ledger.models import Checkpoint
+from ledger.models import Checkpoint, Reversibility
 from recovery.cases.lifecycle import REFUSALS, refuse_if_claimed
 from recovery.models import Case, CaseState, PlanState
 from recovery.planning import plans, previews
@@ -226,7 +226,8 @@ def _reaches(case: Case, reach: Checkpoint | None) -> dict[str, Any]:
 def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     connection, action = one.step.connection, one.action
     when = action.started_at or action.planned_at
-    undoes = f"undoes {action.tool_words} · {connection.name} · {one.step.operation}"
+    verb = "corrects" if one.step.reversibility == Reversibility.IRREVERSIBLE else "undoes"
+    undoes = f"{verb} {action.tool_words} · {connection.name} · {one.step.operation}"
     if one.notes:
         undoes += " · " + " ".join(one.notes)
     drifted = one.drift_state == DriftState.DRIFTED
