@@ -18,6 +18,7 @@ from amends.protocol.vocabulary import EventType
 from config import providers
 from config.providers import COMPANY, NoProvider
 from workspaces import clock, directory, fresh_login, locks, outbox
+from workspaces.forms import without_hint
 from workspaces.models import LoginProvider, Secret, User, Workspace
 from workspaces.pages import Request, page, workspace_to
 
@@ -78,6 +79,7 @@ class LoginForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.workspace, self.was = workspace, was
         self.keeps = was is not None and providers.is_openable(was)
+        without_hint(self.fields["secret"], really=not self.keeps)
         if self.keeps:
             self.fields["secret"].help_text += " Empty: it stays as it is."
 
