@@ -198,7 +198,9 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     settings: Any,
 ) -> None:  # fmt: skip
     client.force_login(ann)
-    assert "Confirm that it is you" in client.get(PAGE).content.decode()
+    page = client.get(PAGE).content.decode()
+    assert "Confirm that it is you" in page
+    assert "Empty: it stays as it is." not in page, "nothing is there that could stay"
     assert client.post(f"{PAGE}save/", said).status_code == 422, "her log-in is not fresh"
     says_again_who_she_is(client, ann)
     wrong = client.post(f"{PAGE}save/", said | {"groups": "deciders = bosses"})
@@ -214,6 +216,7 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     shown = client.get(PAGE).content.decode()
     assert f"/accounts/oidc/{first.provider_id}/login/callback/" in shown
     assert "a well-kept word" not in shown
+    assert "Empty: it stays as it is." in shown
     again = looked_at(client, said | {"secret": "", "domains": ""})
     assert client.post(f"{PAGE}save/", again).status_code == 302
     assert encryption.open_sealed(bytes(Secret.objects.get().sealed)).count("a well-kept word")
