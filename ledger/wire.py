@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from amends.protocol.masking import MaskingScan, Unfit, mask_in_place
-from amends.protocol.vocabulary import DESK_EVENTS, EventType
+from amends.protocol.vocabulary import CLASSES, DESK_EVENTS, RISKS, EventType
 from edge.asgi import Problem, problem
 from ledger import clocks, schemas
 from ledger.canonical import canonical, rounded
@@ -54,6 +54,7 @@ EVENT_BYTES_MAX = 64 * 1024
 BATCH_EVENTS_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 N_MAX = 2**31 - 1
+CHOICES = {"class": CLASSES, "risk": RISKS}
 ID = re.compile(r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
 LINE = re.compile(rb"[^\n]+")
@@ -194,7 +195,9 @@ def _envelope(raw: bytes) -> Envelope:
     try:
         return _envelopes.decode(raw)
     except msgspec.ValidationError as misfit:
-        wrong = _Wrong("schema", "The event does not fit the wire format", 422, str(misfit))
+        hint = ": what an event tells stands in `data`" * ("unknown field" in str(misfit))
+        words = f"{misfit}{hint}"
+        wrong = _Wrong("schema", "The event does not fit the wire format", 422, words)
         wrong.event_id = _id_of(raw)
         raise wrong from misfit
     except RecursionError as deep:
@@ -263,13 +266,17 @@ def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
             raise _Wrong(
                 "desk-only", "Only the desk says this", 403, f"{parsed.type} is refused from a key."
             )
-        raise _Wrong("unknown-type", "Unknown type of event", 422, parsed.type[:80])
+        words = f"{parsed.type[:80]} is none of {', '.join(schemas.AGENT_TYPES)}."
+        raise _Wrong("unknown-type", "Unknown type of event", 422, words)
     if parsed.type.startswith("action.") != bool(parsed.action):
-        raise _Wrong("schema", "Exactly the events of an action name an action")
+        words = "Every event of a call has “action”, an id of yours for it, and no other has."
+        raise _Wrong("schema", "Exactly the events of an action name an action", 422, words)
     try:
         msgspec.convert(parsed.data, schemas.AGENT_TYPES[parsed.type])
     except msgspec.ValidationError as wrong:
-        raise _Wrong("schema", "The data does not fit its type", 422, str(wrong)) from wrong
+        words = next((f"; it is one of {', '.join(known)}" for name, known in CHOICES.items()
+                      if str(wrong).endswith(f"- at `$.{name}`")), "")  # fmt: skip
+        raise _Wrong("schema", "The data does not fit its type", 422, f"{wrong}{words}") from wrong
     if parsed.type == EventType.ACTION_PLANNED and not is_all_seen(parsed.data["tool"]):
         # A rule for `pay` would not fit a `pay` with something unseen in it.
         raise _Wrong("schema", "“tool” holds characters that nobody can see")

@@ -96,6 +96,20 @@ def test_each_bad_event_has_its_problem_and_its_neighbour_is_kept(call, token):
     assert_each_is_refused_alone(answer)
 
 
+def test_a_refusal_says_what_would_do(call, token):
+    told = {
+        '{"id": "a", "type": "run.start", "run": "r"}': "run.start is none of run.started, ",
+        '{"id": "b", "type": "action.started", "run": "r"}': "“action”, an id of yours",
+        ACTION % "planned" + '{"tool": "t", "class": "readonly"}}': "it is one of read_only, ",
+        RUN + '"args": {}}': "`args`: what an event tells stands in `data`",
+    }
+    headers = bearer(token, "application/x-ndjson")
+    (answer,) = call(post("\n".join(told).encode(), headers=headers))
+
+    for result, words in zip(answer.json()["results"], told.values(), strict=True):
+        assert words in result["problem"]["detail"]
+
+
 def test_a_web_process_and_those_that_it_gives_large_batches_to_stay_up(processes, token):
     """The same through a socket, with the bodies that are refused as a whole before it."""
     web = processes.kept_web()
