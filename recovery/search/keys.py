@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
 from django.contrib.postgres.search import SearchQuery
@@ -31,13 +31,12 @@ from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
-STARS_MAX = 6
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 
 WITHOUT_EFFECTS = "without-effects"
-SNOOZED = "snoozed"
 """The view of runs that failed and did nothing; no other list holds them."""
+SNOOZED = "snoozed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +96,13 @@ def _any(parts: Iterable[Q]) -> Q:
     return either
 
 
-def _pattern(value: Value) -> str:
-    """Each `*` multiplies the work of a match: three hundred of them took seconds over ten rows."""
-    parts = re.split(r"\*+", value.text)
-    if len(parts) > STARS_MAX + 1:
-        raise value.wrong(f"At most {STARS_MAX} times “*” in one value.")
-    return "^" + ".*".join(re.escape(part) for part in parts) + "$"
-
-
 def _like(column: str) -> Condition:
     """Equal without case; `*` stands for anything."""
 
     def read(value: Value, reader: QueryContext) -> Q:
         if "*" not in value.text:
             return Q(**{f"{column}__iexact": value.text})
-        return Q(**{f"{column}__iregex": _pattern(value)})
+        return Q(**{f"{column}__iregex": value.pattern()})
 
     return read
 
@@ -120,7 +111,7 @@ def _short(*columns: str) -> Condition:
     """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
 
     def read(value: Value, reader: QueryContext) -> Q:
-        pattern = _pattern(value)
+        pattern = value.pattern()
         return _any(Q(**{f"{column}__iregex": pattern}) for column in columns)
 
     return read
@@ -135,69 +126,33 @@ def _one_of(column: str, known: Iterable[str]) -> Condition:
     def read(value: Value, reader: QueryContext) -> Q:
         wanted = value.text.lower().replace("-", "_")
         if wanted not in known:
-            raise unknown(value, known)
+            raise value.not_among(known)
         return Q(**{column: wanted})
 
     return read
 
 
-def unknown(value: Value, known: Iterable[str]) -> QueryError:
-    listed = ", ".join(sorted(known))
-    return QueryError(
-        f"“{value.text}” is none of: {listed}.", value.position, max(len(value.text), 1)
-    )
-
-
-_AGE = re.compile(r"([<>]?)(\d{1,5})(m|h|d|w)")
-_UNIT = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def _age(column: str) -> Condition:
     def read(value: Value, reader: QueryContext) -> Q:
-        lookup, moment = _ago(value, reader)
+        lookup, moment = value.ago(reader.now)
         return Q(**{f"{column}__{lookup}": moment})
 
     return read
-
-
-def _ago(value: Value, reader: QueryContext) -> tuple[str, datetime]:
-    """What `<24h` or `>7d` means of a time: the comparison and the moment."""
-    found = _AGE.fullmatch(value.text.lower())
-    if not found:
-        raise value.wrong("An age is written like <24h, >30m, <7d or <2w.")
-    moment = reader.now - timedelta(**{_UNIT[found[3]]: int(found[2])})
-    return ("lt" if found[1] == ">" else "gt"), moment
 
 
 def _moment(column: str) -> Condition:
     """An age, or a day: `opened:<24h`, `opened:2026-11-21`, `failed:>2026-11-01`."""
 
     def read(value: Value, reader: QueryContext) -> Q:
-        bounds = _bounds(value, reader)
-        return Q(**{f"{column}__{lookup}": moment for lookup, moment in bounds.items()})
+        bounds = value.bounds(reader.now).items()
+        return Q(**{f"{column}__{lookup}": moment for lookup, moment in bounds})
 
     return read
 
 
-def _bounds(value: Value, reader: QueryContext) -> dict[str, datetime]:
-    """From when and until when, by the name of the comparison; raises QueryError."""
-    text = value.text
-    if _AGE.fullmatch(text.lower()):
-        return dict([_ago(value, reader)])
-    sign = text[0] if text[:1] in {"<", ">"} else ""
-    try:
-        day = datetime.fromisoformat(text.removeprefix(sign)[:10]).replace(tzinfo=reader.now.tzinfo)
-        after = day + timedelta(days=1)
-    except (ValueError, OverflowError):
-        raise value.wrong("A day is written like 2026-11-21.") from None
-    if sign:
-        return {"lt" if sign == "<" else "gte": day}
-    return {"gte": day, "lt": after}
-
-
 def started(value: Value, reader: QueryContext) -> Q:
     """When a plan of the case started."""
-    bounds = {f"started_at__{one}": moment for one, moment in _bounds(value, reader).items()}
+    bounds = {f"started_at__{one}": moment for one, moment in value.bounds(reader.now).items()}
     return Q(Exists(Plan.objects.filter(case=OuterRef("pk"), **bounds)))
 
 
@@ -205,9 +160,9 @@ def amount(value: Value, reader: QueryContext) -> Q:
     """What undoing the case would move, in whole units of its currency: `amount:>1000`. What is at
     stake, which its headline names, may be another sum.
     """
-    sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
+    sign, number = value.signed()
     try:
-        wanted = Decimal(value.text.removeprefix(sign))
+        wanted = Decimal(number)
     except InvalidOperation:
         wanted = Decimal(-1)
     if not (wanted.is_finite() and 0 <= wanted <= AMOUNT_MAX):
@@ -226,10 +181,10 @@ def _compared(sign: str, minor: Decimal) -> Q:
 
 
 def risk(value: Value, reader: QueryContext) -> Q:
-    sign = value.text[0] if value.text[:1] in {"<", ">"} else ""
-    name = value.text.removeprefix(sign).lower()
+    sign, text = value.signed()
+    name = text.lower()
     if name not in RISKS:
-        raise unknown(value, RISKS)
+        raise value.not_among(RISKS)
     lookup = {"<": "risk_rank__lt", ">": "risk_rank__gt", "": "risk_rank"}[sign]
     return Q(**{lookup: RISKS.index(name)})
 
@@ -339,7 +294,7 @@ HAS: Mapping[str, Flag] = {
 def _word(known: Mapping[str, Flag]) -> Condition:
     def read(value: Value, reader: QueryContext) -> Q:
         if value.text.lower() not in known:
-            raise unknown(value, known)
+            raise value.not_among(known)
         return known[value.text.lower()].condition(reader)
 
     return read
