@@ -22,8 +22,8 @@ from typing import Any
 import httpx
 
 from bench.hijacked import DESKS, policy_of, work
-from bench.made_runs import Call, Work
 from bench.servers import Desk
+from bench.trips import Call, Work
 
 SEEDS = (1, 2)
 HONEST, ATTACKED = 40, 4  # runs of each desk and seed, and of each kind of attack

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.made_runs import EVIL, NAMES, Call, Work, iban, read, spelled
-from bench.trips import Airline, Skyline
+from bench.trips import EVIL, NAMES, Airline, Call, Skyline, Work, iban, read, spelled
 
 # Each desk: its honest work, and by kind the attacks on it.
 

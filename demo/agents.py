@@ -79,11 +79,11 @@ def grants_drawn_down(on: Stage) -> None:
     """The first voucher waits until a scripted approver allows more, and the others draw on that.
     Three are above what was allowed: they are alike, and wait for the newcomer.
     """
-    from demo.setting import skyline, standing_in  # with models, which are there once Django is
+    from demo.setting import skyline  # with models, which are there once Django is
 
     (first, amount), *others = calls.DELAYED
     asked = beside(calls.issue, on, first, amount)
-    if not standing_in.allow_more(skyline.SLUG, calls.TOOL, "moreau"):
+    if not skyline.allow_more(skyline.SLUG, calls.TOOL, "moreau"):
         return
     asked.join(WAITS_SECONDS_MAX)
     for customer, minor in others:

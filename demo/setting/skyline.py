@@ -1,16 +1,18 @@
 """The demo's workspace: Skyline Airways, its people, agents, connections and policy."""
 
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from allauth.account.models import EmailAddress
-from django.db import transaction
+from django.db import close_old_connections, transaction
 from django.db.models.functions import Now
 
 from approvals import named_lists, versions
-from approvals.models import PolicyVersion
+from approvals.gate import bounded_grants
+from approvals.models import Approval, ApprovalState, PolicyVersion
 from approvals.policy import signing
 from connectors import connections
 from connectors.models import Connection
@@ -257,3 +259,26 @@ def make_tables() -> None:
     places.make_outside_database()
     with psycopg.connect(places.outside_url(), autocommit=True) as database:
         create(database)
+
+
+# A scripted approver, for what a newcomer should find under way: it says so in its reason.
+
+WAIT_SECONDS_MAX = 60.0
+REASON = "Scripted by the demo: vouchers after a long delay are usual"
+TERMS = {"uses": "12", "hours": "48", "each": "7500", "sum": "60000", "target": "any"}
+
+
+def allow_more(slug: str, tool: str, by: str) -> bool:
+    """Wait until a call of this tool is asked about, and let it and the next ones like it pass."""
+    person, end = User.objects.get(email__startswith=f"{by}@"), time.monotonic() + WAIT_SECONDS_MAX
+    waiting = Approval.objects.filter(workspace__slug=slug, state=ApprovalState.WAITING)
+    while time.monotonic() < end:
+        asked = waiting.filter(calls__0__operation=tool).order_by("pk").first()
+        if asked is not None:
+            bounded_grants.approve_with_more(
+                asked, by=person, seen=asked.digest, typed=TERMS, reason=REASON
+            )
+            close_old_connections()
+            return True
+        time.sleep(0.3)
+    return False

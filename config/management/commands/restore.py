@@ -18,7 +18,7 @@ from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
-from config import backups, object_storage
+from config import backups
 from config.backups import CannotRestore, SavedHead, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer
@@ -75,12 +75,12 @@ class Command(BaseCommand):
 @contextmanager
 def here(source: str, progress: backups.Progress) -> Iterator[Path]:
     """The backup's folder on this machine; one that lies elsewhere is fetched for as long."""
-    place = object_storage.place_of(source)
+    place = backups.place_of(source)
     if place is None:
         yield Path(source)
         return
     with TemporaryDirectory(prefix="amends-restore-") as folder:
-        object_storage.fetch(place, Path(folder), progress)
+        backups.fetch(place, Path(folder), progress)
         yield Path(folder)
 
 
