@@ -81,13 +81,13 @@ def test_every_key_is_changed_while_an_agent_acts_and_ben_decides(
             settings.AMENDS_SECRET_KEYS = [new]
             [former] = agent.keys.filter(name="test")
             keys.revoke(former, by=ada)
+            assert soon(lambda: statuses[200] > 20 + 10 * statuses[503]), "“too busy” is rare"
         finally:
             over.set()
         for one in acting:
             one.result(timeout=60)
 
     assert statuses.keys() <= {200, 401, 503}
-    assert statuses[200] > 20 + 10 * statuses[503], "which says: too busy, ask again"
     assert statuses[401] <= 4, "but for what was on its way with the key that was revoked"
     assert soon(lambda: pay(third, key).status_code == 401)
     assert pay(third, tokens[-1], OTHER).json()["type"].endswith("key-reused")
