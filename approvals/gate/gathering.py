@@ -35,7 +35,7 @@ from approvals.meters import value_of
 from approvals.policy import UNKNOWN, Lookup, LookupResult, Policy, ToolCall, questions
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
-from approvals.policy.spelling import TEXT_CHARACTERS_MAX, leaves, stands_in
+from approvals.policy.spelling import TEXT_CHARACTERS_MAX, as_one, leaves, stands_in
 from ledger.append.statements import Statement
 from ledger.drivers import Steps
 from workspaces import formatting
@@ -43,6 +43,7 @@ from workspaces import formatting
 NOES_MAX = 200
 """Of a run's approvals so many, the newest, are looked through for a no."""
 WORDS_MAX = 50
+SPELLED_CHARACTERS_MAX = 4_000
 _json = msgspec.json.Encoder()
 
 
@@ -192,25 +193,45 @@ def _mentioned(
 
 
 # After a no: whether people rejected or took back, in this run, a call on one of the same targets
-# or with the same arguments, whichever tool it was.
+# or with the same arguments, whichever tool it was and however they are spelled; long arguments
+# have to be the same to the letter.
 
 REJECTED = f"""
-SELECT max(coalesce(no.decided_at, no.asked_at))::text FROM (
-    SELECT decided_at, asked_at, targets, calls FROM approvals_approval p
-    WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
+SELECT json_agg(json_build_array(coalesce(no.decided_at, no.asked_at)::text, no.targets,
+    no.args = %b::jsonb OR no.asked = %b::jsonb,
+    CASE WHEN length(no.args::text) <= {SPELLED_CHARACTERS_MAX} THEN no.args END,
+    CASE WHEN length(no.asked::text) <= {SPELLED_CHARACTERS_MAX} THEN no.asked END) ORDER BY no.id)
+FROM (
+    SELECT p.id, p.decided_at, p.asked_at, p.targets, p.calls -> 0 -> 'args' AS args,
+        p.calls -> 0 -> 'more' -> 'asked' -> 'args' AS asked
+    FROM approvals_approval p WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
         AND p.subject_kind = 'action' AND (p.state = 'rejected'
             OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
-    ORDER BY p.id DESC LIMIT {NOES_MAX}) no
-WHERE no.targets && %b::varchar[] OR no.calls -> 0 -> 'args' = %b::jsonb
-    OR no.calls -> 0 -> 'more' -> 'asked' -> 'args' = %b::jsonb"""  # noqa: S608 - our own
+    ORDER BY p.id DESC LIMIT {NOES_MAX}) no"""  # noqa: S608 - our own words
+
+
+def _as_one(value: Any) -> Any:
+    """A value with its texts in the one form of all their spellings."""
+    if isinstance(value, dict):
+        return {name: _as_one(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_one(inner) for inner in value]
+    return as_one(value) if isinstance(value, str) else value
 
 
 def _rejected_before(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> ScalarQuery:
     args = gathered.request.data.get("args")
     said = _json.encode(args).decode() if args else None
-    targets = targets_of([{"targets": list(gathered.request.targets)}])
+    targets = set(_as_one(targets_of([{"targets": list(gathered.request.targets)}])))
+    own = _as_one(args) or None
 
-    def read(when: str | None) -> LookupResult:
+    def read(noes: Sequence[Sequence[Any]] | None) -> LookupResult:
+        found = [
+            when
+            for when, on, is_same, *calls in noes or ()
+            if is_same or targets & set(_as_one(on)) or (own and own in map(_as_one, calls))
+        ]
+        when = found[-1] if found else None
         words = (
             f"People said no in this run at {when[:16]} UTC, to a call on the same target or with"
             " the same arguments" if when else ""
@@ -218,9 +239,7 @@ def _rejected_before(question: Lookup, gathered: Gathered, facts: Mapping[str, A
         return LookupResult(when is not None, words)
 
     run = gathered.request.planned.run
-    return ScalarQuery(
-        REJECTED, [gathered.request.actor.workspace_id, run, targets, said, said], read
-    )
+    return ScalarQuery(REJECTED, [said, said, gathered.request.actor.workspace_id, run], read)
 
 
 # What was called before in this run, and what of it was read that strangers wrote.

@@ -238,6 +238,10 @@ def test_after_a_no_the_same_asks_again_by_whichever_tool_it_comes(trip, obey, b
     same_arguments = {"tool": "pay.charge", "targets": other, "args": {"to": "Mallory"}}
     assert answer(trip, "k2", **same_arguments)[0] == "wait"
     assert card()[0].startswith("People said no in this run at 20")
+    spelled = {"tool": "pay.charge", "targets": other, "args": {"to": "mal-lory\u200b "}}
+    assert answer(trip, "k8", **spelled)[0] == "wait"
+    alike = {"tool": "crm.note", "args": {}, "targets": [{"type": "contact", "id": "C7\u00ad"}]}
+    assert answer(trip, "k9", **alike)[0] == "wait"
     same_target = {"tool": "crm.note", "args": {"text": "hello"}}
     assert answer(trip, "k3", **same_target)[0] == "wait"
     assert answer(trip, "k6", tool="pay.transfer", targets=other, args={"to": "Eve"})[0] == "wait"
