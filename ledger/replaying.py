@@ -16,7 +16,7 @@ from ledger.api import first_traces
 from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
-from ledger.desk_events import plain_connection
+from ledger.desk_events import people_of, plain_connection
 from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
 from ledger.models import Event, Run
@@ -167,12 +167,13 @@ def _checked(event: Event) -> str:
 
 
 def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
+    who = people_of([event]) if event.actor_kind == "person" else {}
     return {
         "words": _checked(event) or words_of(event),
         "type": event.type,
         "url": reverse("ledger:event", args=[slug, event.event_id]),
         "id": event.event_id,
-        "actor": event.actor,
+        "actor": next(map(str, who.values()), event.actor),
         "actor_kind": event.actor_kind,
         "received": formatting.moment(event.received_at, "full"),
         "said_at": formatting.moment(event.time, "full") if event.time else "",
@@ -198,7 +199,10 @@ def _action(
         "check": "" if row.verified == "not_yet" else row.verified,
         "compensated": UNDONE.get(row.compensated, ""),
         "attempts": len(row.attempts),
-        "flags": [flag.replace("_", " ").replace(":", " on ") for flag in row.flags],
+        "flags": [
+            flag.replace("_", " ").replace("disagree:", "its events disagree about ")
+            for flag in row.flags
+        ],
         "args": pretty(row.args) if sensitive and row.args is not None else "",
         "asked": pretty(row.asked_args) if sensitive and row.asked_args is not None else "",
         "effects": [_effect(effect, slug, sensitive=sensitive) for effect in row.effects],

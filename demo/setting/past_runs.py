@@ -41,8 +41,10 @@ class PastRun:
     calls: int = 0
 
     def tell(self, kind: str, action: str = "", **data: Any) -> None:
+        """Every event of an action carries its number, as what agents say does."""
         self.at += timedelta(seconds=2)
-        self.events.append(PastEvent(kind, self.run, self.at, data, action, len(self.events) + 1))
+        act = int(action.rpartition("-")[2]) if action else self.calls + bool(self.events)
+        self.events.append(PastEvent(kind, self.run, self.at, data, action, act))
 
     def call(self, tool: str, target: tuple[str, str], args: Data, /, **came: Any) -> str:
         """One call that succeeded with `came`, or failed where that has an `error`."""

@@ -207,7 +207,7 @@ def test_what_ends_a_plan_and_what_a_page_shows_call_the_same_untold_and_the_sam
 
 
 def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_open(
-    acme, begin_run, shop, ticket, ada
+    acme, begin_run, shop, ticket, ada, client
 ):
     run = begin_run()
     shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
@@ -219,6 +219,13 @@ def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_op
     case = undone(run.case(), ada)
 
     assert (case.state, case.outcome) == ("closed", "restored")
+    client.force_login(ada)
+    page = client.get(f"/w/acme/runs/{run.row.run}/").text
+    assert "The agent says that it changed nothing." in page
+    told = Event.objects.filter(run=run.row.run)
+    hers = told.filter(actor_kind="person").earliest("place")
+    step = told.filter(place__lte=hers.place).count()
+    assert "said by person Ada" in client.get(f"/w/acme/runs/{run.row.run}/?step={step}").text
 
 
 def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_repaired(
