@@ -8,7 +8,7 @@ from approvals import glass_eligibility, health
 from approvals.models import Approval, BrokenGlass
 from demo.setting import history, skyline
 from ledger import desk_events
-from ledger.models import Event, Run
+from ledger.models import Action, Event, Run
 from recovery import metrics
 from recovery.models import Case, Cause, Residue
 from recovery.triage import triage
@@ -77,6 +77,7 @@ def test_each_of_its_events_says_so_and_was_received_when_it_was(month):
 
     assert seeded.count() > Run.objects.count()
     assert not seeded.exclude(data__seeded=True).exists()
+    assert not [one for one in Action.objects.all() if any("disagree" in f for f in one.flags)]
     assert not seeded.filter(received_at__lt=began).exists()
     told = seeded.filter(type="run.started").order_by("time").values_list("time", flat=True)
     assert told[0] < began - timedelta(days=history.DAYS - 2)
