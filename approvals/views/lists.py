@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET
 
 from approvals import card_context, deciders, digests, dry_run, finding
 from approvals.gate.changed_arguments import in_words as changed_words
-from approvals.models import Approval, ApprovalState, Decision
+from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
 from ledger import disclosure
@@ -361,12 +361,14 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
 
 def _decisions(one: Approval) -> str:
     return ", ".join(
-        f"{decision.who} {'yes' if decision.granted else 'no'}" for decision in one.decisions.all()
+        f"{decision.who}: {'yes' if decision.granted else 'no'}" for decision in one.decisions.all()
     )
 
 
 def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
     used = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
+    if one.subject_kind == SubjectKind.GRANT:  # again and again; its own page says how often
+        used = {ApprovalState.GRANTED: "while it lasts", ApprovalState.USED: "until it ended"}
     took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
     return {
         "url": f"{root}{one.pk}/",

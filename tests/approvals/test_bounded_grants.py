@@ -305,6 +305,13 @@ def test_it_is_revoked_and_ends_by_itself(trip, obey, client, ben):
     pay(trip, "k0")
     grant = approve(ben)
     client.force_login(ben)
+    [past] = [
+        one
+        for one in client.get("/w/acme/approvals/history/").context["rows"]
+        if one["subject"].startswith("Bounded grant")
+    ]
+    assert past["used"] == "while it lasts", "it lets calls pass, so it is not unused"
+    assert past["decisions"].endswith(": yes")
     page = client.get("/w/acme/approvals/grants/").content.decode()
     assert "0 of 3 calls used, 0 of 120 in all" in page
     assert "Revoke this grant" in page
