@@ -2,8 +2,8 @@
 // one did.
 import { say } from "./say.js";
 
-// “Loading…” on top of the page, once an answer takes longer than a blink. What the page asks by itself every
-// two seconds (data-poll) has none. A file that is fetched leaves the page as it is, so it ends then.
+// “Loading…” stands on top once an answer takes longer than a blink, but not for what the page asks
+// by itself (data-poll). A file that is fetched leaves the page, and the sign, so that ends by time.
 const BLINK = 300;
 const FILE_SECONDS_MAX = 15;
 let waiting = [];

@@ -87,6 +87,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     ),
     f"{W}ledger/snapshots/<str:sha256>/": ({"sha256": "a" * 64},),
     **dict.fromkeys((f"{APPROVAL}outcome/", f"{APPROVAL}alike/"), ({"pk": "{approval}"},)),
+    f"{V1}ledger/snapshots/<sha256>": ({"sha256": "0" * 64},),
     f"{V1}ledger/consistency": ({"?": "old=1&new=1"},),
     f"{W}queue/": ({}, {"?": "q=is:open"}, {"?": "peek={case}"}),
     f"{W}find/": ({"?": "q=pa"}, {"?": "q=4111"}),
