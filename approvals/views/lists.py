@@ -366,7 +366,7 @@ def _decisions(one: Approval) -> str:
 
 
 def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
-    used = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
+    used: dict[str, str] = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
     if one.subject_kind == SubjectKind.GRANT:  # again and again; its own page says how often
         used = {ApprovalState.GRANTED: "while it lasts", ApprovalState.USED: "until it ended"}
     took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
