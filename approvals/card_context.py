@@ -216,7 +216,7 @@ def shown_state(approval: Approval) -> str:
 def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     """The context of templates/approvals/card.html, but for what depends on the reader."""
     slug = approval.workspace.slug
-    standing = deciders.standing(approval)
+    standing = deciders.progress(approval)
     is_open = approval.state == ApprovalState.WAITING
     mandates = deciders.mandates(approval) if is_open else []
     case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""

@@ -332,7 +332,7 @@ def newcomers(approval: Approval) -> list[Newcomer]:
     return independence.newcomers(people, asking, approval.workspace)
 
 
-def standing(approval: Approval, *, with_person: int | None = None) -> ApprovalProgress:
+def progress(approval: Approval, *, with_person: int | None = None) -> ApprovalProgress:
     """How far the approval is, counting only deciders who are still entitled.
 
     `with_person` counts that person as if they had granted, too.

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from approvals import denials, grants, plan_sums
 from approvals.models import Approval, ApprovalState
-from approvals.policy import Policy, ToolCall, first_of, judge, questions, strictest
+from approvals.policy import Policy, ToolCall, first_of, judge, lookups, strictest
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace
@@ -111,7 +111,7 @@ def rehearse(
     for run, name, call in chain(_history(workspace, days, since), _denied(workspace, days, since)):
         was, becomes = judge(current, call), judge(new, call)
         found.judged += 1
-        found.untold += bool(questions(new, call))
+        found.untold += bool(lookups(new, call))
         found.sums[becomes.approval] += 1
         found.before[was.approval] += 1
         found.by_tool[call.tool, becomes.approval] += 1

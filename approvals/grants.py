@@ -275,7 +275,7 @@ def still_entitled(approval: Approval) -> bool:
     """Whether everybody who had to approve did, is still active and still stands in the team; or
     two broke the glass in their place, and still may.
     """
-    return deciders.standing(approval).complete or glass_eligibility.stands(approval)
+    return deciders.progress(approval).complete or glass_eligibility.stands(approval)
 
 
 def suffices(approval: Approval, judgement: PolicyDecision) -> bool:

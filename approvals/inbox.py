@@ -137,7 +137,7 @@ def grant(
 def _with_yes(approval: Approval, by: User) -> deciders.ApprovalProgress:
     """How far the approval is with this yes. Raises NotEntitled where it does not count."""
     may_answer(approval, by)
-    standing = deciders.standing(approval, with_person=by.pk)
+    standing = deciders.progress(approval, with_person=by.pk)
     if by.pk not in standing.filled or not deciders.counts(approval, by):
         raise NotEntitled(approval, ApprovalState.GRANTED, "your part of this is already given")
     if why := held(approval):

@@ -111,7 +111,7 @@ def lock(caller: TallyOwner, meters: Iterable[Meter]) -> Statement:
 
 def tallies(caller: TallyOwner, meters: Sequence[Meter]) -> Statement:
     """What stands in them, and what became of the calls whose outcome was not known; among them
-    also those of one meter for the subjects of another, which `standings` leaves out.
+    also those of one meter for the subjects of another, which `tally_states` leaves out.
     """
     names = array(one.meter for one in meters)
     subjects = array({subject for one in meters for subject in one.subjects})
@@ -145,7 +145,7 @@ class TallyState:
         return {str(number): str(amount) for number, amount in buckets.items() if amount}
 
 
-def standings(
+def tally_states(
     meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime, *, is_begun: bool = False
 ) -> list[TallyState]:
     """The tallies of this meter out of what `TALLIES` gives; a call that has begun stands in them
@@ -346,24 +346,24 @@ class RememberedCall:
 
 def remembered(
     doing: RememberedCall,
-    standings: Sequence[TallyState],
+    tally_states: Sequence[TallyState],
     sighted: Mapping[tuple[str, str], ValueDigest],
     now: datetime,
 ) -> list[Any]:
     """What `gate_remember` is given: what the call holds, at once where it may be made, else once
     people say yes; and the values it has.
     """
-    caller, meters = doing.caller, [one.meter for one in standings]
-    sums = [one.written(now, held=doing.is_held) for one in standings]
+    caller, meters = doing.caller, [one.meter for one in tally_states]
+    sums = [one.written(now, held=doing.is_held) for one in tally_states]
     return [
         caller.workspace_id, caller.agent_id, caller.key, doing.run, doing.action, doing.is_held,
         array(one.meter for one in meters),
-        array(one.subject for one in standings),
-        array(one.touched_at for one in standings),
+        array(one.subject for one in tally_states),
+        array(one.touched_at for one in tally_states),
         array(_json.encode(one).decode() for one in sums),
         array(one.bucket(now) for one in meters),
         array(str(one.amount) for one in meters),
-        array(id_ for one in standings for id_ in one.done),
+        array(id_ for one in tally_states for id_ in one.done),
         array(field_ for field_, _ in sighted),
         array(one.value for one in sighted.values()),
         array(one.shape for one in sighted.values()),

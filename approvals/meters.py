@@ -31,31 +31,31 @@ class Account:
     targets: Sequence[Mapping[str, Any]]
 
 
-def meter_of(question: Lookup, account: Account, facts: Mapping[str, Any]) -> Meter | None:
+def meter_of(lookup: Lookup, account: Account, facts: Mapping[str, Any]) -> Meter | None:
     """What is added, and for whom; None where it cannot be told, or is less than nothing."""
-    amount = Decimal(1) if question.function == "count" else number(value_of(question, facts))
-    subjects = _subjects(question.option("per", "workspace"), account, facts)
+    amount = Decimal(1) if lookup.function == "count" else number(value_of(lookup, facts))
+    subjects = _subjects(lookup.option("per", "workspace"), account, facts)
     if amount is None or not subjects or len(subjects) > SUBJECTS_MAX:
         return None
     return Meter(
-        meter=memory.name_of(question.key),
+        meter=memory.name_of(lookup.key),
         subjects=[memory.digest_of(one) for one in subjects],
         amount=amount,
-        window_seconds=window_seconds(question.option("over")),
+        window_seconds=window_seconds(lookup.option("over")),
     )
 
 
-def value_of(question: Lookup, facts: Mapping[str, Any]) -> Any:
+def value_of(lookup: Lookup, facts: Mapping[str, Any]) -> Any:
     """The value that is asked about, of several targets that of each; UNKNOWN where there is
     none.
     """
-    if question.argument is None:
+    if lookup.argument is None:
         return UNKNOWN
     targets = facts.get("targets") or ()
     try:
-        if "target" in question.argument.names and len(targets) > 1:
-            return [question.argument.evaluate({**facts, "target": one}) for one in targets]
-        return question.argument.evaluate(facts)
+        if "target" in lookup.argument.names and len(targets) > 1:
+            return [lookup.argument.evaluate({**facts, "target": one}) for one in targets]
+        return lookup.argument.evaluate(facts)
     except CannotEvaluate:
         return UNKNOWN
 

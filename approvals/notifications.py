@@ -176,7 +176,7 @@ def asked(approval: Approval) -> None:
 
 def reminded(approval: Approval, people: Sequence[User]) -> None:
     """Tell those who could still answer, and the channels, that half of the time is over."""
-    lacking = sum(count for _, count in deciders.standing(approval).missing())
+    lacking = sum(count for _, count in deciders.progress(approval).missing())
     _tell(
         approval,
         NotificationKind.REMINDED,

@@ -86,7 +86,7 @@ def _escalate(approval: Approval) -> bool:
     told = [one["escalate"] for one in row.rules if one.get("escalate")]
     later = min(told, key=lambda one: int(one["seconds"]), default=None)
     team = later and Team.objects.filter(workspace=row.workspace_id, name=later["team"]).first()
-    asked = [one for one, _ in deciders.standing(row).missing() if _may_escalate(row, one)]
+    asked = [one for one, _ in deciders.progress(row).missing() if _may_escalate(row, one)]
     if not team or not asked:
         waiting.update(escalate_at=None)
         return False

@@ -18,7 +18,7 @@ from approvals import memory
 from approvals.memory import Meter, TallyOwner
 from approvals.meters import Account, meter_of
 from approvals.models import Approval
-from approvals.policy import Policy, ToolCall, active, questions
+from approvals.policy import Policy, ToolCall, active, lookups
 from approvals.policy.conditions import COUNTING
 from ledger import desk_events, drivers
 from ledger.append.statements import array
@@ -148,9 +148,9 @@ def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Me
         person="" if run is None or disagrees else run.customer,
         targets=tool_call.targets,
     )
-    for question in questions(policy, tool_call):
-        if question.function in COUNTING:
-            meter = meter_of(question, account, tool_call.facts())
+    for lookup in lookups(policy, tool_call):
+        if lookup.function in COUNTING:
+            meter = meter_of(lookup, account, tool_call.facts())
             if meter is not None:
                 yield meter
 

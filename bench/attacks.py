@@ -195,7 +195,7 @@ def windows(source: str) -> dict[str, int]:
     from approvals.policy import load
     from approvals.policy.conditions import COUNTING, window_seconds
 
-    asked = [one for rule in load(source).asking if rule.when for one in rule.when.questions]
+    asked = [one for rule in load(source).asking if rule.when for one in rule.when.lookups]
     counting = [one for one in asked if one.function in COUNTING]
     return {digest_of(one.key): window_seconds(one.option("over")) for one in counting}
 

@@ -304,7 +304,7 @@ class RateUsage(NamedTuple):
     is_shared: bool
 
 
-def standing(workspace: Workspace) -> RateUsage:
+def usage(workspace: Workspace) -> RateUsage:
     """What the page of the keys tells of them."""
     limits = limits_of(workspace)
     found = refused_lately(workspace.pk) if any(limits.in_force()) else {}

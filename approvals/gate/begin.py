@@ -40,7 +40,7 @@ from approvals.policy import (
     ToolCall,
     active_policies,
     class_of,
-    questions,
+    lookups,
     verdict,
 )
 from edge import pools, tracing
@@ -90,8 +90,8 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
         reply = await begin_fast(request)
         if reply is None:
             reply = await slow_path.begin_awaited(request)
-        told = reply.body if isinstance(reply.body, dict) else {}
-        span.set(answer=told.get("answer", "refused"), approval=told.get("approval"))
+        body = reply.body if isinstance(reply.body, dict) else {}
+        span.set(answer=body.get("answer", "refused"), approval=body.get("approval"))
     if isinstance(reply.body, Problem):
         await answer_problem(send, reply.body, reply.headers)
     else:
@@ -112,22 +112,22 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
     call = usual_call(request)
     if call is None:
         return None
-    asked = questions(call.policy, call.judged)
-    if not all(map(gathering.is_of_memory, asked)):
+    needed = lookups(call.policy, call.judged)
+    if not all(map(gathering.is_of_memory, needed)):
         return None
     try:
         async with pools.AutocommitConnection() as connection:
-            looked, judged = None, call.judged
-            if asked:
-                looked = await _looked_up(connection, call, asked)
-                judged = replace(judged, findings=looked.findings)
+            gathered, judged = None, call.judged
+            if needed:
+                gathered = await _looked_up(connection, call, needed)
+                judged = replace(judged, findings=gathered.findings)
             if verdict(call.policy, judged)[0] != "AUTO":
                 return None
-            sql, given = BEGIN, arguments(call)
-            if looked:
+            sql, parameters = BEGIN, arguments(call)
+            if gathered:
                 sql = BEGIN_REMEMBERED
-                given += looked.remembered(request.planned.run, request.planned.action)
-            cursor = await pools.execute_raw(connection, sql, given)
+                parameters += gathered.remembered(request.planned.run, request.planned.action)
+            cursor = await pools.execute_raw(connection, sql, parameters)
             row = await cursor.fetchone()
     except (UniqueViolation, SerializationFailure):
         # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
@@ -147,7 +147,7 @@ class UsualCall:
 
     request: BeginRequest
     policy: Policy
-    seen: snapshot_cache.WorkspaceSnapshot
+    snapshot: snapshot_cache.WorkspaceSnapshot
     labels: Mapping[str, Any]
     judged: ToolCall
 
@@ -156,32 +156,34 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
     """None where it is no usual call."""
     if snapshot_cache.brings_news(request):
         return None
-    seen = snapshot_cache.standing(request)
-    policy = active_policies.known(seen.policy_digest) if seen else None
-    if request.explain or seen is None or policy is None or pause_of(request, seen.pauses, policy):
+    snapshot = snapshot_cache.snapshot(request)
+    policy = active_policies.known(snapshot.policy_digest) if snapshot else None
+    if request.explain or snapshot is None or policy is None:
+        return None
+    if pause_of(request, snapshot.pauses, policy):
         return None
     if reviews.applies(policy, request.tool):
         return None
     labels = snapshot_cache.labels(request)
-    return UsualCall(request, policy, seen, labels, request.tool_call(labels))
+    return UsualCall(request, policy, snapshot, labels, request.tool_call(labels))
 
 
 async def _looked_up(
-    connection: AsyncConnection[Any], call: UsualCall, asked: Sequence[Lookup]
+    connection: AsyncConnection[Any], call: UsualCall, needed: Sequence[Lookup]
 ) -> Gathered:
     """What the rules ask of memory: read without a lock. `gate_remember` writes nothing where
     somebody else was counted meanwhile.
     """
-    unknown = BeginContext(EPOCH, "", None, "", call.seen.policy_digest)
-    found = Gathered(call.request, unknown, call.policy, call.judged)
-    looks = gathering.looks_of(found, asked)
-    sql, values = gathering.looking_up(looks, found.caller)
+    unknown = BeginContext(EPOCH, "", None, "", call.snapshot.policy_digest)
+    gathered = Gathered(call.request, unknown, call.policy, call.judged)
+    looks = gathering.looks_of(gathered, needed)
+    sql, values = gathering.looking_up(looks, gathered.caller)
     cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
-    [(said,)] = await cursor.fetchall()
-    now, cells = gathering.answers(said)
-    found.context = replace(unknown, now=now)
-    found.findings |= gathering.findings(looks, cells)
-    return found
+    [(answer_text,)] = await cursor.fetchall()
+    now, cells = gathering.answers(answer_text)
+    gathered.context = replace(unknown, now=now)
+    gathered.findings |= gathering.findings(looks, cells)
+    return gathered
 
 
 def arguments(call: UsualCall) -> list[Any]:
@@ -190,8 +192,8 @@ def arguments(call: UsualCall) -> list[Any]:
     action_class = class_of(policy, call.judged)
     planned = request.planned
     return [
-        call.seen.policy_digest,
-        array(one.id for one in call.seen.pauses),
+        call.snapshot.policy_digest,
+        array(one.id for one in call.snapshot.pauses),
         request.subject_key,
         *events.arguments(
             request.actor,

@@ -123,7 +123,7 @@ def _condition(
     took = (perf_counter() - began) * 1000
     findings = facts.get(FINDINGS) or {}
     asked: list[dict[str, Any]] = []
-    for one in rule.when.questions:
+    for one in rule.when.lookups:
         seen = findings.get(one.key) or of_call(one, facts)
         plain = seen is not None and isinstance(seen.value, bool | int | float)
         asked.append(

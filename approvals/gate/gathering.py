@@ -1,6 +1,6 @@
 """What the conditions of a policy ask about more than the call: looked up before it is judged.
 
-The policy says which questions are open for this call (`approvals.policy.questions`); for most
+The policy says which questions are open for this call (`approvals.policy.lookups`); for most
 calls none is, and nothing is asked here. All that are open travel in one statement, a scalar for
 each, and each is a look by an index with a bound. It is read under the locks of the key and the
 run, so that what was found still holds when the call proceeds.
@@ -32,7 +32,7 @@ from approvals.gate.remembered import (
 )
 from approvals.memory import TallyOwner
 from approvals.meters import value_of
-from approvals.policy import UNKNOWN, Lookup, LookupResult, Policy, ToolCall, questions
+from approvals.policy import UNKNOWN, Lookup, LookupResult, Policy, ToolCall, lookups
 from approvals.policy.conditions import IN_LIST
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import TEXT_CHARACTERS_MAX, as_one, leaves, stands_in
@@ -54,7 +54,7 @@ def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Step
     request = as_approved(request, context)
     call = request.tool_call(context.labels)
     found = Gathered(request, context, policy, call)
-    looks = looks_of(found, questions(policy, call))
+    looks = looks_of(found, lookups(policy, call))
     if looks and request.explain:
         for key, look in looks.items():
             began = perf_counter()
@@ -82,7 +82,7 @@ def reads_texts(policy: Policy, call: ToolCall) -> bool:
     """Whether what the policy asks of a call takes reading what people or strangers wrote, which
     may be long: nobody else is served meanwhile where it is not done in a thread.
     """
-    return any(one.function in OF_TEXTS for one in questions(policy, call))
+    return any(one.function in OF_TEXTS for one in lookups(policy, call))
 
 
 def is_of_memory(question: Lookup) -> bool:

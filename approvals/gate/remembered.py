@@ -48,7 +48,7 @@ class Gathered:
     call: ToolCall
     findings: dict[str, LookupResult] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
-    standings: list[TallyState] = field(default_factory=list)
+    tally_states: list[TallyState] = field(default_factory=list)
     sighted: dict[tuple[str, str], ValueDigest] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     """What each look took by itself, where it is only asked what would be."""
@@ -82,20 +82,20 @@ class Gathered:
     def remembered(self, run: str, action: str) -> list[Any]:
         """What is written with the call that proceeds: what it holds, and the values it has."""
         doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
-        return memory.remembered(doing, self.standings, self.sighted, self.context.now)
+        return memory.remembered(doing, self.tally_states, self.sighted, self.context.now)
 
     def proceeding(self, run: str, action: str) -> list[Statement]:
         """The same as a statement, where there is something to remember."""
-        if not self.standings and not self.sighted:
+        if not self.tally_states and not self.sighted:
             return []
         return [(memory.REMEMBER, self.remembered(run, action))]
 
     def asking(self, run: str, action: str) -> list[Statement]:
         """What is written where people are asked: it holds as much from their yes on."""
-        if not self.standings:
+        if not self.tally_states:
             return []
         doing = RememberedCall(self.caller, run, action, self.person, is_held=False)
-        values = memory.remembered(doing, self.standings, {}, self.context.now)
+        values = memory.remembered(doing, self.tally_states, {}, self.context.now)
         return [(memory.REMEMBER, values)]
 
 
@@ -106,11 +106,11 @@ Looker = Callable[[Lookup, Gathered, Mapping[str, Any]], ScalarQuery | LookupRes
 
 
 def counted(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    meter = meter_of(question, gathered.account, facts)
+    meter = meter_of(lookup, gathered.account, facts)
     if meter is None:
-        return LookupResult(UNKNOWN, f"What {question.source} comes to cannot be told")
+        return LookupResult(UNKNOWN, f"What {lookup.source} comes to cannot be told")
     gathered.meters.append(meter)
     before = gathered.context.action
     # One that has begun is answered and not made again: it stands among the others, or is too old.
@@ -119,18 +119,18 @@ def counted(
 
     def read(rows: Sequence[Any] | None) -> LookupResult:
         now = gathered.context.now
-        found = memory.standings(meter, rows, now, is_begun=is_begun)
-        gathered.standings += found
+        found = memory.tally_states(meter, rows, now, is_begun=is_begun)
+        gathered.tally_states += found
         total = max((one.others for one in found), default=Decimal(0)) + adds
         if not all(one.is_complete for one in found):
-            return LookupResult(UNKNOWN, f"More calls are open than {question.source} looks at")
+            return LookupResult(UNKNOWN, f"More calls are open than {lookup.source} looks at")
         since = min((one.since for one in found if one.since), default=now)
         young = since > now - timedelta(seconds=meter.window_seconds)
         value = int(total) if total == int(total) else float(total)
 
         def words() -> str:
             counted = f", counted since {since:%Y-%m-%d %H:%M} UTC" if young else ""
-            return f"{question.source} comes to {value} with this call{counted}"
+            return f"{lookup.source} comes to {value} with this call{counted}"
 
         return LookupResult(value, words)
 
@@ -143,74 +143,72 @@ LEAVES_MAX = 20
 
 
 def known(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
     request = gathered.request
-    is_target = question.subject in {"target", "targets"}
+    is_target = lookup.subject in {"target", "targets"}
     targets = sorted({(one["type"], one["id"]) for one in request.targets}) if is_target else []
     texts = (
         [" ".join(one) for one in targets]
         if is_target
-        else sorted(texts_of(value_of(question, facts)) or ())
+        else sorted(texts_of(value_of(lookup, facts)) or ())
     )
-    by = question.option("by", "workspace")
+    by = lookup.option("by", "workspace")
     if not texts or len(texts) > LEAVES_MAX or (by == "person" and not gathered.person):
-        return LookupResult(UNKNOWN, f"Whether {question.subject} is known cannot be told")
-    field_ = memory.name_of("target" if is_target else question.subject)
+        return LookupResult(UNKNOWN, f"Whether {lookup.subject} is known cannot be told")
+    field_ = memory.name_of("target" if is_target else lookup.subject)
     values = [ValueDigest.of(one) for one in texts]
     gathered.sighted |= {(field_, one.value): one for one in values}
     agent = request.actor.agent_id if by == "agent" else None
     person = gathered.person if by == "person" else None
     whose = memory.HistoryScope(
-        request.actor.workspace_id, field_, agent, person, *_of_tools(question, gathered)
+        request.actor.workspace_id, field_, agent, person, *_of_tools(lookup, gathered)
     )
-    asks_alike = question.function == "lookalike"
+    asks_alike = lookup.function == "lookalike"
     sql, parameters = (
         memory.seen_targets(whose, targets, values, alike=asks_alike)
         if is_target
         else memory.seen_values(whose, values, alike=asks_alike)
     )
-    return ScalarQuery(sql, parameters, partial(_seen, question, gathered))
+    return ScalarQuery(sql, parameters, partial(_seen, lookup, gathered))
 
 
-def _of_tools(question: Lookup, gathered: Gathered) -> tuple[str, str | None]:
+def _of_tools(lookup: Lookup, gathered: Gathered) -> tuple[str, str | None]:
     """Of which tools a call makes known, and of which none does, as patterns: of those that the
     rule fits, and nothing that only reads, unless this call does so itself.
     """
-    own = posix((question.glob,)) if question.glob else ""
+    own = posix((lookup.glob,)) if lookup.glob else ""
     if class_of(gathered.policy, gathered.call) in WITHOUT_EFFECT:
         return own, None
     reading = gathered.policy.reading_globs
     return own, posix(reading) if reading else "^$"
 
 
-def _seen(question: Lookup, gathered: Gathered, rows: Sequence[Any] | None) -> LookupResult:
+def _seen(lookup: Lookup, gathered: Gathered, rows: Sequence[Any] | None) -> LookupResult:
     now = gathered.context.now
     seen = [msgspec.convert(one, memory.ValueHistory) for one in rows or ()]
-    if question.function == "lookalike":
+    if lookup.function == "lookalike":
         alike = any(one.is_alike and not one.is_known for one in seen)
         looks = "looks like one that is known, and is another" if alike else "looks like no other"
-        return LookupResult(alike, f"{question.subject} {looks}")
-    least = window_seconds(question.option("for")) if question.option("for") else 0
+        return LookupResult(alike, f"{lookup.subject} {looks}")
+    least = window_seconds(lookup.option("for")) if lookup.option("for") else 0
     known = all(one.is_known and now.timestamp() - (one.since or 0) >= least for one in seen)
     if any(one.overturned for one in seen):
-        return LookupResult(
-            known, f"A call with {question.subject} was undone, or failed its check"
-        )
+        return LookupResult(known, f"A call with {lookup.subject} was undone, or failed its check")
     new = [one for one in seen if not one.is_known]
     if new:
-        return LookupResult(known, f"{question.subject} is new: no call with it was done before")
+        return LookupResult(known, f"{lookup.subject} is new: no call with it was done before")
 
     def words() -> str:
         youngest = max(seen, key=lambda one: one.since or 0)
         since = datetime.fromtimestamp(youngest.since or 0, UTC)
         times = f"{youngest.times} call{'s' * (youngest.times != 1)}"
-        return f"{question.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}"
+        return f"{lookup.subject} is known since {since:%Y-%m-%d %H:%M} UTC, {times}"
 
     return LookupResult(known, words)
 
 
-def working_hours(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
+def working_hours(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
     hours = gathered.policy.working_hours
     if hours is None:
         return LookupResult(UNKNOWN, "Nobody says when working hours are")
@@ -237,11 +235,11 @@ WHERE n.agent_id = %b"""  # noqa: S608 - our own words
 
 
 def unusual(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
     """Whether an amount is above twice the most of this agent's earlier calls of the tool."""
-    amount, path = number(value_of(question, facts)), question.subject.split(".")
-    cannot = LookupResult(UNKNOWN, f"Whether {question.subject} is unusual cannot be told")
+    amount, path = number(value_of(lookup, facts)), lookup.subject.split(".")
+    cannot = LookupResult(UNKNOWN, f"Whether {lookup.subject} is unusual cannot be told")
     if amount is None or path[0] != "args" or len(path) == 1:
         return cannot
 
@@ -251,7 +249,7 @@ def unusual(
             return cannot
         is_above = float(amount) > TIMES_THE_MOST * most
         above = "is above" if is_above else "is not above"
-        words = f"{question.subject} {above} twice the most of {calls} earlier calls"
+        words = f"{lookup.subject} {above} twice the most of {calls} earlier calls"
         return LookupResult(is_above, words)
 
     actor, names = gathered.request.actor, path[1:]
@@ -263,13 +261,11 @@ def unusual(
 
 
 def listed(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    name, value = question.option("list"), value_of(question, facts)
+    name, value = lookup.option("list"), value_of(lookup, facts)
     declared, actor = gathered.policy.named_lists.get(name), gathered.request.actor
-    cannot = LookupResult(
-        UNKNOWN, f"Whether {question.subject} is on the list {name} cannot be told"
-    )
+    cannot = LookupResult(UNKNOWN, f"Whether {lookup.subject} is on the list {name} cannot be told")
     if declared is None or value is UNKNOWN:
         return cannot
     wanted = sought(declared.kind, value, actor.masking_key)
@@ -285,13 +281,13 @@ def listed(
         known = {*(keys or ()), *(marks or ()), *declared.entries}
         answer = stands(wanted, known)
         if answer is not True and any(stands([one], known) for one in wanted):
-            words = f"Of {question.subject} some stand on the list {name}, and others do not"
+            words = f"Of {lookup.subject} some stand on the list {name}, and others do not"
             return LookupResult(UNKNOWN, words)
         if answer is None:
             return cannot
         which = f"version {version} ({digest[:12]})" if version else "which has no version yet"
         is_on = "is" if answer else "is not"
-        return LookupResult(answer, f"{question.subject} {is_on} on the list {name}, {which}")
+        return LookupResult(answer, f"{lookup.subject} {is_on} on the list {name}, {which}")
 
     sql, values = named_lists.look(actor.workspace_id, name, wanted)
     return ScalarQuery(sql, values, read)

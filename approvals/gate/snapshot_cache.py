@@ -82,7 +82,7 @@ def _tool_of(request: BeginRequest) -> tuple[int, str]:
     return request.actor.agent_id or 0, request.tool
 
 
-def standing(request: BeginRequest) -> WorkspaceSnapshot | None:
+def snapshot(request: BeginRequest) -> WorkspaceSnapshot | None:
     return _standing.get(request.actor.workspace_id)
 
 

@@ -14,7 +14,7 @@ from approvals.policy.evaluation import (
     class_of,
     fitting_rules,
     judge,
-    questions,
+    lookups,
     strictest,
     verdict,
 )
@@ -45,7 +45,7 @@ __all__ = [
     "judge",
     "load",
     "load_new",
-    "questions",
+    "lookups",
     "strictest",
     "verdict",
 ]

@@ -2,7 +2,7 @@
 
 A question such as `known(args.iban, by: "agent")` is no function of the evaluator. It is taken out
 of the text when the condition is compiled and stands there as a name, so that what the desk has to
-look up is known before anything is evaluated: `Condition.questions` says it, whoever judges gathers
+look up is known before anything is evaluated: `Condition.lookups` says it, whoever judges gathers
 the answers in one statement (approvals/gate/gathering.py), and the evaluator sees values.
 
 A question that was not answered, or whose answer cannot be told, is a name that is not known: the
@@ -123,7 +123,7 @@ class Lookup:
 class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
-    __slots__ = ("_expression", "_refused", "_rewritten", "questions", "remembering", "source")
+    __slots__ = ("_expression", "_refused", "_rewritten", "lookups", "remembering", "source")
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile.
@@ -133,21 +133,21 @@ class Condition:
         """
         self.source = source
         self._refused: CannotCompile | None = None
-        questions: list[Lookup] = []
+        lookups: list[Lookup] = []
         self._rewritten = source
         try:
-            self._rewritten, questions = _taken_out(source)
-            known = allowed | {one.name for one in questions}
+            self._rewritten, lookups = _taken_out(source)
+            known = allowed | {one.name for one in lookups}
             self._expression = Expression(self._rewritten, known, shown=allowed)
         except CannotCompile as wrong:
-            questions, self._refused = [], wrong
+            lookups, self._refused = [], wrong
             try:
                 self._expression = Expression(source, allowed)
             except CannotCompile:
                 raise _meant(source) or wrong from None
         looked_up = [Lookup(one, one, one) for one in WRITTEN if one in self._expression.names]
-        self.questions: tuple[Lookup, ...] = (*questions, *looked_up)
-        self.remembering = _remembering(self.questions)
+        self.lookups: tuple[Lookup, ...] = (*lookups, *looked_up)
+        self.remembering = _remembering(self.lookups)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class Condition:
     @property
     def is_remembered(self) -> bool:
         """Whether it asks of memory alone: then it asks whatever the call itself says."""
-        return len(self.remembering) == len(self.questions)
+        return len(self.remembering) == len(self.lookups)
 
     def check_functions(self) -> None:
         """Raises CannotCompile for what a new document may not have (see Expression), answers that
@@ -165,7 +165,7 @@ class Condition:
         if self._refused is not None:
             raise self._refused
         self._expression.check_functions(frozenset(QUESTIONS))
-        asked = {one.name: (one.function, one.source) for one in self.questions}
+        asked = {one.name: (one.function, one.source) for one in self.lookups}
         condition_types.check(self._rewritten, asked)
 
     def of_glob(self, glob: str) -> "Condition":
@@ -173,20 +173,19 @@ class Condition:
         found = object.__new__(Condition)
         for slot in ("_expression", "_refused", "_rewritten", "source"):
             setattr(found, slot, getattr(self, slot))
-        found.questions = tuple(
-            replace(one, glob=glob) if one.function in REMEMBERING else one
-            for one in self.questions
+        found.lookups = tuple(
+            replace(one, glob=glob) if one.function in REMEMBERING else one for one in self.lookups
         )
-        found.remembering = _remembering(found.questions)
+        found.remembering = _remembering(found.lookups)
         return found
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts` and the answers among them. Raises CannotEvaluate alone."""
-        if not self.questions:
+        if not self.lookups:
             return self._expression.evaluate(facts)
         findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
         seen = dict(facts)
-        for one in self.questions:
+        for one in self.lookups:
             found = findings.get(one.key) or of_call(one, facts)
             if found is not None and found.value is not UNKNOWN:
                 seen[one.name] = found.value
@@ -214,26 +213,26 @@ class Condition:
             for one in self.of_each_target(facts):
                 self.evaluate(one)
         except CannotEvaluate:
-            return tuple(one for one in self.questions if of_call(one, facts) is None)
+            return tuple(one for one in self.lookups if of_call(one, facts) is None)
         return self.remembering
 
     def told(self, facts: Mapping[str, Any]) -> list[str]:
         """What was found, in words, for those who are asked because of it."""
         findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
-        found = (findings.get(one.key) or of_call(one, facts) for one in self.questions)
+        found = (findings.get(one.key) or of_call(one, facts) for one in self.lookups)
         return [one.words for one in found if one is not None and one.words]
 
 
-def _remembering(questions: Iterable[Lookup]) -> tuple[Lookup, ...]:
-    return tuple(one for one in questions if one.function in REMEMBERING)
+def _remembering(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
+    return tuple(one for one in lookups if one.function in REMEMBERING)
 
 
-def of_call(question: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:
+def of_call(lookup: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:
     """The answer to a question that needs nothing but the call itself; None for all others."""
-    if question.function != "changed" or question.argument is None:
+    if lookup.function != "changed" or lookup.argument is None:
         return None
     try:
-        name = question.argument.evaluate({})
+        name = lookup.argument.evaluate({})
     except CannotEvaluate:
         return LookupResult(UNKNOWN, "")
     before, args = facts.get("before"), facts.get("args")
@@ -272,7 +271,7 @@ def _taken_out(source: str) -> tuple[str, list[Lookup]]:
         if len(found) == QUESTIONS_MAX:
             raise CannotCompile(f"more than {QUESTIONS_MAX} questions", *place)
         done = pairs[opening][1] + 1
-        found.append(_question(f"ask_{len(found)}", call[1], source, (opening + 1, done - 1)))
+        found.append(_lookup(f"ask_{len(found)}", call[1], source, (opening + 1, done - 1)))
         span = source[call.start() : done]
         blank = re.sub(r"[^\n]", " ", span[len("ask_0") :])
         source = source[: call.start()] + found[-1].name + blank + source[done:]
@@ -300,7 +299,7 @@ def _lists_taken_out(
     return source, found
 
 
-def _question(name: str, function: str, source: str, inside: tuple[int, int]) -> Lookup:
+def _lookup(name: str, function: str, source: str, inside: tuple[int, int]) -> Lookup:
     """Read what stands in the brackets: values first, then options as `name: word`."""
     known, bare = QUESTIONS[function], _bare(source)
     takes_value = function not in WITHOUT_VALUE

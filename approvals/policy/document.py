@@ -244,7 +244,7 @@ class Policy:
         found = {
             "reads_labels": any(rule.when and "labels" in rule.when.names for rule in rules),
             "reading_globs": tuple(sorted(read_only)),
-            "asking": tuple(rule for rule in rules if rule.when and rule.when.questions),
+            "asking": tuple(rule for rule in rules if rule.when and rule.when.lookups),
             "_of_tools": {},
         }
         for name, value in found.items():

@@ -53,7 +53,7 @@ def verdict(policy: Policy, call: ToolCall) -> tuple[Verdict, ActionClass]:
     ), action_class
 
 
-def questions(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
+def lookups(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
     """What must be looked up before `call` is judged; for most calls nothing."""
     conditions = policy.of_tool(call.tool).asking
     if all(when.is_remembered for when in conditions):

@@ -117,7 +117,7 @@ def _entries(form: Form, kind: str, value: Any, path: Path) -> list[str]:
 def check(form: Form, rules: Iterable[Rule], known: Mapping[str, DeclaredList]) -> None:
     """Each list that a rule names is there."""
     for rule in rules:
-        for question in rule.when.questions if rule.when else ():
+        for question in rule.when.lookups if rule.when else ():
             name = question.option("list")
             if question.function != IN_LIST or name in known or rule.when is None:
                 continue

@@ -242,7 +242,7 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
         if not has_method(person):
             return {"may_decide": False, "why_not": NO_METHOD}
         return {"may_decide": False, "fresh_login_url": address(person, here_url)}
-    standing = deciders.standing(approval, with_person=person.pk)
+    standing = deciders.progress(approval, with_person=person.pk)
     wanted = sum(one.count for one in standing.requirements)
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""

@@ -324,7 +324,5 @@ def _rules(policy: Policy, name: str) -> list[Any]:
         rule
         for rule in (*policy.rules, *policy.always)
         if rule.when
-        and any(
-            one.function == IN_LIST and one.option("list") == name for one in rule.when.questions
-        )
+        and any(one.function == IN_LIST and one.option("list") == name for one in rule.when.lookups)
     ]

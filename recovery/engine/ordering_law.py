@@ -113,7 +113,7 @@ class LivingPlan:
 def of(plan_ids: Collection[int]) -> list[NextAction]:
     """What each plan needs next; of those that have ended, nothing."""
     found = []
-    for plan in standing(plan_ids, 1):
+    for plan in living_plans(plan_ids, 1):
         action = _next_action(plan)
         for most in (LIVING_READ, None):
             if (
@@ -122,14 +122,14 @@ def of(plan_ids: Collection[int]) -> list[NextAction]:
                 or not plan.steps
             ):
                 break
-            (plan,) = standing([plan.plan_id], most)  # noqa: PLW2901 - the same, with more steps
+            (plan,) = living_plans([plan.plan_id], most)  # noqa: PLW2901 - the same, with more steps
             action = _next_action(plan)
         if action is not None:
             found.append(action)
     return found
 
 
-def standing(plan_ids: Collection[int], most: int | None = None) -> list[LivingPlan]:
+def living_plans(plan_ids: Collection[int], most: int | None = None) -> list[LivingPlan]:
     """The plans, each with at most so many of its living steps."""
     plans: dict[int, LivingPlan] = {}
     for plan_id, state, halt, *step in ask(NEXT_ACTIONS_SQL, [most, list(plan_ids)]):

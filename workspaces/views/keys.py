@@ -53,7 +53,7 @@ def _keys(
         "made": made,
         "quick_starts": QUICK_STARTS if made and "begin" in made.scopes else (),
         "desk_url": configuration.AMENDS_URL,
-        "rates": rates.standing(here),
+        "rates": rates.usage(here),
         "may_administer": may(request.user, "administer", here),
     }
     wrong = any(form is not None and form.errors for form in (agent, key, token))
