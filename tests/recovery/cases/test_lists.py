@@ -162,9 +162,14 @@ def _asked(reader, path):
 def weight_of(html):
     """What a browser that knows nothing loads of a page: itself, sheet, scripts, pictures."""
     linked = set(re.findall(rf'{settings.STATIC_URL}([^"#?]+\.(?:css|js|svg))', html))
-    modules = {str(one.relative_to(STATIC)) for one in (STATIC / "js").glob("*.js")}
-    files = {STATIC / _plain(one) for one in linked} | {STATIC / one for one in modules}
-    texts = [html.encode(), *(one.read_bytes() for one in files if one.exists())]
+    waiting, files = [STATIC / _plain(one) for one in linked], set()
+    while waiting:
+        one = waiting.pop()
+        if one.exists() and one not in files:
+            files.add(one)
+            imported = re.findall(r'^import .*"\./(.+)";', one.read_text(), re.MULTILINE)
+            waiting += [one.parent / name for name in imported]
+    texts = [html.encode(), *(one.read_bytes() for one in files)]
     return sum(len(gzip.compress(one, 6)) for one in texts)
 
 
