@@ -99,12 +99,14 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _explain(scope: Scope) -> bool:
-    """Whether it is only asked what would be. Another spelling of it must not begin anything."""
+    """Whether it is only asked what would be. Another spelling of it must not begin anything, so
+    nothing else may stand behind the address.
+    """
     text = scope.get("query_string", b"").decode("latin-1")
-    given = parse_qs(text, keep_blank_values=True).get("explain")
-    if given is not None and set(given) != {"1"}:
-        raise refuse("schema", "“explain” is 1, or left out", 422)
-    return given is not None
+    given = parse_qs(text, keep_blank_values=True)
+    if given and (set(given) != {"explain"} or set(given["explain"]) != {"1"}):
+        raise refuse("schema", "Behind the address stands “explain=1”, or nothing", 422)
+    return bool(given)
 
 
 async def begin_fast(request: BeginRequest) -> BeginResponse | None:
