@@ -52,7 +52,12 @@ SECRETS = {
 }
 CANARIES = [CREDENTIAL, "canary-", "4242 4242", "4242424242424242", "5555-5555", "5555555555554444"]
 PAGES_MAX = 250
-LISTS = ("queue/", "approvals/?view=all", "approvals/history/", "runs/", "audit/", "residue/")
+LISTS = (
+    "queue/", "approvals/?view=all", "approvals/history/", "approvals/grants/", "approvals/health/",
+    "runs/", "audit/", "ledger/", "residue/", "causes/", "corrections/", "tools/", "bulk/",
+    "policies/lists/", "policies/reported/", "connectors/", "channels/", "settings/members/",
+    "settings/keys/",
+)  # fmt: skip
 WRONG = ("nowhere/", "cases/999999/", "runs/none/", "ledger/none/", "queue/?q=is:nothing")
 
 
