@@ -32,10 +32,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -43,11 +41,6 @@ from urllib.parse import urlsplit
 import psycopg
 
 import amends
-from approvals import memory
-from approvals.models.policy import DIGEST_CHARACTERS
-from approvals.policy import Lookup
-from approvals.policy.conditions import window_seconds
-from approvals.policy.spelling import as_one
 from bench.servers import Desk, p95
 
 # Two seconds of each: with four hundred calls a busy moment of the machine moved the medians.
@@ -89,6 +82,7 @@ def prepare(runs: int = 0) -> str:
 
     from approvals import pauses, versions
     from approvals.policy import load
+    from bench import past
     from bench.generate import cast, fill
 
     people = cast()
@@ -96,7 +90,9 @@ def prepare(runs: int = 0) -> str:
         with psycopg.connect(settings.DATABASE_URL) as connection:
             fill(connection, people, runs)
         rules = load(POLICY).of_tool("memory.refund").rules
-        remember(settings.DATABASE_URL, [q for one in rules if one.when for q in one.when.lookups])
+        past.remember(
+            settings.DATABASE_URL, [q for one in rules if one.when for q in one.when.lookups]
+        )
     versions.activate(versions.save(people.workspace, POLICY, by=people.ada), by=people.ada)
     pauses.pause(people.workspace, "tool", "never.*", by=people.ada, reason="a pause to look past")
     return people.tokens[0]
@@ -367,6 +363,7 @@ SETTLE_SECONDS = 2.0
 
 NOISE = """
 import sys, threading
+from bench.begin import Caller
 url, token, agents = sys.argv[1:]
 def make(name):
     caller, number = Caller(url, token, name), 0
@@ -414,58 +411,3 @@ def _round(url: str, caller: Caller, token: str, calls: int) -> tuple[float, flo
         finally:
             noise.kill()
     return alone, beside
-
-
-# A desk's past, as its gate remembers it: sums, what is held of them, and values of earlier calls.
-# A rule with a memory is cheap on an empty desk, where nothing is found. Here every call that the
-# bench makes was made before: its target has a sum, on which the earlier call still stands, and
-# its value is on record among a million others.
-
-DIGEST = f"left(encode(sha256(convert_to({{}}, 'UTF8')), 'hex'), {DIGEST_CHARACTERS})"
-SIGHTINGS = f"""
-INSERT INTO approvals_sighting
-    (workspace_id, field, value, shape, agent_id, person, run_ref, action, at)
-SELECT r.workspace_id, %(field)s, {DIGEST.format("'card ' || a.id")},
-    {DIGEST.format("'card' || a.id")}, a.agent_id, '', r.run, a.action, a.planned_at
-FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id"""  # noqa: S608 - our own words
-TALLIES = f"""
-INSERT INTO approvals_tally (workspace_id, meter, subject, buckets, since, touched_at)
-SELECT r.workspace_id, %(meter)s, {DIGEST.format("'charge ch_' || a.id")},
-    jsonb_build_object(%(bucket)s::text, '12'), a.planned_at, a.planned_at
-FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id"""  # noqa: S608
-RESERVATIONS = """
-INSERT INTO approvals_reservation
-    (tally_id, agent_id, key, run_ref, action, bucket, amount, held, at)
-SELECT t.id, a.agent_id, a.key, r.run, a.action, %(bucket)s, 12, true, a.planned_at
-FROM approvals_tally t JOIN ledger_action a ON a.id = t.id - (SELECT min(id) FROM approvals_tally)
-    + (SELECT min(id) FROM ledger_action)
-JOIN ledger_run r ON r.id = a.run_id WHERE t.meter = %(meter)s"""
-
-
-def remember(url: str, asked: Iterable[Lookup]) -> int:
-    """Every action on record becomes one that the rules' questions find: the call of card and
-    charge of its number. How many there are.
-    """
-    sums = [one for one in asked if one.function == "sum"]
-    known = [one for one in asked if one.function == "known"]
-    _same_digests()
-    begun = time.monotonic()
-    with psycopg.connect(url, autocommit=True) as connection:
-        for one in known:
-            connection.execute(SIGHTINGS, {"field": memory.name_of(one.subject)})
-        for one in sums:
-            meter = memory.Meter("", [], Decimal(0), window_seconds(one.option("over")))
-            said = {"meter": memory.name_of(one.key), "bucket": meter.bucket(datetime.now(UTC))}
-            connection.execute(TALLIES, said)
-            connection.execute(RESERVATIONS, said)
-        connection.execute("VACUUM (ANALYZE)")
-        connection.execute("CHECKPOINT")
-        row = connection.execute("SELECT count(*) FROM approvals_sighting").fetchone()
-    print(f"  remembered in {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    return int(row[0]) if row else 0
-
-
-def _same_digests() -> None:
-    """What the statements above make of a number is what the gate looks for."""
-    assert memory.ValueDigest.of("card 7").value == memory.digest_of("card 7")
-    assert f"{as_one('charge')} {as_one('ch_7')}" == "charge ch_7"

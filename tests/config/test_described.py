@@ -1,6 +1,9 @@
 """The pages that are drawn from the code say what the code says."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -41,3 +44,15 @@ def test_every_module_that_a_page_names_is_there() -> None:
         gone += [(room, one) for one in named if not any((ROOT / room).rglob(one))]
 
     assert [one for one in gone if "NAME" not in one[1]] == []
+
+
+def test_the_bench_starts_without_a_desk_and_its_page_has_every_measure() -> None:
+    """Each measure runs in a process of its own; the first knows no database."""
+    alone = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "-m", "bench", "--help"]
+    said = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=True)
+
+    listed = re.search(r"\{,?([\w,\s]+)\}", said.stdout)
+    assert listed
+    page = (ROOT / "docs" / "numbers.md").read_text()
+    assert [one for one in listed[1].split(",") if f"| `{one.strip()}` |" not in page] == []
