@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
@@ -38,7 +38,11 @@ def channel_list(request: Request, workspace: str) -> HttpResponseBase:
     if exporting.is_asked(request):
         found = Delivery.objects.filter(workspace=here).select_related("channel").order_by("-id")
         clean = disclosure.cleaner(request.user, here)
-        return exporting.sheet(request, "what-was-sent", found, SENT, clean)
+        tables: dict[str, exporting.Table] = {
+            "what-was-sent": (found, SENT),
+            "channels": (_channels(here), EXPORTED),
+        }
+        return exporting.table(request, tables, clean)
     return _list(request, here)
 
 
@@ -51,16 +55,13 @@ def _list(
     status: int = 200,
 ) -> HttpResponse:
     administers = may(request.user, "administer", here)
-    rows = Channel.objects.filter(workspace=here).order_by(
-        F("disabled_at").asc(nulls_first=True), "name"
-    )
     deliveries = _newest(here)
     context = {
         "workspace": here,
         "tab": "channels",
         "title": "Channels",
         "lead": "Where people and programs are told of approvals, alerts and corrections.",
-        "channels": _rows(list(rows[: channels.CHANNELS_MAX])),
+        "channels": _rows(list(_channels(here)[: channels.CHANNELS_MAX])),
         "deliveries": [
             {
                 "title": one.message.get("title", ""),
@@ -79,6 +80,11 @@ def _list(
         "may_administer": administers,
     }
     return page(request, "workspaces/channels.html", context, status=status)
+
+
+def _channels(here: Workspace) -> QuerySet[Channel]:
+    living_first = F("disabled_at").asc(nulls_first=True)
+    return Channel.objects.filter(workspace=here).order_by(living_first, "name")
 
 
 def _newest(here: Workspace) -> list[Delivery]:
@@ -101,19 +107,37 @@ def _rows(found: list[Channel]) -> list[dict[str, Any]]:
 
 
 def _row(one: Channel, last: Delivery | None, feed: Feed | None) -> dict[str, Any]:
-    to = one.settings.get("to") if one.kind == ChannelKind.MAIL else None
     return {
         "id": one.pk,
         "name": one.name,
         "kind": one.get_kind_display(),
-        "to": ", ".join(to) if to else "an address that is kept secret",
-        "subjects": "; ".join(CARRIED.get(each, each) for each in one.subjects) or "everything",
+        "to": _address(one),
+        "subjects": _carries(one),
         "tier": one.tier,
         "feed": _feed(feed) if feed else "",
         "disabled": one.disabled_at is not None,
         "last": formatting.moment(last.sent_at or last.created_at) if last else "",
         "last_state": TONES[DeliveryState(last.state)] if last else None,
     }
+
+
+def _address(one: Channel) -> str:
+    to = one.settings.get("to") if one.kind == ChannelKind.MAIL else None
+    return ", ".join(to) if to else "an address that is kept secret"
+
+
+def _carries(one: Channel) -> str:
+    return "; ".join(CARRIED.get(each, each) for each in one.subjects) or "everything"
+
+
+EXPORTED: exporting.Columns = {
+    "name": "name",
+    "kind": "kind",
+    "to": _address,
+    "carries": _carries,
+    "says": "tier",
+    "switched_off_at": "disabled_at",
+}
 
 
 def _feed(one: Feed) -> str:

@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, StreamingHttpResponse
 
 ROWS_MAX = 100_000
 CUT = "Only the first {:,} rows are in this file: narrow the list down for the others."
@@ -31,6 +31,8 @@ FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠
 
 Columns = Mapping[str, str | Callable[[Any], Any]]
 """Each by its name: an attribute's, or what makes a value of a row."""
+
+Table = tuple[QuerySet[Any] | Sequence[Any], Columns]
 
 
 class Export(NamedTuple):
@@ -48,9 +50,10 @@ def is_asked(request: HttpRequest) -> bool:
     return request.GET.get("format") in TYPES
 
 
-def links(request: HttpRequest) -> list[dict[str, str]]:
-    """Where the list that the address asks for is had as a file."""
+def links(request: HttpRequest, table: str = "") -> list[dict[str, str]]:
+    """Where the list that the address asks for, or this table of its page, is had as a file."""
     kept = {name: value for name, value in request.GET.items() if name not in {"after", "peek"}}
+    kept |= {"table": table} if table else {}
     return [
         {"name": kind.upper(), "url": f"?{urlencode(kept | {'format': kind})}"} for kind in TYPES
     ]
@@ -88,6 +91,16 @@ def sheet(
         return (tuple(value(row) for value in values) for row in take(found))
 
     return answer(request, Export(name, tuple(columns), chosen, read, clean))
+
+
+def table(
+    request: HttpRequest, tables: Mapping[str, Table], clean: Callable[[Any], Any] = lambda one: one
+) -> StreamingHttpResponse:
+    """The file of that table of a page which its address names, of the first without a name."""
+    name = request.GET.get("table", next(iter(tables)))
+    if name not in tables:
+        raise Http404("This page has no such table.")
+    return sheet(request, name, *tables[name], clean)
 
 
 def answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:

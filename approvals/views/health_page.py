@@ -2,6 +2,7 @@
 what is proposed of the policy: looked at with its dry run, saved as a version."""
 
 from datetime import date, timedelta
+from operator import itemgetter
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode
@@ -30,6 +31,12 @@ from workspaces.written import NOTE_CHARACTERS_MAX
 CHOICES = (7, 30, 90)
 PEOPLE: exporting.Columns = {"person": "name", "yes": "yes", "no": "no", "near_instant": "fast",
           "median_seconds_at_the_card": "median_seconds"}  # fmt: skip
+RULES: exporting.Columns = {"rule": "words", "tools": "glob", "asked": "asked",
+         "granted": "granted", "false_alarms": "false_alarms", "near_instant": "fast"}  # fmt: skip
+REVIEWS: exporting.Columns = {"rule": "words", "tools": "glob", "calls": "calls",
+           "looked_at": "looked_at", "false_alarms": "false_alarms"}  # fmt: skip
+DAYS: exporting.Columns = {"day": itemgetter(0),
+        "median_seconds_to_decide": lambda one: median(one[1])}  # fmt: skip
 
 
 @login_required
@@ -42,7 +49,13 @@ def approval_health(request: Request, workspace: str) -> HttpResponseBase:
     found = health.of(here, days=days)
     if exporting.is_asked(request):
         clean = disclosure.cleaner(request.user, here, deciding=True)
-        return exporting.sheet(request, "who-answers", found.people, PEOPLE, clean)
+        tables: dict[str, exporting.Table] = {
+            "who-answers": (found.people, PEOPLE),
+            "rules-that-ask": (found.rules, RULES),
+            "rules-under-review": (found.reviews, REVIEWS),
+            "days": (sorted(found.by_day.items()), DAYS),
+        }
+        return exporting.table(request, tables, clean)
     context = {
         "workspace": here,
         "views": views_of(here, request.user, "health"),

@@ -1,7 +1,7 @@
 """What a person sets for themselves: keys by which they sign, and a mail a day of what waits."""
 
 import json
-from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -23,7 +24,7 @@ from approvals.models import Decision, SigningKey
 from approvals.policy import PolicyUnreadable, active, signing
 from approvals.views.lists import approvals_of
 from ledger import disclosure
-from workspaces import formatting, fresh_login
+from workspaces import exporting, formatting, fresh_login
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import without_hint
 from workspaces.models import Workspace
@@ -36,8 +37,12 @@ NEEDS_FRESH = "Confirm first that it is you: this takes a log-in under five minu
 
 @login_required
 @require_GET
-def keys(request: Request, workspace: str) -> HttpResponse:
-    return _keys(request, workspace_or_404(request, workspace))
+def keys(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        tables: dict[str, exporting.Table] = {"signing-keys": (_told(here), TOLD)}
+        return exporting.table(request, tables, disclosure.cleaner(request.user, here))
+    return _keys(request, here)
 
 
 @login_required
@@ -90,7 +95,6 @@ def _keys(
     person = request.user
     why_not = signing.unavailable()
     fresh = fresh_login.is_fresh(fresh_login.login_at(request))
-    rows = SigningKey.objects.filter(workspace=here).select_related("person")
     context = {
         "workspace": here,
         "tab": "signing",
@@ -110,7 +114,7 @@ def _keys(
         "fresh_login_url": ""
         if fresh
         else fresh_login.address(person, reverse("approvals:signing_keys", args=[here.slug])),
-        "keys": _rows(here, rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX]),
+        "keys": [_row(*one) for one in _told(here)],
     }
     return page(request, "approvals/signing_keys.html", context, status=status)
 
@@ -143,11 +147,21 @@ def _mine(here: Workspace, person: Any, one: Authenticator) -> dict[str, Any]:
     }
 
 
-def _rows(here: Workspace, shown: Iterable[SigningKey]) -> list[dict[str, Any]]:
+def _told(here: Workspace) -> list[tuple[SigningKey, str]]:
     """Each with its fingerprint as the ledger has the key, whatever the row says."""
-    found = list(shown)
+    rows = SigningKey.objects.filter(workspace=here).select_related("person")
+    found = list(rows.order_by("removed_at", "pk")[:KEYS_SHOWN_MAX])
     told = signing_keys.fingerprints(here, [one.event for one in found])
-    return [_row(one, told.get(one.event, "not in the ledger")) for one in found]
+    return [(one, told.get(one.event, "not in the ledger")) for one in found]
+
+
+TOLD: exporting.Columns = {
+    "person": lambda one: str(one[0].person),
+    "key": lambda one: one[0].label,
+    "fingerprint": itemgetter(1),
+    "since": lambda one: one[0].enrolled_at,
+    "removed_at": lambda one: one[0].removed_at,
+}
 
 
 def _row(one: SigningKey, fingerprint: str) -> dict[str, Any]:

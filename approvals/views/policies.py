@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -52,6 +53,7 @@ class PauseForm(forms.Form):
 
 VERSIONS_SHOWN_MAX = 100
 PAUSES_SHOWN_MAX = 100
+FROM_A_FILE = "from a file"
 
 
 def _versions(here: Workspace) -> list[PolicyVersion]:
@@ -67,11 +69,27 @@ def _may_pause(request: Request, here: Workspace) -> bool:
     return may(request.user, "recover", here) or may(request.user, "administer", here)
 
 
+def _standing(here: Workspace) -> QuerySet[Pause]:
+    standing = Pause.objects.filter(workspace=here, lifted_at=None)
+    return standing.select_related("paused_by").order_by("-pk")
+
+
+def _tables(here: Workspace) -> dict[str, exporting.Table]:
+    versions = PolicyVersion.objects.filter(workspace=here).select_related("author")
+    return {
+        "pauses": (_standing(here), {"what": pauses.what, "reason": "reason",
+                   "by": pauses.placed_by, "since": "paused_at"}),
+        "policy-versions": (versions.order_by("-number"), {"version": "number", "digest": "digest",
+                "by": lambda one: str(one.author or FROM_A_FILE), "why": "note",
+                "made_at": "created_at", "in_force": "active", "in_force_since": "activated_at",
+                "in_shadow_since": "shadow_since"}),
+    }  # fmt: skip
+
+
 def _page(
     request: Request, here: Workspace, *, pause_form: PauseForm | None = None, status: int = 200
 ) -> HttpResponse:
     zone = timezone.get_current_timezone()
-    standing = Pause.objects.filter(workspace=here, lifted_at=None).select_related("paused_by")
     version = _in_force(here)
     context = {
         "workspace": here,
@@ -82,7 +100,7 @@ def _page(
             {
                 "number": one.number,
                 "digest": formatting.digest(one.digest),
-                "author": one.author or "from a file",
+                "author": one.author or FROM_A_FILE,
                 "note": one.note,
                 "made": formatting.moment(one.created_at, "ago", zone),
                 "active": one.active,
@@ -100,7 +118,7 @@ def _page(
                 "since": formatting.moment(one.paused_at, "ago", zone),
                 "holds": str(pauses.held_runs(one)),
             }
-            for one in standing.order_by("-pk")[:PAUSES_SHOWN_MAX]
+            for one in _standing(here)[:PAUSES_SHOWN_MAX]
         ],
         **_wrong(here),
         "pause_form": pause_form or PauseForm(),
@@ -120,8 +138,11 @@ def _wrong(here: Workspace) -> dict[str, list[Mistake]]:
 
 @login_required
 @require_GET
-def policies(request: Request, workspace: str) -> HttpResponse:
-    return _page(request, workspace_or_404(request, workspace))
+def policies(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        return exporting.table(request, _tables(here), disclosure.cleaner(request.user, here))
+    return _page(request, here)
 
 
 @login_required

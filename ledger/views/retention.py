@@ -5,14 +5,15 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.db.utils import OperationalError
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from ledger import erasure, retention
+from ledger import disclosure, erasure, retention
 from ledger.models import Erasure, ErasureState, Thinning
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.access import require
 from workspaces.forms import WrittenField
 from workspaces.models import User, Workspace
@@ -43,10 +44,16 @@ class ErasureForm(forms.Form):
 
 @login_required
 @require_http_methods(["GET", "POST"])
-def kept(request: Request, workspace: str) -> HttpResponse:
+def kept(request: Request, workspace: str) -> HttpResponseBase:
     """Administrators see what retention let go and who was erased, and erase."""
     here = workspace_or_404(request, workspace)
     require(request.user, "administer", here)
+    if exporting.is_asked(request):
+        tables: dict[str, exporting.Table] = {
+            "erasures": (_registered(here), ERASURES),
+            "let-go-by-time": (_let_go(here), LET_GO),
+        }
+        return exporting.table(request, tables, disclosure.cleaner(request.user, here))
     form = ErasureForm(request.POST if request.method == "POST" else None)
     found, done, problem = None, None, ""
     if form.is_valid():
@@ -134,8 +141,20 @@ def _week(partition: str) -> str:
     return partition.removeprefix("ledger_event_")
 
 
+def _let_go(here: Workspace) -> QuerySet[Thinning]:
+    return Thinning.objects.filter(workspace=here).order_by("-pk")
+
+
+LET_GO: exporting.Columns = {
+    "week": lambda one: _week(one.partition),
+    "let_go": "let_go",
+    "kept": "kept",
+    "at": "at",
+}
+
+
 def _thinnings(here: Workspace) -> list[dict[str, Any]]:
-    rows = Thinning.objects.filter(workspace=here).order_by("-pk")[:LINES_MAX]
+    rows = _let_go(here)[:LINES_MAX]
     return [
         {"week": _week(row.partition), "let_go": formatting.count(row.let_go),
          "kept": formatting.count(row.kept), "at": formatting.moment(row.at)}
@@ -152,10 +171,30 @@ def _registry(here: Workspace) -> dict[str, Any]:
     }
 
 
+def _registered(here: Workspace) -> QuerySet[Erasure]:
+    return Erasure.objects.filter(workspace=here).select_related("by").order_by("-pk")
+
+
+def _by(one: Erasure) -> str:
+    return str(one.by or "on the command line")
+
+
+ERASURES: exporting.Columns = {
+    "number": "pk",
+    "at": "at",
+    "state": "state",
+    "by": _by,
+    "runs": "run_count",
+    "events": "event_count",
+    "rows": lambda one: sum(one.rows.values()),
+    "reason": "reason",
+}
+
+
 def _erasures(here: Workspace) -> list[dict[str, Any]]:
-    rows = Erasure.objects.filter(workspace=here).select_related("by").order_by("-pk")[:LINES_MAX]
+    rows = _registered(here)[:LINES_MAX]
     return [
-        {"number": row.pk, "by": str(row.by) if row.by else "on the command line",
+        {"number": row.pk, "by": _by(row),
          "at": formatting.moment(row.at), "runs": formatting.count(row.run_count),
          "events": formatting.count(row.event_count), "reason": row.reason,
          "rows": formatting.count(sum(row.rows.values())), "detail": row.detail,

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import HttpResponseBase
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from approvals import health
+from ledger import disclosure
 from ledger.models import Reversibility
 from recovery import metrics
 from recovery.metrics import Window
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import queue_url
-from workspaces import formatting, replica
+from workspaces import exporting, formatting, replica
 from workspaces.models import Agent, Workspace
 from workspaces.pages import Request, page, workspace_or_404
 from workspaces.plots import Plot, bars, columns, each_day, line, span
@@ -41,6 +43,11 @@ AGE_QUERIES = (
 """What stands behind each of the metrics' AGES."""
 
 Card = dict[str, Any]
+FIGURES: exporting.Columns = {
+    name: itemgetter(at) for at, name in enumerate(("figure", "of", "value", "more"))
+}
+GROUPS: exporting.Columns = {"failed": "failed", "open": "standing", "put_right": "recovered",
+          "median_seconds": "median"}  # fmt: skip
 
 
 class InsightsScope:
@@ -68,7 +75,7 @@ class InsightsScope:
 @login_required
 @require_GET
 @replica.reads
-def insights(request: Request, workspace: str) -> HttpResponse:
+def insights(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     asked, agents = request.GET, _agents(here)
     agent = next((one for one in agents if one.name == asked.get("agent")), None)
@@ -79,6 +86,16 @@ def insights(request: Request, workspace: str) -> HttpResponse:
     residues = metrics.residues(here)
     by_agent, by_tool = metrics.groups(here, window)
     names = {one.pk: one.name for one in agents}
+    cards = [card for section in SECTIONS for card in section(of)]
+    if exporting.is_asked(request):
+        numbers = [(card["title"], *line) for card in cards for line in card["told"]]
+        name_of: exporting.Columns = {"agent": lambda one: names.get(one.agent or 0, "")}
+        tables: dict[str, exporting.Table] = {
+            "figures": (numbers, FIGURES),
+            "by-agent": (by_agent, {**name_of, **GROUPS}),
+            "by-tool": (by_tool, {"tool": "tool", **GROUPS}),
+        }
+        return exporting.table(request, tables, disclosure.cleaner(request.user, here))
     context = {
         "workspace": here,
         "days": window.days,
@@ -92,7 +109,7 @@ def insights(request: Request, workspace: str) -> HttpResponse:
             "tools": [(name, name == tool) for name in _tools(by_tool, tool)],
             "all_url": _address(of, agent="", tool="") if agent or tool else "",
         },
-        "cards": [card for section in SECTIONS for card in section(of)],
+        "cards": cards,
         "groups": [
             _group(of, "agent", [(names.get(one.agent or 0, ""), one) for one in by_agent]),
             _group(of, "tool", [(one.tool or "", one) for one in by_tool]),
@@ -281,6 +298,7 @@ def _undoable(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.
 def _compensations(of: InsightsScope) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
     whole, days = metrics.steps(of.here, of=of.window)
+    trouble = f"has:trouble {EITHER}"
     share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
     return [
         _card(
@@ -306,12 +324,7 @@ def _compensations(of: InsightsScope) -> list[Card]:
             legend=[
                 ("ok", "verified", whole.verified, of.since("started", f"has:verified {EITHER}")),
                 ("calm", "reported", whole.reported, of.since("started", f"has:reported {EITHER}")),
-                (
-                    "bad",
-                    "need a person",
-                    whole.need_person,
-                    of.since("started", f"has:trouble {EITHER}"),
-                ),
+                ("bad", "need a person", whole.need_person, of.since("started", trouble)),
             ],
         ),
         _card(
@@ -421,6 +434,7 @@ def _card(  # a card, told by its parts
             for tone, words, number, address in legend
         ],
         "numbers": _lines(plot.names, numbers, plot.places),
+        "told": [(name, *one) for name, one in zip(plot.names, numbers, strict=True)],
         "url": url,
     }
 

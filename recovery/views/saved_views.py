@@ -9,18 +9,19 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from ledger import disclosure
 from recovery import search
 from recovery.models import SavedView
 from recovery.search.keys import parse
 from recovery.search.lists import matching
 from recovery.views.request_context import queue_url
-from workspaces import locks
+from workspaces import exporting, locks
 from workspaces.access import NotAllowed, may, require
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
@@ -88,9 +89,22 @@ def _slug(workspace: Workspace, name: str) -> str:
 
 @login_required
 @require_GET
-def views(request: Request, workspace: str) -> HttpResponse:
+def views(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
+    if exporting.is_asked(request):
+        tables: dict[str, exporting.Table] = {
+            "saved-views": (visible_to(here, request.user), EXPORTED)
+        }
+        return exporting.table(request, tables, disclosure.cleaner(request.user, here))
     return _show(request, here)
+
+
+EXPORTED: exporting.Columns = {
+    "name": "name",
+    "query": "query",
+    "owner": lambda one: str(one.owner),
+    "shared": "shared",
+}
 
 
 @login_required

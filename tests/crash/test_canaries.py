@@ -56,7 +56,9 @@ LISTS = (
     "queue/", "approvals/?view=all", "approvals/history/", "approvals/grants/", "approvals/health/",
     "runs/", "audit/", "ledger/", "residue/", "causes/", "corrections/", "tools/", "bulk/",
     "policies/lists/", "policies/reported/", "connectors/", "channels/", "settings/members/",
-    "settings/keys/",
+    "settings/keys/", "settings/keys/?table=your-tokens", "policies/?table=pauses", "views/",
+    "policies/?table=policy-versions", "channels/?table=channels", "insights/", "settings/kept/",
+    "settings/directory/", "settings/signing-keys/",
 )  # fmt: skip
 WRONG = ("nowhere/", "cases/999999/", "runs/none/", "ledger/none/", "queue/?q=is:nothing")
 

@@ -15,7 +15,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from workspaces import formatting
+from workspaces import exporting, formatting
 
 register = template.Library()
 
@@ -299,6 +299,12 @@ def quoted(text: object) -> SafeString:
 def person(name: object) -> SafeString:
     """On whose behalf an agent acted: a name as it is, anything else in quotation marks."""
     return formatting.visible(formatting.person(name)) if name else SafeString("")
+
+
+@register.inclusion_tag("parts/files.html", takes_context=True)
+def files(context: template.Context, table: str) -> dict[str, Any]:
+    """Where that table of the page is had as a file, by its name in the view's tables."""
+    return {"files": exporting.links(context["request"], table), "which": table.replace("-", " ")}
 
 
 @register.filter

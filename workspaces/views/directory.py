@@ -3,13 +3,14 @@
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import directory, fresh_login, keys
+from workspaces import directory, exporting, fresh_login, keys
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
@@ -20,8 +21,36 @@ HOUR_SECONDS = 3600
 
 @login_required
 @require_GET
-def overview(request: Request, workspace: str) -> HttpResponse:
-    return _page(request, workspace_to("administer", request, workspace))
+def overview(request: Request, workspace: str) -> HttpResponseBase:
+    here = workspace_to("administer", request, workspace)
+    if exporting.is_asked(request):
+        people = DirectoryPerson.objects.filter(workspace=here).select_related("person")
+        tables: dict[str, exporting.Table] = {
+            "directory-tokens": (_tokens(here), TOKENS),
+            "directory-people": (people.order_by("pk"), PEOPLE),
+        }
+        return exporting.table(request, tables)
+    return _page(request, here)
+
+
+def _tokens(here: Workspace) -> QuerySet[DirectoryToken]:
+    living = DirectoryToken.objects.filter(workspace=here, revoked_at=None)
+    return living.select_related("created_by").order_by("pk")
+
+
+TOKENS: exporting.Columns = {
+    "token": "name",
+    "prefix": "prefix",
+    "made_by": lambda one: str(one.created_by or ""),
+    "made_at": "created_at",
+    "last_used_at": "last_used_at",
+}
+PEOPLE: exporting.Columns = {
+    "user_name": "user_name",
+    "account": lambda one: one.person.email if one.person else "",
+    "active": "active",
+    "changed_at": "changed_at",
+}
 
 
 def _page(request: Request, here: Workspace, *, token: str = "", status: int = 200) -> HttpResponse:
@@ -40,9 +69,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         "token": token,
         "fresh_login_url": "" if fresh else fresh_login.address(request.user, here_url),
         "no_method": "" if fresh or fresh_login.has_method(request.user) else fresh_login.NO_METHOD,
-        "tokens": DirectoryToken.objects.filter(workspace=here, revoked_at=None)
-        .select_related("created_by")
-        .order_by("pk")[:SHOWN_MAX],
+        "tokens": _tokens(here)[:SHOWN_MAX],
         "groups": [
             {"team": one.team, "called": one.renamed, "count": len(one.members)} for one in groups
         ],

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
@@ -43,9 +43,7 @@ def _keys(
         "workspace": here,
         "agents": agents,
         "pager": whole(request, agents),
-        "tokens": PersonToken.objects.filter(workspace=here, person=request.user).order_by(
-            "-created_at"
-        ),
+        "tokens": _own_tokens(request, here),
         "agent_form": agent or AgentForm(workspace=here),
         "key_form": key or KeyForm(workspace=here),
         "token_form": token or TokenForm(),
@@ -60,6 +58,25 @@ def _keys(
     return page(request, "workspaces/keys.html", context, status=422 if wrong else 200)
 
 
+def _own_tokens(request: Request, here: Workspace) -> QuerySet[PersonToken]:
+    mine = PersonToken.objects.filter(workspace=here, person=request.user)
+    return mine.order_by("-created_at")
+
+
+TOKENS: exporting.Columns = {
+    "token": "name",
+    "prefix": "prefix",
+    "made_at": "created_at",
+    "last_used_at": "last_used_at",
+    "expires_at": "expires_at",
+    "revoked_at": "revoked_at",
+}
+LIMITS: exporting.Columns = {
+    "for_each": "limit",
+    "requests_a_minute": "per_minute",
+    "set_for_this_workspace": "is_own",
+    "refused": lambda one: ", ".join(f"{whose} {times} x".strip() for whose, times in one.refused),
+}
 EXPORTED: exporting.Columns = {
     "agent": "agent.name",
     "owner": lambda one: str(one.agent.owner or ""),
@@ -81,7 +98,12 @@ def list_keys(request: Request, workspace: str) -> HttpResponseBase:
     if exporting.is_asked(request):
         found = APIKey.objects.filter(workspace=here).select_related("agent__owner")
         rows = found.order_by("agent__name", "-created_at")
-        return exporting.sheet(request, "keys", rows, EXPORTED, lambda value: value)
+        tables: dict[str, exporting.Table] = {
+            "keys": (rows, EXPORTED),
+            "your-tokens": (_own_tokens(request, here), TOKENS),
+            "limits": (rates.usage(here).limits, LIMITS),
+        }
+        return exporting.table(request, tables)
     return _keys(request, here)
 
 

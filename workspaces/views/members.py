@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Prefetch, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -114,11 +114,7 @@ def shown(
             for person in people
         ],
         "pager": pages.whole(request, people),
-        "invitations": Invitation.objects.filter(
-            workspace=here, accepted_at=None, withdrawn_at=None, expires_at__gt=Now()
-        )
-        .prefetch_related("teams")
-        .order_by("-created_at"),
+        "invitations": _invitations(here),
         "invite_form": invite or InviteForm(workspace=here),
         "team_form": team or TeamForm(workspace=here),
         **_deputies(here, request.user, delegation),
@@ -135,6 +131,12 @@ def shown(
 def _people(here: Workspace) -> QuerySet[Any]:
     found = User.objects.filter(groups__team__workspace=here).distinct().order_by("name", "email")
     return found.prefetch_related(Prefetch("groups", to_attr="standing"))
+
+
+def _invitations(here: Workspace) -> QuerySet[Invitation]:
+    """Those that can still be taken, the newest first."""
+    open_ = Invitation.objects.filter(workspace=here, accepted_at=None, withdrawn_at=None)
+    return open_.filter(expires_at__gt=Now()).prefetch_related("teams").order_by("-created_at")
 
 
 def _deputies(here: Workspace, person: User, form: DelegationForm | None) -> dict[str, Any]:
@@ -164,7 +166,39 @@ def members(request: Request, workspace: str) -> HttpResponseBase:
         "active": "is_active",
         "teams": lambda one: ", ".join(named[g.pk] for g in one.standing if g.pk in named),
     }
-    return exporting.sheet(request, "members", _people(here), columns, lambda value: value)
+    grants = teams.grants_in(here)
+    return exporting.table(
+        request,
+        {
+            "members": (_people(here), columns),
+            "teams": (
+                here.teams.order_by("name").annotate(count=Count("group__user")),
+                {
+                    "team": "name",
+                    "may": lambda one: ", ".join(grants.get(one.group_id, [])),
+                    "people": "count",
+                },
+            ),
+            "who-decides-for-whom": (delegations.of(here), DELEGATED),
+            "invitations": (_invitations(here), INVITED),
+        },
+    )
+
+
+DELEGATED: exporting.Columns = {
+    "who": lambda one: str(one.delegate),
+    "decides_for": lambda one: str(one.delegator),
+    "team": lambda one: str(one.team or ""),
+    "from": "starts_at",
+    "until": "until",
+    "why": "reason",
+}
+INVITED: exporting.Columns = {
+    "address": "email",
+    "teams": lambda one: ", ".join(team.name for team in one.teams.all()),
+    "made_at": "created_at",
+    "until": "expires_at",
+}
 
 
 @never_cache

@@ -4,18 +4,22 @@ import csv
 import io
 import json
 from datetime import timedelta
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from django.utils import timezone
 
-from approvals import named_lists
+from approvals import named_lists, pauses
 from approvals.models import Approval, SubjectKind
+from connectors import channels
 from connectors.models import Delivery
 from ledger.models import Run
 from recovery.models import BulkJob, Case
+from recovery.views.saved_views import save_view
 from tests.approvals.cast import asker
 from tests.people import person, team
-from workspaces import exporting, keys
+from workspaces import entrance, exporting, keys, teams
+from workspaces.models import Delegation, DirectoryPerson
 
 EMPTY = {
     "residue/",
@@ -23,6 +27,9 @@ EMPTY = {
     "corrections/",
     "policies/reported/",
     "approvals/health/",
+    "settings/signing-keys/?table=signing-keys",
+    *(f"approvals/health/?table={one}" for one in ("rules-that-ask", "rules-under-review", "days")),
+    *(f"settings/kept/?table={one}" for one in ("erasures", "let-go-by-time")),
 }
 
 
@@ -48,6 +55,18 @@ def everything(case, acme, ada):
     named_lists.change(payees, by=ada, add=named_lists.read_lines("Paper Ltd"), remove=[])
     Delivery.objects.create(workspace=acme, subject="case.critical", message={"title": "Look"})
     keys.create_key(acme.agents.first(), by=ada, name="first", scopes=["ingest"])
+    heads = team(acme, "heads", "view", "view_sensitive", "administer")
+    teams.add(heads, ada, by=None)
+    keys.create_token(acme, by=ada, name="mine")
+    keys.create_directory_token(acme, by=ada, name="company")
+    DirectoryPerson.objects.create(workspace=acme, user_name="gil@acme.example")
+    entrance.invite(acme, "hal@acme.example", [heads], by=ada)
+    now, away = timezone.now(), {"delegator": ada, "delegate": person("ida")}
+    until = now + timedelta(days=1)
+    Delegation.objects.create(workspace=acme, starts_at=now, until=until, **away)
+    channels.create(acme, "desk", "mail", by=ada, settings={"to": ["a@acme.example"]})
+    pauses.pause(acme, "tool", "mail.*", by=ada, reason="The mails are wrong")
+    save_view(acme, by=ada, name="Mails", query="tool:mail.*", shared=False)
     job = BulkJob.objects.create(workspace=acme, verb="close", started_by=ada)
     job.items.create(case=case, revision=case.revision)
     return job
@@ -63,7 +82,22 @@ def everything(case, acme, ada):
      ("policies/lists/", "kind"), ("policies/lists/payees/", "value"),
      ("policies/reported/", "why"), ("connectors/", "health"), ("channels/", "subject"),
      ("settings/members/", "email"), ("settings/keys/", "prefix"),
-     ("approvals/health/", "median_seconds_at_the_card")],
+     ("approvals/health/", "median_seconds_at_the_card"),
+     ("approvals/health/?table=rules-that-ask", "asked"),
+     ("approvals/health/?table=rules-under-review", "looked_at"),
+     ("approvals/health/?table=days", "median_seconds_to_decide"),
+     ("channels/?table=channels", "carries"), ("insights/?table=figures", "value"),
+     ("insights/?table=by-agent", "agent"), ("insights/?table=by-tool", "put_right"),
+     ("policies/?table=pauses", "reason"), ("policies/?table=policy-versions", "in_force_since"),
+     ("settings/directory/?table=directory-tokens", "made_by"),
+     ("settings/directory/?table=directory-people", "user_name"),
+     ("settings/keys/?table=your-tokens", "prefix"),
+     ("settings/keys/?table=limits", "requests_a_minute"),
+     ("settings/kept/?table=erasures", "reason"), ("settings/kept/?table=let-go-by-time", "week"),
+     ("settings/members/?table=teams", "may"), ("settings/members/?table=invitations", "address"),
+     ("settings/members/?table=who-decides-for-whom", "decides_for"),
+     ("settings/signing-keys/?table=signing-keys", "fingerprint"),
+     ("views/?table=saved-views", "query")],
 )  # fmt: skip
 def test_every_list_is_had_as_a_file_by_who_may_see_it(
     client, everything, ada, dev, place, column, kind
@@ -79,8 +113,26 @@ def test_every_list_is_had_as_a_file_by_who_may_see_it(
     rows = rows_of(answer, kind)
     assert all(column in row for row in rows)
     assert bool(rows) is (place not in EMPTY)
+    if "table=" in place and rows:
+        page = client.get(f"/w/acme/{place.partition('?')[0]}").content.decode()
+        assert (
+            f'href="?{urlencode(parse_qsl(urlsplit(address).query))}"'.replace("&", "&amp;") in page
+        )
     client.force_login(dev)
     assert client.get(address).status_code == 404
+
+
+def test_a_page_gives_only_its_own_tables_and_to_whom_it_shows_them(client, everything, ada, acme):
+    client.force_login(ada)
+    assert client.get("/w/acme/policies/?format=csv&table=keys").status_code == 404
+    [mine] = rows_of(client.get("/w/acme/settings/keys/?format=json&table=your-tokens"), "json")
+    assert mine["token"] == "mine"
+    vic = person("vic", team(acme, "watchers", "view"))
+    client.force_login(vic)
+    for place in ("settings/directory/", "settings/kept/"):
+        assert client.get(f"/w/acme/{place}?format=csv").status_code == 403
+    for place in ("settings/keys/?table=your-tokens", "views/?"):
+        assert rows_of(client.get(f"/w/acme/{place}&format=json"), "json") == []
 
 
 def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client, case, ada, acme):
