@@ -40,6 +40,7 @@ from ledger.partitions import owner_alias
 from recovery.models import Plan, PlanState, Step
 from recovery.models.plans import HOLDS_TARGET
 from workspaces import clock
+from workspaces.forms import WorkspaceForm
 from workspaces.models import (
     Agent,
     APIKey,
@@ -358,8 +359,10 @@ def _end(workspace: Workspace, rows: dict[str, int], reason: str) -> dict[str, A
         teams.delete()
         Group.objects.using(alias).filter(pk__in=groups).delete()
         Agent.objects.using(alias).filter(workspace=workspace).update(owner=None, description="")
+        unset = Workspace()
+        settings = {name: getattr(unset, name) for name in WorkspaceForm.Meta.fields}
         Workspace.objects.using(alias).filter(pk=workspace.pk).update(
-            name=NAME, founder=None, masking_key=new_masking_key()
+            **settings | {"name": NAME, "founder": None, "masking_key": new_masking_key()}
         )
         Erasure.objects.using(alias).create(
             workspace=workspace, salt=secrets.token_bytes(erasure.SALT_BYTES), reason=reason,

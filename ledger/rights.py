@@ -24,6 +24,14 @@ READ = (
     "ledger_erasure", "ledger_thinning", "django_migrations", "auth_permission",
     "django_content_type",
 )  # fmt: skip
+
+
+class AllBut(tuple[str, ...]):
+    """Every column of a table, also one that a later version adds, but these."""
+
+    __slots__ = ()
+
+
 # What was asked, who must answer, what people answered, what a policy says, what was paused and
 # with what the log is signed is written once; only how it goes on may change. By triggers a moment
 # only moves away, a second team is the one of the rule, and who stands where, by which key and in
@@ -54,17 +62,16 @@ MOVING = {
     "workspaces_directorytoken": ("last_used_at", "revoked_at"),
     "workspaces_persontoken": ("last_used_at", "revoked_at"),
     "workspaces_secret": (),  # sealed anew by the owner, so that none takes another's place
-    "workspaces_workspace": (
-        "name", "timezone", "mask", "mask_shows_last4", "capture_intent", "capture_snapshot",
-        "retention_days", "stuck_after_seconds", "probation_seconds", "rate_key", "rate_agent",
-        "rate_workspace",
-    ),
+    "workspaces_workspace": AllBut(("id", "slug", "created_at", "founder_id", "masking_key")),
 }  # fmt: skip
 # An act goes once the ledger has it, which a trigger asks; a secret where another is entered.
 LET_GO = ("workspaces_act", "workspaces_secret")
 
 TABLES = """
-SELECT c.relname, c.relkind = 'S' FROM pg_class c
+SELECT c.relname, c.relkind = 'S', ARRAY(
+    SELECT a.attname::text FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
     AND NOT c.relispartition ORDER BY 1"""
 # PostgreSQL finds a session's own temporary table before ours of the same name, so a trigger would
@@ -99,13 +106,14 @@ def grant(cursor: Any, role: str) -> None:
     schema = sql.Identifier(cursor.fetchone()[0])
     cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, who))
     cursor.execute(TABLES)
-    for name, is_sequence in cursor.fetchall():
+    for name, is_sequence, columns in cursor.fetchall():
         table = sql.Identifier(name)
         if is_sequence:
             cursor.execute(sql.SQL("GRANT USAGE, SELECT ON SEQUENCE {} TO {}").format(table, who))
         else:
             cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(table, who))
-            cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(_rights_on(name), table, who))
+            rights = _rights_on(name, columns)
+            cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(rights, table, who))
     cursor.execute(GUARDS)
     for (guard,) in cursor.fetchall():
         cursor.execute(
@@ -115,14 +123,17 @@ def grant(cursor: Any, role: str) -> None:
         )
 
 
-def _rights_on(name: str) -> sql.Composable:
+def _rights_on(name: str, columns: list[str]) -> sql.Composable:
     if name in READ:
         return sql.SQL("SELECT")
     if name in GROWING:
         return sql.SQL("SELECT, INSERT")
     if name in MOVING:
-        columns = sql.SQL(", ").join(map(sql.Identifier, MOVING[name]))
-        changed = sql.SQL(", UPDATE ({})" if MOVING[name] else "").format(columns)
+        moving = MOVING[name]
+        if isinstance(moving, AllBut):
+            moving = tuple(one for one in columns if one not in moving)
+        which = sql.SQL(", ").join(map(sql.Identifier, moving))
+        changed = sql.SQL(", UPDATE ({})" if moving else "").format(which)
         more = sql.SQL(", DELETE" if name in LET_GO else "")
         return sql.SQL("SELECT, INSERT{}{}").format(changed, more)
     return sql.SQL("SELECT, INSERT, UPDATE, DELETE")

@@ -15,12 +15,8 @@ from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Wo
 from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 CODENAMES = [
-    ("view", "view: read the queue, the runs and the ledger"),
-    ("view_sensitive", "view sensitive: reveal payloads; each reveal is recorded"),
-    ("recover", "recover: compensate, resume, settle and close"),
-    ("approve", "approve: decide on approvals"),
-    ("administer", "administer: change members, keys, connections and policy"),
-    ("edit_lists", "edit lists: change the named lists that policies ask about"),
+    (codename, f"{codename.replace('_', ' ')}: {words.removeprefix('Can ')}")
+    for codename, words in Workspace._meta.permissions
 ]
 KEY_DAYS_MAX = 730
 SLUG_CHARACTERS_MAX = 48

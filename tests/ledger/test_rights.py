@@ -24,6 +24,7 @@ from tests.approvals.conftest import (  # noqa: F401 - fixtures
     operators,
 )
 from tests.servers import as_runtime
+from workspaces.forms import WorkspaceForm
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,6 +85,11 @@ def asked(ask, ben, agent):  # noqa: F811
         "INSERT INTO ledger_erasure DEFAULT VALUES",
         "UPDATE ledger_erasure SET event_count = 1000000",
         "DELETE FROM ledger_thinning",
+        "DELETE FROM workspaces_workspace",
+        *(
+            f"UPDATE workspaces_workspace SET {column} = {column}"
+            for column in ("id", "slug", "created_at", "founder_id", "masking_key")
+        ),
     ],
 )
 def test_the_runtime_role_may_not(asked, change):
@@ -136,11 +142,13 @@ def test_a_transaction_that_was_begun_before_takes_no_key_back_that_another_brou
     assert GateKey.objects.filter(key="later").exists()
 
 
-def test_the_runtime_role_moves_an_approval_and_takes_back_a_key_it_just_met(asked, agent):  # noqa: F811
+def test_the_runtime_role_moves_an_approval_keeps_settings_and_takes_back_a_new_key(asked, agent):  # noqa: F811
     with psycopg.connect(as_runtime(settings.DATABASE_URL)) as runtime:
         runtime.execute("SELECT FROM approvals_approval FOR UPDATE")
         runtime.execute("UPDATE approvals_approval SET was = 'granted', state = 'used'")
         runtime.execute("UPDATE approvals_decision SET requirement_id = requirement_id")
+        for name in WorkspaceForm.Meta.fields:
+            runtime.execute(f"UPDATE workspaces_workspace SET {name} = {name}")
         runtime.execute(
             "INSERT INTO approvals_gatekey (agent_id, key, attempt, denied, met_at)"
             " VALUES (%s, 'new', 'a', '', clock_timestamp())", [agent.pk],
