@@ -57,7 +57,8 @@ _ONE_LETTER = str.maketrans({"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": 
 def stands_in(
     value: Any, text: str, key: MaskingKey | None = None, today: date | None = None
 ) -> bool | None:
-    """Whether `value`, all of it where it has parts, stands in `text`; None: it cannot be told.
+    """Whether `value`, all of it where it has parts, stands in `text`; None: it cannot be told. What
+    is empty stands nowhere.
 
     Masked values are compared by their marks, which `key` makes of what the text has. Where `today`
     is given, a day may stand there without its year if it is less than a year from it.
@@ -68,7 +69,7 @@ def stands_in(
     read = text[:TEXT_CHARACTERS_MAX]
     seen = plain(read)
     answers = [_leaf_stands_in(one, seen, read, key, today) for one in parts]
-    if all(answer is True for answer in answers):
+    if parts and all(answer is True for answer in answers):
         return True
     cannot = None in answers or len(text) > TEXT_CHARACTERS_MAX
     return None if cannot else False

@@ -43,7 +43,10 @@ export class Wire {
     if (!/^[\x21-\x7e]+$/.test(key)) {
       throw new TypeError("the API key holds a space or the end of a line: copy it anew");
     }
-    this.address = `${at.origin}${at.pathname.replace(/\/+$/, "")}/api/v1/`;
+    if (/[?#]/.test(url)) {
+      throw new TypeError("the address of the desk is https://, its host and nothing behind ? or #");
+    }
+    this.address = `${at.origin}${at.pathname.replace(/\/*(\/api\/v1)?\/*$/, "")}/api/v1/`;
     this.#headers = { Authorization: `Bearer ${key}`, Accept: "application/json" };
   }
 

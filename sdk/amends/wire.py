@@ -20,6 +20,7 @@ POLL_GRACE_SECONDS = 10.0
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 FORBIDDEN = 403
 TOO_MANY = 429
+API = "/api/v1/"
 CHECK = "Is AMENDS_URL right, and is the desk up?"
 NO_DESK = "this does not look like a desk: is AMENDS_URL right?"
 
@@ -43,16 +44,30 @@ def post(path: str, body: bytes) -> Request:
     return Request("POST", path, body)
 
 
+def _root(url: str) -> str:
+    """The desk's address as people paste it, without what every request adds; ValueError for one
+    that would lead elsewhere.
+    """
+    root = url.strip().rstrip("/").removesuffix(API.rstrip("/")).rstrip("/")
+    if not root.startswith(("http://", "https://")):
+        raise ValueError("the address of the desk starts with https:// or http://")
+    try:
+        has_host = bool(httpx.URL(root).host)
+    except httpx.InvalidURL as wrong:
+        raise ValueError(f"the address of the desk cannot be read: {wrong}") from None
+    if not has_host or "?" in root or "#" in root:
+        raise ValueError("the address of the desk is https://, its host and nothing behind ? or #")
+    return root
+
+
 class _Address:
     """Where the desk is and how it is spoken to, whether its answer blocks or is awaited."""
 
     def __init__(self, url: str, key: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("the address of the desk starts with https:// or http://")
         if not (key.isascii() and key.isprintable()) or " " in key:  # else an error would show it
             raise ValueError("the API key holds a space or the end of a line: copy it anew")
         self.options: dict[str, Any] = {
-            "base_url": url.rstrip("/") + "/api/v1/",
+            "base_url": _root(url) + API,
             "headers": {"Authorization": f"Bearer {key}", "Accept": "application/json"},
             "timeout": httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             "follow_redirects": False,

@@ -34,6 +34,23 @@ def test_a_key_with_more_than_a_key_is_refused_and_shown_nowhere(small_desk, spo
     assert KEY not in str(stopped.value)
 
 
+@pytest.mark.parametrize("pasted", ["{}/", "{}/api/v1", " {}//api/v1/\n"])
+def test_an_address_as_people_paste_it_leads_to_the_desk(small_desk, spool_file, pasted):
+    with amends.connect(pasted.format(small_desk.url), KEY, spool=spool_file) as desk:
+        assert desk.wire.address == f"{small_desk.url}/api/v1/"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["desk.example.com", "https://", "https:///api/v1", "https://desk.example?key=canary",
+     "https://desk.example/#canary", "https://[::1", "http://desk.\nexample"],
+)  # fmt: skip
+def test_an_address_that_would_lead_elsewhere_is_refused_when_it_is_given(spool_file, wrong):
+    with pytest.raises(ValueError, match="the address of the desk") as stopped:
+        amends.connect(wrong, KEY, spool=spool_file)
+    assert "canary" not in str(stopped.value)
+
+
 @pytest.mark.parametrize("status", [301, 403, 404])
 def test_an_address_where_somebody_else_answers_is_doubted(small_desk, spool_file, status):
     small_desk.control(elsewhere=status)

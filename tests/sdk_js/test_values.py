@@ -184,12 +184,19 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
     [
         ("http://ada:secret@desk.example/", "amends_x", "holds no name and password"),
         ("http://desk.example/", "amends_secret\n", "copy it anew"),
+        ("http://desk.example/?key=secret", "amends_x", "nothing behind ? or #"),
     ],
 )
 def test_what_is_no_address_or_no_key_is_refused_without_telling_it(client, url, key, words):
     found = client("connect", url=url, key=key)
     assert words in found["words"]
     assert "secret" not in found["words"]
+
+
+@pytest.mark.parametrize("pasted", ["", "/", "/api/v1", "//api/v1/\n"])
+def test_an_address_as_people_paste_it_leads_to_the_desk(client, pasted):
+    found = client("connect", url=f"https://desk.example/here{pasted}")
+    assert found["answer"] == "https://desk.example/here/api/v1/"
 
 
 def test_a_correction_is_proven_offline(client, log):  # noqa: F811
