@@ -188,14 +188,14 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
     ],
 )
 def test_what_is_no_address_or_no_key_is_refused_without_telling_it(client, url, key, words):
-    found = client("connect", url=url, key=key)
+    found = client("address", url=url, key=key)
     assert words in found["words"]
     assert "secret" not in found["words"]
 
 
 @pytest.mark.parametrize("pasted", ["", "/", "/api/v1", "//api/v1/\n"])
 def test_an_address_as_people_paste_it_leads_to_the_desk(client, pasted):
-    found = client("connect", url=f"https://desk.example/here{pasted}")
+    found = client("address", url=f"https://desk.example/here{pasted}")
     assert found["answer"] == "https://desk.example/here/api/v1/"
 
 

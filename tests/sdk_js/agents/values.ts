@@ -2,12 +2,13 @@
 
 import { createInterface } from "node:readline";
 
-import { connect, LogKey, Unfit, verify } from "../../../sdk-js/src/index.ts";
+import { LogKey, Unfit, verify } from "../../../sdk-js/src/index.ts";
 import { canonical, idempotencyKey, parseJson } from "../../../sdk-js/src/protocol/canonical.ts";
 import type { Json } from "../../../sdk-js/src/protocol/canonical.ts";
 import { masked, MaskingKey } from "../../../sdk-js/src/protocol/masking.ts";
 import { isGated } from "../../../sdk-js/src/policy.ts";
 import { plain } from "../../../sdk-js/src/values.ts";
+import { Wire } from "../../../sdk-js/src/wire.ts";
 
 const answers: { [name: string]: (asked: any) => unknown } = {
   canonical: ({ value }) => canonical(value),
@@ -25,7 +26,7 @@ const answers: { [name: string]: (asked: any) => unknown } = {
   plain({ script }) {
     return canonical(plain(new Function(`return ${script}`)()));
   },
-  connect: ({ url, key = "amends_x" }) => connect({ url, key, spool: ":memory:" }).wire.address,
+  address: ({ url, key = "amends_x" }) => new Wire(url, key).address,
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
