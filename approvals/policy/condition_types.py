@@ -3,13 +3,19 @@
 The evaluator knows kinds only once it has values. A rule that compares a number with a text, or
 `class` with a word that no class has, would be saved, and then never be met, or always: so a new
 document is refused where what stands beside an answer cannot fit it. It looks at the nearest signs
-alone; what it does not understand it lets pass.
+alone; what it does not understand it lets pass. The same of comparisons that never hold together.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from itertools import product
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, NamedTuple
 
 from amends.protocol.vocabulary import CLASSES, RISKS
+from approvals.policy.condition_words import COMPARED as IN_WORDS
 from approvals.policy.expressions import STRINGS, CannotCompile, at, near
 
 SENSITIVITIES = ("public", "internal", "confidential", "restricted")
@@ -85,6 +91,9 @@ def check(rewritten: str, asked: Mapping[str, tuple[str, str]]) -> None:
             why = _misused(str(kind), rewritten, bare, *_bracketed(bare, *found.span()))
             if why:
                 raise CannotCompile(f"“{written}” is {kind}, {why}", *at(bare, found.start()))
+    tokens = list(TOKEN.finditer(rewritten))
+    _check_orders(tokens, rewritten)
+    _check_together(tokens, rewritten, asked)
 
 
 def _check_word(name: str, word: str, place: tuple[int, int]) -> None:
@@ -135,3 +144,167 @@ def _kind_of(found: re.Match[str] | None) -> set[str]:
         if found
         else set()
     )
+
+
+# Comparisons that never hold, alone or together.
+
+TOKEN = re.compile(
+    rf"(?P<text>{STRINGS.pattern})|(?P<number>\d[\w.]*)|(?P<word>[A-Za-z_]\w*(?:\.\w+)*)"
+    r"|(?P<sign>&&|\|\||[<>=!]=|\S)"
+)
+OF_DIGITS = re.compile(r"\s*[-+]?\d[\d.,_' ]*\s*")
+OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne,
+}  # fmt: skip
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+CONSTANTS = {"true": True, "false": False, "null": None}
+LEAST = {"count": 1, "sum": 0, "called": 0}
+"""What an answer is at least: a call counts itself, and what is negative is not counted."""
+
+Tokens = list[re.Match[str]]
+
+
+class Claim(NamedTuple):
+    """What a comparison says of one name: a sign, and the literal beside it."""
+
+    sign: str
+    value: Any
+    kind: str
+
+    def excludes(self, other: "Claim") -> bool:
+        signs = {self.sign, other.sign}
+        if self.kind != other.kind:
+            return "!=" not in signs
+        if self.sign == "==" or other.sign == "==":
+            same, bound = (self, other) if self.sign == "==" else (other, self)
+            return not OPERATORS[bound.sign](same.value, bound.value)
+        low = next((one for one in (self, other) if ">" in one.sign), None)
+        high = next((one for one in (self, other) if "<" in one.sign), None)
+        if low is None or high is None:
+            return False
+        return bool(low.value > high.value or (low.value == high.value and signs != {"<=", ">="}))
+
+    def __str__(self) -> str:
+        value = f"“{self.value}”" if self.kind == TEXT else str(self.value).lower()
+        return f"{IN_WORDS[self.sign]} {'null' if self.value is None else value}"
+
+
+def _check_orders(tokens: Tokens, text: str) -> None:
+    """Nothing is above or below what has no order, nor a number that was written as a text."""
+    for left, sign, right in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
+        place = at(text, sign.start())
+        if sign[0] == "in" and right and text[right.start() :].replace(" ", "").startswith("[]"):
+            raise CannotCompile("nothing stands in an empty list", *place)
+        for one in (left, right) if sign[0] in TURNED and right else ():
+            if one[0] in CONSTANTS or (one is right and one[0] in "[{"):
+                what = {"[": "a list", "{": "an object"}.get(one[0], one[0])
+                raise CannotCompile(f"nothing is above or below {what}", *place)
+            is_text = one["text"] and not text[one.end() :].lstrip().startswith(".")
+            if is_text and OF_DIGITS.fullmatch(one[0][1:-1]):
+                raise CannotCompile(
+                    f"{one[0]} is a text, and a number is neither above nor below it: a number"
+                    " stands without quotes",
+                    *place,
+                )
+
+
+def _check_together(
+    tokens: Tokens, text: str, asked: Mapping[str, tuple[str, str]]
+) -> dict[str, list[Claim]]:
+    """What must hold of each name where all of it does. Raises CannotCompile for what never does,
+    as the whole or as one of its alternatives.
+    """
+    while tokens and tokens[0][0] == "(" and _closing(tokens) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    claims: dict[str, list[Claim]] = defaultdict(list)
+    if len(_split(tokens, "?")) > 1:
+        return claims
+    if len(alternatives := _split(tokens, "||")) > 1:
+        for one in alternatives:
+            _check_together(one, text, asked)
+        return claims
+    if len(parts := _split(tokens, "&&")) == 1:
+        return _claim(tokens, text, asked)
+    for part in parts:
+        for name, said in _check_together(part, text, asked).items():
+            for one, other in product(claims[name], said):
+                if one.excludes(other):
+                    raise CannotCompile(
+                        f"“{name}” {one} and {other}, which is never both",
+                        *at(text, part[0].start()),
+                    )
+            claims[name] += said
+    return claims
+
+
+def _claim(
+    tokens: Tokens, text: str, asked: Mapping[str, tuple[str, str]]
+) -> dict[str, list[Claim]]:
+    """`name sign literal`, or the other way round; nothing of all else."""
+    for place, sign in enumerate(tokens):
+        if sign[0] not in OPERATORS:
+            continue
+        left, right, turned = tokens[:place], tokens[place + 1 :], sign[0]
+        if len(left) != 1 or not left[0]["word"] or left[0][0] in CONSTANTS:
+            left, right, turned = right, left, TURNED.get(sign[0], sign[0])
+        literal = _literal(right)
+        if len(left) != 1 or not left[0]["word"] or literal is None:
+            break
+        claim = Claim(turned, *literal)
+        function, written = asked.get(left[0][0], ("", left[0][0]))
+        _check_least(claim, function, written, at(text, tokens[0].start()))
+        return {written: [claim]}
+    return {}
+
+
+def _check_least(claim: Claim, function: str, written: str, place: tuple[int, int]) -> None:
+    if claim.kind != NUMBER or function not in LEAST:
+        return
+    least = LEAST[function]
+    always = ">" in claim.sign and OPERATORS[claim.sign](least, claim.value)
+    if always or Claim(">=", least, NUMBER).excludes(claim):
+        counts = " and counts this call" * (function == "count")
+        so = "always" if always else "never"
+        raise CannotCompile(
+            f"“{written}” is at least {least}{counts}: {so} {str(claim)[3:]}", *place
+        )
+
+
+def _literal(tokens: Tokens) -> tuple[Any, str] | None:
+    """The value of a literal and its kind; None of all else."""
+    minus, *rest = tokens if len(tokens) > 1 else [None, *tokens]
+    if len(rest) != 1 or (minus and minus[0] != "-"):
+        return None
+    [one] = rest
+    if one[0] in CONSTANTS and not minus:
+        kind = "null" if CONSTANTS[one[0]] is None else YES_OR_NO
+        return CONSTANTS[one[0]], kind
+    if one["text"] and "\\" not in one[0] and not minus:
+        return one[0][1:-1], TEXT
+    try:
+        return Decimal(f"{minus[0] if minus else ''}{one[0].removesuffix('u')}"), NUMBER
+    except InvalidOperation:
+        return None
+
+
+def _split(tokens: Tokens, sign: str) -> list[Tokens]:
+    """The parts between a sign that stands in no bracket."""
+    parts: list[Tokens] = [[]]
+    depth = 0
+    for one in tokens:
+        depth += (one[0] in "([{") - (one[0] in ")]}")
+        if one[0] == sign and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(one)
+    return parts
+
+
+def _closing(tokens: Tokens) -> int:
+    """Where the bracket that stands first is closed."""
+    depth = 0
+    for place, one in enumerate(tokens):
+        depth += (one[0] in "([{") - (one[0] in ")]}")
+        if depth == 0:
+            return place
+    return len(tokens)

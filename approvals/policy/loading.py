@@ -292,6 +292,8 @@ def _rule(form: Form, glob: str, value: Any, at: Path) -> Rule:
         words=form.text(given.get("words"), (*at, "words")),
         path=at,
     )
+    if rule.escalate and rule.escalate.seconds >= (rule.expires_seconds or 31 * DAY):
+        form.wrong_of_new((*at, "escalate"), "the question “expires” before that: ask sooner")
     if rule.bounded and rule.affected:
         form.wrong((*at, "bounded"), "the affected person is asked about each call: leave one out")
     more = (

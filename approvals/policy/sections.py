@@ -24,6 +24,7 @@ from approvals.policy.named_lists import (
 from approvals.policy.reading import Path
 
 CLOSED_MAX = 400
+DAY_MINUTES = 24 * 60
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|(24):(00)")
 
 
@@ -43,6 +44,10 @@ def hours(form: Form, value: Any, path: Path) -> WorkingHours | None:
     start, end = (_minute(form, given.get(name), (*path, name)) for name in ("from", "to"))
     if start == end:
         form.wrong(path, "“from” and “to” are two times of a day, as 08:00 and 18:00")
+    if start >= DAY_MINUTES:
+        form.wrong_of_new((*path, "from"), "a day ends at 24:00 and begins at 00:00")
+    if given.get("days") == []:
+        form.wrong_of_new((*path, "days"), "name the days; left out, they are Monday to Friday")
     closed = form.each(given.get("closed"), (*path, "closed"), lambda one, at: _day(form, one, at),
                        CLOSED_MAX)  # fmt: skip
     return WorkingHours(zone, tuple(days) or DAYS[:5], start, end, frozenset(closed))

@@ -57,8 +57,8 @@ _ONE_LETTER = str.maketrans({"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": 
 def stands_in(
     value: Any, text: str, key: MaskingKey | None = None, today: date | None = None
 ) -> bool | None:
-    """Whether `value`, all of it where it has parts, stands in `text`; None: it cannot be told. What
-    is empty stands nowhere.
+    """Whether `value`, all of it where it has parts and nowhere what is empty, stands in `text`;
+    None: it cannot be told.
 
     Masked values are compared by their marks, which `key` makes of what the text has. Where `today`
     is given, a day may stand there without its year if it is less than a year from it.

@@ -235,6 +235,22 @@ def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition
         ('risk >= "high"', "1:1", 'say risk in ["high", "critical"]'),
         ('target.kind == "order"', "1:1", "“target” has no “kind”"),
         ('on_behalf_of.mail == "x"', "1:1", "it has id, name, contact"),
+        ("args.amount > '100'", "1:13", "'100' is a text, and a number is neither"),
+        ("args.n == 1 ||\n '1,000.50' <= args.amount", "2:13", "'1,000.50' is a text"),
+        ("args.amount > true", "1:13", "nothing is above or below true"),
+        ("args.amount < [5]", "1:13", "nothing is above or below a list"),
+        ("args.to in [ ]", "1:9", "nothing stands in an empty list"),
+        ('args.n == "x" && args.n > 5', "1:18", "“args.n” is “x” and is above 5, which is never"),
+        ("args.b || (args.n > 5 && (5.0 >= args.n))", "1:26", "is above 5 and is at most 5.0"),
+        ("class == 'draft' && class == 'read_only'", "1:21", "is “draft” and is “read_only”"),
+        ("args.n == null && args.n > 3", "1:19", "is null and is above 3"),
+        ("args.n == 5 && args.n != 5", "1:16", "is 5 and is not 5"),
+        ('count(over: "1h") < 1', "1:1", "is at least 1 and counts this call: never below 1"),
+        ('count(over: "1h") >= 1', "1:1", "is at least 1 and counts this call: always"),
+        ('sum(args.n, over: "1h") < 0', "1:1", "is at least 0: never below 0"),
+        ('-5 < sum(args.n, over: "1h")', "1:1", "is at least 0: always above -5"),
+        ('sum(args.n, over: "1h") > 9 && sum(args.n, over: "1h") < 8', "1:32", "is never both"),
+        ('sum(args.n, over: "24") > 9', "1:13", 'a time such as "30m", "24h"'),
     ],
 )
 def test_an_answer_that_is_used_as_what_it_is_not_is_refused_where_it_stands(
@@ -249,6 +265,12 @@ def test_an_answer_that_is_used_as_what_it_is_not_is_refused_where_it_stands(
 @pytest.mark.parametrize(
     "condition",
     [
+        "args.day > '2026-01-01' && args.day < '2026-01-01T12:00'", "args.n > 5 && args.n < 6",
+        "args.n == 'x' || args.n > 5", "args.l[0] < 5 && args.l[0] > 7",
+        "!(args.n == 1) && args.n == 2", "args.n == 1 ? args.n == 2 : args.n == 3", "args.n in [1]",
+        'count(over: "1h") > 1 && sum(args.n, over: "1h") > 0', "args.n == -1 && args.n < 0",
+        "args.l.exists(x, x == 1) && args.l.exists(x, x == 2)", "args.n == 0x10 && args.n == 16",
+        "args.n == 1.5e3 && args.n >= 1500u", "args.s == '5' && args.s == \"5\" && args.s != ''",
         '(count(over: "1h") + 1) >= 3 && !known(args.to)', 'double(sum(args.n, over: "1h")) > 1.5',
         '3 < count(over: "1h") || known(args.to) == false', 'request.contains("a") && goal != "x"',
         'mentioned(args.to) ? args.n > 5 : called("mail.*") == 0', 'args.class == "other"',
@@ -276,6 +298,23 @@ def test_what_calls_are_judged_by_is_not_masked(path):
     assert mistake.startswith("line 1, column ")
     assert "audit.mask[2]" in mistake
     load(document)  # one that is in force goes on
+
+
+@pytest.mark.parametrize(
+    ("document", "mistake"),
+    [
+        ({"hours": {"from": "24:00", "to": "18:00"}}, "hours.from: a day ends at 24:00"),
+        ({"hours": {"from": "25:00", "to": "18:00"}}, "hours.from: a time of the day"),
+        ({"hours": {"from": "08:00", "to": "18:00", "days": []}}, "hours.days: name the days"),
+        (
+            {"policies": {"a": {"expires": "30m", "escalate": {"after": "30m", "group": "x"}}}},
+            "escalate: the question “expires” before that",
+        ),
+        ({"policies": {"a": {"bounded": {"uses": -1, "for": "1d"}}}}, "a whole number from 1"),
+    ],
+)
+def test_what_could_never_come_about_is_refused(document, mistake):
+    assert any(mistake in one for one in told(document, load_new))
 
 
 def test_what_holds_always_asks_or_denies():
