@@ -227,10 +227,10 @@ def _check_together(
         return _claim(tokens, text, asked)
     for part in parts:
         for name, said in _check_together(part, text, asked).items():
-            for one, other in product(claims[name], said):
-                if one.excludes(other):
+            for known, new in product(claims[name], said):
+                if known.excludes(new):
                     raise CannotCompile(
-                        f"“{name}” {one} and {other}, which is never both",
+                        f"“{name}” {known} and {new}, which is never both",
                         *at(text, part[0].start()),
                     )
             claims[name] += said
@@ -272,17 +272,17 @@ def _check_least(claim: Claim, function: str, written: str, place: tuple[int, in
 
 def _literal(tokens: Tokens) -> tuple[Any, str] | None:
     """The value of a literal and its kind; None of all else."""
-    minus, *rest = tokens if len(tokens) > 1 else [None, *tokens]
-    if len(rest) != 1 or (minus and minus[0] != "-"):
+    sign = "-" if len(tokens) > 1 and tokens[0][0] == "-" else ""
+    if len(tokens) != len(sign) + 1:
         return None
-    [one] = rest
-    if one[0] in CONSTANTS and not minus:
+    one = tokens[-1]
+    if one[0] in CONSTANTS and not sign:
         kind = "null" if CONSTANTS[one[0]] is None else YES_OR_NO
         return CONSTANTS[one[0]], kind
-    if one["text"] and "\\" not in one[0] and not minus:
+    if one["text"] and "\\" not in one[0] and not sign:
         return one[0][1:-1], TEXT
     try:
-        return Decimal(f"{minus[0] if minus else ''}{one[0].removesuffix('u')}"), NUMBER
+        return Decimal(sign + one[0].removesuffix("u")), NUMBER
     except InvalidOperation:
         return None
 

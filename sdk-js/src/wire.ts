@@ -44,7 +44,7 @@ export class Wire {
       throw new TypeError("the API key holds a space or the end of a line: copy it anew");
     }
     if (/[?#]/.test(url)) {
-      throw new TypeError("the address of the desk is https://, its host and nothing behind ? or #");
+      throw new TypeError("the address of the desk is https://, a host and nothing behind ? or #");
     }
     this.address = `${at.origin}${at.pathname.replace(/\/*(\/api\/v1)?\/*$/, "")}/api/v1/`;
     this.#headers = { Authorization: `Bearer ${key}`, Accept: "application/json" };
