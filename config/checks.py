@@ -148,7 +148,7 @@ def state_of_the_database() -> Iterator[CheckMessage]:
                 id="config.E005",
             )
             return
-        yield from ledger_checks.missing_walls()
+        yield from ledger_checks.missing_guards()
         yield from ledger_checks.not_durable()
         with connections["default"].cursor() as cursor:
             lacking = rights.lacking(cursor)

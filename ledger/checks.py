@@ -1,4 +1,4 @@
-"""Three walls keep the ledger append-only; a check at the start says which of them is missing.
+"""Three guards keep the ledger append-only; a check at the start says which of them is missing.
 
 The queryset refuses, triggers refuse, and the runtime's role has no right to (ledger/rights.py).
 """
@@ -33,7 +33,7 @@ def append_only(databases: Sequence[str] | None = None, **_: Any) -> list[CheckM
     if "default" not in (databases or ()):
         return []
     try:
-        return missing_walls()
+        return missing_guards()
     except DatabaseError:
         return []  # other checks say that the database is away
 
@@ -81,8 +81,8 @@ def not_durable() -> list[CheckMessage]:
     ]
 
 
-def missing_walls() -> list[CheckMessage]:
-    found = [] if _queryset_refuses() else [_queryset_wall()]
+def missing_guards() -> list[CheckMessage]:
+    found = [] if _queryset_refuses() else [_queryset_error()]
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_event')")
         if cursor.fetchone()[0] is None:
@@ -91,27 +91,27 @@ def missing_walls() -> list[CheckMessage]:
         unguarded = [name for (name,) in cursor.fetchall()]
         changeable = rights.changeable(cursor)
     if unguarded:
-        found.append(_trigger_wall(unguarded))
+        found.append(_trigger_error(unguarded))
     if changeable:
-        found.append(_rights_wall(changeable))
+        found.append(_rights_warning(changeable))
     return found
 
 
-class WallMissing(Exception):
+class GuardMissing(Exception):
     """We stopped because something no longer refuses changes of the ledger; the text says what."""
 
 
 def look() -> None:
-    """Say in the log what is missing; raise `WallMissing`, and so tell /statusz, of a removed one
+    """Say in the log what is missing; raise `GuardMissing`, and so tell /statusz, of a removed one
     and of a server that forgets.
 
     A role that is allowed too much is how somebody chose to run it, and only said.
     """
-    found = missing_walls() + not_durable()
+    found = missing_guards() + not_durable()
     for message in found:
         logger.log(message.level, "%s %s", message.msg, message.hint)
     if removed := [str(message.msg) for message in found if message.level >= ERROR]:
-        raise WallMissing(" ".join(removed))
+        raise GuardMissing(" ".join(removed))
 
 
 def _queryset_refuses() -> bool:
@@ -125,7 +125,7 @@ def _queryset_refuses() -> bool:
     return True
 
 
-def _queryset_wall() -> CheckMessage:
+def _queryset_error() -> CheckMessage:
     return Error(
         "The queryset of events no longer refuses update() and delete().",
         hint="ledger.models.Event must keep EventQuerySet as its manager.",
@@ -133,7 +133,7 @@ def _queryset_wall() -> CheckMessage:
     )
 
 
-def _trigger_wall(unguarded: list[str]) -> CheckMessage:
+def _trigger_error(unguarded: list[str]) -> CheckMessage:
     return Error(
         f"No trigger refuses changes to {', '.join(unguarded)}.",
         hint="Find out who removed it; `manage.py migrate` does not make it again.",
@@ -141,7 +141,7 @@ def _trigger_wall(unguarded: list[str]) -> CheckMessage:
     )
 
 
-def _rights_wall(changeable: list[str]) -> CheckMessage:
+def _rights_warning(changeable: list[str]) -> CheckMessage:
     return Warning(
         f"The runtime's database role has the right to change {', '.join(changeable)}.",
         hint="Set DATABASE_OWNER_URL to the owner's role and DATABASE_URL to another one;"

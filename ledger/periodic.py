@@ -29,7 +29,7 @@ def make_partitions_ahead() -> None:
     partitions.make_ahead()
 
 
-@every(3600, name="ledger.walls")
+@every(3600, name="ledger.guards")
 def see_that_the_ledger_only_grows() -> None:
     checks.look()
 

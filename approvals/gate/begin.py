@@ -173,18 +173,18 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
 async def _looked_up(
     connection: AsyncConnection[Any], call: UsualCall, needed: Sequence[Lookup]
 ) -> Gathered:
-    """What the rules ask of memory: read without a lock. `gate_remember` writes nothing where
-    somebody else was counted meanwhile.
+    """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
+    was changed meanwhile.
     """
     unknown = BeginContext(EPOCH, "", None, "", call.snapshot.policy_digest)
     gathered = Gathered(call.request, unknown, call.policy, call.judged)
-    looks = gathering.looks_of(gathered, needed)
-    sql, values = gathering.looking_up(looks, gathered.caller)
+    queries = gathering.queries_of(gathered, needed)
+    sql, values = gathering.combined(queries, gathered.caller)
     cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
-    [(answer_text,)] = await cursor.fetchall()
-    now, cells = gathering.answers(answer_text)
+    [(row,)] = await cursor.fetchall()
+    now, scalars = gathering.decode_row(row)
     gathered.context = replace(unknown, now=now)
-    gathered.findings |= gathering.findings(looks, cells)
+    gathered.findings |= gathering.results(queries, scalars)
     return gathered
 
 

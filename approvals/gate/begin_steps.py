@@ -1,9 +1,9 @@
-"""What the table of `begin` decides, done: look under the locks, decide, record.
+"""The slow path of `begin` as statements: lock and read, decide by the table, record.
 
-The key's lock comes first, then the run's; what is read after them is as it stands after the wait,
-so that nothing that changed in between is missed. `steps` yields statements and does not know what
-carries them (`ledger.drivers`): an awaited connection, or one of Django's in a thread. What takes
-more than statements it leaves as `Decided` to the thread (`approvals.gate.slow_path`).
+The key is locked first, then the run; everything else is read after both, so that no change which
+was committed during the wait is missed. `steps` is a generator of statements and does not know who
+runs them (`ledger.drivers`): an async connection, or Django's in a thread. What takes more than
+statements is returned as `Decided`, and the thread does it (`approvals.gate.slow_path`).
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ DETAIL_CHARACTERS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the table says, where it takes Django's connection to do it."""
+    """A decision that only the thread can carry out, on Django's connection."""
 
     context: BeginContext
     policy: Policy
@@ -52,9 +52,9 @@ class Decided:
 def steps(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, *, in_thread: bool
 ) -> Steps[BeginResponse | Decided | None]:
-    """Look, decide, and do it where that is a matter of statements: all that is no news to anybody.
-    None where only a thread may compile the policy, read through texts that it asks about, or note
-    how the tool was announced; what is only asked about is left as decided.
+    """Lock, read, decide, and carry the decision out where statements alone do it. None if the
+    thread has to begin anew: to compile the policy, read long texts, or note a tool's announcement.
+    `Decided` if it has more to do than statements, and always with `explain`, which writes nothing.
     """
     context = yield from look(request)
     policy = active_policies.known(context.policy_digest)
@@ -207,14 +207,14 @@ def plan(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
 
 
 def is_told(context: BeginContext, decision: Denied) -> bool:
-    """Whether the ledger knows of it."""
+    """Whether the ledger has recorded this denial before."""
     if decision.code == BY_RULE:
         return context.denials_of_key > 0
     return context.denied == decision.code
 
 
 def kept(request: BeginRequest, context: BeginContext) -> Statement:
-    """What keeps a call that a rule denied: a laxer policy is tried on it."""
+    """The statement that keeps a call which a rule denied, to try other policies on it."""
     return denials.kept(
         request.actor.workspace_id,
         request.actor.agent_id or 0,

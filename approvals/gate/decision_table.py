@@ -1,5 +1,7 @@
-"""The table of `begin` (docs/architecture.md): what is known → what is answered. The first row that
-fits wins.
+"""The table of `begin` (docs/architecture.md): from what is known of a call to its decision.
+
+A pure function, `decide`: the first row of the table that fits. What a decision has to write is in
+`begin_steps` and `slow_path`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -184,8 +186,9 @@ Findings = Mapping[str, LookupResult]
 def decide(
     request: BeginRequest, context: BeginContext, policy: Policy, findings: Findings
 ) -> tuple[Decision, PolicyDecision]:
-    """The first fitting row of the table; `findings` are what was gathered for its conditions.
-    Raises Refused for what is nobody's answer.
+    """The first row of the table that fits, and the policy's judgement of the call. `findings` are
+    the results of the policy's lookups. Raises Refused for a call that cannot be answered at all:
+    of another agent's run, under an action id of another call, or not comparable.
     """
     _check_whose(request, context)
     judgement = judged(request, context, policy, findings)
@@ -387,14 +390,13 @@ def _not_yet(
         raise Refused(
             problem("attempt-reused", "This attempt is over", 422, "Each try has an id of its own.")
         )
+    replaces = known is not None and _is_replanned(request, known)
     proceed = Proceed(
         run=request.planned.run,
         action=known.action if known else request.planned.action,
         fence=(known.fence if known else 0) + 1,
-        is_planned=known is not None
-        and not _is_replanned(request, known)
-        and bool(known.args_digest),
-        replaces=known is not None and _is_replanned(request, known),
+        is_planned=known is not None and not replaces and bool(known.args_digest),
+        replaces=replaces,
     )
     if _is_forgotten(context):
         return Forgotten(proceed)

@@ -1,12 +1,12 @@
-"""What the conditions of a policy ask about more than the call: looked up before it is judged.
+"""What the conditions of a policy ask beyond the call: looked up before the call is judged.
 
-The policy says which questions are open for this call (`approvals.policy.lookups`); for most
-calls none is, and nothing is asked here. All that are open travel in one statement, a scalar for
-each, and each is a look by an index with a bound. It is read under the locks of the key and the
-run, so that what was found still holds when the call proceeds.
+The policy gives the lookups that this call needs (`approvals.policy.lookups`): mostly none, and
+then no statement is sent. All of a call travel in one statement, a scalar subquery for each, which
+goes by an index and reads a bounded number of rows. They are read under the locks of the key and
+the run, so that what was found still holds when the call proceeds.
 
-What cannot be told is answered as that, and never as no: the rule then counts as met where it asks
-or denies (approvals/policy/conditions.py).
+What cannot be known is UNKNOWN and never False: the rule then counts as met where it asks or denies
+(approvals/policy/conditions.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from approvals.gate.begin_context import BeginContext, as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.remembered import (
     Gathered,
-    Looker,
+    QueryBuilder,
     ScalarQuery,
     counted,
     known,
@@ -40,93 +40,95 @@ from ledger.append.statements import Statement
 from ledger.drivers import Steps
 from workspaces import formatting
 
-NOES_MAX = 200
-"""Of a run's approvals so many, the newest, are looked through for a no."""
+REJECTIONS_MAX = 200
+"""Of a run's rejected approvals so many, the newest, are compared with the call."""
 WORDS_MAX = 50
 SPELLED_CHARACTERS_MAX = 4_000
 _json = msgspec.json.Encoder()
 
 
 def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Steps[Gathered]:
-    """The findings for what the policy asks of the call that would run, by the keys of the
-    questions.
+    """Look up what the policy needs to judge the call that would run; `findings` has the results by
+    `Lookup.key`.
     """
     request = as_approved(request, context)
     call = request.tool_call(context.labels)
     found = Gathered(request, context, policy, call)
-    looks = looks_of(found, lookups(policy, call))
-    if looks and request.explain:
-        for key, look in looks.items():
+    queries = queries_of(found, lookups(policy, call))
+    if queries and request.explain:
+        for key, query in queries.items():
             began = perf_counter()
-            found.findings |= yield from _looked_up({key: look}, found)
+            found.findings |= yield from _run({key: query}, found)
             found.milliseconds[key] = (perf_counter() - began) * 1000
-    elif looks:
-        found.findings |= yield from _looked_up(looks, found)
+    elif queries:
+        found.findings |= yield from _run(queries, found)
     return found
 
 
-def looks_of(found: Gathered, asked: Sequence[Lookup]) -> dict[str, ScalarQuery]:
-    """What must be looked up for these questions; what needs no look is found at once."""
-    looks: dict[str, ScalarQuery] = {}
+def queries_of(found: Gathered, needed: Sequence[Lookup]) -> dict[str, ScalarQuery]:
+    """The queries that these lookups need, by their keys. The result of a lookup that needs none is
+    put into `found.findings`.
+    """
+    queries: dict[str, ScalarQuery] = {}
     facts = found.call.facts()
-    for question in asked:
-        answer = LOOKS[question.function](question, found, facts)
-        if isinstance(answer, ScalarQuery):
-            looks[question.key] = answer
+    for lookup in needed:
+        result = QUERY_BUILDERS[lookup.function](lookup, found, facts)
+        if isinstance(result, ScalarQuery):
+            queries[lookup.key] = result
         else:
-            found.findings[question.key] = answer
-    return looks
+            found.findings[lookup.key] = result
+    return queries
 
 
 def reads_texts(policy: Policy, call: ToolCall) -> bool:
-    """Whether what the policy asks of a call takes reading what people or strangers wrote, which
-    may be long: nobody else is served meanwhile where it is not done in a thread.
+    """Whether a lookup reads texts of people or strangers. They may be long, so it is done in a
+    thread: on the event loop it would hold up every other request.
     """
     return any(one.function in OF_TEXTS for one in lookups(policy, call))
 
 
-def is_of_memory(question: Lookup) -> bool:
-    """Whether it is asked of what is remembered of calls and lists, whatever the run is and on
-    whose behalf.
+def is_of_memory(lookup: Lookup) -> bool:
+    """Whether the lookup reads only what is remembered of calls and lists, and needs neither the
+    run nor the person on whose behalf it acts.
     """
-    options = question.option("per", ""), question.option("by", "")
-    return question.function in OF_MEMORY and "person" not in options
+    options = lookup.option("per", ""), lookup.option("by", "")
+    return lookup.function in OF_MEMORY and "person" not in options
 
 
-# Each look goes by keys to an index, whatever it is asked; planning them anew for every call took
-# as long as all the rest of it.
+# Each query goes by an index whatever its parameters are; planning them anew for every call took as
+# long as all the rest of it.
 GENERIC_PLAN: Statement = ("SET LOCAL plan_cache_mode = force_generic_plan", ())
 
 
-def _looked_up(looks: Mapping[str, ScalarQuery], found: Gathered) -> Steps[dict[str, LookupResult]]:
-    locks = [memory.lock(found.caller, found.meters)] if found.meters else []
-    if found.request.explain:
-        locks = []
-    *_, [(said,)] = yield [GENERIC_PLAN, *locks, looking_up(looks, found.caller)]
-    return findings(looks, answers(said)[1])
+def _run(queries: Mapping[str, ScalarQuery], found: Gathered) -> Steps[dict[str, LookupResult]]:
+    is_locking = found.meters and not found.request.explain
+    locks = [memory.lock(found.caller, found.meters)] if is_locking else []
+    *_, [(row,)] = yield [GENERIC_PLAN, *locks, combined(queries, found.caller)]
+    return results(queries, decode_row(row)[1])
 
 
-def looking_up(looks: Mapping[str, ScalarQuery], caller: TallyOwner) -> Statement:
-    """All looks as one statement of one text, since a column for each took longer to read than to
-    look up. Tallies are one scalar, however many meters ask.
+def combined(queries: Mapping[str, ScalarQuery], caller: TallyOwner) -> Statement:
+    """All queries as one statement that returns one JSON text (`decode_row`): a column for each
+    took longer to read than to look up. The tallies of all meters are one scalar, the last.
     """
-    statements = [(one.sql, one.values) for one in looks.values() if one.meter is None]
-    if meters := [one.meter for one in looks.values() if one.meter]:
+    statements = [(one.sql, one.values) for one in queries.values() if one.meter is None]
+    if meters := [one.meter for one in queries.values() if one.meter]:
         statements.append(memory.tallies(caller, meters))
     scalars = ", ".join([f"({sql})" for sql, _ in statements])
     values = [value for _, values in statements for value in values]
     return f"SELECT json_build_array(clock_timestamp(), json_build_array({scalars}))::text", values
 
 
-answers = msgspec.json.Decoder(tuple[datetime, list[Any]]).decode
-"""The time and the scalars of the text that `looking_up` asks for."""
+decode_row = msgspec.json.Decoder(tuple[datetime, list[Any]]).decode
+"""The database's time, and the scalars in the order of `combined`."""
 
 
-def findings(looks: Mapping[str, ScalarQuery], cells: Sequence[Any]) -> dict[str, LookupResult]:
-    """What `answers` has of these looks, by their keys."""
-    others = iter(cells)
+def results(queries: Mapping[str, ScalarQuery], scalars: Sequence[Any]) -> dict[str, LookupResult]:
+    """What the scalars of `decode_row` mean, by the keys of the lookups."""
+    others = iter(scalars)
     return {
-        key: look.read(cells[-1] if look.meter else next(others)) for key, look in looks.items()
+        key: query.read(scalars[-1] if query.meter else next(others))
+        for key, query in queries.items()
     }
 
 
@@ -152,12 +154,12 @@ FROM ledger_run r WHERE r.id = %b"""  # noqa: S608 - our own words
 NOT_ON_RECORD = "What the agent was asked for is not on record"
 
 
-def _text(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+def _request_or_goal(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    if gathered.context.run is None or gathered.disagrees(question.function):
+    if gathered.context.run is None or gathered.disagrees(lookup.function):
         return LookupResult(UNKNOWN, NOT_ON_RECORD)
-    sql = GOAL if question.function == "goal" else REQUEST
+    sql = GOAL if lookup.function == "goal" else REQUEST
 
     def read(text: str | None) -> LookupResult:
         told = bool(text) and len(text or "") <= TEXT_CHARACTERS_MAX
@@ -166,7 +168,7 @@ def _text(
     return ScalarQuery(sql, [gathered.context.run.id], read)
 
 
-def _person(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
+def _person(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
     run = gathered.context.run
     person = run.on_behalf_of if run else None
     if person is None or gathered.disagrees("on_behalf_of"):
@@ -175,19 +177,19 @@ def _person(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> L
 
 
 def _mentioned(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    value = value_of(question, facts)
+    value = value_of(lookup, facts)
     if value is UNKNOWN or gathered.context.run is None:
-        return LookupResult(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
+        return LookupResult(UNKNOWN, f"Whether {lookup.subject} was asked for cannot be told")
 
     def read(text: str | None) -> LookupResult:
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         found = stands_in(value, text or "", key, today)
         if found is None:
-            return LookupResult(UNKNOWN, f"Whether {question.subject} was asked for cannot be told")
+            return LookupResult(UNKNOWN, f"Whether {lookup.subject} was asked for cannot be told")
         stands = "stands" if found else "does not stand"
-        return LookupResult(found, f"{question.subject} {stands} in what the agent was asked for")
+        return LookupResult(found, f"{lookup.subject} {stands} in what the agent was asked for")
 
     return ScalarQuery(WRITTEN, [gathered.context.run.id], read)
 
@@ -207,7 +209,7 @@ FROM (
     FROM approvals_approval p WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
         AND p.subject_kind = 'action' AND (p.state = 'rejected'
             OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
-    ORDER BY p.id DESC LIMIT {NOES_MAX}) no"""  # noqa: S608 - our own words
+    ORDER BY p.id DESC LIMIT {REJECTIONS_MAX}) no"""  # noqa: S608 - our own words
 
 
 def _as_one(value: Any) -> Any:
@@ -219,16 +221,16 @@ def _as_one(value: Any) -> Any:
     return as_one(value) if isinstance(value, str) else value
 
 
-def _rejected_before(question: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> ScalarQuery:
+def _rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> ScalarQuery:
     args = gathered.request.data.get("args")
     said = _json.encode(args).decode() if args else None
     targets = set(_as_one(targets_of([{"targets": list(gathered.request.targets)}])))
     own = _as_one(args) or None
 
-    def read(noes: Sequence[Sequence[Any]] | None) -> LookupResult:
+    def read(rejections: Sequence[Sequence[Any]] | None) -> LookupResult:
         found = [
             when
-            for when, on, is_same, *calls in noes or ()
+            for when, on, is_same, *calls in rejections or ()
             if is_same or targets & set(_as_one(on)) or (own and own in map(_as_one, calls))
         ]
         when = found[-1] if found else None
@@ -267,11 +269,11 @@ SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u
 
 
 def _called(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    glob = value_of(question, facts)
+    glob = value_of(lookup, facts)
     if not isinstance(glob, str) or mistake(glob):
-        return LookupResult(UNKNOWN, f"{question.source} names no tool")
+        return LookupResult(UNKNOWN, f"{lookup.source} names no tool")
     if gathered.context.run is None:
         return LookupResult(0, f"No call of {glob} came before in this run")
 
@@ -287,7 +289,7 @@ def _called(
 
 
 def _read_untrusted(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
     policy, run = gathered.policy, gathered.context.run
     if not policy.untrusted_globs or run is None:
@@ -308,11 +310,11 @@ def _read_untrusted(
 
 
 def _tainted(
-    question: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
     """By value: whether a part of it stands in what strangers wrote, and not in the request."""
-    value, run, policy = value_of(question, facts), gathered.context.run, gathered.policy
-    cannot = LookupResult(UNKNOWN, f"Where {question.subject} comes from cannot be told")
+    value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
+    cannot = LookupResult(UNKNOWN, f"Where {lookup.subject} comes from cannot be told")
     if value is UNKNOWN:
         return cannot
     if not policy.untrusted_globs or run is None:
@@ -331,11 +333,11 @@ def _tainted(
             asked_for = stands_in(one, written or "", key, today)
             answers.append(False if asked_for else stands_in(one, text, key, today))
         if any(answers):
-            words = f"{question.subject} stands in what strangers wrote, and was not asked for"
+            words = f"{lookup.subject} stands in what strangers wrote, and was not asked for"
             return LookupResult(value=True, say=words)
         if None in answers or None in seen or len(results) > RESULTS_MAX or calls > CALLS_MAX:
             return cannot
-        return LookupResult(value=False, say=f"{question.subject} comes from nothing that was read")
+        return LookupResult(value=False, say=f"{lookup.subject} comes from nothing that was read")
 
     earlier = [run.id, CALLS_MAX + 1, gathered.request.key, posix(policy.untrusted_globs)]
     return ScalarQuery(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
@@ -343,9 +345,9 @@ def _tainted(
 
 OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted"})
 OF_MEMORY = frozenset({"count", "sum", "known", "lookalike", "unusual", IN_LIST})
-LOOKS: Mapping[str, Looker] = {
-    "request": _text,
-    "goal": _text,
+QUERY_BUILDERS: Mapping[str, QueryBuilder] = {
+    "request": _request_or_goal,
+    "goal": _request_or_goal,
     "on_behalf_of": _person,
     "mentioned": _mentioned,
     "rejected_before": _rejected_before,

@@ -99,7 +99,7 @@ class Gathered:
         return [(memory.REMEMBER, values)]
 
 
-Looker = Callable[[Lookup, Gathered, Mapping[str, Any]], ScalarQuery | LookupResult]
+QueryBuilder = Callable[[Lookup, Gathered, Mapping[str, Any]], ScalarQuery | LookupResult]
 
 
 # Sums and counts, with this call, over those that ran or are granted.

@@ -111,7 +111,7 @@ def agree(by, approval=None):
 
 
 def forget_events(**which: str) -> None:
-    """As a database does that was rewritten past its walls."""
+    """As a database does that was rewritten past its guards."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         places = list(Event.objects.filter(**which).values_list("place", flat=True))

@@ -158,7 +158,7 @@ def test_who_empties_a_payload_without_an_erasure_is_found_out(said, northwind):
     erasure.erase(northwind, person="cust_eve", by=None)
     assert all(finding.ok for finding in audit.audit_all(northwind)), audit.audit_all(northwind)
 
-    with connection.cursor() as cursor:  # by the owner of the tables, past every wall
+    with connection.cursor() as cursor:  # by the owner of the tables, past every guard
         cursor.execute("SET amends.erasing = 'yes'")
         cursor.execute("UPDATE ledger_event SET data = NULL, salt = NULL WHERE action = 'b2'")
         cursor.execute("RESET amends.erasing")

@@ -108,7 +108,7 @@ def test_a_partition_without_anything_to_keep_is_dropped(said, northwind):
 def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northwind, actor):
     retention.keep_to_time(SOON)
 
-    assert [one.id for one in checks.missing_walls()] == ["ledger.W001"]
+    assert [one.id for one in checks.missing_guards()] == ["ledger.W001"]
     for change in ("DELETE FROM ledger_event", "TRUNCATE ledger_event"):
         with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
             connection.cursor().execute(change)

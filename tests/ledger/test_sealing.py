@@ -312,7 +312,7 @@ def test_a_tree_that_was_rewritten_in_itself_is_not_signed_over(actor, northwind
     assert not all(one.ok for one in audit.audit(northwind))
 
 
-def past_every_wall(statement, *given):
+def past_every_guard(statement, *given):
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(statement, given)
@@ -324,7 +324,7 @@ def found_wrong(workspace):
 
 
 def test_an_older_head_that_forks_off_is_named(northwind, said):
-    past_every_wall("UPDATE ledger_treehead SET root = sha256('x') WHERE size = 24")
+    past_every_guard("UPDATE ledger_treehead SET root = sha256('x') WHERE size = 24")
 
     assert found_wrong(northwind) == ["Older heads"]
 
@@ -333,14 +333,14 @@ def test_a_head_that_no_key_of_the_log_has_signed_is_named(northwind, said):
     head = proofs.newest_head(northwind)
     text = head.note.partition("\n\n")[0] + "\n"
     forged = merkle.Signer(head.origin, Ed25519PrivateKey.generate(), 0).sign(text)
-    past_every_wall("UPDATE ledger_treehead SET note = %s WHERE size = 40", forged)
+    past_every_guard("UPDATE ledger_treehead SET note = %s WHERE size = 40", forged)
 
     assert found_wrong(northwind) == ["Signature of the newest head"]
 
 
 def test_a_head_under_the_signature_of_another_is_named(northwind, said):
     signed = TreeHead.objects.get(workspace=northwind, size=24).note
-    past_every_wall("UPDATE ledger_treehead SET note = %s WHERE size = 40", signed)
+    past_every_guard("UPDATE ledger_treehead SET note = %s WHERE size = 40", signed)
 
     assert found_wrong(northwind) == ["Signature of the newest head"]
 
@@ -348,8 +348,8 @@ def test_a_head_under_the_signature_of_another_is_named(northwind, said):
 def test_a_tail_of_which_only_the_file_knows_is_missed(northwind, said, remembering):
     """Cut off with its head: what is left is a whole log, and every part of it fits."""
     sealer.remember(proofs.newest_head(northwind).note, logkeys.signer(northwind))
-    past_every_wall("DELETE FROM ledger_leaf WHERE index >= 24")
-    past_every_wall("DELETE FROM ledger_treehead WHERE size = 40")
+    past_every_guard("DELETE FROM ledger_leaf WHERE index >= 24")
+    past_every_guard("DELETE FROM ledger_treehead WHERE size = 40")
 
     assert found_wrong(northwind) == ["Nothing cut off the end", "Every event is in the log"]
 

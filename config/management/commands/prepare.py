@@ -86,7 +86,7 @@ class Command(BaseCommand):
             alias = owner_alias()
             with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
                 rights.grant(cursor, str(role))
-        for message in checks.missing_walls():
+        for message in checks.missing_guards():
             self.stderr.write(f"{message.msg} {message.hint}")
 
 

@@ -105,7 +105,7 @@ def test_nothing_is_missing_for_the_runtime_role(said):
         assert rights.changeable(runtime.cursor()) == []
 
 
-def test_the_check_says_which_wall_is_missing(said, monkeypatch):
+def test_the_check_says_which_guard_is_missing(said, monkeypatch):
     (wide,) = checks.append_only(databases=["default"])  # the tests' own role owns everything
     assert wide.id == "ledger.W001"
     assert "ledger_event" in wide.msg
@@ -113,13 +113,13 @@ def test_the_check_says_which_wall_is_missing(said, monkeypatch):
     week = partitions.week_of(datetime.now(UTC)).name
     run(f"DROP TRIGGER ledger_event_no_truncate ON {week}")
     run("ALTER TABLE ledger_event_default DISABLE TRIGGER ledger_event_no_truncate")
-    ids = [message.id for message in checks.missing_walls()]
+    ids = [message.id for message in checks.missing_guards()]
     assert ids == ["ledger.E001", "ledger.W001"]
-    with pytest.raises(checks.WallMissing, match="ledger_event_default"):
+    with pytest.raises(checks.GuardMissing, match="ledger_event_default"):
         checks.look()
 
     monkeypatch.setattr("ledger.models.events.EventQuerySet.delete", lambda _: (0, {}))
-    assert checks.missing_walls()[0].id == "ledger.E002"
+    assert checks.missing_guards()[0].id == "ledger.E002"
 
 
 def run(sql):
@@ -134,5 +134,5 @@ def test_a_server_that_answers_before_it_has_written_is_told(db):
         cursor.execute("SET LOCAL synchronous_commit = off")
 
     assert [one.id for one in checks.not_durable()] == ["ledger.E003"]
-    with pytest.raises(checks.WallMissing, match="synchronous_commit is off"):
+    with pytest.raises(checks.GuardMissing, match="synchronous_commit is off"):
         checks.look()
