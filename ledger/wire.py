@@ -55,8 +55,11 @@ BATCH_EVENTS_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 N_MAX = 2**31 - 1
 CHOICES = {"class": CLASSES, "risk": RISKS}
-ID = re.compile(r"[\x21-\x7e]{1,64}")
-RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
+_NO_DOTS = r"(?!(?:.*/)?\.\.?(?:/|$))"
+"""No part is `.` or `..`: no address holds them, since browsers and clients leave them out."""
+ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,64}")
+RUN_ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,120}")
+NAMED_BY = "printable ASCII characters, no part “.” or “..”"
 LINE = re.compile(rb"[^\n]+")
 
 _raws = msgspec.json.Decoder(list[Raw])
@@ -218,11 +221,11 @@ def _id_of(raw: bytes) -> str:
 
 def _fits(envelope: Envelope) -> None:
     if not ID.fullmatch(envelope.id):
-        raise _Wrong("schema", "The id is not 1 to 64 printable ASCII characters")
+        raise _Wrong("schema", f"The id is not 1 to 64 {NAMED_BY}")
     if not RUN_ID.fullmatch(envelope.run):
-        raise _Wrong("schema", "The run is not 1 to 120 printable ASCII characters")
+        raise _Wrong("schema", f"The run is not 1 to 120 {NAMED_BY}")
     if isinstance(envelope.action, str) and not RUN_ID.fullmatch(envelope.action):
-        raise _Wrong("schema", "The action is not 1 to 120 printable ASCII characters")
+        raise _Wrong("schema", f"The action is not 1 to 120 {NAMED_BY}")
     if isinstance(envelope.n, int) and not 0 <= envelope.n <= N_MAX:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")
 

@@ -68,13 +68,18 @@ def standing_setup_link(token: str) -> SetupLink | None:
 
 
 @transaction.atomic
-def open_workspace(name: str, slug: str, *, by: User) -> Workspace:
-    """Make a workspace with its first teams; `by` administers, operates and may approve."""
+def open_workspace(
+    name: str, slug: str, *, by: User, starter: str = next(iter(STARTERS))
+) -> Workspace:
+    """Make a workspace with its first teams and policy, one of STARTERS; `by` administers, operates
+    and may approve.
+    """
     workspace = Workspace.objects.create(name=name, slug=slug, founder=by)
     for team_name, codenames in FIRST_TEAMS.items():
         team = teams.create(workspace, team_name, by=by, may=codenames)
         if set(codenames) - SEES:
             teams.add(team, by, by=by)
+    workspace_set_up.send(None, workspace=workspace, by=by, starter=starter)
     return workspace
 
 
@@ -101,15 +106,7 @@ def set_up(
     person = User.objects.create_user(email=email, password=password, name=name)
     # Whoever has the link has the server; a founder's word for their address is the server's.
     independence.prove(person)
-    return person, open_for(person, name=workspace_name, slug=slug, starter=starter)
-
-
-@transaction.atomic
-def open_for(person: User, *, name: str, slug: str, starter: str) -> Workspace:
-    """Another workspace, for somebody who has an account; they are its first administrator."""
-    workspace = open_workspace(name, slug, by=person)
-    workspace_set_up.send(None, workspace=workspace, by=person, starter=starter)
-    return workspace
+    return person, open_workspace(workspace_name, slug, by=person, starter=starter)
 
 
 @transaction.atomic

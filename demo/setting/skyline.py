@@ -161,7 +161,7 @@ SIGNED = "  signedFrom: CRITICAL\n"
 
 
 def activate(workspace: Workspace, ada: User) -> None:
-    if PolicyVersion.objects.filter(workspace=workspace).exists():
+    if PolicyVersion.objects.filter(workspace=workspace, note__startswith="The demo's").exists():
         return
     document, why_not = POLICY.read_text(encoding="utf-8"), signing.unavailable()
     note = f"The demo's. Nothing is signed here: {why_not}." if why_not else "The demo's"

@@ -16,6 +16,8 @@ import { plainObject } from "./values.ts";
 
 // How long a call waits for people, unless it says otherwise.
 const WAIT_SECONDS = 3600;
+// No address holds “.” or “..” between slashes: the desk could not be asked about such a run.
+const RUN_ID = /^(?!(?:.*\/)?\.\.?(?:\/|$))[\x21-\x7e]{1,120}$/;
 // The exit status of a process that a signal has ended, less the signal's number.
 const SHELL_SIGNAL = 128;
 const SIGTERM = 15;
@@ -70,8 +72,9 @@ export class Desk extends Link {
 
   /** The same in two halves: `await using run = await desk.open(...)`, and end it yourself. */
   async open(request: string, { run: id, trace, onBehalfOf, ...about }: About = {}): Promise<Run> {
-    if (id !== undefined && !/^[\x21-\x7e]{1,120}$/.test(id)) {
-      throw new AmendsError("a run's id is 1 to 120 printable ASCII characters without spaces");
+    if (id !== undefined && !RUN_ID.test(id)) {
+      const fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”";
+      throw new AmendsError(`a run's id is ${fits}`);
     }
     const told = withoutEmpty({ request, on_behalf_of: onBehalfOf, ...about });
     const run = new Run(this, id ?? `run_${shortId()}`, plainObject(told, "run"), { trace });

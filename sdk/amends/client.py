@@ -28,7 +28,8 @@ from amends.tools import Tool, tool
 WAIT_SECONDS = 3600.0
 # The exit status of a process that a signal has ended, less the signal's number.
 SHELL_SIGNAL = 128
-RUN_ID = re.compile(r"[\x21-\x7e]{1,120}")
+# No address holds “.” or “..” between slashes: the desk could not be asked about such a run.
+RUN_ID = re.compile(r"(?!(?:.*/)?\.\.?(?:/|$))[\x21-\x7e]{1,120}")
 
 
 class Desk(Link):
@@ -83,7 +84,8 @@ class Desk(Link):
         Give `run`, an id of your own, where a restarted process must find its calls again.
         """
         if run is not None and not RUN_ID.fullmatch(run):
-            raise ValueError("a run's id is 1 to 120 printable ASCII characters without spaces")
+            fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”"
+            raise ValueError(f"a run's id is {fits}")
         told = {"request": request, "goal": goal, "model": model, "on_behalf_of": on_behalf_of,
                 "labels": labels}  # fmt: skip
         return Run(self, run or f"run_{short_id()}", told=told, trace=dict(trace or {}))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy import CannotEvaluate, Invalid, ToolCall, judge, load, strictest
+from approvals.policy.conditions import QUESTIONS, WRITTEN
 from approvals.policy.decisions import VERDICTS
 
 FIELDS_OWN_FORM = """
@@ -113,14 +114,22 @@ def test_a_tool_that_nobody_listed_is_asked_about_where_unknown_tools_ask():
     assert judged(document | {"unknownTools": "ALLOW"}, "new").approval == "AUTO"
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "args.iban in lists.payees", "known(args.iban)", "!known(args.iban)",
-        "mentioned(args.iban)", "rejected_before", "working_hours", "lookalike(args.iban)",
-        'sum(args.amount, per: target, over: "24h") < 500', "on_behalf_of.id == 'mia'",
-    ],
-)  # fmt: skip
+ASKED_OF_A_STEP = [
+    "args.iban in lists.payees", "known(args.iban)", "!known(args.iban)", "mentioned(args.iban)",
+    "rejected_before", "!rejected_before", "working_hours", "lookalike(args.iban)",
+    'sum(args.amount, per: target, over: "24h") < 500', "on_behalf_of.id == 'mia'",
+    'count(over: "1h") < 500', "tainted(args.iban)", "!tainted(args.iban)", "!read_untrusted",
+    'called("bank.*") == 0', "unusual(args.amount)", 'changed("iban")', '!changed("iban")',
+    'goal == "pay"', 'request != "x"', "before.iban == args.iban", "labels.env != 'prod'",
+]  # fmt: skip
+
+
+def test_each_question_is_tried_on_a_step():
+    told = " ".join(ASKED_OF_A_STEP)
+    assert [one for one in (*QUESTIONS, *WRITTEN) if one not in told] == []
+
+
+@pytest.mark.parametrize("question", ASKED_OF_A_STEP)
 def test_what_a_rule_asks_beyond_a_step_lets_no_step_pass_and_asks_or_denies(question):
     """Nothing is looked up for a step of a plan: it would be old when the step is made."""
 

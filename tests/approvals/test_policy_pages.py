@@ -57,6 +57,12 @@ def history(acme, agent):
         intake.record(desk_events.plain_connection(), actor, [said])
 
 
+def test_where_no_policy_was_ever_in_force_its_page_says_what_goes_on(ada_s, acme):
+    assert "No policy was ever put in force here" in ada_s.get(POLICIES).text
+    versions.activate(versions.save(acme, DENIES, by=None), by=None)
+    assert "No policy was ever put in force here" not in ada_s.get(POLICIES).text
+
+
 def test_a_policy_is_written_rehearsed_saved_and_put_in_force(ada_s, acme, history):
     checked = ada_s.post(NEW, {"source": DENIES, "act": "check"}).content.decode()
     assert "asked 0 times and denied 3" in checked

@@ -48,7 +48,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
     desk_events.record(airline, EventType.CASE_COMMENTED, by=ada, data=facts)
     client.force_login(ada)
 
-    [act] = client.get("/w/airline/audit/").context["acts"]
+    act, *_ = client.get("/w/airline/audit/").context["acts"]
 
     assert act["words"] == "Case commented: 7"
     assert [str(one) for one in act["fields"]] == [
@@ -82,7 +82,7 @@ def test_what_was_changed_is_told_by_labels_with_what_was_before(client, ada, ai
 
 
 def test_the_audit_goes_on_page_by_page(client, ada, airline):
-    for number in range(53):
+    for number in range(51):  # and the first version, saved and put in force
         desk_events.record(airline, EventType.POLICY_ACTIVATED, by=ada, data={"number": number})
     client.force_login(ada)
 

@@ -63,6 +63,8 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "n too large": ("schema", RUN + '"n": 99999999999}'),
     "an id with spaces": ("schema", '{"id": "a b", "type": "run.started", "run": "r"}'),
     "an id too long": ("schema", '{"id": "%s", "type": "run.started", "run": "r"}' % ("a" * 65)),
+    "an id that no address holds": ("schema", '{"id": "a/..", "type": "run.started", "run": "r"}'),
+    "a run that no address holds": ("schema", '{"id": "a", "type": "run.started", "run": ".."}'),
     "an action without one": ("schema", '{"id": "a", "type": "action.started", "run": "r"}'),
     "a wrong type": ("schema", ACTION % "planned" + '{"tool": 7}}'),
     "cut off": ("malformed", RUN + '"data": {"x": '),

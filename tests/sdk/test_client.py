@@ -215,6 +215,14 @@ def test_the_address_and_key_come_from_the_environment(small_desk, spool_file, m
     assert spool_file.exists()
 
 
+@pytest.mark.parametrize("run", ["", "a b", "é", "a" * 121, ".", "..", "a/../b", "a/."])
+def test_a_run_is_named_so_that_the_desk_can_be_asked_about_it(desk, run):
+    """Of a run `..` a directive to stop was never heard: `runs/../directive` is another address."""
+    with pytest.raises(ValueError, match="printable ASCII characters"):
+        desk.run("Import", run=run)
+    desk.run("Import", run="...a/b..")
+
+
 def test_a_result_too_deep_to_keep_does_not_hide_the_success(desk, small_desk, caplog):
     deep: dict[str, object] = {}
     for _ in range(40):

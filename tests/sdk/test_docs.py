@@ -140,6 +140,12 @@ def called(name):
 def onboard(who):
     for name in ("assign_licence", "send_welcome"): called(name)(who)
 """
+AGENT = """
+import amends, contextlib
+from onboarding import onboard
+with amends.connect() as desk, desk.run("Onboard Mia"), contextlib.suppress(amends.Denied):
+    onboard("mia")
+"""
 WAITING = """
 
 def test_people_agree_and_what_is_done_is_answered(amends_desk, amends_script):
@@ -168,9 +174,13 @@ def test_the_tests_of_the_guide_run_wherever_the_client_is_installed(tmp_path):
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: amends\nVersion: 0.1.0\n")
     (installed / "entry_points.txt").write_text(f"[pytest11]\n{name} = {module}\n")
-    [tests] = [one for one in blocks("agents.md") if "amends_script" in one]
+    tests, scripted = [
+        one for one in blocks("agents.md") if "amends_script" in one or "ScriptedDesk" in one
+    ]
     (tmp_path / "onboarding.py").write_text(ONBOARDING)
+    (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "test_onboarding.py").write_text(tests + WAITING, "utf-8")
+    (tmp_path / "test_agent.py").write_text(scripted, "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
 
     done = subprocess.run(
@@ -179,7 +189,7 @@ def test_the_tests_of_the_guide_run_wherever_the_client_is_installed(tmp_path):
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
-    assert "4 passed" in done.stdout, done.stdout
+    assert "5 passed" in done.stdout, done.stdout
 
 
 def test_the_service_of_the_twins_guide_works(tmp_path):

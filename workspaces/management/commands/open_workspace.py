@@ -40,5 +40,5 @@ class Command(BaseCommand):
         founder = User.objects.filter(email__iexact=options["founder"], is_active=True).first()
         if founder is None:
             raise CommandError(f"Nobody here has the address {options['founder']}.")
-        made = entrance.open_for(founder, name=name, slug=slug, starter=options["starter"])
+        made = entrance.open_workspace(name, slug, by=founder, starter=options["starter"])
         self.stdout.write(f"{made.name}: /w/{made.slug}/, administered by {founder.email}.")
