@@ -1,7 +1,7 @@
 """The guide of the demo: whom one can be, and four steps from a failed trip to its finished trail.
 
 Only a desk that runs with the demo has it, and only for a browser on the same machine: its buttons
-type the demo's password for whoever presses them.
+type the demo's password for whoever presses them, to log in and to confirm that it is they.
 """
 
 import ipaddress
@@ -27,6 +27,7 @@ FORWARDED = re.compile(r"HTTP_(X_FORWARDED|FORWARDED|X_REAL_IP|X_CLIENT_IP|TRUE_
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HIDDEN = "demo_guide_hidden"
 OPERATOR, APPROVER = skyline.PEOPLE[2:4]
+ADDRESSES = frozenset(address for address, *_ in skyline.PEOPLE)
 TRAVELLER = "Amelia Davis"
 
 
@@ -47,7 +48,18 @@ def context(request: HttpRequest) -> dict[str, Any]:
     if not _is_here(request):
         return {}
     steps = SimpleLazyObject(lambda: _steps(request, request.path))
-    return {"demo": {"people": skyline.PEOPLE, "first": OPERATOR[0], "steps": steps}}
+    told = {"people": skyline.PEOPLE, "first": OPERATOR[0], "steps": steps}
+    return {"demo": told | {"password": SimpleLazyObject(lambda: _password(request))}}
+
+
+def _password(request: HttpRequest) -> str:
+    """What `make up` prints, if one of the demo's people is logged in, who has it still; or empty.
+
+    Whoever came by one click was never told it, and a critical decision asks for it.
+    """
+    password, me = places.SharedFacts().read().get("password", ""), request.user
+    is_of_demo = me.is_authenticated and me.email in ADDRESSES
+    return password if is_of_demo and password and me.check_password(password) else ""
 
 
 def _is_here(request: HttpRequest) -> bool:
@@ -121,7 +133,7 @@ def _current(plan: Plan | None, *, is_open: bool) -> int:
 def enter(request: HttpRequest) -> HttpResponse:
     """Log in as one of the demo's people, with the password that `make up` prints."""
     asked = request.POST.get("person", "")
-    if not _is_here(request) or asked not in {address for address, *_ in skyline.PEOPLE}:
+    if not _is_here(request) or asked not in ADDRESSES:
         raise Http404
     logout(request)
     password = places.SharedFacts().read().get("password", "")
