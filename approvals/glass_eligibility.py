@@ -84,7 +84,7 @@ def _why_not_them(approval: Approval, person: User) -> str:
     if any(person.pk in {one.person_id, one.principal_id} for one in given):
         return "you have already answered"
     if person.pk in {approval.requested_by_id, approval.agent_owner_id}:
-        return "whoever asked, and the agent's owner, take no part in it"
+        return "whoever asked, and the agent’s owner, take no part in it"
     if deciders.mandates(approval, [person.pk]):
         return "you may decide on this yourself"
     others = [approval.requested_by_id, approval.agent_owner_id]

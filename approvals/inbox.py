@@ -260,7 +260,7 @@ def may_answer(approval: Approval, by: User) -> None:
     elif by.pk in deciders.entitled(approval, [by.pk]):
         why = "whoever handed you their right has answered"
     elif by.pk in {approval.requested_by_id, approval.agent_owner_id}:
-        why = "whoever asked, and the agent's owner, do not count: it takes a second person"
+        why = "whoever asked, and the agent’s owner, do not count: it takes a second person"
     elif not delegations.may_decide(by, approval.workspace):
         why = "it needs the permission “approve”"
     elif not independence.is_proven(by):

@@ -52,8 +52,8 @@ class ControlsForm(forms.Form):
         label="Link for people",
         required=False,
         max_length=links.LINK_CHARACTERS_MAX,
-        help_text="Where a record stands in the system's own pages, such as"
-        " https://pay.example/charges/{id}. {id} is the target's id, {name} what follows the last /"
+        help_text="Where a record stands in the system’s own pages, such as"
+        " https://pay.example/charges/{id}. {id} is the target’s id, {name} what follows the last /"
         " of it, {type} its type, {key} the key of the call. It stands where somebody has to look.",
     )
     revision = forms.IntegerField(widget=forms.HiddenInput())

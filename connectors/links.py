@@ -46,7 +46,7 @@ def mistake(pattern: str) -> str:
 def _mistake_of_address(pattern: str) -> str:
     host = pattern.partition("://")[2].split("/")[0].split("?")[0].split("#")[0]
     if "{" in host or "@" in host or "\\" in pattern:
-        return "Its host has to stand in it as it is, with nobody's name before it."
+        return "Its host has to stand in it as it is, with nobody’s name before it."
     filled = SIGN.sub("x", pattern)
     try:
         URLValidator(schemes=["http", "https"])(filled)

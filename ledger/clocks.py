@@ -51,9 +51,9 @@ def astray(said: datetime | None, received: datetime) -> str:
     if said is None:
         return ""
     if said - received > AHEAD_MAX:
-        return f"{_words(said - received)} ahead of the ledger's clock"
+        return f"{_words(said - received)} ahead of the ledger’s clock"
     if received - said > BEHIND_MAX:
-        return f"{_words(received - said)} behind the ledger's clock"
+        return f"{_words(received - said)} behind the ledger’s clock"
     return ""
 
 
@@ -61,7 +61,7 @@ def warning(said: datetime | None, received: datetime) -> Problem | None:
     """The same beside the answer to an accepted event."""
     words = astray(said, received)
     return (
-        problem("clock", f"The agent's clock is {words}", 200, "Kept as said.") if words else None
+        problem("clock", f"The agent’s clock is {words}", 200, "Kept as said.") if words else None
     )
 
 

@@ -50,6 +50,8 @@ WORDS: Mapping[str, str] = {
     EventType.ACTION_FAILED: "Failed",
     EventType.ACTION_VERIFIED: "Checked",
     EventType.ACTION_APPROVED: "Approved",
+    EventType.APPROVAL_GRANTED: "Answered yes",
+    EventType.APPROVAL_REJECTED: "Answered no",
     EventType.APPROVAL_CHANGED: "An approver changed the arguments",
     EventType.APPROVAL_DRAWN: "Went on under a bounded grant",
     EventType.ACTION_COMPENSATED: "Compensated",

@@ -212,7 +212,7 @@ class KeyForm(forms.Form):
         choices=[
             ("ingest", "ingest: send events"),
             ("begin", "begin: ask before acting, wait for approvals"),
-            ("read", "read: its runs, the policy and the ledger's proofs"),
+            ("read", "read: its runs, the policy and the ledger’s proofs"),
             ("audit", "audit: read the whole workspace’s log, for a SIEM; with nothing else"),
             ("import", "import: send runs that happened elsewhere, past the gate; not with begin"),
         ],

@@ -137,7 +137,7 @@ class RuleForm(forms.Form):
         label="What they are asked",
         characters_max=WORDS_CHARACTERS_MAX,
         required=False,
-        help_text="Empty: the desk's own question.",
+        help_text="Empty: the desk’s own question.",
     )
     bounded_uses = forms.IntegerField(
         label="So many calls", required=False, min_value=1, max_value=USES_MAX,

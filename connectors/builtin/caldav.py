@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
-    user: Annotated[str, meaning("The calendar's account")]
+    user: Annotated[str, meaning("The calendar’s account")]
     password: Annotated[str, meaning("Its password, or one for applications")]
 
 

@@ -49,7 +49,7 @@ OUR_TABLES = ["connectors_connection", "connectors_calllog", "workspaces_secret"
 class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Where the database is: the part of the settings that names a server."""
 
-    host: Annotated[str, meaning("The server's name, such as db.example.com")]
+    host: Annotated[str, meaning("The server’s name, such as db.example.com")]
     port: Annotated[int, meaning("Its port")] = 5432
     database: Annotated[str, meaning("The database in it")]
     sslmode: Annotated[

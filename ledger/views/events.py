@@ -184,7 +184,7 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
         astray = clocks.astray(said_at, received_at)
         moments += [
             {
-                "name": "By the agent's clock",
+                "name": "By the agent’s clock",
                 "time": formatting.moment(said_at, "full"),
                 "note": f"({astray})" if astray else "",
             }

@@ -136,7 +136,7 @@ def _empty(here: Workspace, is_narrowed: str) -> dict[str, Any]:
         return {
             "icon": "search",
             "title": "No run fits",
-            "text": "Look for a run's id, or words of its request, error, tools or targets.",
+            "text": "Look for a run’s id, or words of its request, error, tools or targets.",
         }
     return {
         "icon": "run",

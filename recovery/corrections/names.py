@@ -29,6 +29,7 @@ FIELDS = {
     "email": gettext_noop("e-mail address"),
     "end": gettext_noop("end"),
     "flights": gettext_noop("flights"),
+    "held by": gettext_noop("holder"),
     "location": gettext_noop("location"),
     "name": gettext_noop("name"),
     "note": gettext_noop("note"),

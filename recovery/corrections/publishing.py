@@ -200,7 +200,7 @@ def why_not(correction: Correction) -> str:
     if correction.case.state in UNDER_A_PLAN:
         return "The recovery has not ended yet."
     if not correction.facts["items"]:
-        return "Nothing of this person's was changed."
+        return "Nothing of this person’s was changed."
     return ""
 
 

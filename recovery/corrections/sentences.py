@@ -153,9 +153,9 @@ def _changed(told: dict[str, Any], names: dict[str, str]) -> str:
 
 
 def _changes(told: dict[str, Any]) -> str:
-    """`deck from 4 to 2, guests from 2 to 1 and 3 more`"""
+    """`deck from 4 to 2, guests from 2 to 1 and 3 more`; what has no values to tell comes last."""
     found = []
-    for one in told["changes"]:
+    for one in sorted(told["changes"], key=lambda one: "was" not in one):
         named = {"field": field_words(one["field"])}
         if "was" in one:
             values = {"was": said(one["was"]), "became": said(one["became"])}

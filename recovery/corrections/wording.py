@@ -82,7 +82,7 @@ def fields_read(lines: Sequence[str]) -> dict[str, str]:
     for line in said:
         name, is_said, text = (part.strip() for part in line.partition("="))
         if not name or not is_said or not text:
-            raise InvalidInput(f"“{line}”: write a field's name, =, and what people call it.")
+            raise InvalidInput(f"“{line}”: write a field’s name, =, and what people call it.")
         if max(len(name), len(text)) > FIELD_CHARACTERS_MAX:
             raise InvalidInput(f"“{name}”: at most {FIELD_CHARACTERS_MAX} characters, please.")
         found[name] = text

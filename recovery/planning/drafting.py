@@ -189,7 +189,7 @@ class StepDrafter:
             ) from missing
         self._check_mask(args)
         if self._differs(twin, args):
-            self.notes.append("The agent suggested another compensation; the policy's is used.")
+            self.notes.append("The agent suggested another compensation; the policy’s is used.")
         return connection, twin.operation, args, twin
 
     def _may_leave_out(self, connection: Connection, operation: str) -> bool:
