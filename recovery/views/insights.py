@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
@@ -96,6 +97,11 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
             "by-tool": (by_tool, {"tool": "tool", **GROUPS}),
         }
         return exporting.table(request, tables, disclosure.cleaner(request.user, here))
+    for place, card in enumerate(cards):
+        is_asked = asked.get("numbers") == str(place)
+        card["numbers_url"] = "" if is_asked else f"{_address(of)}&numbers={place}"
+        if is_asked and request.htmx:
+            return page(request, "recovery/insights/numbers.html", {"card": card})
     context = {
         "workspace": here,
         "days": window.days,
@@ -433,7 +439,7 @@ def _card(  # a card, told by its parts
             }
             for tone, words, number, address in legend
         ],
-        "numbers": _lines(plot.names, numbers, plot.places),
+        "numbers": partial(_lines, plot.names, numbers, plot.places),
         "told": [(name, *one) for name, one in zip(plot.names, numbers, strict=True)],
         "url": url,
     }
@@ -444,9 +450,8 @@ def _lines(
     numbers: Sequence[tuple[object, str]],
     places: Sequence[tuple[str, str]],
 ) -> SafeString:
-    """The lines of the table behind a plot, each leading where its column leads; a template takes
-    five times as long for each cell.
-    """
+    """The lines of the table behind a plot, each leading where its column leads. Few unfold it, so
+    a page is sent without; a template takes five times as long for each cell."""
     addresses = [url for url, _ in places] or [""] * len(names)
     return format_html_join(
         "",

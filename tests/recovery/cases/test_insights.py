@@ -129,6 +129,12 @@ def test_each_figure_opens_the_cases_that_it_counts(client, restored, raises, ad
     for title in ("Cases by day of failure", "Open now, by age", "Compensations verified"):
         behind = [_found(client, url) for url, _ in cards[title]["plot"].places]
         assert sum(behind) == {"Cases by day of failure": 2}.get(title, 1), title
+    assert '<td class="muted">1 open</td>' not in page.content.decode(), "unfolded, it is fetched"
+    numbers_url = cards["Cases by day of failure"]["numbers_url"]
+    for alone, more in ((False, {}), (True, {"HTTP_HX_REQUEST": "true"})):
+        told = client.get(numbers_url, **more).content.decode()
+        assert '<td class="muted">1 open</td>' in told
+        assert ("<html" in told) is not alone
     rows = [row for group in page.context["groups"] for row in group["rows"]]
     assert rows
     for row in rows:
