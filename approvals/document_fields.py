@@ -1,7 +1,7 @@
 """What a document says for all rules, as the fields of a form, and the fields back as a document.
 
-As with a rule (approvals/rules.py) nothing that is not changed changes its spelling. The
-catalogue and twins have fields of their own (approvals/tool_fields.py, approvals/twin_fields.py).
+As with a rule (approvals/rules.py) nothing that is not changed changes its spelling. The fields of
+the catalogue and of twins stand in their forms (approvals/views/catalogue_form.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -207,5 +207,5 @@ def _numbers(path: str) -> list[re.Match[str]]:
 def _about(path: str, name: str) -> str:
     words = HERE.get((path, name)) or HERE.get(("", name)) or ABOUT.get(name)
     if words is None:
-        raise LookupError(f"{path}: say in config/parameters.py what “{name}” is")
+        raise LookupError(f"{path}: say in ABOUT of config/api.py what “{name}” is")
     return words

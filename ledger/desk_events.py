@@ -213,7 +213,7 @@ def desk_actor(workspace: Workspace, *, by: User | None = None, part: str) -> Ac
 
 
 def masking_key(workspace: Workspace) -> MaskingKey:
-    """What makes the workspace's placeholders. Raises `crypt.CannotOpen`."""
+    """What makes the workspace's placeholders. Raises `encryption.CannotOpen`."""
     secret = opened_masking_key(bytes(workspace.masking_key))
     return MaskingKey(secret, shows_last4=workspace.mask_shows_last4)
 

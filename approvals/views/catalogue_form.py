@@ -1,5 +1,5 @@
-"""What a document says of tools by their globs, as rows and as forms: the catalogue
-(approvals/tool_fields.py), and how calls are undone (approvals/twin_fields.py).
+"""What a document says of tools by their globs, as rows and as forms: the catalogue, and how calls
+are undone. As with a rule (approvals/rules.py) what nobody changed keeps its spelling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +9,22 @@ from typing import Any, NamedTuple, get_args
 from django import forms
 
 from amends.protocol.vocabulary import CLASSES, RISKS
-from approvals import tool_fields, twin_fields
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, RulePosition
 from approvals.policy.loading import KINDS
 from approvals.policy.reading import Path, spelled
-from approvals.rules import field_at
+from approvals.rules import (
+    as_claim,
+    as_text,
+    field_at,
+    lines_of,
+    merged,
+    pairs_of,
+    typed,
+    without_line,
+)
+from approvals.rules import put as put_value
 from approvals.views.rule_form import GlobField, stamp
 from connectors.contract import Reversibility
 from connectors.models import Connection
@@ -23,6 +32,12 @@ from workspaces.forms import WrittenField, choice_of, offer_too, shown_in, witho
 from workspaces.models import Workspace
 
 TOOLS, TWINS = CATALOGUES
+Entry = Mapping[str, Any]
+TOOL_PLAIN = ("class", "risk", "target", "title")
+TOOL_LINES = frozenset({"sensitive", "preview_rows"})
+TWIN_PLAIN = ("target", "connection", "operation", "reversibility", "words")
+"""Fields that are a member of the entry as it is; and those that hold `name: value` a line."""
+PREVIEW, PROBE = "preview", "probe"
 EXPRESSION_CHARACTERS_MAX = 2_000
 LINES_CHARACTERS_MAX = 20_000
 
@@ -55,8 +70,8 @@ class EntryForm(forms.Form):
     empty: str
     one_per_glob: bool
     choices: Sequence[str]
-    says: Any
-    """The module that reads the fields out of an entry, and back."""
+    paths: Mapping[str, str]
+    """Where in an entry each field stands."""
     do_not_call_in_templates = True
     """A page speaks of the class itself: of its name and its words."""
 
@@ -89,19 +104,31 @@ class EntryForm(forms.Form):
         """An entry in a few words, for its row."""
         raise NotImplementedError
 
+    @staticmethod
+    def fields_of(entry: Entry) -> dict[str, str]:
+        """What the fields say of an entry, each as a text; names with values are `name: value` a
+        line, without those whose value is an object or a list.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The entry that the fields say, where `old` stood."""
+        raise NotImplementedError
+
     def tell(self, problems: Sequence[Mistake]) -> None:
         """Each mistake of this entry to its own field."""
         own = spelled(self.place)
         for one in problems:
             if one.path == own or one.path.startswith((f"{own}.", f"{own}[")):
                 below = one.path.removeprefix(own).removeprefix(".")
-                known = field_at(below, one.message, list(self.fields), self.says.FIELDS)
+                known = field_at(below, one.message, list(self.fields), self.paths)
                 self.add_error(self.field_of(below) or known or "glob", one.message)
             elif one.path == spelled(self.place[:-1]):  # of several under one glob
                 self.add_error("glob", one.message)
 
     def field_of(self, below: str) -> str | None:
-        """The field of a path below the entry that `says.FIELDS` do not tell."""
+        """The field of a path below the entry that `paths` do not tell."""
 
 
 class ToolForm(EntryForm):
@@ -115,7 +142,21 @@ class ToolForm(EntryForm):
     empty = "None is listed: what an agent says of a tool counts, carefully."
     one_per_glob = True
     choices = ("class", "risk", "sensitivity", "preview_kind")
-    says = tool_fields
+    paths = {
+        "class": "class",
+        "risk": "risk",
+        "target": "target",
+        "title": "title",
+        "untrusted": "reads_untrusted",
+        "sensitivity": "sensitivity.tool",
+        "sensitive": "sensitivity",
+        "preview_kind": "preview.kind",
+        "preview_title": "preview.title",
+        "preview_amount": "preview.amount",
+        "preview_currency": "preview.currency",
+        "preview_recipients": "preview.recipients",
+        "preview_rows": "preview.rows",
+    }
 
     def offered(self, here: Workspace) -> dict[str, forms.Field]:
         return {
@@ -152,6 +193,52 @@ class ToolForm(EntryForm):
         ]
         return ", ".join(filter(None, parts)) or "listed"
 
+    @staticmethod
+    def fields_of(entry: Entry) -> dict[str, str]:
+        found = {name: as_text(entry.get(name)) for name in TOOL_PLAIN}
+        found["untrusted"] = as_claim(entry.get("reads_untrusted"))
+        level = entry.get("sensitivity")
+        of_args = level if isinstance(level, dict) else {}
+        found["sensitivity"] = as_text(of_args.get("tool")) if of_args else as_text(level)
+        found["sensitive"] = lines_of(
+            {name: one for name, one in of_args.items() if name != "tool"}
+        )
+        preview = entry.get(PREVIEW)
+        shown = preview if isinstance(preview, dict) else {}
+        for name, path in ToolForm.paths.items():
+            if path.startswith(f"{PREVIEW}.") and name not in TOOL_LINES:
+                found[name] = as_text(shown.get(path.partition(".")[2]))
+        rows = shown.get("rows")
+        return found | {"preview_rows": lines_of(rows)}
+
+    @staticmethod
+    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+        now, changed = typed(ToolForm.fields_of(old), said, ToolForm.paths)
+        new = dict(old)
+        for name in TOOL_PLAIN:
+            if name in changed:
+                put_value(new, name, now[name])
+        if "untrusted" in changed:
+            put_value(new, "reads_untrusted", {"yes": True, "no": False}.get(now["untrusted"]))
+        if changed & {"sensitivity", "sensitive"}:
+            own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
+            of_args = without_line(old.get("sensitivity")) | pairs_of(now["sensitive"])
+            put_value(new, "sensitivity", {**own, **of_args} if of_args else now["sensitivity"])
+        inside: dict[str, Any] = {
+            ToolForm.paths[name].partition(".")[2]: pairs_of(now[name]) or None
+            if name in TOOL_LINES
+            else now[name]
+            for name in changed
+            if ToolForm.paths[name].startswith(f"{PREVIEW}.")
+        }
+        if "rows" in inside:
+            shown = old.get(PREVIEW)
+            others = without_line(shown.get("rows") if isinstance(shown, dict) else None)
+            inside["rows"] = others | (inside["rows"] or {}) or None
+        if inside:
+            put_value(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
+        return new
+
 
 class TwinForm(EntryForm):
     """Which call undoes what a tool did, and which one finds out whether it was done."""
@@ -164,7 +251,17 @@ class TwinForm(EntryForm):
     empty = "Nothing is said: only what agents name as a way back can be undone."
     one_per_glob = False
     choices = ("connection", "probe_connection", "reversibility")
-    says = twin_fields
+    paths = {
+        "target": "target",
+        "connection": "connection",
+        "operation": "operation",
+        "args": "args",
+        "reversibility": "reversibility",
+        "words": "words",
+        "probe_connection": "probe.connection",
+        "probe_operation": "probe.operation",
+        "probe_args": "probe.args",
+    }
 
     def offered(self, here: Workspace) -> dict[str, forms.Field]:
         names = list(Connection.objects.filter(workspace=here).values_list("name", flat=True))
@@ -197,6 +294,43 @@ class TwinForm(EntryForm):
         kind = f"of {said['target']}: " if said["target"] else ""
         probe = "; whether it was done can be found out" if said["probe_operation"] else ""
         return f"{kind}{said['connection']}.{said['operation']}{probe}"
+
+    @staticmethod
+    def fields_of(entry: Entry) -> dict[str, str]:
+        probe = entry.get(PROBE)
+        asked = probe if isinstance(probe, dict) else {}
+        return {
+            **{name: as_text(entry.get(name)) for name in TWIN_PLAIN},
+            "args": lines_of(entry.get("args")),
+            "probe_connection": as_text(asked.get("connection")),
+            "probe_operation": as_text(asked.get("operation")),
+            "probe_args": lines_of(asked.get("args")),
+        }
+
+    @staticmethod
+    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+        now, changed = typed(TwinForm.fields_of(old), said, TwinForm.paths)
+        new = dict(old)
+        for name in TWIN_PLAIN:
+            if name in changed:
+                put_value(new, name, now[name])
+        if "args" in changed:
+            put_value(new, "args", _args(old.get("args"), now["args"]))
+        inside: dict[str, Any] = {}
+        asked = old.get(PROBE)
+        for name in ("probe_connection", "probe_operation"):
+            if name in changed:
+                inside[name.removeprefix("probe_")] = now[name]
+        if "probe_args" in changed:
+            given = asked.get("args") if isinstance(asked, dict) else None
+            inside["args"] = _args(given, now["probe_args"])
+        if inside:
+            put_value(new, PROBE, merged(asked, inside) or None)
+        return new
+
+
+def _args(old: Any, lines: str) -> dict[str, Any] | None:
+    return without_line(old) | pairs_of(lines) or None
 
 
 FORMS: Mapping[str, type[EntryForm]] = {one.name: one for one in (ToolForm, TwinForm)}
@@ -240,14 +374,14 @@ def rows(source: str, kind: type[EntryForm]) -> list[RulePosition]:
 def told(source: str, kind: type[EntryForm]) -> list[EntryRow]:
     """Each entry with its place, and what is said of it in words."""
     return [
-        EntryRow(at, row.glob, kind.words(kind.says.fields_of(row.entry)))
+        EntryRow(at, row.glob, kind.words(kind.fields_of(row.entry)))
         for at, row in enumerate(rows(source, kind))
     ]
 
 
 def initial_of(kind: type[EntryForm], row: RulePosition, at: int) -> dict[str, Any]:
     """What the fields of an entry begin with."""
-    said: dict[str, str] = kind.says.fields_of(row.entry)
+    said: dict[str, str] = kind.fields_of(row.entry)
     chosen = {name: _as_offered(name, said[name]) for name in kind.choices}
     return said | chosen | {"glob": row.glob, "at": at, "was": stamp(row)}
 
@@ -272,9 +406,9 @@ def put(source: str, form: EntryForm) -> editing.EditResult | None:
         form.add_error("glob", f"This {form.name} is listed already.")
         return None
     old = row.entry if row else {}
-    was = form.says.fields_of(old)
+    was = form.fields_of(old)
     kept = {name: was[name] for name in form.choices if _as_offered(name, was[name]) == said[name]}
-    new = form.says.entry_of(old, said | kept)
+    new = form.entry_of(old, said | kept)
     edited = (
         editing.relocated(source, row, new, glob, form.section)
         if row

@@ -8,10 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import document_fields, rules, tool_fields, twin_fields
+from approvals import document_fields, rules
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
 from approvals.policy.reading import read
+from approvals.views.catalogue_form import ToolForm, TwinForm
 
 GROUPS = st.sampled_from(["finance", "leads", "ärzte: süd", "*", "2"])
 TIMES = st.sampled_from(["30m", "1d", "90s", " 2h "])
@@ -188,11 +189,11 @@ ODD_TOOLS = st.dictionaries(
 @settings(max_examples=50, deadline=None)
 @given(old=st.one_of(TOOLS, ODD_TOOLS), new=TOOLS)
 def test_a_tool_comes_back_as_it_was_and_the_fields_lead_to_any_other(old, new):
-    assert tool_fields.entry_of(old, typed(tool_fields.fields_of(old))) == old
-    members = {path.partition(".")[0] for path in tool_fields.FIELDS.values()}
+    assert ToolForm.entry_of(old, typed(ToolForm.fields_of(old))) == old
+    members = {path.partition(".")[0] for path in ToolForm.paths.values()}
     assert members == set(loading.TOOL_FIELDS)
-    found = tool_fields.entry_of(new, typed(tool_fields.fields_of(new)))
-    found = tool_fields.entry_of({}, typed(tool_fields.fields_of(found)))
+    found = ToolForm.entry_of(new, typed(ToolForm.fields_of(new)))
+    found = ToolForm.entry_of({}, typed(ToolForm.fields_of(found)))
     assert tidy(found) == tidy(new)
 
 
@@ -213,25 +214,25 @@ ODD_TWINS = st.dictionaries(
 @settings(max_examples=50, deadline=None)
 @given(old=st.one_of(TWINS, ODD_TWINS), new=TWINS)
 def test_a_twin_comes_back_as_it_was_and_the_fields_lead_to_any_other(old, new):
-    assert twin_fields.entry_of(old, typed(twin_fields.fields_of(old))) == old
-    found = twin_fields.entry_of({}, typed(twin_fields.fields_of(new)))
+    assert TwinForm.entry_of(old, typed(TwinForm.fields_of(old))) == old
+    found = TwinForm.entry_of({}, typed(TwinForm.fields_of(new)))
     assert tidy(found) == tidy(new)
 
 
 def test_an_argument_that_is_no_text_stays_where_the_others_change():
     twin = {"args": {"row": {"a": "before.a"}, "n": 3, "id": "target.id"}}
-    said = twin_fields.fields_of(twin)
+    said = TwinForm.fields_of(twin)
     assert said["args"] == "id: target.id"
-    assert twin_fields.entry_of(twin, said | {"args": "key: args.key"}) == {
+    assert TwinForm.entry_of(twin, said | {"args": "key: args.key"}) == {
         "args": {"row": {"a": "before.a"}, "n": 3, "key": "args.key"}
     }
 
 
 def test_what_fits_in_no_line_stays_where_the_others_change():
     tool = {"preview": {"rows": {"a: b": "args.x", "c": "args.c"}}}
-    said = tool_fields.fields_of(tool)
+    said = ToolForm.fields_of(tool)
     assert said["preview_rows"] == "c: args.c"
-    found = tool_fields.entry_of(tool, said | {"preview_rows": "d: args.d"})
+    found = ToolForm.entry_of(tool, said | {"preview_rows": "d: args.d"})
     assert found == {"preview": {"rows": {"a: b": "args.x", "d": "args.d"}}}
 
 
