@@ -28,11 +28,11 @@ from workspaces.pages import is_number
 
 # Completion append: the events with which the steps of plans end, folded from what is in hand.
 #
-# `record` reads back all earlier events of an action before it folds. Of a step whose every event
-# this process has appended itself, all is in hand already; and of the agent's action that it
-# undoes, one effect is compensated now, which needs none of the earlier ones. Whatever is not as
-# usual (a row that is not there, payloads that were erased) is folded the long way; a rebuild gives
-# the same rows.
+# `record` reads all earlier events of an action before it folds. Here that is not needed: this
+# process has appended every event of the step itself and still has them, and of the agent's action
+# that the step undoes only one effect changes, to compensated. What is not as usual (a row that is
+# missing, payloads that were erased) is folded from its earlier events. A rebuild gives the same
+# rows.
 
 
 def completion_append(
@@ -75,7 +75,7 @@ def completion_append(
     unknown = [
         one for one in events if (one.run, one.action) not in folding.undone.keys() | earlier
     ]
-    look = folding.looks_back(unknown, received + OTHERS_AHEAD)
+    look = folding.earlier(unknown, received + OTHERS_AHEAD)
     if look:
         stored, known = yield look
         folding.remember(stored, known)
@@ -134,7 +134,7 @@ def record_all(
     by: User | None = None,
     part: str = "engine",
 ) -> list[str]:
-    """Record several events in one breath, for the price of little more than one."""
+    """Record several events together, which costs little more than one; returns their ids."""
     who = desk_actor(workspace, by=by, part=part)
     parsed = [_parse(who, one) for one in drafts]
     with transaction.atomic(savepoint=False), connection.wrap_database_errors:

@@ -117,7 +117,7 @@ def take_in(
     read = read_batch(body, actor, ndjson)
     parsed = [one for one in read if isinstance(one, ParsedEvent)]
     recorded = record_waiting(actor, parsed) if parsed else Recorded([])
-    return _json.encode(_in_order(read, recorded.answers))
+    return _json.encode(_in_order(read, recorded.results))
 
 
 def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
@@ -138,7 +138,7 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
 async def record_read(actor: Actor, read: Read) -> list[EventResult]:
     """Record what could be read; one answer for each, in order."""
     recorded = await _recorded(actor, [one for one in read if isinstance(one, ParsedEvent)])
-    return _in_order(read, recorded.answers)
+    return _in_order(read, recorded.results)
 
 
 async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:

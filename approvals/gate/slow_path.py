@@ -318,10 +318,10 @@ def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
     batch = None
     if not proceed.is_planned:
         batch = AppendBatch(request.actor, [carried_out(plan(request, proceed))])
-        carried_out(batch.meet_runs())
+        carried_out(batch.lock_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
-            carried_out(batch.leave())
+            carried_out(batch.discard())
         return None
     if batch is not None:
         carried_out(batch.keep_all())

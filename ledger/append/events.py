@@ -1,13 +1,13 @@
-"""Append: the one way events come in, whoever the actor is and whichever connection carries them.
+"""Append: how events get into the ledger, whoever the actor is.
 
 The core does no I/O. It is a generator that yields statements and is sent their rows, so that the
 edge (psycopg's async pool), `begin` and the desk's own events (Django's connection) share it.
-All of it happens in the caller's transaction: events, what they add up to, and their place in the
-queue of the sealer are durable together or not at all. The number of round trips does not depend on
-the number of events. `append_deferred` alone sends its one statement itself.
+Everything happens in the caller's transaction: the events, the rows that are folded from them and
+their entries in the sealer's queue are committed together or not at all. The number of round trips
+does not depend on the number of events. Only `append_deferred` sends its statement itself.
 
-Rows are locked in one order: runs by their ids, then event ids, then what hangs from the runs.
-Whoever locks an action first must lock its run before.
+Locks are taken in this order: runs by their ids, then event ids, then actions, attempts and
+effects. Whoever locks an action must have locked its run before.
 """
 
 import os
@@ -82,25 +82,25 @@ def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
 
 @dataclass
 class Recorded:
-    """What became of the events, in their order, and the rows of the actions that they moved."""
+    """The result of each event, in their order, and the rows of the actions that they moved."""
 
-    answers: list[EventResult]
+    results: list[EventResult]
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
 def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
-    """Write down `events`, fold them, and say per event what became of it. `more` is written with
-    them.
+    """Insert `events`, fold them, and return the result of each. The statements `more` are sent
+    with the writes.
     """
     batch = AppendBatch(actor, events)
-    yield from batch.meet_runs()
+    yield from batch.lock_runs()
     return (yield from batch.keep(*more))
 
 
 def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
     """The same for events of which all must be kept (`AppendBatch.keep_all`)."""
     batch = AppendBatch(actor, events)
-    yield from batch.meet_runs()
+    yield from batch.lock_runs()
     return (yield from batch.keep_all(*more))
 
 
@@ -131,36 +131,36 @@ class AppendBatch:
         return first
 
     def keep(self, *more: Statement) -> Steps[Recorded]:
-        """All that follows once the runs are locked."""
-        yield from self.meet_keys()
+        """What follows once the runs are locked."""
+        yield from self.insert_ids()
         return (yield from self._kept(*more))
 
     def keep_all(self, *more: Statement) -> Steps[Recorded]:
-        """The same, or Refused for the first event that is not kept. That is raised before the
-        writes, since COMMIT may travel with them; who carries the steps out rolls back.
+        """The same; raises Refused for the first event that is not kept. That is before the writes,
+        since COMMIT may be sent with them, so the caller rolls back.
         """
-        yield from self.meet_keys()
+        yield from self.insert_ids()
         if self.problems:
             raise Refused(self.problems[min(self.problems)])
         return (yield from self._kept(*more))
 
     def _kept(self, *more: Statement) -> Steps[Recorded]:
         if not self.accepted and not self.conflicts:
-            yield from self.leave(*more)
-            return Recorded(self.answered())
+            yield from self.discard(*more)
+            return Recorded(self.results())
         yield LastWrites([*self.writes(), *more])
-        return Recorded(self.answered(), self.folding.folded)
+        return Recorded(self.results(), self.folding.folded)
 
-    def leave(self, *more: Statement) -> Generator[list[Statement], list[Rows], None]:
-        """Write no event, and let go of the runs that were opened for it."""
+    def discard(self, *more: Statement) -> Generator[list[Statement], list[Rows], None]:
+        """Write no event, and delete the runs that were opened for it."""
         opened = self.folding.new_runs()
         writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
         if writes:
             yield LastWrites(writes)
 
-    # Runs first: they are locked in one order, and a key may speak only of its own agent's.
+    # Runs first: they are locked in one order, and a key may record only in its own agent's runs.
 
-    def meet_runs(self) -> Generator[list[Statement], list[Rows], None]:
+    def lock_runs(self) -> Generator[list[Statement], list[Rows], None]:
         names, fresh = self._run_names()
         workspace, agent = self.actor.workspace_id, self.actor.agent_id
         lock: Statement = (statements.LOCK_RUNS, [names, workspace])
@@ -198,7 +198,7 @@ class AppendBatch:
         if not self.actor.is_desk:
             return names, names
         return names, sorted(
-            {event.run for event in events if event.run in set(names) and _opens(event)}
+            {event.run for event in events if event.run in set(names) and _may_open_run(event)}
         )
 
     def _refuse(self, names: set[str], why: Problem) -> None:
@@ -209,9 +209,10 @@ class AppendBatch:
                 self.problems[index] = why
                 self.duplicates.discard(index)
 
-    # Then the ids, which tell what is new; and in the same round trip all that the fold will need.
+    # Then the event ids: those that are there already are duplicates or conflicts. The same round
+    # trip reads what the fold needs.
 
-    def meet_keys(self) -> Generator[list[Statement], list[Rows], None]:
+    def insert_ids(self) -> Generator[list[Statement], list[Rows], None]:
         actor = self.actor
         fresh = sorted(
             (event_id, index, sequence)
@@ -230,7 +231,7 @@ class AppendBatch:
             ],
         )  # fmt: skip
         events = [self.events[index] for index in self.first.values()]
-        rows = yield [keys, *self.folding.looks_back(events, self.received + OTHERS_AHEAD)]
+        rows = yield [keys, *self.folding.earlier(events, self.received + OTHERS_AHEAD)]
         new = {id_ for (id_,) in rows[0]}
         if len(rows) > 1:
             self.folding.remember(rows[1], rows[2])
@@ -297,10 +298,10 @@ class AppendBatch:
         values = [actor.workspace_id, actor.key_prefix, self.received, ids, contents]
         return [(statements.NEW_CONFLICTS, values)]
 
-    def answered(self) -> list[EventResult]:
-        return [self._answer(index, event) for index, event in enumerate(self.events)]
+    def results(self) -> list[EventResult]:
+        return [self._result(index, event) for index, event in enumerate(self.events)]
 
-    def _answer(self, index: int, event: ParsedEvent) -> EventResult:
+    def _result(self, index: int, event: ParsedEvent) -> EventResult:
         if index in self.problems:
             return EventResult(event.id, "rejected", self.problems[index])
         if index in self.duplicates:
@@ -308,17 +309,17 @@ class AppendBatch:
         return EventResult(event.id, "accepted", None, clocks.warning(event.time, self.received))
 
 
-def _opens(event: ParsedEvent) -> bool:
+def _may_open_run(event: ParsedEvent) -> bool:
     return event.type.startswith(("plan.", "step."))
 
 
 # Deferred append: the desk's events that go into the ledger and are not folded at once.
 #
-# A recovery says four things of each step on the way to its end, and only the end changes what
-# anybody does. So those on the way are written down in one statement, durable and sealed like all
-# others, and whoever next records an event of the action in the usual way (`record`) folds them
-# with it: the fold always looks at all events of an action. Until then the action's row lags behind
-# its events; every way on from a deferred append must lead to an event that is recorded.
+# A step has four events on the way to its end, and only the last changes what anybody does. The
+# others are inserted by one statement, durable and sealed like all events. The next event of the
+# action that is recorded in the usual way (`record`) folds them too, for the fold reads all events
+# of an action. Until then the action's row lags behind its events, so every code path that follows
+# a deferred append must end with an event that is recorded.
 
 
 class SequenceRange(NamedTuple):
@@ -331,8 +332,8 @@ class SequenceRange(NamedTuple):
 def append_deferred(
     connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]
 ) -> list[StoredEvent]:
-    """Write down `events`, whose ids are new, in the transaction that is open; gives them as the
-    fold will see them, in their order.
+    """Insert `events`, whose ids are new, in the open transaction; returns them as the fold reads
+    them, in their order.
     """
     cursor = Cursor(connection)
     cursor.execute(*deferred_append(actor, events))
@@ -347,7 +348,7 @@ def append_deferred(
 def deferred_append(
     actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange | None = None
 ) -> Statement:
-    """The statement of a deferred append; `drawn` are the sequence numbers where there are some."""
+    """The statement of a deferred append. Without `drawn` it draws the sequence numbers itself."""
     salts, digests = salted(events)
     contents = b"".join([content_digest(event.content) for event in events])
     values = [
@@ -364,7 +365,7 @@ def deferred_append(
 def stored_events(
     actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange
 ) -> list[StoredEvent]:
-    """The events as the fold sees them, with the sequence numbers and the one moment drawn."""
+    """The events as the fold reads them, with the sequence numbers and the moment of `drawn`."""
     return [
         StoredEvent(event.id, event.type, event.n, event.data, sequence, drawn.received,
                     actor.is_desk, actor.name, actor.trusted, event.trace)
@@ -372,13 +373,12 @@ def stored_events(
     ]  # fmt: skip
 
 
-# The usual begin: an action of which nothing is known yet is planned and started at once.
+# The usual begin: an action that is not known yet is planned and started at once.
 #
-# Such an action is folded from these two events alone, so its rows are made here, before the
-# database is asked anything. One server-side function (`ledger_begin`, in the last migrations of
-# that name) looks whether nothing is known of it indeed, and writes. It leaves the same rows as
-# `ledger.append.events`, which a test compares, and does the work of its dozen statements in
-# three.
+# Its row is folded from these two events alone, so it is computed here, before any statement. The
+# database function `ledger_begin` (in the last migration of that name) checks that the action is
+# not known, and inserts. It leaves the same rows as `record`, which a test compares, with three
+# statements instead of a dozen.
 
 ATTEMPT_CHARACTERS_MAX = 120
 RETRY_CHARACTERS_MAX = 10
@@ -411,7 +411,7 @@ def arguments(
     labels: Mapping[str, Any] | None,
     may_follow_pivot: bool,
 ) -> list[Any]:
-    """What `ledger_begin` is given. With `labels` the run must have these, else it may have any."""
+    """The arguments of `ledger_begin`. With `labels` the run must have exactly these, else any."""
     row = planned_alone(planned.action, planned.data)
     return [
         actor.workspace_id, actor.agent_id, actor.name, actor.key_prefix, actor.trusted,

@@ -1,9 +1,9 @@
-"""Folding what a batch brought: the rows of the runs and actions that it moves, as statements.
+"""Folding a batch of events: the rows of the runs and actions that it moves, as statements.
 
-What was recorded of them before has been read under the runs' locks; here the new is added to it,
-and written set-based: one upsert for all actions of a batch, one for all attempts … A column is a
-name and the way it travels: `json` and `moment` as text that PostgreSQL casts, `words` as a list
-joined by commas, `number` as an integer with a stand-in for NULL.
+Their earlier events have been read under the runs' locks. The new ones are added, and the rows are
+written set-based: one upsert for all actions of a batch, one for all attempts, and so on. The
+tables below map each column to how its values are sent: `json` and `moment` as text that PostgreSQL
+casts, `words` as a list joined by commas, `number` as an integer or NULL, `whole` as an integer.
 """
 
 from collections import defaultdict
@@ -316,8 +316,8 @@ class Folding:
     def new_runs(self) -> list[int]:
         return [run.id for run in self.runs.values() if run.is_new]
 
-    def looks_back(self, events: Iterable[ParsedEvent], until: datetime) -> list[Statement]:
-        """Earlier events of every action and run that these move and that may have some."""
+    def earlier(self, events: Iterable[ParsedEvent], until: datetime) -> list[Statement]:
+        """The statements that read the earlier events of every action and run that these move."""
         about = {(event.run, what) for event in events if (what := subject(event)) is not None}
         old = sorted(
             (run, action) for run, action in about if run in self.runs and not self.runs[run].is_new
@@ -334,7 +334,7 @@ class Folding:
         ]
 
     def remember(self, events: Rows, actions: Rows) -> None:
-        """What `looks_back` found."""
+        """What `earlier` found."""
         for run, action, *rest in events:
             self.prior_of[run, action].append(stored_event_of(*rest))
             if rest[DATA] is None:

@@ -218,7 +218,7 @@ class Import:
             self._keep(places, ImportBatch(self.actor, parsed, blobs))
 
     def _keep(self, places: Sequence[str], batch: ImportBatch) -> None:
-        answers: Sequence[EventResult] = self.keep(batch).answers
+        answers: Sequence[EventResult] = self.keep(batch).results
         for where, answer in zip(places, answers, strict=True):
             if answer.status == "accepted":
                 self.accepted += 1

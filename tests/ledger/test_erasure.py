@@ -184,9 +184,9 @@ def test_nothing_comes_back(said, northwind, actor):
 
     (late,) = record_events(
         actor, event("run.completed", run="eve", data={"summary": CANARY})
-    ).answers
+    ).results
     assert (late.status, late.problem.status) == ("rejected", 410)
-    (again,) = record_events(actor, said[0]).answers
+    (again,) = record_events(actor, said[0]).results
     assert again.status == "rejected"
     record_events(actor, event("action.verified", run="bob", action="b1", data={"ok": True}))
     sum(rebuild(northwind.pk))
@@ -324,7 +324,7 @@ def test_whatever_an_agent_may_write_of_her_goes(actor, northwind):
         }
         data |= {"attempt": "t2"} if type_ == "action.failed" else {}
         of: dict[str, Any] = {"action": "a1", "n": 1} if type_.startswith("action.") else {}
-        (answer,) = record_events(actor, event(type_, run="eve", data=data, **of)).answers
+        (answer,) = record_events(actor, event(type_, run="eve", data=data, **of)).results
         assert answer.status == "accepted", (type_, answer)
     Run.objects.update(lease_until=None, state="failed")
     before = tables_that_say("Canary")

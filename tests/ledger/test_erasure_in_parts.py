@@ -178,7 +178,7 @@ def test_a_person_with_more_than_ten_thousand_events_is_forgotten_whole(northwin
     begun = Run.objects.get(run="huge")
     assert begun.forgotten_at
     refused = record_events(actor, event("run.completed", run="huge"))
-    assert [one.status for one in refused.answers] == ["rejected"]
+    assert [one.status for one in refused.results] == ["rejected"]
     while erasure.work(asked.pk):
         pass
 

@@ -46,7 +46,7 @@ def record(actor, said):
     for _ in range(intake.TRIES_MAX):
         try:
             with psycopg.connect(settings.DATABASE_URL) as connection:
-                return intake.record(connection, actor, said).answers
+                return intake.record(connection, actor, said).results
         except psycopg.errors.DeadlockDetected:
             continue
     raise AssertionError("no way through")

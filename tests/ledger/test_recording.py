@@ -76,7 +76,7 @@ def test_a_run_and_its_action_add_up(actor):
     first = record_events(actor, start, planned())
     second = record_events(actor, done)
 
-    assert [a.status for a in first.answers + second.answers] == ["accepted"] * 3
+    assert [a.status for a in first.results + second.results] == ["accepted"] * 3
     run = Run.objects.get()
     assert (run.run, run.customer, run.state, run.revision) == ("run_1", "eve", "running", 2)
     assert (run.action_count, run.effect_count) == (1, 1)
@@ -95,7 +95,7 @@ def test_law_8_the_same_event_again_changes_nothing(actor):
 
     again = record_events(actor, one, one)
 
-    assert [a.status for a in again.answers] == ["duplicate", "duplicate"]
+    assert [a.status for a in again.results] == ["duplicate", "duplicate"]
     assert Event.objects.count() == 1
     assert Run.objects.get().revision == 1
 
@@ -114,7 +114,7 @@ def test_the_same_id_with_other_content_is_refused_and_kept_by_digest(actor):
     one = planned()
     record_events(actor, one)
 
-    (answer,) = record_events(actor, one | {"data": one["data"] | {"args": {"nights": 9}}}).answers
+    (answer,) = record_events(actor, one | {"data": one["data"] | {"args": {"nights": 9}}}).results
 
     assert (answer.status, answer.problem.status) == ("rejected", 409)
     assert Action.objects.get().args == {"nights": 2}
@@ -161,7 +161,7 @@ def test_another_agent_cannot_speak_on_the_run(actor, northwind, ada):
     other = Agent.objects.create(workspace=northwind, name="mail-desk", owner=ada)
     stranger = type(actor)(northwind.pk, "northwind", "agent", "mail-desk", other.pk)
 
-    (answer,) = record_events(stranger, event("run.completed")).answers
+    (answer,) = record_events(stranger, event("run.completed")).results
 
     assert (answer.status, answer.problem.status) == ("rejected", 403)
     assert Run.objects.get().state == "running"

@@ -112,7 +112,7 @@ def test_a_partition_written_anew_is_as_guarded_as_the_others(said, held, northw
     for change in ("DELETE FROM ledger_event", "TRUNCATE ledger_event"):
         with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
             connection.cursor().execute(change)
-    (answer,) = record_events(actor, event("run.failed", run="open")).answers
+    (answer,) = record_events(actor, event("run.failed", run="open")).results
     assert answer.status == "accepted"  # it lands in this week, which is that partition
 
 
@@ -130,14 +130,14 @@ def test_each_workspace_keeps_its_own_time(said, northwind, ada):
 
 def test_ids_are_known_for_400_days(said, northwind, actor):
     retention.keep_to_time(SOON)
-    assert record_events(actor, said[4]).answers[0].status == "rejected"  # the run is forgotten
+    assert record_events(actor, said[4]).results[0].status == "rejected"  # the run is forgotten
     assert EventKey.objects.count() == len(said)
     assert Run.objects.count() == 2
 
     done = retention.keep_to_time(LATER)
     assert (EventKey.objects.count(), Run.objects.count()) == (0, 0)
     assert done.runs_removed == 2
-    assert record_events(actor, said[4]).answers[0].status == "accepted"  # anew, as if never said
+    assert record_events(actor, said[4]).results[0].status == "accepted"  # anew, as if never said
 
 
 def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):

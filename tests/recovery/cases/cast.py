@@ -38,7 +38,7 @@ class AgentRun:
         said = read(msgspec.json.encode(one), self.actor)
         assert isinstance(said, ParsedEvent), said
         with transaction.atomic():
-            answers = drivers.run(record(self.actor, [said]), plain_connection()).answers
+            answers = drivers.run(record(self.actor, [said]), plain_connection()).results
         assert answers[0].status == "accepted", answers
 
     def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "AgentRun":

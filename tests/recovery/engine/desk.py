@@ -42,7 +42,7 @@ def send_event(agent: Agent, run: str, kind: str, action: str | None = None, **d
     assert isinstance(said, ParsedEvent), said
     with transaction.atomic():
         recorded = intake.record(plain_connection(), actor, [said])
-    assert recorded.answers[0].status == "accepted", recorded.answers
+    assert recorded.results[0].status == "accepted", recorded.results
 
 
 def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.failed") -> Run:
