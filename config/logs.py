@@ -14,6 +14,7 @@ LINK = re.compile(
     r"((?:/|%2F)(?:c|join|setup|ask|summary/stop|reset/key|confirm-email)(?:/|%2F))[^/\s?&#\"'%]+",
     re.IGNORECASE,
 )
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 KEY = re.compile(r"\b(amends_[0-9a-zA-Z]+_)[\w-]+")
 
 
@@ -22,7 +23,13 @@ def without_tokens(text: str) -> str:
 
 
 class Redacting(logging.Formatter):
-    """The whole line, its traceback too, without the tokens."""
+    """The whole line, its traceback too, without the tokens. What is said stays in its line: a path
+    or an error that holds the end of one would write the next.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
+        record.message = CONTROL.sub(lambda one: ascii(one[0])[1:-1], record.message)
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         return without_tokens(super().format(record))
@@ -59,12 +66,16 @@ class RedactingJson(JsonFormatter):
         return {k: without_tokens(v) if isinstance(v, str) else v for k, v in told.items()}
 
 
+FAILED = 500
 FIELDS = {"time", "level", "logger", "message", "exc_info", "process", "pid"}
 
 
 class WithoutTraceback(logging.Filter):
-    """Leaves one line of what a stranger can have logged at will, such as a foreign `Host`."""
+    """Leaves one line of what somebody can have logged at will, such as a foreign `Host`, or a page
+    that is not for them.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.exc_info = None
+        if getattr(record, "status_code", 0) < FAILED:
+            record.exc_info = None
         return True

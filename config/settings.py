@@ -375,6 +375,7 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
     "loggers": {
+        "django.request": {"filters": ["without_traceback"]},
         "django.security.DisallowedHost": {"filters": ["without_traceback"]},
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         # uvicorn's own would write whole addresses.

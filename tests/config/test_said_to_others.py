@@ -79,3 +79,24 @@ def test_a_foreign_host_is_one_line_in_the_log(
     [said] = [one for one in caplog.records if one.name == "django.security.DisallowedHost"]
     assert "elsewhere.example" in said.getMessage()
     assert "\n" not in Redacting().format(said)
+
+
+def test_what_is_not_for_somebody_is_one_line_in_the_log_however_often_they_ask(
+    client: Client, caplog: pytest.LogCaptureFixture, acme: Workspace
+) -> None:
+    viewer = people.person("vera", people.team(acme, "viewers", "view"))
+    client.force_login(viewer)
+    assert client.post("/w/acme/policies/new/").status_code == 403
+
+    [said] = [one for one in caplog.records if one.name == "django.request"]
+    assert "\n" not in Redacting().format(said)
+
+
+def test_a_line_in_the_log_writes_no_other_line() -> None:
+    path = "/api/v1/runs/a\n2026-11-26 ERROR desk: all is lost\r\x1b[31m\u2028/directive"
+    record = logging.LogRecord("edge", logging.WARNING, "", 0, "%s: too busy", (path,), None)
+
+    said = Redacting("%(message)s").format(record)
+
+    assert said.splitlines() == [said]
+    assert "a\\n2026-11-26 ERROR" in said
