@@ -7,6 +7,7 @@ import {
   ArgumentsChanged,
   asError,
   Compensated,
+  InDoubt,
   MissingOutcome,
   NoEffect,
   Refused,
@@ -14,12 +15,14 @@ import {
   TooLarge,
   Unfit,
 } from "./errors.ts";
-import { cut, newId, type Statement } from "./events.ts";
-import type { BeginRequest } from "./gate.ts";
+import { cut, newId, said, type Statement } from "./events.ts";
+import { type BeginRequest, MASKED_KEY } from "./gate.ts";
 import {
   type Args,
+  bitByBit,
   type CallOptions,
   type Check,
+  check,
   type Effect,
   type EffectWords,
   type Outcome,
@@ -60,6 +63,7 @@ const NOT_USED =
   "an approver changed the arguments, and the call does not look at those that it is handed: it" +
   " is not made";
 const ABANDONED = "the run ended before the call was made";
+const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
 const DIGEST = "sha256:";
 
 /**
@@ -82,6 +86,7 @@ export class Action<A extends object = Args> {
   readonly #shape: { digest: string; schema: JsonObject } | null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
+  #isMade = false;
   #isSettled = false;
 
   constructor(run: RunRecord, tool: string, plan: Plan<A>) {
@@ -165,6 +170,7 @@ export class Action<A extends object = Args> {
       try {
         const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
         [this.#begun, changed] = [{ ask, ...begun }, now];
+        this.#beginsAnew();
         if (this.#shape) this.run.desk.announced.set(this.tool, this.#shape.digest);
       } catch (error) {
         if (!(error instanceof Compensated) || !this.run.repeats(key)) throw error;
@@ -177,6 +183,12 @@ export class Action<A extends object = Args> {
       return this;
     }
     throw new AmendsError("the desk has undone this call twice while it was asked for");
+  }
+
+  /** Nothing was made or said yet; also where the same object is begun a second time. */
+  #beginsAnew(): void {
+    [this.#changed, this.#returned, this.#failure] = [null, null, null];
+    this.#isMade = this.#isSettled = false;
   }
 
   /** Throws, and records that nothing happened, where the call is not to be made after all. */
@@ -203,9 +215,13 @@ export class Action<A extends object = Args> {
   async perform<T>(call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T> {
     if (this.replayed) return this.result as T;
     const begun = this.#begun;
-    if (begun === null || this.#isSettled || this.run.ended) throw new NoEffect(ABANDONED);
+    if (begun === null || this.run.ended) throw new NoEffect(ABANDONED);
+    if (this.#returned !== null || this.#isSettled) throw new AmendsError(MADE);
+    if (this.#isMade) throw new InDoubt(this.id);
     if (this.#hasChanged()) throw new ArgumentsChanged(CHANGED);
     if (this.isChanged && call.length === 0) throw new ArgumentsChanged(NOT_USED);
+    bitByBit(call);
+    this.#isMade = true;
     const over = new AbortController();
     void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
     try {
@@ -214,6 +230,7 @@ export class Action<A extends object = Args> {
       return result;
     } catch (error) {
       this.#failure = asError(error);
+      this.#isMade = !(error instanceof NoEffect);
       throw error;
     } finally {
       over.abort();
@@ -475,25 +492,4 @@ export class Action<A extends object = Args> {
     const [found] = shown.event.data["effects"] as [JsonObject];
     return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
   }
-}
-
-// In the desk's own words, for it is said while the desk is away, too.
-const MASKED_KEY: JsonObject = {
-  type: "/problems/masked",
-  status: 422,
-  title: "“key” reads like a secret or a card number",
-  detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
-};
-
-/** An error as events tell it. */
-export function said(error: unknown, retryable?: boolean): JsonObject {
-  const { name, message } = asError(error);
-  return { type: name, message: cut(message), ...(retryable === undefined ? {} : { retryable }) };
-}
-
-function check(one: Check): JsonObject {
-  const { name, expected, actual, ok } =
-    "name" in one ? { ok: undefined, ...one } : { name: one[0], expected: one[1], actual: one[2] };
-  const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
-  return { ...told, ok: ok ?? canonical(told["expected"]!) === canonical(told["actual"]!) };
 }

@@ -2,7 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 
-import { TooLarge } from "./errors.ts";
+import { asError, TooLarge } from "./errors.ts";
 import { canonical, isObject, type Json, type JsonObject, sha256 } from "./protocol/canonical.ts";
 import { masked, type MaskingKey } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
@@ -152,4 +152,10 @@ function holders(data: JsonObject): JsonObject[] {
 
 function isRef(value: Json): boolean {
   return isObject(value) && Object.keys(value).join() === "ref";
+}
+
+/** An error as events tell it. */
+export function said(error: unknown, retryable?: boolean): JsonObject {
+  const { name, message } = asError(error);
+  return { type: name, message: cut(message), ...(retryable === undefined ? {} : { retryable }) };
 }

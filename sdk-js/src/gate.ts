@@ -29,6 +29,13 @@ import type { Wire } from "./wire.ts";
 
 // How often a request is made in all that the desk does not answer, and what lies between two tries
 // where it does not say.
+// In the desk's own words, for it is said while the desk is away, too.
+export const MASKED_KEY: JsonObject = {
+  type: "/problems/masked",
+  status: 422,
+  title: "“key” reads like a secret or a card number",
+  detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
+};
 const TRIES = 3;
 const PAUSE_SECONDS = 0.2;
 // So long a call waits where its agent asks faster than it may; then it is not made.

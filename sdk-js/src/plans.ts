@@ -83,3 +83,21 @@ export function shapeOf(schema: object | undefined): { digest: string; schema: J
     return null;
   }
 }
+
+/** A read-back as it is told, with whether it holds. */
+export function check(one: Check): JsonObject {
+  const { name, expected, actual, ok } =
+    "name" in one ? { ok: undefined, ...one } : { name: one[0], expected: one[1], actual: one[2] };
+  const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
+  return { ...told, ok: ok ?? canonical(told["expected"]!) === canonical(told["actual"]!) };
+}
+
+/** Throws for a generator function: what it does would be done after it was told. */
+export function bitByBit(call: object): void {
+  if (/GeneratorFunction\]$/.test(Object.prototype.toString.call(call))) {
+    throw new TypeError(
+      "the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
+        " that goes through it and returns what came",
+    );
+  }
+}

@@ -2,8 +2,9 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 
-import { Action, said } from "./actions.ts";
+import { Action } from "./actions.ts";
 import { AmendsError, DeskUnreachable, MissingOutcome, NoRun, Stopped } from "./errors.ts";
+import { said } from "./events.ts";
 import type { Link } from "./link.ts";
 import type { Args, Plan } from "./plans.ts";
 import { canonical, type Json, type JsonObject } from "./protocol/canonical.ts";

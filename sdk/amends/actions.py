@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import secrets
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import Steps, awaits, blocking, called, waits
+from amends.drivers import Steps, awaits, bit_by_bit, blocking, called, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
     Compensated,
+    InDoubt,
     MissingOutcome,
     NoEffect,
     Refused,
@@ -26,21 +27,32 @@ from amends.errors import (
     TooLarge,
 )
 from amends.events import cut, new_id
-from amends.gate import BeginRequest, Begun, Waits
+from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits
 from amends.policy import UNCATALOGUED, catalogued_class, is_gated, keeps_order
-from amends.protocol.canonical import canonical, idempotency_key
-from amends.protocol.masking import Unfit, holds_bare, holds_mask, without_last4
+from amends.protocol.canonical import idempotency_key
+from amends.protocol.masking import Unfit, holds_bare, holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
-from amends.values import UNSET, as_targets, is_json, per_target, plain, with_own_secrets
+from amends.values import (
+    UNSET,
+    as_targets,
+    check_of,
+    digest_of,
+    is_json,
+    per_target,
+    plain,
+    shape_of,
+    with_own_secrets,
+)
 
 log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
-SCHEMA_BYTES_MAX = 8 * 1024
 CANCELLED = "cancelled before the call was made"
+ABANDONED = "the run ended before the call was made"
+MADE = "this call was made: another one is an action of its own, with an `op` of its own"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 NOT_TAKEN = (
     "an approver changed the arguments, and this call takes none but its own (see"
@@ -50,13 +62,6 @@ NOT_USED = (
     "an approver changed the arguments, and the call would be made with others: it is not made."
     " Give `**act.args` to `perform`, and nothing else by name"
 )
-# In the desk's own words, for it is said while the desk is away, too.
-MASKED_KEY: dict[str, Any] = {
-    "type": "/problems/masked",
-    "status": 422,
-    "title": "“key” reads like a secret or a card number",
-    "detail": "“key” reads like a secret or a card number. Send another, such as a UUID.",
-}
 
 
 class Action:
@@ -95,14 +100,12 @@ class Action:
         # What is no JSON (a date, a Decimal) could not be given back as what it was.
         if accepts_changed_arguments and is_json(self._given):
             self._planned["accepts_changed_arguments"] = True
-        self._changed: Any = UNSET
-        self._shape: tuple[str, Any] | None = _shape(schema)
+        self._shape: tuple[str, Any] | None = shape_of(schema)
         self._key, self._wait_seconds = key, wait_seconds
         self._time_limit_seconds = time_limit_seconds
         self._retry: str | None = self._planned.pop("retry", None)
         self._row: KeyRow | None = None
-        self._returned: Any = UNSET
-        self.settled = False
+        self._begins_anew()
 
     @property
     def row(self) -> KeyRow:
@@ -134,6 +137,13 @@ class Action:
         """What the call answered, in its masked form."""
         return self.row.result
 
+    def _begins_anew(self) -> None:
+        """Nothing was made or said yet; also where the same object is entered a second time."""
+        self._changed: Any = UNSET
+        self._returned: Any = UNSET
+        self._once = threading.Lock()
+        self.settled = False
+
     def beginning(self) -> Steps[Self]:
         """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises; and
         SpoolFull.
@@ -157,6 +167,7 @@ class Action:
             self.run.last_action = str(ask.planned.event["action"])
             try:
                 self._row, arguments = yield from self._gate(ask)
+                self._begins_anew()
                 if self._shape is not None:
                     self.run.desk.announced[self.tool] = self._shape[0]
             except Compensated as undone:
@@ -208,9 +219,18 @@ class Action:
         """Make the call, which has its arguments already: for whoever took them from `args`."""
         if self.replayed:
             return self.result
+        if self.run.ended:
+            raise NoEffect(ABANDONED)
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
-        self._returned = yield from called(call, limit_seconds=self._time_limit_seconds)
+        bit_by_bit(call)
+        if not self._once.acquire(blocking=False):
+            raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
+        try:
+            self._returned = yield from called(call, limit_seconds=self._time_limit_seconds)
+        except NoEffect:
+            self._once.release()
+            raise
         return self._returned
 
     def succeeding(
@@ -285,7 +305,7 @@ class Action:
 
     def verifying(self, checks: Sequence[Mapping[str, Any] | tuple[str, Any, Any]]) -> Steps[bool]:
         """Record a read-back: checks of name, expected and actual. Whether all of them hold."""
-        told = [_check(check) for check in checks]
+        told = [check_of(check) for check in checks]
         ok = all(check["ok"] for check in told)
         yield from self.run.saying(
             EventType.ACTION_VERIFIED, {"ok": ok, "checks": told}, n=self.row.n, action=self.id
@@ -387,7 +407,7 @@ class Action:
             risk=data.get("risk"),
         ) or (self._breaks_order(key) and keeps_order(self.run.desk.policy))  # fmt: skip
         return BeginRequest(
-            planned, key, _asked_digest(asked), new_id(), self._retry, gated,
+            planned, key, digest_of(asked), new_id(), self._retry, gated,
             is_comparable=not holds_bare(asked),
         )  # fmt: skip
 
@@ -473,28 +493,6 @@ class Action:
         return effect
 
 
-def _shape(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:
-    """The digest and the schema; none that the desk would not show to anybody."""
-    try:
-        written = canonical(plain(schema or {}))
-    except (TooLarge, Unfit, ValueError):
-        return None
-    is_told = bool(schema) and len(written) <= SCHEMA_BYTES_MAX
-    return (hashlib.sha256(written).hexdigest(), schema) if is_told else None
-
-
-def _asked_digest(asked: Mapping[str, Any]) -> str:
-    """What must not differ under one key, as the desk digests it."""
-    return "sha256:" + hashlib.sha256(without_last4(canonical(asked))).hexdigest()
-
-
 def _text(value: Any) -> str:
     """In JSON, for to Python 1 equals True."""
     return json.dumps(value, sort_keys=True)
-
-
-def _check(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
-    if isinstance(check, tuple):
-        check = dict(zip(("name", "expected", "actual"), check, strict=True))
-    told: dict[str, Any] = plain(check)
-    return {**told, "ok": bool(told.get("ok", told.get("expected") == told.get("actual")))}

@@ -283,7 +283,20 @@ def _within(function: Callable[[], Any], limit_seconds: float | None) -> Any:
 
 
 def _is_coroutine_function(function: Callable[[], Any]) -> bool:
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    return inspect.iscoroutinefunction(inner)
+    return inspect.iscoroutinefunction(_bare(function))
+
+
+def bit_by_bit(function: Callable[..., Any]) -> None:
+    """Raises TypeError for a generator function: what it does would be done after it was told."""
+    bare = _bare(function)
+    if inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare):
+        raise TypeError(
+            f"{bare} answers bit by bit, so that to call it does nothing yet: make the call of a"
+            " function that goes through it and returns what came"
+        )
+
+
+def _bare(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function

@@ -59,6 +59,13 @@ NOT_COMPARABLE = (
     "this key was used before, and a masked value in its arguments cannot be compared while the"
     " desk, whose masking key this client has not fetched yet, is away: the call was not made"
 )
+# In the desk's own words, for it is said while the desk is away, too.
+MASKED_KEY: dict[str, Any] = {
+    "type": "/problems/masked",
+    "status": 422,
+    "title": "“key” reads like a secret or a card number",
+    "detail": "“key” reads like a secret or a card number. Send another, such as a UUID.",
+}
 NOT_THE_DESKS = "the answer is not the desk's"
 # What an answer names beside itself.
 NAMES = {"wait": "approval", "compensated": "next_key", "replay": "action"}

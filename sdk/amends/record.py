@@ -40,6 +40,7 @@ class Record:
         self.desk, self.id = desk, run
         self.driver, self.async_driver = desk.driver, desk.async_driver
         self.directive: Mapping[str, Any] | None = None
+        self.ended = False
         self.failed_action: str | None = None
         self.last_action: str | None = None
         self.pivot: str | None = None

@@ -55,7 +55,6 @@ class Run(Record):
         super().__init__(desk, run, trace=trace)
         self.state: Any = None
         self.summary = ""
-        self.ended = False
         self._told, self._directive_seconds = told, directive_seconds
         self._outer: Token[Run | None] | None = None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from amends.drivers import Steps, called
+from amends.drivers import Steps, bit_by_bit, called
 from amends.errors import ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
@@ -161,6 +161,7 @@ def tool(
     declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
+        bit_by_bit(function)
         signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
         schema = declared.get("schema") or _schema_of(signature)
 

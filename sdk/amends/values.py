@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import enum
+import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from amends.protocol.masking import (
 
 # As the ledger has it: more than any money, id or key has.
 INTEGER_DIGITS_MAX = 1_000
+SCHEMA_BYTES_MAX = 8 * 1024
 HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
 _INTEGER_END = 10**INTEGER_DIGITS_MAX
@@ -243,3 +245,26 @@ def _id(value: object) -> str:
     if hasattr(value, HIDES):
         raise ValueError("the id of a target cannot be hidden: calls are told apart by it")
     return str(value)
+
+
+def shape_of(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:
+    """The digest and the schema of what a tool takes; none that the desk would not show."""
+    try:
+        written = canonical(plain(schema or {}))
+    except (TooLarge, Unfit, ValueError):
+        return None
+    is_told = bool(schema) and len(written) <= SCHEMA_BYTES_MAX
+    return (hashlib.sha256(written).hexdigest(), schema) if is_told else None
+
+
+def check_of(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
+    """A read-back as it is told, with whether it holds."""
+    if isinstance(check, tuple):
+        check = dict(zip(("name", "expected", "actual"), check, strict=True))
+    told: dict[str, Any] = plain(check)
+    return {**told, "ok": bool(told.get("ok", told.get("expected") == told.get("actual")))}
+
+
+def digest_of(asked: Mapping[str, Any]) -> str:
+    """What must not differ under one key, as the desk digests it."""
+    return "sha256:" + hashlib.sha256(without_last4(canonical(asked))).hexdigest()

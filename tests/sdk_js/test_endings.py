@@ -116,6 +116,17 @@ def test_who_aborts_a_wait_makes_no_call(desk, agent):
     assert desk.heard == ["run.started", "begin update_flight", "run.failed"]
 
 
+def test_one_action_is_one_call_whatever_its_block_does_and_however_often_it_begins(desk, agent):
+    proceed = {"answer": "proceed", "action": "act_1", "fence": 1}
+    replay = {"answer": "replay", "action": "act_1", "result": None}
+    desk.script["begin"] = [{"answer": one} for one in (proceed, proceed, replay)]
+    _, outside = agent("performs_again")
+
+    assert outside.split() == ["late", "RangeError", "InDoubt", "AmendsError", "TypeError", "made"]
+    assert desk.heard.count("action.succeeded") == 1
+    assert said_of(desk, "action.failed")["outcome"] == "unknown"
+
+
 def test_arguments_that_were_changed_are_not_used(desk, agent):
     _, outside = agent("changes_its_arguments")
 

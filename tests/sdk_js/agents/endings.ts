@@ -81,6 +81,25 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
     });
   },
+  async performs_again() {
+    const target = ["reservation", "XEHM4B"] as const;
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const late = await run.begin("update_flight", { target });
+      const why = (error: Error) => said(error.name);
+      const tries = [() => Promise.reject(new RangeError(said("late") ?? "")), () => said("late")];
+      for (const call of tries) await late.perform<unknown>(call).catch(why);
+      await late.failed("it took too long");
+      await late.perform(() => said("late")).catch(why);
+      const act = await run.begin("update_flight", { target, op: "other" });
+      const lazily = function* () {
+        yield said("lazily");
+      };
+      await act.perform(lazily).catch(why);
+      await act.within(() => act.perform(() => said("made")));
+      await act.begin();
+      await act.within(() => act.perform(() => said("made again")));
+    });
+  },
   async changes_its_arguments() {
     const args = { flight: "HAT019" };
     await desk.run("Move it", { run: "run_1" }, async (run) => {

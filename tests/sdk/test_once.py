@@ -1,0 +1,92 @@
+"""One action, one call: whatever its block does, and however often it is entered."""
+
+import pytest
+
+import amends
+from tests.sdk.conftest import NEW, move
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+def test_an_action_that_is_entered_again_answers_its_first_result(desk, small_desk, calls):
+    with desk.run("Move it", run="run_1") as run:
+        act = move(run)
+        for _ in range(2):
+            with act:
+                assert act.perform(lambda: calls.append(1) or {"ok": True}) == {"ok": True}
+
+    assert calls == [1]
+    assert small_desk.types().count("action.succeeded") == 1
+
+
+def test_an_action_that_is_entered_again_after_a_refusal_tells_how_it_went(desk, small_desk, calls):
+    with desk.run("Move it", run="run_1") as run:
+        act = move(run)
+        with pytest.raises(amends.NoEffect), act:
+            act.perform(refuse)
+        with act:
+            act.perform(calls.append, 1)
+
+    assert calls == [1]
+    assert small_desk.types()[1:3] == ["action.failed", "action.succeeded"]
+
+
+def refuse():
+    raise amends.NoEffect("busy", retryable=True)
+
+
+def test_a_call_that_may_have_happened_is_not_repeated_within_its_block(desk, small_desk, calls):
+    def late():
+        calls.append("late")
+        raise TimeoutError
+
+    with desk.run("Move it", run="run_1") as run, move(run) as act:
+        with pytest.raises(TimeoutError):
+            act.perform(late)
+        with pytest.raises(amends.InDoubt, match="was not made again"):
+            act.perform(late)
+        act.failed("it took too long")
+
+    assert calls == ["late"]
+
+
+def test_a_second_call_is_an_action_of_its_own_and_a_refused_one_may_be_tried_again(desk, calls):
+    with desk.run("Move it", run="run_1") as run, move(run) as act:
+        with pytest.raises(amends.NoEffect):
+            act.perform(refuse)
+        act.perform(calls.append, 1)
+        with pytest.raises(amends.AmendsError, match="an action of its own"):
+            act.perform(calls.append, 2)
+        act.succeeded(after=NEW)
+
+    assert calls == [1]
+
+
+def test_once_its_run_is_cancelled_a_call_is_not_made(desk, small_desk, calls):
+    def is_told_to_stop(act):
+        with act:
+            act.run.cancel(by="mia", reason="no longer wanted")
+            act.perform(calls.append, 1)
+
+    with desk.run("Move it", run="run_1") as run, pytest.raises(amends.NoEffect, match="ended"):
+        is_told_to_stop(move(run))
+    desk.flush()
+
+    assert calls == []
+    assert small_desk.journal()[-1]["data"]["outcome"] == "no_effect"
+
+
+def test_what_answers_bit_by_bit_is_refused_before_it_counts_as_made(desk, small_desk, calls):
+    def bit_by_bit(**_):
+        calls.append(1)
+        yield 1
+
+    with pytest.raises(TypeError, match="bit by bit"):
+        desk.tool("update_flight")(bit_by_bit)
+    with pytest.raises(TypeError, match="bit by bit"), desk.run("Move it") as run, move(run) as act:
+        act.perform(bit_by_bit)
+
+    assert "action.succeeded" not in small_desk.types()
