@@ -47,15 +47,8 @@ def locked(approval: Approval) -> Approval:
     return row
 
 
-# Whether the ledger tells that a right was handed over. Whoever hands one over is told of in the
-# transaction that writes the row, so a row without is nobody's.
-HANDED_OVER = """
-EXISTS (SELECT FROM ledger_event given
-    WHERE given.workspace_id = {0}.workspace_id AND given.run = '' AND given.action = ''
-        AND given.received_at > {0}.created_at - interval '1 day'
-        AND given.type = 'delegation.given' AND given.actor_kind = 'person'
-        AND given.actor = {0}.delegator_id::text
-        AND given.data -> 'delegation' = to_jsonb({0}.id))"""
+# Whether the ledger tells that a right was handed over.
+HANDED_OVER = "approvals_is_handed_over({0}.id)"
 
 
 def _handed_over() -> RawSQL:
@@ -260,12 +253,13 @@ def _lent(approval: Approval, people: list[int] | None) -> list[Mandate]:
     """The rights that others have handed to these people for now, as far as those could answer."""
     if approval.subject_kind == SubjectKind.GRANT:  # it may live for longer than who lends a right
         return []
-    living = Delegation.objects.filter(delegations.living(), workspace=approval.workspace_id)
-    rows = living.filter(_handed_over())
+    rows = Delegation.objects.filter(delegations.living(), workspace=approval.workspace_id)
     if people is not None:
         rows = rows.filter(delegate__in=people)
-    rows = rows.filter(delegate__in=people_with("view", approval.workspace))
-    held = list(rows.select_related("delegator", "team").order_by("pk")) if rows.exists() else []
+    if not rows.exists():  # as nearly always
+        return []
+    rows = rows.filter(_handed_over(), delegate__in=people_with("view", approval.workspace))
+    held = list(rows.select_related("delegator", "team").order_by("pk"))
     if not held:
         return []
     both = {pk for row in held for pk in (row.delegator_id, row.delegate_id)}

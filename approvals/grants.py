@@ -39,40 +39,8 @@ PAUSED_BY_THE_DESK = Pause.objects.filter(lifted_at=None, paused_by=None)
 
 LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
-
-def _told(kind: EventType, more: str = "") -> str:
-    """SQL: whether the ledger tells this of the approval, by whoever has said yes."""
-    return f"""EXISTS (
-            SELECT FROM ledger_event e
-            WHERE e.workspace_id = approvals_approval.workspace_id
-                AND e.run = approvals_approval.run_ref
-                AND e.action = coalesce((SELECT a.action FROM ledger_action a
-                    WHERE a.id = approvals_approval.action_id), '')
-                AND e.received_at > approvals_approval.asked_at - interval '1 day'
-                AND e.type = '{kind}' AND e.actor_kind = 'person'
-                AND e.actor = d.person_id::text
-                AND e.data ->> 'approval' = approvals_approval.id::text{more})"""  # noqa: S608
-
-
-# Whether the ledger tells, of everybody whose yes stands, that they said it, of these very bytes
-# and in the same right; of a deputy, that it was handed to them; of who broke the glass, that they
-# did. An answer is an event in the transaction that writes it, so one without is nobody's.
-SAID = """
-                AND e.data ->> 'digest' = approvals_approval.digest
-                AND coalesce((e.data ->> 'break_glass')::boolean, false) = d.break_glass
-                AND e.data ->> 'delegation' IS NOT DISTINCT FROM d.delegation_id::text"""
-RECORDED = f"""
-EXISTS (SELECT FROM approvals_decision d
-    WHERE d.approval_id = approvals_approval.id AND d.granted)
-AND NOT EXISTS (
-    SELECT FROM approvals_decision d WHERE d.approval_id = approvals_approval.id AND d.granted
-        AND NOT ({_told(EventType.APPROVAL_GRANTED, SAID)}
-            AND (d.delegation_id IS NULL OR EXISTS (
-                SELECT FROM workspaces_delegation lent WHERE lent.id = d.delegation_id
-                    AND {deciders.HANDED_OVER.format("lent")}))
-            AND (NOT d.break_glass
-                OR {_told(EventType.BREAK_GLASS_BEGUN)}
-                OR {_told(EventType.BREAK_GLASS_OPENED)})))"""  # noqa: S608
+# Whether the ledger tells of every yes under an approval.
+RECORDED = "approvals_is_recorded(approvals_approval.id)"
 
 
 def recorded() -> RawSQL:
@@ -231,10 +199,12 @@ def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
     the policy wants each yes signed.
     """
     rows = Approval.objects.select_related("workspace").only(*LIGHT)
-    approval: Any = rows.annotate(is_recorded=recorded()).get(pk=approval_id)
+    approval = rows.prefetch_related("decisions", "requirements").get(pk=approval_id)
     if approval.state != ApprovalState.USED:
         return "Its approval is no longer in force."
-    if not approval.is_recorded:
+    try:
+        _told_of(approval.pk, approval.digest, _yes(approval))
+    except NotRecorded:
         return UNRECORDED
     if call_digest not in _calls_of(approval.pk, approval.digest):
         return "This call is not among those that were approved."
@@ -243,6 +213,29 @@ def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
         if why := unsigned(whole, wanted=True):
             return f"Its signatures do not stand: {why}."
     return "" if still_entitled(approval) else "One who approved it may no longer do so."
+
+
+class NotRecorded(Exception):
+    """The ledger does not tell of every yes under an approval."""
+
+
+def _yes(approval: Approval) -> frozenset[tuple[int, int | None, bool]]:
+    """Who has said yes, and in which right."""
+    given = [one for one in approval.decisions.all() if one.granted]
+    return frozenset((one.person_id, one.delegation_id, one.break_glass) for one in given)
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _told_of(approval_id: int, digest: str, yes: frozenset[tuple[int, int | None, bool]]) -> None:
+    """Raises NotRecorded unless the ledger tells of each of these answers to these very bytes.
+
+    What the ledger has told it tells for ever, so a process searches for it once, however long the
+    plan; a refusal is not remembered. `yes` is from the rows as they are now: whoever changes one
+    has it searched for anew.
+    """
+    approval = Approval.objects.prefetch_related("decisions").get(pk=approval_id)
+    if (approval.digest, _yes(approval)) != (digest, yes) or not is_recorded(approval):
+        raise NotRecorded
 
 
 @lru_cache(maxsize=KEPT_MAX)

@@ -277,8 +277,12 @@ def gather(
     standing = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(standing.order_by("position"), "action_id")
     of_workspace: dict[int, list[Effect]] = defaultdict(list)
-    for effect in chain.from_iterable(effects.values()):
-        of_workspace[effect.workspace_id].append(effect)
+    for run in runs:  # who reads on from an effect to its call and its run asks no database
+        for action in kept.get(run.pk, ()):
+            action.run = run
+            for effect in effects.get(action.pk, ()):
+                effect.action = action
+                of_workspace[effect.workspace_id].append(effect)
     for workspace, of_runs in of_workspace.items():
         snapshots.put_in_place(workspace, of_runs)
     contradicted = frozenset(

@@ -5,6 +5,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from amends.protocol.vocabulary import EventType
 from approvals import grants, inbox, pauses
@@ -55,6 +56,24 @@ def test_a_recorded_grant_is_used_once(ask, ben):
     assert grants.use(approval.pk, approval.digest)
     assert not grants.use(approval.pk, approval.digest)
     assert grants.lost(approval.pk, approval.calls[0]["digest"]) == ""
+
+
+@pytest.mark.django_db
+def test_a_plan_searches_the_ledger_for_a_yes_once_and_anew_when_an_answer_changes(ask, ben, cleo):
+    approval = granted(ask(), ben)
+    assert grants.use(approval.pk, approval.digest)
+    call = approval.calls[0]["digest"]
+    assert grants.lost(approval.pk, call) == ""
+
+    with CaptureQueriesContext(connection) as asked:
+        assert grants.lost(approval.pk, call) == ""
+    assert not [one for one in asked if "ledger_event" in one["sql"]]
+
+    Decision.objects.update(person=cleo)
+    assert grants.lost(approval.pk, call) == grants.UNRECORDED
+    assert grants.lost(approval.pk, call) == grants.UNRECORDED
+    Decision.objects.update(person=ben)
+    assert grants.lost(approval.pk, call) == ""
 
 
 @pytest.mark.django_db

@@ -5,6 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from recovery import search
+from recovery.models import Case
+from recovery.planning import plans
 from recovery.triage import triage
 from tests.recovery.cases.cast import AgentRun
 
@@ -52,3 +54,28 @@ def test_a_word_is_found_by_its_index_though_it_may_be_a_run(acme, ada, agent, p
     assert [case.run.run for case in by_word] == ["run_1"]
     assert [case.run.run for case in by_run] == ["run_2"]
     assert "ledger_run" not in str(by_run.query)  # an OR over two tables has no index
+
+
+def changes(agent, run, count):
+    """The case of a run that changed so many tickets and broke."""
+    told = AgentRun(agent, run).begins()
+    for number in range(count):
+        before, after = {"name": "Nora"}, {"name": "Eve"}
+        told.does("users.update", ("customers", f"main/{run}-{number}", before, after))
+    told.ends("failed", error={"type": "Broken", "message": "it broke"})
+    triage.look()
+    return Case.objects.get(run__run=run)
+
+
+def test_a_plan_of_nine_steps_is_drafted_for_as_many_queries_as_one_of_two(
+    agent, policy, shop_connection
+):
+    asked = []
+    for count in (2, 9):
+        case = changes(agent, f"run_{count}", count)
+        plans.draft(case)
+        with CaptureQueriesContext(connection) as queries:
+            assert len(plans.draft(case).steps) == count
+        asked.append(len(queries))
+
+    assert asked[0] == asked[1]
