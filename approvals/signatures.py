@@ -53,8 +53,8 @@ ANSWER_CHARACTERS_MAX = 32 * 1024
 KEYS_MAX = 20
 """Of one person in one workspace."""
 NO_KEY = (
-    "none of your keys was on record here when this was asked: put one on record under “Signing"
-    " keys”, and have it asked anew"
+    "none of your keys was on record here when this was asked; one that is put there now (“Signing"
+    " keys”) signs what is asked from then on, so have this asked anew"
 )
 NOT_NAMED = (
     "none of your keys is named by the server (AMENDS_SIGNING_KEYS), or signed for by one that is"

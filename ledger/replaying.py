@@ -53,6 +53,7 @@ WORDS: Mapping[str, str] = {
     EventType.APPROVAL_GRANTED: "Answered yes",
     EventType.APPROVAL_REJECTED: "Answered no",
     EventType.APPROVAL_CHANGED: "An approver changed the arguments",
+    EventType.APPROVAL_TOLD: "The agent heard the answer",
     EventType.APPROVAL_DRAWN: "Went on under a bounded grant",
     EventType.ACTION_COMPENSATED: "Compensated",
     EventType.ACTION_SETTLED: "Settled",

@@ -182,7 +182,7 @@ class Rule:
     def in_words(self) -> str:
         condition = f" when {self.when.source}" if self.when else ""
         wanted = {
-            "AUTO": "needs nobody",
+            "AUTO": "goes without asking",
             "DENY": "is never allowed",
             "MANUAL": "needs "
             + (" and ".join(map(str, self.requires)) or str(RequiredApprovers(None, 1))),
