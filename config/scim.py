@@ -20,7 +20,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.csrf import csrf_exempt
 from pydantic import Field
 from scim2_models import (
     URN,
@@ -377,8 +376,7 @@ def _group(row: DirectoryGroup, people: dict[int, DirectoryPerson]) -> Group:
 # The endpoint.
 
 
-@csrf_exempt
-def endpoint(request: HttpRequest, workspace: str, rest: str = "") -> HttpResponse:
+def endpoint(request: HttpRequest, workspace: str, rest: str) -> HttpResponse:
     """Everything below `/scim/v2/<workspace>/`, by a token of that workspace."""
     try:
         answer = _answered(request, workspace, rest)

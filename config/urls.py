@@ -1,10 +1,12 @@
 """The pages of every floor, and nothing else: each app names its own below."""
 
 from django.conf import settings
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
+from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import RedirectView
 
-from config import company_login, scim
+from config import company_login
 from config.api import api
 
 handler400 = "config.middleware.not_understood"
@@ -12,11 +14,20 @@ handler500 = "config.middleware.failed"
 LOG_IN = "w/<slug:workspace>/settings/log-in/"
 FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 
+
+@csrf_exempt
+def directory(request: HttpRequest, workspace: str, rest: str) -> HttpResponse:
+    """SCIM is imported at its first request: to build its schemas takes longer than to start."""
+    from config import scim
+
+    return scim.endpoint(request, workspace, rest)
+
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.urls")),
     path("api/docs", RedirectView.as_view(url="/api/v1/docs"), name="api_docs"),
     path("api/v1/", api.urls),
-    path("scim/v2/<slug:workspace>/<path:rest>", scim.endpoint, name="scim"),
+    path("scim/v2/<slug:workspace>/<path:rest>", directory, name="scim"),
     path(LOG_IN, company_login.overview, name="company_login"),
     path(LOG_IN + "try/", company_login.try_it, name="try_company_login"),
     path(LOG_IN + "save/", company_login.save, name="save_company_login"),

@@ -11,8 +11,6 @@ from wsgiref.simple_server import make_server
 import httpx
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from radicale.app import Application
-from radicale.config import load
 
 from demo.outside.services import Answer, Entry, Journal, Json, Quiet, Service, Threaded
 
@@ -109,6 +107,9 @@ MAKE = b"""<?xml version="1.0" encoding="utf-8"?>
 
 
 def application(folder: Path) -> Any:
+    from radicale.app import Application
+    from radicale.config import load
+
     configuration = load()
     configuration.update(
         {
