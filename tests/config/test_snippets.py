@@ -34,7 +34,7 @@ RUN_BY = {
         f"{JS}test_the_tool_of_the_guide_runs",
         f"{SDK}test_the_async_lines_of_the_guide_run",
         "tests/sdk/test_real_resume.py::test_a_restarted_agent_goes_on_from_its_checkpoint",
-        f"{SDK}test_the_tests_of_the_guide_run_wherever_the_client_is_installed",
+        *[f"{SDK}test_the_tests_of_the_guide_run_wherever_the_client_is_installed"] * 2,
         "tests/sdk/test_real_plan.py::test_the_test_of_the_guide_passes_against_a_real_desk",
     ],
     "approvals.md": [HTTP],
