@@ -318,7 +318,8 @@ export class Action<A extends object = Args> {
   async leave(error?: unknown): Promise<void> {
     this.run.openActions.delete(this);
     if (this.#isSettled || this.replayed) return;
-    if (error instanceof NoEffect) {
+    // What comes after a call that was made is another's word.
+    if (error instanceof NoEffect && !this.#isMade) {
       await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
     } else if (error !== undefined) {
       await this.failed(error);

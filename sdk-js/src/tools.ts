@@ -87,14 +87,31 @@ export function finishDeclared<A extends object, R>(
     if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
     const answer = await act.perform(call);
     if (act.replayed) return { answer, isFirst: false };
-    const seen = after ? ((await after(answer, args)) ?? null) : undefined;
-    const found = undoOfResult?.(answer, args);
-    // What was planned undoes another call than the one that an approver has made of it.
-    const anew = act.isChanged ? (typeof undo === "function" ? undo(args) : undo) : undefined;
-    await act.succeeded(answer, { after: seen, undo: found ?? anew });
+    await told(act, answer, { after, undo, undoOfResult });
     if (verify) await act.verified(await verify(answer, args));
     return { answer, isFirst: true };
   });
+}
+
+/** Say that the call was made, and what it left. It was, also where that cannot be told. */
+async function told<A extends object, R>(
+  act: Action<A>,
+  answer: R,
+  { after, undo, undoOfResult }: Declaration<A, R>,
+): Promise<void> {
+  const { args } = act;
+  let seen: unknown, found: Undo | undefined;
+  try {
+    seen = after ? ((await after(answer, args)) ?? null) : undefined;
+    found = undoOfResult?.(answer, args);
+    // What was planned undoes another call than the one that an approver has made of it.
+    if (act.isChanged) found ??= typeof undo === "function" ? undo(args) : undo;
+  } catch (error) {
+    await act.succeeded(answer);
+    if (!(error instanceof NoEffect)) throw error; // it says that of itself
+    throw new AmendsError(`${act.tool} was called, and then: ${error.message}`, { cause: error });
+  }
+  await act.succeeded(answer, { after: seen, undo: found });
 }
 
 const OTHER_TARGET =

@@ -345,7 +345,7 @@ class Action:
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if self.settled or self.replayed:
             return
-        if isinstance(error, NoEffect):
+        if isinstance(error, NoEffect) and not self._once.locked():  # else it is another's word
             yield from self.failing(error, outcome="no_effect", retryable=error.retryable)
         elif error is not None:
             yield from self.failing(error)

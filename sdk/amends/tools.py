@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from amends.actions import Action
 from amends.drivers import Steps, bit_by_bit, called
-from amends.errors import ArgumentsChanged, NoEffect
+from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
 from amends.values import UNSET, as_targets
@@ -78,12 +79,7 @@ class Declaration:
             answer = yield from action.making(functools.partial(call, given))
             if action.replayed:
                 return Performed(answer, is_first=False)
-            result = told(answer) if told else answer
-            seen = (yield from called(self.after, result, **given)) if self.after else UNSET
-            undo = self._undo(given, result) if knows_result else None
-            if action.is_changed and not knows_result:
-                undo = self._undo(given)  # what was planned undoes another call
-            yield from action.succeeding(result, after=seen, undo=undo)
+            result = yield from self._telling(action, answer, given, told)
         except GeneratorExit:  # its event loop is gone: the desk notices the silence
             raise
         except BaseException as error:
@@ -92,6 +88,31 @@ class Declaration:
         if self.verify is not None:
             yield from action.verifying((yield from called(self.verify, result, **given)))
         return Performed(answer, is_first=True)
+
+    def _telling(
+        self,
+        action: Action,
+        answer: Any,
+        given: Mapping[str, Any],
+        told: Callable[[Any], Any] | None,
+    ) -> Steps[Any]:
+        """Say that the call was made, and what it left. It was, also where that cannot be told."""
+        result, knows_result = answer, "result" not in given and self._undo_knows_result
+        try:
+            result = told(answer) if told else answer
+            seen = (yield from called(self.after, result, **given)) if self.after else UNSET
+            undo = self._undo(given, result) if knows_result else None
+            if action.is_changed and not knows_result:
+                undo = self._undo(given)  # what was planned undoes another call
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            yield from action.succeeding(result)
+            if isinstance(error, NoEffect):  # it says that of itself
+                raise AmendsError(f"{action.tool} was called, and then: {error}") from error
+            raise
+        yield from action.succeeding(result, after=seen, undo=undo)
+        return result
 
     def _check_target(self, targets: list[dict[str, str]], changed: Mapping[str, Any]) -> None:
         """ArgumentsChanged where the call would change something else than was asked for."""

@@ -17,6 +17,7 @@ def test_an_action_that_is_entered_again_answers_its_first_result(desk, small_de
         for _ in range(2):
             with act:
                 assert act.perform(lambda: calls.append(1) or {"ok": True}) == {"ok": True}
+    desk.flush()
 
     assert calls == [1]
     assert small_desk.types().count("action.succeeded") == 1
@@ -29,6 +30,7 @@ def test_an_action_that_is_entered_again_after_a_refusal_tells_how_it_went(desk,
             act.perform(refuse)
         with act:
             act.perform(calls.append, 1)
+    desk.flush()
 
     assert calls == [1]
     assert small_desk.types()[1:3] == ["action.failed", "action.succeeded"]
@@ -88,5 +90,33 @@ def test_what_answers_bit_by_bit_is_refused_before_it_counts_as_made(desk, small
         desk.tool("update_flight")(bit_by_bit)
     with pytest.raises(TypeError, match="bit by bit"), desk.run("Move it") as run, move(run) as act:
         act.perform(bit_by_bit)
+    desk.flush()
 
     assert "action.succeeded" not in small_desk.types()
+
+
+def test_a_refusal_that_is_met_after_the_call_is_none_of_the_call(desk, small_desk, calls):
+    """A helper says `NoEffect` of itself: told as the call's, it would have been made again."""
+
+    @desk.tool("update_flight", tries=3, after=lambda _: refuse())
+    def update_flight():
+        calls.append(1)
+        return {"ok": True}
+
+    with desk.run("Move it", run="run_1") as run:
+        with pytest.raises(amends.AmendsError, match="was called, and then: busy"):
+            update_flight()
+        assert update_flight() == {"ok": True}, "as it was answered first"
+        with pytest.raises(amends.NoEffect):
+            looks_afterwards(move(run, op="by_hand"), calls)
+    desk.flush()
+
+    assert calls == [1, 2]
+    told = [(one["type"], one["data"].get("outcome")) for one in small_desk.journal()[1:-1]]
+    assert told == [("action.succeeded", None), ("action.failed", "unknown")]
+
+
+def looks_afterwards(act, calls):
+    with act:
+        act.perform(calls.append, 2)
+        refuse()

@@ -127,6 +127,18 @@ def test_one_action_is_one_call_whatever_its_block_does_and_however_often_it_beg
     assert said_of(desk, "action.failed")["outcome"] == "unknown"
 
 
+def test_a_refusal_that_is_met_after_the_call_is_none_of_the_call(desk, agent):
+    _, outside = agent("is_refused_after_the_call")
+
+    assert outside.splitlines() == [
+        "books", "AmendsError book_hotel was called, and then: busy",
+        "calls a taxi", "NoEffect: busy",
+    ]  # fmt: skip
+    told = [event["type"] for event in desk.events if event["type"].startswith("action.")]
+    assert told == ["action.succeeded", "action.failed"]
+    assert said_of(desk, "action.failed")["outcome"] == "unknown"
+
+
 def test_arguments_that_were_changed_are_not_used(desk, agent):
     _, outside = agent("changes_its_arguments")
 

@@ -3,7 +3,7 @@
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { connect, InDoubt, undo } from "../../../sdk-js/src/index.ts";
+import { connect, InDoubt, NoEffect, undo } from "../../../sdk-js/src/index.ts";
 
 const [url, key, spool, outside, how] = process.argv.slice(2) as [string, ...string[]];
 const quiet = how === "works_beside_another" ? { workspace: "northwind", log: () => {} } : {};
@@ -110,6 +110,20 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       });
     });
   },
+  async is_refused_after_the_call() {
+    const refuse = () => {
+      throw new NoEffect("busy", { retryable: true });
+    };
+    const declared = { target: ["hotel", "H1"] as const, tries: 3, after: refuse };
+    const book = desk.tool("book_hotel", declared, () => said("books"));
+    await desk.run("Book it", { run: "run_1" }, async (run) => {
+      await book({}).catch((error: Error) => said(`${error.name} ${error.message}`));
+      await run.action("book_taxi", {}, async (act) => {
+        await act.perform(() => said("calls a taxi"));
+        refuse();
+      });
+    });
+  },
   async has_tools() {
     let tries = 0;
     const book = desk.tool(
@@ -123,7 +137,6 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       async ({ hotel }: { hotel: string }) => {
         said(`books ${hotel}`);
         tries += 1;
-        const { NoEffect } = await import("../../../sdk-js/src/index.ts");
         if (tries === 1) throw new NoEffect("busy", { retryable: true });
         return { id: "B-1", price: 9007199254740993 };
       },
