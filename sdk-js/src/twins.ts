@@ -24,6 +24,8 @@ import { BadSignature, check, type Headers, secretBytes } from "./webhooks.ts";
 
 /** Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten. */
 const KEEP_SECONDS = 400 * 24 * 3600;
+// After so long a process that is there is another one, with the number of one that was killed.
+const RUNNING_SECONDS_MAX = 15 * 60;
 /** The largest request that is read; snapshots above 64 KiB travel by reference. */
 const BODY_BYTES_MAX = 1024 * 1024;
 /** An operation, a key, the type or id of a target. */
@@ -52,19 +54,40 @@ export class SqliteKeys implements KeyStore {
     this.#database = connect(
       path,
       "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
-        " answer TEXT, began REAL NOT NULL);",
+        " answer TEXT, began REAL NOT NULL);" +
+        "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);",
     );
   }
 
   start(key: string, asked: string): TwinKey | null {
     const now = Date.now() / 1000;
-    this.#database
-      .prepare("DELETE FROM keys WHERE began < ? AND answer IS NOT NULL")
-      .run(now - KEEP_SECONDS);
-    const added = this.#database
-      .prepare("INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
-      .run(key, asked, now);
-    return Number(added.changes) > 0 ? null : this.find(key);
+    const run = (sql: string, ...values: (string | number)[]) =>
+      Number(this.#database.prepare(sql).run(...values).changes);
+    this.#database.exec("BEGIN IMMEDIATE");
+    try {
+      run("DELETE FROM keys WHERE began < ? AND answer IS NOT NULL", now - KEEP_SECONDS);
+      const insert = "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+      const added = run(insert, key, asked, now);
+      if (added > 0) run("INSERT OR REPLACE INTO running VALUES (?, ?)", key, process.pid);
+      this.#database.exec("COMMIT");
+      return added > 0 ? null : this.find(key);
+    } catch (error) {
+      if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
+      throw error;
+    }
+  }
+
+  /** This process is no longer at it, however that went. */
+  ended(key: string): void {
+    this.#database.prepare("DELETE FROM running WHERE key = ?").run(key);
+  }
+
+  /** Whether another process of this machine may still be at it. */
+  isElsewhere(key: string): boolean {
+    const row = this.#database
+      .prepare("SELECT process FROM running JOIN keys USING (key) WHERE key = ? AND began > ?")
+      .get(key, Date.now() / 1000 - RUNNING_SECONDS_MAX);
+    return row !== undefined && row["process"] !== process.pid && isAlive(Number(row["process"]));
   }
 
   find(key: string): TwinKey | null {
@@ -85,6 +108,15 @@ export class SqliteKeys implements KeyStore {
 
   close(): void {
     this.#database.close();
+  }
+}
+
+/** Whether there is such a process. */
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== "ESRCH"; // it is somebody else's
   }
 }
 
@@ -219,6 +251,16 @@ export class Twins {
     }
     if (row !== null) return row.answer ?? this.#probe(twin, asked);
     this.#running.add(key);
+    try {
+      return await this.#applied(twin, asked);
+    } finally {
+      this.#running.delete(key);
+      if (this.#store instanceof SqliteKeys) this.#store.ended(key);
+    }
+  }
+
+  async #applied(twin: Twin, asked: Asked): Promise<JsonObject> {
+    const { args, target, key } = asked;
     let left: unknown;
     try {
       left = await twin.apply(args, target, key);
@@ -226,8 +268,6 @@ export class Twins {
       if (!(error instanceof NoEffect)) throw error;
       await this.#store.forget(key);
       return said("no_effect", null, error.message);
-    } finally {
-      this.#running.delete(key);
     }
     const now = await observed(twin, asked);
     const told = isObject(left) ? { found: true, state: plain(left) } : null;
@@ -236,13 +276,18 @@ export class Twins {
     return answer;
   }
 
+  #isRunning(key: string): boolean {
+    const store = this.#store;
+    return this.#running.has(key) || (store instanceof SqliteKeys && store.isElsewhere(key));
+  }
+
   /** A key never seen is absent; one that began and did not end is for `probe` to find out. */
   async #probe(twin: Twin, asked: Asked): Promise<JsonObject> {
     const { args, target, key } = asked;
     const row = await this.#store.find(key);
     if (row === null) return said("no_effect", await observed(twin, asked));
     if (row.answer !== null) return row.answer;
-    const mayAsk = twin.probe !== undefined && !this.#running.has(key);
+    const mayAsk = twin.probe !== undefined && !this.#isRunning(key);
     const tookEffect = mayAsk ? await twin.probe!(args, target, key) : null;
     if (tookEffect !== true && tookEffect !== false) {
       return said("unknown", await observed(twin, asked), "begun, its end is not known");

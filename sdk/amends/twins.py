@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -26,6 +28,8 @@ from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 
 # As long as the ledger keeps keys, so that no undo is repeated because it was forgotten.
 KEEP_SECONDS = KEYS_KEPT_DAYS * 24 * 3600
+# After so long a process that is there is another one, which has the number of one that was killed.
+RUNNING_SECONDS_MAX = 15 * 60
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ class SqliteKeys:
         return sqlite.connect(
             self._path,
             "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL,"
-            " answer TEXT, began REAL NOT NULL);",
+            " answer TEXT, began REAL NOT NULL);"
+            "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);",
         )
 
     def before_fork(self) -> None:
@@ -82,7 +87,8 @@ class SqliteKeys:
 
     def start(self, key: str, asked: str) -> KeyRow | None:
         now = time.time()
-        with self._lock:
+        with self._lock, self._database:
+            self._database.execute("BEGIN IMMEDIATE")
             self._database.execute(
                 "DELETE FROM keys WHERE began < ? AND answer IS NOT NULL", [now - KEEP_SECONDS]
             )
@@ -90,7 +96,24 @@ class SqliteKeys:
                 "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                 [key, asked, now],
             )
+            if added.rowcount:
+                row = [key, os.getpid()]
+                self._database.execute("INSERT OR REPLACE INTO running VALUES (?, ?)", row)
         return None if added.rowcount else self.find(key)
+
+    def ended(self, key: str) -> None:
+        """This process is no longer at it, however that went."""
+        with self._lock:
+            self._database.execute("DELETE FROM running WHERE key = ?", [key])
+
+    def is_elsewhere(self, key: str) -> bool:
+        """Whether another process of this machine may still be at it."""
+        with self._lock:
+            row = self._database.execute(
+                "SELECT process FROM running JOIN keys USING (key) WHERE key = ? AND began > ?",
+                [key, time.time() - RUNNING_SECONDS_MAX],
+            ).fetchone()
+        return row is not None and row[0] != os.getpid() and _is_alive(row[0])
 
     def find(self, key: str) -> KeyRow | None:
         with self._lock:
@@ -112,6 +135,19 @@ class SqliteKeys:
     def close(self) -> None:
         with self._lock:
             self._database.close()
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked, there may be."""
+    if sys.platform == "win32":  # there the signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 log = logging.getLogger("amends.twins")
@@ -223,18 +259,28 @@ class Twins:
             return row.answer or self._probe(undo, args, target, key)
         self._running.add(key)
         try:
+            return self._applied(undo, args, target, key)
+        finally:
+            self._running.discard(key)
+            if isinstance(self.store, SqliteKeys):
+                self.store.ended(key)
+
+    def _applied(self, undo: Undo, args: State, target: State, key: str) -> State:
+        try:
             state = undo.apply(args, target, key)
         except NoEffect as reason:
             self.store.forget(key)
             return _said("no_effect", detail=str(reason))
-        finally:
-            self._running.discard(key)
         observed = undo.observed(args, target)
         if observed is None and state is not None:
             observed = {"found": True, "state": state}
         answer = _said("applied", observed)
         self.store.finish(key, answer)
         return answer
+
+    def _is_running(self, key: str) -> bool:
+        store = self.store
+        return key in self._running or (isinstance(store, SqliteKeys) and store.is_elsewhere(key))
 
     def _probe(self, undo: Undo, args: State, target: State, key: str) -> State:
         """A key never seen is absent; one that began and did not end is for `probe` to find out."""
@@ -243,7 +289,7 @@ class Twins:
             return _said("no_effect", undo.observed(args, target))
         if row.answer is not None:
             return row.answer
-        may_ask = undo.find is not None and key not in self._running
+        may_ask = undo.find is not None and not self._is_running(key)
         took_effect = undo.find(args, target, key) if undo.find and may_ask else None
         if took_effect is None:
             return _said("unknown", undo.observed(args, target), "begun, its end is not known")

@@ -3,8 +3,9 @@
 A step asks a service for the undo of licence L-7, signed by the library of Standard Webhooks
 (`signed` says how else), and says what must come: `status`, `outcome`, `observed`, `detail`.
 `mood` is how the service is: `locked` (it refuses), `dying` (its answer is lost), `forgetful` (it
-cannot tell), `killed before` or `after` it was done. `restart` begins a new process on the same
-store, with `other` that of the other language. At the end stands what was really done.
+cannot tell), `slow` (it waits for a file), `killed before` or `after` it was done. `restart` begins
+a new process on the same store, with `other` that of the other language. At the end stands what was
+really done.
 """
 
 import datetime as dt
@@ -12,7 +13,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,24 @@ def test_a_twin_does_what_the_table_says(service: Service, scenario: dict[str, A
             if name in step:
                 assert answer.get(name) == step[name], f"step {number}, {step}: {answer}"
     assert service.journal() == scenario["journal"]
+
+
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+@pytest.mark.parametrize("language", SERVICES)
+def test_a_key_is_not_free_while_another_process_is_at_it(service: Service, language: str) -> None:
+    """A server has several workers: one of them is asked about what another one does."""
+    other = Service(language, service.folder)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(service.ask, {"do": "apply", "mood": "slow"})
+        while not (service.folder / "journal.begun").exists():
+            assert not first.done()
+            time.sleep(0.02)
+        during = [other.ask({"do": do}) for do in ("probe", "apply")]
+        (service.folder / "journal.go").touch()
+        done = first.result(60)
+    after = other.ask({"do": "probe"})
+    other.end()
+
+    assert [one and one["outcome"] for one in during] == ["unknown", "unknown"]
+    assert [one and one["outcome"] for one in (done, after)] == ["applied", "applied"]
+    assert len(service.journal()) == 1

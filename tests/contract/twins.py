@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ def release(args: dict[str, Any], target: dict[str, Any], key: str) -> None:
         raise NoEffect("the licence is locked by billing")
     if mood[0] == "killed before":
         os.kill(os.getpid(), signal.SIGKILL)
+    if mood[0] == "slow":
+        Path(f"{JOURNAL}.begun").touch()
+        while not Path(f"{JOURNAL}.go").exists():
+            time.sleep(0.02)
     with Path(JOURNAL).open("a", encoding="utf-8") as journal:
         journal.write(f"{target['id']} {key}\n")
     if mood[0] == "killed after":

@@ -8,6 +8,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { NoEffect, Twins } from "../../sdk-js/src/index.ts";
 import { compact, type JsonObject, parseJson } from "../../sdk-js/src/protocol/canonical.ts";
@@ -21,9 +22,13 @@ function done(): string[] {
 }
 
 const twins = new Twins(secrets.split(" "), { store }).undo("release_licence", {
-  apply(_args, target, key) {
+  async apply(_args, target, key) {
     if (mood === "locked") throw new NoEffect("the licence is locked by billing");
     if (mood === "killed before") process.kill(process.pid, "SIGKILL");
+    if (mood === "slow") {
+      appendFileSync(`${journal}.begun`, "");
+      while (!existsSync(`${journal}.go`)) await sleep(20);
+    }
     appendFileSync(journal, `${target.id} ${key}\n`);
     if (mood === "killed after") process.kill(process.pid, "SIGKILL");
     if (mood === "dying") throw new Error("time is over");
