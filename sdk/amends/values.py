@@ -36,6 +36,14 @@ _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
+# The text of what has none, such as `<Payment object at 0x7f0be394d2c0>`.
+_WHERE_IT_LIES = re.compile(r"<.* at 0x[0-9a-fA-F]+.*>", re.DOTALL)
+NOTHING = (
+    "a {} tells nothing of itself: give what it holds, as a dict or a dataclass (of a method, the"
+    " bound one)"
+)
+
+
 class Unset(enum.Enum):
     """Nothing was said; None says that the thing was not there."""
 
@@ -46,7 +54,8 @@ UNSET = Unset.UNSET
 
 
 def plain(value: Any) -> Any:
-    """The value as plain JSON; raises TooLarge for an integer of more than 1,000 digits.
+    """The value as plain JSON; raises TooLarge for an integer of more than 1,000 digits, and Unfit
+    for what tells nothing of itself: whoever approved it would not know what.
 
     Numbers stay numbers. What JSON does not know (a date, a Decimal, NaN) becomes its text, which
     PostgreSQL reads as the same value where the column is of that kind. What hides its value
@@ -160,7 +169,10 @@ def _scalar(value: Any) -> int | float | str:
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    return _text(_drivers_text(value))
+    told = _drivers_text(value)
+    if not isinstance(value, str) and _WHERE_IT_LIES.search(told):
+        raise Unfit(NOTHING.format(type(value).__name__))
+    return _text(told)
 
 
 def _drivers_text(value: Any) -> str:

@@ -120,3 +120,18 @@ def looks_afterwards(act, calls):
     with act:
         act.perform(calls.append, 2)
         refuse()
+
+
+def test_an_argument_that_nobody_could_read_is_not_asked_for_and_such_a_result_is_not_kept(
+    desk, small_desk, calls, caplog
+):
+    with desk.run("Move it", run="run_1") as run:
+        with pytest.raises(ValueError, match="tells nothing of itself"):
+            run.action("pay", args={"payment": object()})
+        with move(run) as act:
+            act.perform(object)
+    desk.flush()
+
+    [_, succeeded, _] = small_desk.journal()
+    assert "tells nothing of itself" in succeeded["data"]["result"]["not_recorded"]
+    assert "are not kept" in caplog.text

@@ -191,3 +191,16 @@ def test_a_set_is_the_same_in_each_process():
 def test_two_names_that_are_written_alike_are_not_told_as_one():
     with pytest.raises(Unfit, match="written alike"):
         plain({1: "eve", "1": "ben"})
+
+
+class Payment:
+    amount = 5
+
+
+@pytest.mark.parametrize(
+    "value", [Payment(), [{"pay": Payment()}], plain, (one for one in "ab"), object()]
+)
+def test_what_tells_nothing_of_itself_is_refused_in_words(value):
+    """Its text was where it lies in memory: that was approved, whatever it held by then."""
+    with pytest.raises(Unfit, match="tells nothing of itself: give what it holds"):
+        plain(value)
