@@ -416,6 +416,7 @@ def _rules(
             entry.asked += 1
             entry.granted += _end(row) == "granted"
             entry.false_alarms += row.state == ApprovalState.USED and row.pk not in overturned
-            entry.fast += bool(given[row.pk]) and max(given[row.pk]) < FAST_SECONDS
+            is_yes = _end(row) == "granted" and bool(given[row.pk])
+            entry.fast += is_yes and max(given[row.pk]) < FAST_SECONDS
             entry.seconds += given[row.pk]
     return sorted(found.values(), key=lambda one: -one.asked)[:RULES_SHOWN_MAX]

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.html import format_html
@@ -214,8 +215,22 @@ def _found(request: Request, workspace: str, name: str) -> Connection:
 
 @login_required
 @require_GET
-def connection(request: Request, workspace: str, name: str) -> HttpResponse:
-    return _one(request, _found(request, workspace, name))
+def connection(request: Request, workspace: str, name: str) -> HttpResponseBase:
+    one = _found(request, workspace, name)
+    if exporting.is_asked(request):
+        tables: dict[str, exporting.Table] = {"last-calls": (_calls(one), CALLED)}
+        return exporting.table(request, tables, disclosure.cleaner(request.user, one.workspace))
+    return _one(request, one)
+
+
+def _calls(one: Connection) -> QuerySet[CallLog]:
+    return CallLog.objects.filter(connection=one).order_by("-id")
+
+
+CALLED: exporting.Columns = {
+    name: name
+    for name in ("at", "method", "operation", "target", "milliseconds", "outcome", "detail")
+}
 
 
 def _one(
@@ -250,10 +265,7 @@ def _one(
             | {"url": f"{row['url']}?{urlencode({'operation': operation.name})}#rehearse-title"}
             for operation in operations.values()
         ],
-        "calls": [
-            line_of(call)
-            for call in CallLog.objects.filter(connection=one).order_by("-id")[:CALLS_SHOWN_MAX]
-        ],
+        "calls": [line_of(call) for call in _calls(one)[:CALLS_SHOWN_MAX]],
         "switch": {"url": f"{row['url']}switch/", "disabled": one.is_disabled}
         if administers
         else None,

@@ -226,11 +226,15 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
     return {"icon": "clear", "title": "Nothing waits for you.", "text": text}
 
 
+def _asked_by(one: Any) -> str:
+    if one.replaces_id is not None:
+        return f"asked by {one.agent}, changed by {one.requested_by}"
+    return f"asked by {one.requested_by or one.agent or 'the policy'}"
+
+
 def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) -> dict[str, Any]:
     """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
-    asked_by = f"asked by {one.requested_by or one.agent or 'the policy'}"
-    if one.replaces_id is not None:
-        asked_by = f"asked by {one.agent}, changed by {one.requested_by}"
+    asked_by = _asked_by(one)
     if one.escalated_at is not None:
         asked_by += ", escalated: nobody had decided in time"
     return {
@@ -375,8 +379,9 @@ def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
         "title": one.headline,
         "risk": one.risk,
         "state": card_context.shown_state(one),
-        "subject": card_context.subject(one),
-        "asked_by": str(one.requested_by or one.agent or "the policy"),
+        "subject": ", ".join(
+            [card_context.subject(one), *([_asked_by(one)] if one.requested_by else [])]
+        ),
         "decisions": _decisions(one) or (str(one.closed_by) if one.closed_by else "nobody"),
         "decided": formatting.moment(one.decided_at, "ago", zone),
         "took": took,

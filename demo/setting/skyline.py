@@ -161,10 +161,12 @@ SIGNED = "  signedFrom: CRITICAL\n"
 
 
 def activate(workspace: Workspace, ada: User) -> None:
-    if PolicyVersion.objects.filter(workspace=workspace, note__startswith="The demo's").exists():
+    if PolicyVersion.objects.filter(workspace=workspace, note__startswith="The demo").exists():
         return
     document, why_not = POLICY.read_text(encoding="utf-8"), signing.unavailable()
-    note = f"The demo's. Nothing is signed here: {why_not}." if why_not else "The demo's"
+    note = (
+        f"The demo’s rules. Nothing is signed here: {why_not}." if why_not else "The demo’s rules"
+    )
     signed = "" if why_not else SIGNED
     saved = versions.save(workspace, document + signed, by=ada, note=note)
     versions.activate(saved, by=ada)

@@ -90,10 +90,13 @@ def test_a_rule_that_always_gets_a_fast_yes_is_pointed_out(ask, acme, ben, as_be
     for _ in range(health.ENOUGH_TO_JUDGE):
         granted(ask, ben, 0.8, rules=(RULE,))
     read_with_care = {"glob": "pay.*", "words": "Payments"}
+    refused = ask(rules=(read_with_care,))
+    inbox.reject(refused, by=ben, seen=refused.digest, reason="twice", shown_seconds=0.8)
     for _ in range(health.ENOUGH_TO_JUDGE):
         granted(ask, ben, 45, rules=(read_with_care,))
 
     assert [one.words for one in health.of(acme).rubber_stamped] == [RULE["words"]]
+    assert {one.words: one.fast for one in health.of(acme).rules}["Payments"] == 0, "a fast no"
     shown = as_ben.get(PAGE).content.decode()
     assert "Always a fast yes." in shown
     assert "“Somebody looks at CRM changes” asked 5 times" in shown

@@ -12,7 +12,7 @@ from django.utils import timezone
 from approvals import named_lists, pauses
 from approvals.models import Approval, SubjectKind
 from connectors import channels
-from connectors.models import Delivery
+from connectors.models import CallLog, Connection, Delivery
 from ledger.models import Run
 from recovery.models import BulkJob, Case
 from recovery.views.saved_views import save_view
@@ -65,6 +65,10 @@ def everything(case, acme, ada):
     until = now + timedelta(days=1)
     Delegation.objects.create(workspace=acme, starts_at=now, until=until, **away)
     channels.create(acme, "desk", "mail", by=ada, settings={"to": ["a@acme.example"]})
+    CallLog.objects.create(
+        connection=Connection.objects.get(), method="observe", operation="x", milliseconds=9,
+        outcome="ok",
+    )  # fmt: skip
     pauses.pause(acme, "tool", "mail.*", by=ada, reason="The mails are wrong")
     save_view(acme, by=ada, name="Mails", query="tool:mail.*", shared=False)
     job = BulkJob.objects.create(workspace=acme, verb="close", started_by=ada)
@@ -81,6 +85,7 @@ def everything(case, acme, ada):
      ("bulk/", "started_by"), ("bulk/{job}/", "case_state"), ("approvals/grants/", "over_because"),
      ("policies/lists/", "kind"), ("policies/lists/payees/", "value"),
      ("policies/reported/", "why"), ("connectors/", "health"), ("channels/", "subject"),
+     ("connectors/shop/?table=last-calls", "milliseconds"),
      ("settings/members/", "email"), ("settings/keys/", "prefix"),
      ("approvals/health/", "median_seconds_at_the_card"),
      ("approvals/health/?table=rules-that-ask", "asked"),
