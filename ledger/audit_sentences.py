@@ -28,7 +28,7 @@ ABOUT = {
 FOR_MACHINES = frozenset({
     "at", "revision", "fence", "position", "fills", "complete", "credential", "enrolment", "desk",
     "signature", "challenge", "comment", "directive", "erasure", "pause", "report", "receipt",
-    "was", "correction", "residue", "previous", "seeded",
+    "was", "correction", "residue", "previous", "seeded", "public_key", "alg", "rp_id",
 })  # fmt: skip
 """Numbers and marks by which the desk finds its rows; they stand in the entry itself."""
 LABELS = {
@@ -110,7 +110,8 @@ def _field(key: str, value: Any, was: Mapping[str, Any]) -> ActField | None:
 
 def _is_for_machines(key: str, value: Any) -> bool:
     """Digests, ids and the clock stand in the entry itself; nobody reads them in a list."""
-    return key in FOR_MACHINES or key.endswith("digest") or bool(ID.fullmatch(str(value)))
+    is_row = key == "person" and str(value).isdecimal()
+    return key in FOR_MACHINES or key.endswith("digest") or is_row or bool(ID.fullmatch(str(value)))
 
 
 def _short(value: Any) -> str:

@@ -44,6 +44,9 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
         "evidence": {"text": "seen at the bank"},
         "expires_at": "2026-11-23T18:57:47.433+00:00",
         "case": 7,
+        "public_key": "MFkw" * 60,
+        "alg": -7,
+        "person": "5",
     }
     desk_events.record(airline, EventType.CASE_COMMENTED, by=ada, data=facts)
     client.force_login(ada)
