@@ -128,7 +128,7 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
             sql, parameters = BEGIN, arguments(call)
             if gathered:
                 sql = BEGIN_REMEMBERED
-                parameters += gathered.remembered(request.planned.run, request.planned.action)
+                parameters += gathered.memory_values(request.planned.run, request.planned.action)
             cursor = await pools.execute_raw(connection, sql, parameters)
             row = await cursor.fetchone()
     except (UniqueViolation, SerializationFailure):

@@ -56,7 +56,7 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     thread has to begin anew: to compile the policy, read long texts, or note a tool's announcement.
     `Decided` if it has more to do than statements, and always with `explain`, which writes nothing.
     """
-    context = yield from look(request)
+    context = yield from read_context(request)
     policy = active_policies.known(context.policy_digest)
     if not in_thread and (
         policy is None
@@ -79,11 +79,11 @@ def steps(  # noqa: PLR0911 - one per kind of decision
                 yield renewals(request, context)
             return reply
         case Proceed():
-            looked = worth_a_look(request, context, policy, gathered, decision)
-            return (yield from proceeding(request, context, decision, gathered, looked))
+            reviewed = review_statements(request, context, policy, gathered, decision)
+            return (yield from record_start(request, context, decision, gathered, reviewed))
         case Denied() if is_told(context, decision) and not is_often(context, decision):
             if decision.code == BY_RULE:
-                yield LastWrites([kept(request, context)])
+                yield LastWrites([denial_statement(request, context)])
             return BeginResponse(decision.as_body())
         case InDoubt() if not decision.is_new:
             return BeginResponse(decision.as_body())
@@ -126,7 +126,7 @@ def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
 LOCK_TIMEOUT: Statement = ("SET LOCAL lock_timeout = '5s'", ())
 
 
-def look(request: BeginRequest) -> Steps[BeginContext]:
+def read_context(request: BeginRequest) -> Steps[BeginContext]:
     _, *rows = yield [LOCK_TIMEOUT, *reads(request)]
     return context_of(rows)
 
@@ -162,28 +162,28 @@ def renewals(request: BeginRequest, context: BeginContext) -> LastWrites:
     return renewals
 
 
-def worth_a_look(
+def review_statements(
     request: BeginRequest,
     context: BeginContext,
     policy: Policy,
     gathered: Gathered,
     decision: Proceed,
 ) -> list[Statement]:
-    """What is kept with a call that goes on unasked and is unlike what its agent did before."""
+    """Puts a call that goes on unasked, and is unlike what its agent did before, up for review."""
     call = request.tool_call(context.labels, gathered.findings)
     found = reviews.of_call(policy, call)
     here = request.actor.workspace_id
     return [reviews.kept(here, decision.run, decision.action, found)] if found else []
 
 
-def proceeding(
+def record_start(
     request: BeginRequest,
     context: BeginContext,
     decision: Proceed,
     gathered: Gathered,
     more: Sequence[Statement] = (),
 ) -> Steps[BeginResponse]:
-    events = [] if decision.is_planned else [(yield from plan(request, decision))]
+    events = [] if decision.is_planned else [(yield from planned_event(request, decision))]
     started = request.started(
         decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
         decision.arguments,
@@ -191,14 +191,14 @@ def proceeding(
     events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)
     lease = (RENEW_KEY, [request.attempt, until, request.actor.agent_id, request.key])
-    remembered = [*gathered.proceeding(decision.run, decision.action), *more]
+    remembered = [*gathered.proceed_statements(decision.run, decision.action), *more]
     reply = BeginResponse(decision.as_body(until))
     check_accepted(request, reply)
     yield from append.record_all(request.actor, events, lease, *remembered)
     return reply
 
 
-def plan(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
+def planned_event(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
     if not proceed.replaces:
         return request.planned
     of_action = [request.actor.workspace_id, proceed.run, proceed.action, EventType.ACTION_PLANNED]
@@ -213,7 +213,7 @@ def is_told(context: BeginContext, decision: Denied) -> bool:
     return context.denied == decision.code
 
 
-def kept(request: BeginRequest, context: BeginContext) -> Statement:
+def denial_statement(request: BeginRequest, context: BeginContext) -> Statement:
     """The statement that keeps a call which a rule denied, to try other policies on it."""
     return denials.kept(
         request.actor.workspace_id,

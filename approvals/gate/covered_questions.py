@@ -59,7 +59,7 @@ def would_cover(request: BeginRequest, judgement: PolicyDecision) -> list[tuple[
 
 def _why_people(approval: Approval) -> str:
     """What keeps people on a question whatever was granted: they made another call of it, or named
-    the moment before which it is not made, or the law of order asks.
+    the moment before which it is not made, or the ordering law asks.
     """
     if approval.replaces_id is not None:
         return "people have changed its arguments"

@@ -66,7 +66,7 @@ KEY_REUSED = problem(
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """Said as it is; nothing but the key's lease is written."""
+    """Answer with this body; nothing is written but, with `renews`, the leases."""
 
     body: dict[str, Any]
     renews: bool = False
@@ -87,7 +87,7 @@ class Proceed:
     """The bounded grant that lets it pass, if one does."""
 
     def as_body(self, until: datetime) -> dict[str, Any]:
-        body = proceeding(self.fence, until) | {"action": self.action, "run": self.run}
+        body = proceed_body(self.fence, until) | {"action": self.action, "run": self.run}
         body |= {"approval": str(self.grant)} if self.grant else {}
         return body if self.arguments is None else body | {"arguments": self.arguments}
 
@@ -110,7 +110,7 @@ class ChangedReplay:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequired:
-    """Put it to people."""
+    """People have to approve it; `note` says why it is asked again."""
 
     proceed: Proceed
     note: str = ""
@@ -118,7 +118,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Refused by rule, pause, state or people. Told in the ledger once."""
+    """Refused by rule, pause, state or people. Recorded once for each code of a key."""
 
     code: str
     reason: str
@@ -192,7 +192,7 @@ def decide(
     """
     _check_whose(request, context)
     judgement = judged(request, context, policy, findings)
-    known = as_asked(_speaking(request, context), context)
+    known = as_asked(_binding_action(request, context), context)
     _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
     if (
@@ -207,8 +207,8 @@ def decide(
     if denied is not None:
         return denied, judgement
     if known is None or known.state in NOTHING_BEGUN:
-        return _not_yet(request, context, judgement, known), judgement
-    return _begun(request, context, known), judgement
+        return _before_begun(request, context, judgement, known), judgement
+    return _after_begun(request, context, known), judgement
 
 
 def _check_whose(request: BeginRequest, context: BeginContext) -> None:
@@ -286,8 +286,8 @@ def breach_after_pivot(request: BeginRequest, action_class: str) -> str:
     return ""
 
 
-def _speaking(request: BeginRequest, context: BeginContext) -> KnownAction | None:
-    """The key's action; one of another run that came to nothing does not bind this run."""
+def _binding_action(request: BeginRequest, context: BeginContext) -> KnownAction | None:
+    """The action of this key. One of another run that never began does not bind this run."""
     known = context.action
     if known and known.run != request.planned.run and known.state in NOTHING_BEGUN:
         return None
@@ -380,7 +380,7 @@ def _denied_by_people(approval: KnownApproval) -> Denied | None:
     return None
 
 
-def _not_yet(
+def _before_begun(
     request: BeginRequest,
     context: BeginContext,
     judgement: PolicyDecision,
@@ -408,7 +408,7 @@ def _not_yet(
         return ApprovalRequired(proceed)
     if approval.state == ApprovalState.GRANTED or judgement.approval == "AUTO" or proceed.replaces:
         return UseGrant(approval.id, proceed)
-    return KnownAnswer(waiting(proceed.action, approval.id, approval.expires_at), renews=True)
+    return KnownAnswer(wait_body(proceed.action, approval.id, approval.expires_at), renews=True)
 
 
 def _is_forgotten(context: BeginContext) -> bool:
@@ -417,7 +417,7 @@ def _is_forgotten(context: BeginContext) -> bool:
     return run is not None and run.held_by.startswith(BY_A_RESTORE) and context.denied != RESTORED
 
 
-def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
+def _after_begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:
     if known.compensated in {Compensated.COMPENSATED, Compensated.PARTLY}:
         return KnownAnswer(_of(known, {"answer": "compensated", "next_key": next_key(request.key)}))
     if known.state == ActionState.SUCCEEDED:
@@ -436,7 +436,7 @@ def _begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> 
 def _again(context: BeginContext, known: KnownAction, lease_seconds: int) -> Repeated:
     """The answer that this try was given, its lease renewed."""
     until = context.now + timedelta(seconds=lease_seconds)
-    body = _of(known, proceeding(known.fence, until))
+    body = _of(known, proceed_body(known.fence, until))
     if context.change is None or context.approval is None:
         return KnownAnswer(body, renews=True)
     return ChangedReplay(context.approval.id, body | {"arguments": context.change["args"]})
@@ -454,11 +454,11 @@ def _of(known: KnownAction, body: dict[str, Any]) -> dict[str, Any]:
     return body | {"action": known.action, "run": known.run}
 
 
-def proceeding(fence: int, until: datetime) -> dict[str, Any]:
+def proceed_body(fence: int, until: datetime) -> dict[str, Any]:
     return {"answer": "proceed", "fence": fence, "lease_until": until.isoformat()}
 
 
-def waiting(action: str, approval: int, expires_at: datetime) -> dict[str, Any]:
+def wait_body(action: str, approval: int, expires_at: datetime) -> dict[str, Any]:
     return {
         "answer": "wait",
         "action": action,

@@ -79,19 +79,19 @@ class Gathered:
             targets=request.targets,
         )
 
-    def remembered(self, run: str, action: str) -> list[Any]:
-        """What is written with the call that proceeds: what it holds, and the values it has."""
+    def memory_values(self, run: str, action: str) -> list[Any]:
+        """The parameters of `memory.REMEMBER` for a call that proceeds: its sums and its values."""
         doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
         return memory.remembered(doing, self.tally_states, self.sighted, self.context.now)
 
-    def proceeding(self, run: str, action: str) -> list[Statement]:
-        """The same as a statement, where there is something to remember."""
+    def proceed_statements(self, run: str, action: str) -> list[Statement]:
+        """What a call that proceeds writes to memory; nothing if there is nothing to remember."""
         if not self.tally_states and not self.sighted:
             return []
-        return [(memory.REMEMBER, self.remembered(run, action))]
+        return [(memory.REMEMBER, self.memory_values(run, action))]
 
-    def asking(self, run: str, action: str) -> list[Statement]:
-        """What is written where people are asked: it holds as much from their yes on."""
+    def ask_statements(self, run: str, action: str) -> list[Statement]:
+        """What is written when people are asked: the sums count from their yes on."""
         if not self.tally_states:
             return []
         doing = RememberedCall(self.caller, run, action, self.person, is_held=False)

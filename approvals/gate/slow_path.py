@@ -1,9 +1,9 @@
-"""The slow path of `begin`: everything that is no usual call, in one transaction.
+"""The slow path of `begin`: every call that the fast path leaves, in one transaction.
 
-`begin_steps.steps` is awaited, and mostly ends with an answer. Where people have to be asked, the
-desk has to tell the ledger something itself, or the policy asks what stands in texts, it has
-written nothing but the key: then a thread begins again with it, on Django's connection, and does
-the rest, which is here.
+`begin_steps.steps` runs on the event loop and mostly ends with an answer. Where people have to be
+asked, the desk itself has to record something, or the policy reads long texts, it has written
+nothing but the key. Then a thread runs it again on Django's connection, and does the rest, which is
+in this module.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.begin_steps import (
     Decided,
     check_accepted,
+    denial_statement,
     is_often,
     is_told,
-    kept,
-    look,
-    plan,
+    planned_event,
     policy_in_force,
-    proceeding,
+    read_context,
+    record_start,
     renewals,
     steps,
 )
@@ -50,7 +50,7 @@ from approvals.gate.decision_table import (
     UseGrant,
     decide,
     order_breach,
-    waiting,
+    wait_body,
 )
 from approvals.gate.explaining import explained
 from approvals.gate.gathering import gather
@@ -119,10 +119,11 @@ def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 
 
 async def begin_awaited(request: BeginRequest) -> BeginResponse:
-    """What the table says of this call, done and recorded. Raises Refused; then nothing is.
+    """Decide on this call by the table, carry the decision out and record it. Raises Refused; then
+    nothing was written.
 
-    A thread does what `steps` leaves, what is one too many to be awaited, and the next try where
-    PostgreSQL ended the first.
+    A thread does what `steps` leaves, whatever comes while AWAITED_MAX are on the event loop, and
+    the next try after a deadlock.
     """
     if not _awaited.locked():
         with suppress(DeadlockDetected, SerializationFailure):
@@ -136,7 +137,7 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
 @transaction.atomic
 def begin(request: BeginRequest) -> BeginResponse:
     """The same in a thread, in a transaction on Django's connection."""
-    reply = _done(request, carried_out(steps(request, in_thread=True)))
+    reply = _carry_out(request, run_steps(steps(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(desk_events.plain_connection(), [shape])
@@ -144,7 +145,7 @@ def begin(request: BeginRequest) -> BeginResponse:
     return reply
 
 
-def _done(  # noqa: PLR0911 - one per kind of decision
+def _carry_out(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, found: BeginResponse | Decided | None
 ) -> BeginResponse:
     match found:
@@ -153,11 +154,11 @@ def _done(  # noqa: PLR0911 - one per kind of decision
         case Decided() if request.explain:
             return explained(request, found)
         case Decided(decision=UseGrant() as use):
-            return _use(request, found, use)
+            return _use_grant(request, found, use)
         case Decided(decision=ChangedReplay() as again):
-            return _again(request, found, again)
-        case Decided(decision=ApprovalRequired() as question):
-            return _drawn(request, found, question) or _question(request, found, question)
+            return _replay_changed(request, found, again)
+        case Decided(decision=ApprovalRequired() as required):
+            return _draw_grant(request, found, required) or _ask_people(request, found, required)
         case Decided(decision=Denied() as denied):
             return _denied(request, found.context, denied)
         case Decided(decision=InDoubt() as doubt):
@@ -169,25 +170,25 @@ def _done(  # noqa: PLR0911 - one per kind of decision
     raise AssertionError(f"decided, and not done: {found}")
 
 
-def looked(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
-    """What would be answered, under the locks of the transaction that is open; begins nothing."""
-    context = carried_out(look(request))
+def decision_of(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
+    """What would be decided, under the locks of the open transaction; begins nothing."""
+    context = run_steps(read_context(request))
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    gathered = carried_out(gather(request, context, policy))
+    gathered = run_steps(gather(request, context, policy))
     return decide(request, context, policy, gathered.findings)
 
 
-def carried_out(found: Steps[T]) -> T:
-    """In the transaction that is open on Django's connection."""
+def run_steps(found: Steps[T]) -> T:
+    """Run the statements in the transaction that is open on Django's connection."""
     return drivers.run(found, desk_events.plain_connection())
 
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    carried_out(append.record_all(actor, events))
+    run_steps(append.record_all(actor, events))
 
 
-def _use(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResponse:
+def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResponse:
     """Use the grant if everything is still as it was approved; otherwise people are asked anew."""
     approval = (
         locks.locked(Approval.objects.all())
@@ -198,20 +199,22 @@ def _use(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResp
     if why:
         approval_requests.void(approval, why=why)
         if found.judgement.approval != "AUTO":
-            return _question(request, found, ApprovalRequired(decision.proceed, why))
+            return _ask_people(request, found, ApprovalRequired(decision.proceed, why))
     elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
         drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
-        return BeginResponse(waiting(decision.proceed.action, approval.pk, approval.expires_at))
+        return BeginResponse(wait_body(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
         code, words = grants.why_unused(approval.pk, approval.digest, now=found.context.now)
         return _denied(request, found.context, Denied(code, words))
     elif approval.replaces_id is not None:
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
-        return carried_out(proceeding(request, found.context, proceed, found.gathered))
-    return carried_out(proceeding(request, found.context, decision.proceed, found.gathered))
+        return run_steps(record_start(request, found.context, proceed, found.gathered))
+    return run_steps(record_start(request, found.context, decision.proceed, found.gathered))
 
 
-def _again(request: BeginRequest, found: Decided, decision: ChangedReplay) -> BeginResponse:
+def _replay_changed(
+    request: BeginRequest, found: Decided, decision: ChangedReplay
+) -> BeginResponse:
     """The answer was lost: the same again, if what was approved stands as it stood."""
     approval = Approval.objects.select_related("workspace", "action").get(pk=decision.approval)
     if grants.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
@@ -260,12 +263,10 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     return ""
 
 
-def _drawn(
+def _draw_grant(
     request: BeginRequest, found: Decided, decision: ApprovalRequired
 ) -> BeginResponse | None:
-    """The call goes on under a bounded grant, if one covers it; none stands in for the law of
-    order.
-    """
+    """Proceed under a bounded grant, if one covers the call; never where the ordering law asks."""
     context, proceed = found.context, decision.proceed
     if not request.may_draw or order_breach(request, context, found.judgement):
         return None
@@ -273,13 +274,13 @@ def _drawn(
     if grant is None:
         return None
     proceed = replace(proceed, grant=grant)
-    reply = carried_out(proceeding(request, context, proceed, found.gathered))
+    reply = run_steps(record_start(request, context, proceed, found.gathered))
     bounded_grants.tell(request, grant, (proceed.run, proceed.action))
     return reply
 
 
-def _question(request: BeginRequest, found: Decided, decision: ApprovalRequired) -> BeginResponse:
-    action = _planned(request, decision.proceed)
+def _ask_people(request: BeginRequest, found: Decided, decision: ApprovalRequired) -> BeginResponse:
+    action = _planned_action(request, decision.proceed)
     if action is None:
         return BeginResponse({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
     try:
@@ -304,27 +305,27 @@ def _question(request: BeginRequest, found: Decided, decision: ApprovalRequired)
         )
     except approval_requests.NobodyToAsk as nobody:
         return _denied(request, found.context, Denied("nobody_to_ask", str(nobody)))
-    asking = found.gathered.asking(request.planned.run, action.action)
+    asking = found.gathered.ask_statements(request.planned.run, action.action)
     if asking:
         drivers.execute(desk_events.plain_connection(), asking)
-    return BeginResponse(waiting(action.action, approval.pk, approval.expires_at))
+    return BeginResponse(wait_body(action.action, approval.pk, approval.expires_at))
 
 
-def _planned(request: BeginRequest, proceed: Proceed) -> Action | None:
+def _planned_action(request: BeginRequest, proceed: Proceed) -> Action | None:
     """The action in the ledger, planned now if it was not; None where too many questions are open.
 
     The run is locked before the agent, also where this call is the first that is said of it.
     """
     batch = None
     if not proceed.is_planned:
-        batch = AppendBatch(request.actor, [carried_out(plan(request, proceed))])
-        carried_out(batch.lock_runs())
+        batch = AppendBatch(request.actor, [run_steps(planned_event(request, proceed))])
+        run_steps(batch.lock_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
-            carried_out(batch.discard())
+            run_steps(batch.discard())
         return None
     if batch is not None:
-        carried_out(batch.keep_all())
+        run_steps(batch.keep_all())
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )
@@ -346,9 +347,9 @@ def _open_questions(request: BeginRequest) -> int:
 def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> BeginResponse:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
     if decision.code == BY_RULE:
-        drivers.execute(desk_events.plain_connection(), [kept(request, context)])
+        drivers.execute(desk_events.plain_connection(), [denial_statement(request, context)])
     if is_often(context, decision):
-        _show(request, context)
+        _show_to_triage(request, context)
     if not is_told(context, decision):
         desk_events.record(
             _workspace(request),
@@ -369,8 +370,8 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> B
     return BeginResponse(decision.as_body())
 
 
-def _show(request: BeginRequest, context: BeginContext) -> None:
-    """Let triage look at the run; one that the ledger did not know of begins with this."""
+def _show_to_triage(request: BeginRequest, context: BeginContext) -> None:
+    """Let triage look at the run; a run that is not in the ledger yet is opened."""
     if context.run is not None:
         Run.objects.filter(pk=context.run.id).update(revision=F("revision") + 1)
     else:
@@ -381,27 +382,27 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> BeginResponse:
     known = decision.known
     if decision.is_new:
         error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
-        _doubt(request, (known.run, known.action), known.attempt, known.fence, error)
+        _record_doubt(request, (known.run, known.action), known.attempt, known.fence, error)
     return BeginResponse(decision.as_body())
 
 
 def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> BeginResponse:
-    """Record the try as one of which nobody knows what became: a case opens, and people say it."""
+    """Record the try as one of unknown outcome: a case opens, in which people settle it."""
     context, proceed = found.context, decision.proceed
-    carried_out(proceeding(request, context, proceed, found.gathered))
+    run_steps(record_start(request, context, proceed, found.gathered))
     held = context.run.held_by if context.run else ""
     words = f"{held}: whether the call was made after the backup was taken is not known"
     error = {"type": "Restored", "message": words}
-    _doubt(request, (proceed.run, proceed.action), request.attempt, proceed.fence, error)
+    _record_doubt(request, (proceed.run, proceed.action), request.attempt, proceed.fence, error)
     keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
     keys.update(denied=RESTORED)
     return BeginResponse(decision.as_body())
 
 
-def _doubt(
+def _record_doubt(
     request: BeginRequest, call: tuple[str, str], attempt: str, fence: int, error: dict[str, str]
 ) -> None:
-    """Tell the ledger that nobody knows what became of a try of `call`, a run and an action."""
+    """Record a try of `call`, (run, action), as one of unknown outcome."""
     data: dict[str, Any] = {"attempt": attempt, "outcome": "unknown", "error": error}
     if fence:
         data["fence"] = fence

@@ -155,7 +155,7 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[RequestRecor
     sealed = SealedRequest(id_, actor, submission.body, now, now + submission.timeout)
     ask = sealed.ask("aap")
     with transaction.atomic():
-        decision, judgement = slow_path.looked(ask)
+        decision, judgement = slow_path.decision_of(ask)
         known = _found(actor, id_)
         if known is not None:
             if not _are_same(known.body, submission.body):
