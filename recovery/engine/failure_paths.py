@@ -70,8 +70,9 @@ def too_late(step: Step) -> bool:
 
 
 def give_back(step: Step, why: str) -> None:
-    """If no intent was committed, nobody need wait for our lease; whether one was, the row itself
-    knows, so this is a compare and swap like any other."""
+    """Release the step if no intent was committed, so that nobody waits for our lease. Whether one
+    was, the row knows: this is a compare-and-swap like any other.
+    """
     try:
         steps.release(step, 0.0, note=why)
     except (CannotMove, DatabaseError, InterfaceError) as failure:
@@ -94,7 +95,7 @@ def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
 
 
 def _target_unreadable(step: Step, why: str) -> bool:
-    """Nothing was sent, and the connection is away: later, and not for ever."""
+    """Release the step to be tried again later; after UNREADABLE_MAX times a person is asked."""
     note = f"Its target could not be read: {why}"
     if step.probes + 1 >= UNREADABLE_MAX:
         _give_up(step, note)
@@ -242,8 +243,8 @@ def _cannot_tell(step: Step, operation: Operation, evidence: dict[str, object]) 
 def _again(step: Step, note: str) -> bool:
     if step.tries >= protocol.TRIES_MAX:
         return _give_up(step, f"{note} It was tried {step.tries} times.")
-    moved = steps.moved(step, StepState.READY, note=note, wake_at=None)
-    desk_events.record_all(step.workspace, [steps.refused(step, note), moved])
+    moved = steps.move_unrecorded(step, StepState.READY, note=note, wake_at=None)
+    desk_events.record_all(step.workspace, [steps.no_effect_draft(step, note), moved])
     return True
 
 

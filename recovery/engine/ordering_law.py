@@ -1,4 +1,4 @@
-"""The order law: which step of a plan comes next, and what is to be done with it.
+"""The ordering law: which step of a plan comes next, and what is to be done with it.
 
 Newest effect first. A step waits until every newer one has ended; one that waits for a person holds
 back only older steps on the same target (all of them, under HALT). While a newer one is unknown,
@@ -83,7 +83,7 @@ def _on_the_way(step: LivingStep) -> NextStep:
     )
 
 
-# Next actions: what each of some plans needs next, as the order law says, read in one query.
+# Next actions: what each of some plans needs next, by the ordering law, read in one query.
 
 LIVING_READ = 20
 """The law nearly always decides by the first; then by some, and all are read where it does not."""

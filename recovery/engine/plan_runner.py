@@ -65,11 +65,11 @@ CAPACITY = 32
 """Plans in one worker's hands; beyond that a commit is shared by enough."""
 
 LOOK_SECONDS = 0.25
-"""Between two looks for company while nobody was found."""
+"""Between two looks for more plans while none was found."""
 
 
 class PlanBatcher:
-    """The room beside one plan, in a worker of one queue."""
+    """Finds further plans for the batch of one plan, in a worker of one queue."""
 
     def __init__(self, plan_id: int, queue: str, capacity: int) -> None:
         self.is_closed = capacity == 1 or queue in {"", ENGINE_QUEUE}
@@ -78,8 +78,8 @@ class PlanBatcher:
         self._capacity = capacity
         self._look_at = 0.0
 
-    def newcomers(self, present: Collection[int]) -> list[int]:
-        """Plans to take along now."""
+    def more_plans(self, present: Collection[int]) -> list[int]:
+        """Plans to take into the batch now."""
         free = self._capacity - len(present)
         if self.is_closed or free <= 0 or time.monotonic() < self._look_at:
             return []
@@ -110,8 +110,8 @@ Continuations = dict[int, str]
 
 
 def run_together(plan_id: int, *, queue: str) -> Continuations:
-    """Do what can be done now for a plan and its company, and say of each in which queue to go on
-    at once, if anywhere. What we failed with is in the log, and with the people of its plan.
+    """Do what can be done now for a plan and those batched with it; returns for each that can go on
+    at once in which queue. A failure is logged, and the people of its plan are told.
 
     `queue` is the one whose worker we are: calls to other connectors than its own are left to
     theirs. Without one, everything is done here.
@@ -120,7 +120,7 @@ def run_together(plan_id: int, *, queue: str) -> Continuations:
 
 
 class PlanRunner:
-    """A plan, and its company, taken as far as they go now."""
+    """Takes a plan, and those batched with it, as far as they go now."""
 
     def __init__(self, plan_id: int, queue: str, *, capacity: int) -> None:
         self._queue = queue
@@ -138,9 +138,7 @@ class PlanRunner:
         """Go on until nothing moves, or our time is over."""
         batch = self._batch
         try:
-            self._batcher.is_closed |= not all(
-                map(_may_have_company, ordering_law.of(self._waiting))
-            )
+            self._batcher.is_closed |= not all(map(_may_be_batched, ordering_law.of(self._waiting)))
             self._gather()
             while self._has_work:
                 if wakeups.is_draining():
@@ -172,16 +170,18 @@ class PlanRunner:
 
     @property
     def _may_end(self) -> bool:
-        """Whether a plan may be ended now, which takes as long as a step of ten others: while their
-        calls are on the wire, unless these are quick. They are waited for, but not for ever."""
+        """Whether a plan may be ended now. That takes as long as a step of ten others, so it is
+        done while their calls are on the wire; quick calls are waited for, up to END_SECONDS.
+        """
         since = self._finishing[0][1]
         is_due = not self._batch.is_quick or time.monotonic() - since > END_SECONDS
         return is_due and not self._batch.has_answers
 
     @property
     def _patience(self) -> float:
-        """How long an answer is waited for: a call that was quick the last time may hang, and
-        neither those whose turn it is nor the ends must wait for it."""
+        """For how many seconds to wait for an answer: a call that was quick the last time may hang,
+        and neither waiting plans nor the ends of plans must wait for it.
+        """
         if self._waiting or self._batch.ending:
             return TOGETHER_SECONDS
         return END_SECONDS if self._finishing else float("inf")
@@ -201,8 +201,9 @@ class PlanRunner:
             self._plans.discard(action.plan_id)
 
     def _is_time(self) -> bool:
-        """Whether those who wait for their turn go now, or wait a moment for the others, so as to
-        go on in step with them: a commit is shared only by those who need it at one time."""
+        """Whether waiting plans go on now, or wait a moment for the others of the batch: a commit
+        is shared only by those that need it at the same time.
+        """
         if not (self._waiting or self._batch.ending):
             self._since = None
             return False
@@ -267,7 +268,7 @@ class PlanRunner:
 
     @contextmanager
     def _blaming(self, plan_id: int) -> Iterator[None]:
-        """Where this fails, the plan goes no further with us, and the others do."""
+        """Where this fails, this plan is given up here, and the others go on."""
         try:
             yield
         except DATABASE_AWAY:
@@ -305,8 +306,9 @@ class PlanRunner:
         return False
 
     def _gather(self) -> None:
-        """Those who rested go on if they moved, those at which we failed do not, and newcomers take
-        the room that is free."""
+        """Plans whose step moved go on, those at which we failed do not, and more plans take the
+        room that is free.
+        """
         for step, failure in self._batch.failed:
             self._fail(step.plan_id, failure)
         self._batch.failed.clear()
@@ -318,13 +320,13 @@ class PlanRunner:
         self._batch.rested.clear()
         if self._is_over:  # whoever was given on would be met again, and given on, without end
             return
-        newcomers = self._batcher.newcomers(self._plans)
-        self._plans |= set(newcomers)
-        self._waiting += newcomers
+        added = self._batcher.more_plans(self._plans)
+        self._plans |= set(added)
+        self._waiting += added
 
 
-def _may_have_company(action: NextAction) -> bool:
-    """Not while something is to be found out that may go wrong, or was lost before."""
+def _may_be_batched(action: NextAction) -> bool:
+    """Not a plan that has to be probed or reclaimed, nor one whose step lost a worker before."""
     return action.act in {PlanAction.START, PlanAction.RUN} and not action.claims
 
 
@@ -374,7 +376,7 @@ def _cancel(action: NextAction) -> bool:
 CALLS: Final = frozenset({PlanAction.RUN, PlanAction.PROBE, PlanAction.VERIFY})
 
 
-# What follows from the order law; each says whether anything moved, so that the plan goes on.
+# What follows from the ordering law; each says whether anything moved, so that the plan goes on.
 ACTS: Final[Mapping[PlanAction, Callable[[NextAction], bool]]] = MappingProxyType(
     {
         PlanAction.START: lambda action: plan_lifecycle.start(action.plan_id),

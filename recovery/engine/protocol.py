@@ -89,13 +89,13 @@ def lease_seconds(step: Step) -> float:
 
 
 def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
-    """Take what can be taken of steps of different plans, in the caller's transaction; afterwards,
-    `claims_committed`.
+    """Claim those of these steps of different plans that may be claimed now, in the caller's
+    transaction; after its commit the caller calls `claims_committed`.
 
-    Raises IntegrityError where a partial unique index refuses one: another plan has a step on this
-    target, and was faster than our look.
+    Raises IntegrityError where a partial unique index refuses one: another plan has claimed a step
+    on this target since we looked.
     """
-    # Two steps on one target are for two goes.
+    # Of two steps on one target only the first is claimed now.
     by_target = {(step.target_type, step.target_id): step for step in reversed(wanted)}
     first = list(by_target.values())[::-1]
     free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
@@ -112,7 +112,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
 
 
 def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
-    """Those that are ours now, and the events that say so."""
+    """The steps that were claimed, and the events of their claims."""
     mine = [copied(step) for step in free]
     leases = {step.pk: lease_seconds(step) for step in free}
     events: dict[int, list[ParsedEvent]] = {}
@@ -120,7 +120,7 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
     values = [ids, fences, [step.state for step in free], [*leases.values()], ids]
 
     def draft() -> None:
-        events.update(steps.read(mine, lambda step: _claim_events(step, leases[step.pk])))
+        events.update(steps.parse_events(mine, lambda step: _claim_events(step, leases[step.pk])))
 
     begun = boot_seconds()  # read before the database does, so never too late
     (rows,) = ask_all([(CLAIM_SQL, values)], draft)
@@ -130,7 +130,7 @@ def _claim(free: Sequence[Step]) -> tuple[list[ClaimedStep], list[ParsedEvent]]:
 
 
 def _claim_events(step: Step, seconds: float) -> list[EventDraft]:
-    """Bring the step to what the claim has made of it; its events."""
+    """Change the copy of the step as its claim changes the row; returns the events."""
     drafts = []
     if step.state != StepState.READY:
         drafts.append(steps.event_draft(step, StepState.READY, {"was": step.state, "note": ""}))
@@ -178,7 +178,7 @@ class CheckedStep:
 
 @dataclass(frozen=True)
 class IntentResult:
-    """By step: the intents, and what was no longer ours, or not for long enough. Others say why."""
+    """`intents` by step, and steps no longer ours or not for long enough; others were given up."""
 
     intents: dict[int, Intent]
     refused: set[int]
@@ -202,8 +202,8 @@ def intend_all(checked: Sequence[CheckedStep]) -> IntentResult:
 
 
 def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContext]) -> bool:
-    """Whether it may be sent: as approved, nothing paused, and its key remembered, which may have
-    ended while we read. If not, it is given up; raises CannotMove where it is no longer ours.
+    """Whether the step may be sent: it is as approved, nothing is paused, and the provider still
+    remembers its key. If not, it is given up; raises CannotMove where it is no longer ours.
     """
     beside = fresh[step.pk]
     if beside.paused and (pause := preconditions.pause_of(step)):
@@ -218,8 +218,8 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
 
 
 def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict[int, Intent]:
-    """Move the steps, count the tries and record both; by step, those that were still ours. The
-    copies of the steps count for nothing where they were not.
+    """Move the steps to INTENDED and insert their attempts; the intents of those that were still
+    ours, by step. The copies of the others must not be used.
     """
     needed = [check.operation.limit_seconds + calls.GRACE_SECONDS for check in sound]
     observed = {check.held.step.pk: check.observation for check in sound}
@@ -289,10 +289,9 @@ class AnsweredTry:
 
 
 def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]:
-    """An answer is worth more than a probe: while a lease lasts, a database that is away is asked
-    again. If the lost commit came through after all, the swap finds nothing left to do.
-
-    `until` is by `boot_seconds`.
+    """Settle, and while the database is away try again until `until` (by `boot_seconds`), the end
+    of the leases: an answer is worth more than a probe. If a commit whose answer was lost had come
+    through, the next try moves nothing.
     """
     while True:
         try:
@@ -306,8 +305,8 @@ def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]
 
 
 def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
-    """Write answers down and move their steps; copies of those that moved, as they stand then: the
-    caller's transaction may fail at its end, and be tried again.
+    """Write the answers on their attempts and move the steps. Returns copies of the steps that
+    moved, since the caller's transaction may fail and be tried again.
     """
     mine = [
         replace(tried, intent=replace(tried.intent, step=copied(tried.intent.step)))
@@ -338,7 +337,7 @@ def _kept_answers(answered: Sequence[AnsweredTry]) -> Statement:
 
 
 def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement]) -> list[Step]:
-    """The effects are there; what remains is to read them back, and to fold."""
+    """Move steps whose calls were applied; they are read back next."""
     answers = {tried.intent.step.pk: tried.answer for tried in answered}
 
     def drafts(step: Step) -> list[EventDraft]:
@@ -375,20 +374,20 @@ def _settle_one(tried: AnsweredTry) -> None:
     elif step.tries >= TRIES_MAX:
         steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", data=data)
     else:
-        moved = steps.moved(
+        moved = steps.move_unrecorded(
             step,
             StepState.READY,
             note=answer.detail,
             lease_until=None,
             wake_at=in_seconds(RETRY_SECONDS * 2 ** (step.tries - 1)),
         )
-        desk_events.record_all(step.workspace, [steps.refused(step, answer.detail), moved])
+        desk_events.record_all(step.workspace, [steps.no_effect_draft(step, answer.detail), moved])
 
 
 def mark_applied(
     step: Step, *, evidence: dict[str, Any] | None, data: dict[str, Any], note: str = ""
 ) -> None:
-    """The effect is there; what remains is to read it back. The caller holds the transaction."""
+    """Move a step whose effect was found, in the caller's transaction; it is read back next."""
     steps.move(
         step,
         StepState.APPLIED,

@@ -1,13 +1,13 @@
-"""Batches: the steps of several plans, taken through their commits side by side.
+"""Batches: the steps of several plans, taken through the protocol side by side.
 
-Each step goes its own way: claim · look · intend · act · settle · read back · end, with a commit
-after each that writes. What moves at the same moment shares a transaction, so a batch of thirty
-pays for one commit where thirty workers would pay for thirty; and while a call is on the wire the
-others go on, so a slow system holds up nobody but itself.
+Each step goes through claim · check · intend · act · settle · verify by itself, with a commit after
+each that writes. Steps that move at the same moment share a transaction, so thirty of them cost one
+commit instead of thirty. While a call is on the wire the others go on, so a slow system holds up
+only its own steps.
 
-A step that needs anything out of the ordinary leaves the batch through a verb of its own. A step
-at which we ourselves fail leaves it alone: what was to be committed for all is committed for each
-of the others, and the step waits for the end of its lease, as if its worker were gone.
+A step that cannot go on as usual leaves the batch by one of `failure_paths`. Where the engine
+itself fails at a step, the others are committed one by one without it, and it waits for the end of
+its lease as if its worker were gone.
 """
 
 import queue
@@ -66,9 +66,8 @@ Then = Callable[[OutboundCall[Any]], None]
 
 
 class StepBatch:
-    """The steps in this worker's hands. `rested` are those that went as far as they can go now,
-    with whether they moved at all; `ending` those that wait only for the commit of their end;
-    `failed` those at which we failed.
+    """The steps that this worker holds. `rested` are those that cannot go on now, each with whether
+    it moved; `ending` wait only for the commit of their end; at `failed` the engine failed.
     """
 
     def __init__(self) -> None:
@@ -90,16 +89,16 @@ class StepBatch:
 
     @property
     def has_answers(self) -> bool:
-        """Whether to go on would be no waiting."""
+        """Whether `go_on` would not have to wait."""
         return bool(self._checked or self._answered) or not self._answers.empty()
 
     @property
     def is_quick(self) -> bool:
-        """Whether some are waited for, who will all be back in a moment."""
+        """Whether calls are on the wire, and all of them are expected back in a moment."""
         return bool(self._calls) and all(call.is_quick for call in self._calls)
 
     def take(self, held: Sequence[ClaimedStep]) -> None:
-        """Steps that were just claimed: look at their targets."""
+        """Take over steps that were just claimed, and read their targets."""
         for one in held:
             self._guard(one.step, partial(self._take, one))
         self._set_out()
@@ -118,9 +117,8 @@ class StepBatch:
             self._look(member, lambda: None)
 
     def go_on(self, patience: float = float("inf")) -> None:
-        """Hear what has come back, and take everybody as far as one commit of each kind goes.
-
-        If nothing comes for `patience` seconds, something else is done first.
+        """Wait for answers, and take the steps as far as one commit of each kind goes. Waits for at
+        most `patience` seconds.
         """
         self._hear(patience)
         self._intend()
@@ -297,7 +295,7 @@ class StepBatch:
         self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
 
     def _kept(self) -> Iterator[tuple[BatchMember, Step | None]]:
-        """Write down what was answered: each step as it then stands, None if it is not ours."""
+        """Settle what was answered; each member with its step as it is then, None if it is lost."""
         settling, self._answered = self._answered, []
         if not settling:
             return

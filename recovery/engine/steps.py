@@ -164,11 +164,11 @@ def move(
 
     `note` tells people why it stands where it stands, `data` is what the event tells beyond that.
     """
-    draft = moved(step, to, note=note, where=where, data=data, **changes)
+    draft = move_unrecorded(step, to, note=note, where=where, data=data, **changes)
     desk_events.record_all(step.workspace, [draft], by=by)
 
 
-def moved(
+def move_unrecorded(
     step: Step,
     to: str,
     *,
@@ -177,7 +177,7 @@ def moved(
     data: dict[str, Any] | None = None,
     **changes: Any,
 ) -> EventDraft:
-    """Move the step and give its event, for a caller who has more to say in the same breath."""
+    """Move the step and return its event, which the caller records in the same transaction."""
     seen = step.state
     if to not in STEP_MOVES[seen]:
         raise CannotMove(step, to)
@@ -226,12 +226,12 @@ def move_all(
     ahead: Sequence[Statement] = (),
     drafts: Callable[[Step], Sequence[EventDraft]],
 ) -> list[MovedStep]:
-    """Move steps that stand in one state, all in one statement; gives those that moved.
+    """Move steps that are in one state by one statement; returns those that moved.
 
-    Whoever was taken from us meanwhile is simply not among them. `each` has a value for every step,
-    `alike` one for all. `drafts` gives the events of a step that moves; they are made ready while
-    PostgreSQL is at work, and the caller tells the ledger, in the same transaction. Statements
-    `ahead` are carried out just before.
+    A step that another worker has taken meanwhile is not among them. `each` has, by column, a value
+    for every step, `alike` one for all. `drafts` gives the events of a step that moves; they are
+    parsed while PostgreSQL executes, and the caller records them in the same transaction. The
+    statements `ahead` are sent just before.
 
     `moving` are copies: they are changed before it is known which of them have moved.
     """
@@ -267,17 +267,17 @@ def move_all(
             step.was, step.state = seen, to
             for name in COLUMNS & each.keys():
                 setattr(step, name, each[name][number])
-        events.update(read(moving, drafts))
+        events.update(parse_events(moving, drafts))
 
     *_, rows = ask_all([*ahead, (text, values)], change)
     moved = {pk for (pk,) in rows}
     return [MovedStep(step, events[step.pk]) for step in moving if step.pk in moved]
 
 
-def read(
+def parse_events(
     moving: Sequence[Step], drafts: Callable[[Step], Sequence[EventDraft]]
 ) -> dict[int, list[ParsedEvent]]:
-    """The events of each of these steps of one workspace, made ready to be kept."""
+    """The parsed events of each of these steps of one workspace, by the step's id."""
     made = [drafts(step) for step in moving]
     events = iter(
         desk_events.parse_all(moving[0].workspace, [one for some in made for one in some])
@@ -315,7 +315,7 @@ def event_draft(step: Step, what: str, data: dict[str, Any]) -> EventDraft:
 
 
 def record(moved: Sequence[MovedStep]) -> None:
-    """Record the events of the steps, to be folded with their end; and keep them for that."""
+    """Append the steps' events, which are folded with their end, and keep them until then."""
     if not moved:
         return
     events = [one for _, some in moved for one in some]
@@ -326,8 +326,8 @@ def record(moved: Sequence[MovedStep]) -> None:
             step.recorded = (*step.recorded, *mine)
 
 
-def refused(step: Step, detail: str) -> EventDraft:
-    """That a try is known to have had no effect. The step goes on, so this is no move."""
+def no_effect_draft(step: Step, detail: str) -> EventDraft:
+    """The event that a try is known to have had no effect. The step goes on, so it is no move."""
     return event_draft(step, "no_effect", {"outcome": "no_effect", "detail": detail})
 
 
@@ -338,12 +338,12 @@ def cancel(step: Step, *, note: str, by: User | None = None) -> None:
 
 
 def put_off(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
-    """Let a step that cannot go on now be looked at again in a while. No move, so no event."""
+    """Try a step again in so many seconds. It stays in its state, so there is no event."""
     _swap(step, {"wake_at": in_seconds(seconds), "note": note} | changes)
 
 
 def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
-    """Give back a claim under which nothing was sent; it does not count as one."""
+    """Release a claim under which nothing was sent; it is not counted among the claims."""
     with transaction.atomic():
         move(
             step,
@@ -357,7 +357,7 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
 
 
 def needs_human(step: Step, why: str, **changes: Any) -> None:
-    """Give the step to people, and say so; the caller holds the transaction."""
+    """Leave the step to people, and alert them; the caller holds the transaction."""
     move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
     step_needs_a_person(step, why)
 
