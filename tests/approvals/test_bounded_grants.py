@@ -146,11 +146,7 @@ def test_questions_that_wait_are_released_by_a_grant_that_covers_them_and_others
 
 def test_explain_names_each_condition_its_value_and_its_cost_and_the_grants(trip, obey, ben):
     obey(
-        {
-            "approval": "MANUAL",
-            "bounded": BOUNDED,
-            "when": 'args.amount + count(per: agent, over: "1h") > 1',
-        },
+        {"approval": "MANUAL", "bounded": BOUNDED, "when": '1 + count(per: agent, over: "1h") > 1'},
         {"approval": "AUTO", "when": "args.amount < 10 && args.missing"},
         always={"pay.*": {"approval": "DENY", "when": "args.amount > 1000 && !mentioned(args.to)"}},
     )
