@@ -39,6 +39,8 @@ FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
 MAILS = frozenset({"mail", "email", "e-mail"})
+OTHERS = ("somebody ", "nobody ", "a check ", "undoing ")
+"""How a sentence of trouble begins that says what others did: the agent's own comes before it."""
 # As HTTP clients say it: httpx, then requests.
 HTTP_ERRORS = re.compile(
     r"(?:^|(?<=: ))(?:(?:Client|Server) error '|(?=\d{3} (?:Client|Server) Error: ))"
@@ -53,6 +55,8 @@ def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = N
     did = what_was_done(facts)
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
+    if not did and bare.startswith(OTHERS):
+        did = "changed nothing that is known"
     sentence = f"{who} {did}, {wrong}" if did else f"{who} {bare}"
     end = _at_stake(money)
     return shortened(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end

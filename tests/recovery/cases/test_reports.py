@@ -36,6 +36,19 @@ def test_a_run_that_looked_good_becomes_a_case(raised, agent, send):
     ]
 
 
+def test_of_a_run_that_changed_nothing_the_headline_is_a_sentence_all_the_same(
+    begin_run, agent, send
+):
+    begin_run()
+    send(agent, "run_1")
+
+    case = Case.objects.get()
+    assert case.headline == (
+        "Agent “ticket-desk” changed nothing that is known, and somebody reported it"
+    )
+    assert case.brief == "Somebody reported it"
+
+
 def test_the_same_words_again_are_the_same_report_and_there_is_an_end(raised, agent, send):
     for number in range(20):
         assert send(agent, "run_1", f"wrong {number}").status_code == 200
