@@ -50,8 +50,6 @@ log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
 Answer = TypeVar("Answer")
-CANCELLED = "cancelled before the call was made"
-ABANDONED = "the run ended before the call was made"
 MADE = "this call was made: another one is an action of its own, with an `op` of its own"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 NOT_TAKEN = (
@@ -140,9 +138,13 @@ class Action:
     def _begins_anew(self) -> None:
         """Nothing was made or said yet; also where the same object is entered a second time."""
         self._changed: Any = UNSET
+        self.settled = False
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """The call is not over: what is made next is a part of it, such as an answer to it."""
         self._returned: Any = UNSET
         self._once = threading.Lock()
-        self.settled = False
 
     def beginning(self) -> Steps[Self]:
         """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises; and
@@ -220,7 +222,7 @@ class Action:
         if self.replayed:
             return self.result
         if self.run.ended:
-            raise NoEffect(ABANDONED)
+            raise NoEffect("the run ended before the call was made")
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
         bit_by_bit(call)
@@ -322,7 +324,7 @@ class Action:
             return await self.abegin()
         except asyncio.CancelledError:
             if self._row is not None and self._row.state == "running" and not self.settled:
-                await self.afailed(CANCELLED, outcome="no_effect")
+                await self.afailed("cancelled before the call was made", outcome="no_effect")
             raise
 
     def __exit__(

@@ -100,6 +100,23 @@ def test_input_is_required_anew_for_the_card_in_the_place_of_a_withdrawn_one(
     assert journal.lines == ['note {"text": "one"}']
 
 
+def test_a_call_that_asks_something_back_is_one_call_with_its_answer(
+    through, desk_that_allows, journal
+):
+    client = through()
+    asked = client.call("back", text="one")
+    assert (asked["resultType"], journal.lines) == ("input_required", [])
+    answered = {"inputResponses": {"seat": {"action": "accept"}}, "requestState": "half"}
+
+    told = client.answer(
+        client.send("tools/call", name="back", arguments={"text": "one"}, **answered)
+    )
+
+    assert words(told["result"]) == "back is done"
+    assert journal.lines == ['back {"text": "one"}']
+    assert len(desk_that_allows.journal("begin")) == 1
+
+
 def test_a_client_that_declines_to_ask_makes_no_call(through, asking, journal):
     client = through(capabilities=BY_URL)
 

@@ -379,6 +379,7 @@ class Open:
                 self.is_given = True
             result = await self._made(call)
             if result.get("resultType") == "input_required":
+                self.action.goes_on()
                 return result
             if result.get("isError"):
                 await self._tool_failed(result)

@@ -25,6 +25,7 @@ NAMES = (
     "wrong",
     "ask",
     "steps",
+    "back",
     "inverse",
     "secrets",
 )
@@ -72,6 +73,9 @@ def ask_client(method, params):
 
 
 def call(request, name, args, meta):  # noqa: PLR0911 - one for each tool
+    if name == "back" and "inputResponses" not in request["params"]:
+        asks = {"seat": {"method": "elicitation/create", "params": {"message": "Which seat?"}}}
+        return {"resultType": "input_required", "requestState": "half", "inputRequests": asks}
     if name == "look":
         return text(journal.read_text() if journal.exists() else "")
     if name == "secrets":
