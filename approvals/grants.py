@@ -233,7 +233,7 @@ def _told_of(approval_id: int, digest: str, yes: frozenset[tuple[int, int | None
     plan; a refusal is not remembered. `yes` is from the rows as they are now: whoever changes one
     has it searched for anew.
     """
-    approval = Approval.objects.prefetch_related("decisions").get(pk=approval_id)
+    approval = Approval.objects.only("digest").prefetch_related("decisions").get(pk=approval_id)
     if (approval.digest, _yes(approval)) != (digest, yes) or not is_recorded(approval):
         raise NotRecorded
 
