@@ -157,7 +157,8 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
         if judgement.approval == "AUTO":
             yield f"“{approval.headline}” would go on without people"
         elif judgement.approval == "DENY":
-            yield f"“{approval.headline}” would be denied, whatever people {_say(approval)}"
+            say = "have said" if _is_granted(approval) else "answer"
+            yield f"“{approval.headline}” would be denied, whatever people {say}"
         elif not grants.suffices(approval, judgement):
             wanted = " and ".join(map(str, judgement.requires))
             already = ", though it is approved" if _is_granted(approval) else ""
@@ -166,10 +167,6 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
 
 def _is_granted(approval: Approval) -> bool:
     return approval.state == ApprovalState.GRANTED
-
-
-def _say(approval: Approval) -> str:
-    return "have said" if _is_granted(approval) else "answer"
 
 
 def _calls_of(approval: Approval) -> list[ToolCall]:

@@ -424,7 +424,9 @@ def summary_of(workspace: Workspace, person: User, questions: Sequence[Approval]
     lines = [first + (f" It is about {sums}." if sums else ""), ""]
     for number, question in enumerate(questions[:LINES_MAX], start=1):
         who = formatting.plain(str(question.requested_by or question.agent or "the policy itself"))
-        moves = f", {_amount(question)}" if sees and question.amount_minor is not None else ""
+        moves = ""
+        if sees and question.amount_minor is not None:
+            moves = f", {formatting.money(question.amount_minor, question.currency)}"
         lines.append(
             f"{number}. {subject(question)}{moves}, {question.risk} risk,"
             f" asked by {who} {formatting.ago(question.asked_at, now)},"
@@ -445,10 +447,6 @@ def summary_of(workspace: Workspace, person: User, questions: Sequence[Approval]
     title = f"{formatting.count(count)} question{'' if one else 's'} for you in {workspace.name}"
     inbox = f"{root}{reverse('approvals:inbox', args=[workspace.slug])}"
     return Message(title, "\n".join(lines), inbox, stop_url=stop)
-
-
-def _amount(question: Approval) -> str:
-    return formatting.money(question.amount_minor or 0, question.currency)
 
 
 def _sums(questions: Sequence[Approval]) -> str:

@@ -171,7 +171,10 @@ def _looser(
     if not within or any(glob_matches(one.glob, tool) for one in policy.always):
         return None
     own = [entry for glob, _, entry in editing.entries(source) if glob == tool]
-    asking = [_but(entry, within) if _asks(entry) else entry for entry in own]
+    asking = [
+        entry if str(entry.get("approval", "")).upper() == "DENY" else _but(entry, within)
+        for entry in own
+    ]
     rule = {
         "when": within,
         "approval": "AUTO",
@@ -183,10 +186,6 @@ def _looser(
         f" {len(calls)} that were asked about, each was read back, and none was overturned."
     )
     return Proposal(LOOSER, tool, told, edited.source, edited.lost)
-
-
-def _asks(entry: Mapping[str, Any]) -> bool:
-    return str(entry.get("approval", "")).upper() != "DENY"
 
 
 def _but(entry: Mapping[str, Any], within: str) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class Watch:
         for fault in faults(known, since, now):
             told += _tell(fault)
         for row in known.values():
-            if row.told_at is not None and _goes(row, now):
+            is_well = row.failing_since is None and _is_heard(row, row.beat_at, now)
+            if row.told_at is not None and is_well:
                 told += _tell_again(row)
         long_ago = Heartbeat.objects.filter(name__contains=periodic.OF)
         long_ago.filter(beat_at__lt=Now() - timedelta(seconds=FORGET_SECONDS)).delete()
@@ -130,10 +131,6 @@ def _backup_fault(row: Heartbeat, now: datetime) -> LoopFault | None:
 def _is_heard(row: Heartbeat, since: datetime, now: datetime) -> bool:
     patience = timedelta(seconds=periodic.patience(row.every_seconds))
     return now - max(row.beat_at, since) <= patience
-
-
-def _goes(row: Heartbeat, now: datetime) -> bool:
-    return row.failing_since is None and _is_heard(row, row.beat_at, now)
 
 
 def _exact(moment: datetime) -> str:

@@ -33,9 +33,6 @@ class SealedColumn(NamedTuple):
     def is_binary(self) -> bool:
         return isinstance(self.model._meta.get_field(self.column), BinaryField)
 
-    def _noted(self) -> dict[str, Any]:
-        return {"rotated_at": Now()} if self.model is Secret else {}
-
     def sealed(self, rows: QuerySet[Any]) -> Iterator[tuple[int, bytes]]:
         """Their keys, with what is sealed in each."""
         for pk, found in rows.values_list("pk", self.column):
@@ -46,6 +43,7 @@ class SealedColumn(NamedTuple):
         somebody writes meanwhile is under the first key by itself, and stays.
         """
         rotated = lost = after = 0
+        noted = {"rotated_at": Now()} if self.model is Secret else {}
         # By the owner: the role of a desk puts no secret in another's place.
         rows = self.rows().using(owner_alias())
         while some := list(self.sealed(rows.filter(pk__gt=after).order_by("pk")[:BATCH])):
@@ -59,7 +57,7 @@ class SealedColumn(NamedTuple):
                 if not self.is_binary:
                     old, new = old.decode(), new.decode()
                 same = rows.filter(pk=pk, **{self.column: old})
-                rotated += same.update(**{self.column: new}, **self._noted())
+                rotated += same.update(**{self.column: new}, **noted)
             after = some[-1][0]
         return rotated, lost
 

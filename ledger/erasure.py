@@ -302,7 +302,8 @@ def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dic
     The events stay. With `at_most` it stops after so many rows of a table, to be asked again.
     """
     rows: dict[str, int] = {}
-    for one in sorted(erasure_registry.held(), key=_place):
+    order = {model: place for place, model in enumerate(FOUND_BY)}
+    for one in sorted(erasure_registry.held(), key=lambda one: order.get(one.model, -1)):
         changed = one.forget(scope, using, at_most)
         if changed:
             rows[one.model] = max(rows.get(one.model, 0), changed)
@@ -310,10 +311,6 @@ def forget(scope: Scope, *, using: str, at_most: int | None = None) -> tuple[dic
             return rows, False
     Run.objects.using(using).filter(pk__in=scope.runs).update(forgotten_at=Now())
     return rows, True
-
-
-def _place(one: erasure_registry.PersonalColumns | erasure_registry.PersonalRows) -> int:
-    return FOUND_BY.index(one.model) if one.model in FOUND_BY else -1
 
 
 def person_digest(salt: bytes, person: str) -> bytes:

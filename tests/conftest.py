@@ -39,7 +39,11 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A run says the same as the one before it; `HYPOTHESIS=explore` looks where none has looked yet.
-hypothesis.settings.register_profile("steady", derandomize=True, database=None)
+# How long a busy machine takes to draw an example says nothing of the code.
+hypothesis.settings.register_profile(
+    "steady", derandomize=True, database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)  # fmt: skip
 hypothesis.settings.register_profile("explore", print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS", "steady"))
 

@@ -306,7 +306,8 @@ def _lookup(name: str, function: str, source: str, inside: tuple[int, int]) -> L
     argument: Expression | None = None
     options: dict[str, str] = {}
     for start, end in _parts(bare, *inside) if source[slice(*inside)].strip() else ():
-        text, place = source[start:end], at(bare, start + _leading(bare[start:end]))
+        text = source[start:end]
+        place = at(bare, end - len(bare[start:end].lstrip()))
         named = OPTION.match(bare[start:end])
         if named:
             word = _option(known, function, named[1], text[named.end() :], place)
@@ -329,10 +330,6 @@ def _lookup(name: str, function: str, source: str, inside: tuple[int, int]) -> L
     return Lookup(
         name, function, f"{function}({written})", argument, tuple(sorted(options.items()))
     )
-
-
-def _leading(text: str) -> int:
-    return len(text) - len(text.lstrip())
 
 
 def _parts(bare: str, start: int, end: int) -> Iterable[tuple[int, int]]:

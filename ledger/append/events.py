@@ -194,12 +194,12 @@ class AppendBatch:
     def _run_names(self) -> tuple[list[str], list[str]]:
         """The runs that the events move, and those of them that may be opened by being named."""
         events = [self.events[index] for index in self.first.values()]
-        names = sorted({event.run for event in events if event.run and moves(event.type)})
+        moving = [event for event in events if event.run and moves(event.type)]
+        names = sorted({event.run for event in moving})
         if not self.actor.is_desk:
             return names, names
-        return names, sorted(
-            {event.run for event in events if event.run in set(names) and _may_open_run(event)}
-        )
+        may_open = {event.run for event in events if event.type.startswith(("plan.", "step."))}
+        return names, sorted(may_open.intersection(names))
 
     def _refuse(self, names: set[str], why: Problem) -> None:
         if not names:
@@ -307,10 +307,6 @@ class AppendBatch:
         if index in self.duplicates:
             return EventResult(event.id, "duplicate")
         return EventResult(event.id, "accepted", None, clocks.warning(event.time, self.received))
-
-
-def _may_open_run(event: ParsedEvent) -> bool:
-    return event.type.startswith(("plan.", "step."))
 
 
 # Deferred append: the desk's events that go into the ledger and are not folded at once.

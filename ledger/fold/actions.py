@@ -90,7 +90,7 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     row.trusted = bool(spoken) and all(event.trusted for event in spoken)
     row.planned_at = _first(planned)
     row.started_at = _first(kinds[EventType.ACTION_STARTED])
-    row.finished_at = _first_end(tried.rows)
+    row.finished_at = min([one.finished_at for one in tried.rows if one.finished_at], default=None)
     succeeded = kinds[EventType.ACTION_SUCCEEDED] if state == "succeeded" and not found else []
     if any(event.data.get("effects") == [] for event in succeeded):
         flags.add(CHANGED_NOTHING)
@@ -199,7 +199,3 @@ def _outcome(row: ActionRow, kinds: dict[str, list[StoredEvent]], flags: set[str
 
 def _first(events: list[StoredEvent]) -> datetime | None:
     return min([event.received for event in events], default=None)
-
-
-def _first_end(rows: list[AttemptRow]) -> datetime | None:
-    return min([row.finished_at for row in rows if row.finished_at], default=None)

@@ -297,7 +297,9 @@ def _told(
         "fields": fields[: sentences.NAMED_MAX + 1],
         "noted": outcome == "restored" and step is not None and "note" in (step.args or {}),
         "summary": _summary(effect) if own else "",
-        "amount": _amount(moved) if moved is not None else "",
+        "amount": ""
+        if moved is None
+        else formatting.money(int(moved["amount_minor"]), str(moved.get("currency", ""))),
         "is_all": moved is not None and _is_all(effect, moved),
         **_values(effect.before, after, fields),
     }
@@ -372,10 +374,6 @@ def _is_all(effect: Effect, moved: dict[str, Any]) -> bool:
     recorded = effect.after.values() if isinstance(effect.after, dict) else ()
     amounts = [one for one in recorded if isinstance(one, int) and not isinstance(one, bool)]
     return int(moved["amount_minor"]) in amounts
-
-
-def _amount(moved: dict[str, Any]) -> str:
-    return formatting.money(int(moved["amount_minor"]), str(moved.get("currency", "")))
 
 
 def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:

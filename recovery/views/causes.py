@@ -83,7 +83,8 @@ def listed(workspace: Workspace, view: str = "", now: datetime | None = None) ->
     if view == "new":
         found = found.filter(first_seen_at__gt=day)
     elif view == "regressed":
-        found = found.filter(_is_back(), Exists(_open(OuterRef("pk"))))
+        open_cases = Case.objects.filter(cause=OuterRef("pk")).exclude(state=CaseState.CLOSED)
+        found = found.filter(_is_back(), Exists(open_cases))
     elif view == "growing":
         found = found.filter(last_seen_at__gt=day, first_seen_at__lte=day)
         lately = trends(list(found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]), now)
@@ -134,10 +135,6 @@ def trend(cause: Cause) -> Trend:
 def _is_back() -> Q:
     """Seen again after its last case was closed."""
     return Q(last_closed_at__isnull=False, last_seen_at__gt=F("last_closed_at"))
-
-
-def _open(cause: Any) -> QuerySet[Case]:
-    return Case.objects.filter(cause=cause).exclude(state=CaseState.CLOSED)
 
 
 EMPTY = {

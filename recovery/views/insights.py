@@ -78,7 +78,8 @@ class InsightsScope:
 @replica.reads
 def insights(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
-    asked, agents = request.GET, _agents(here)
+    asked = request.GET
+    agents = list(Agent.objects.filter(workspace=here).order_by("name")[:AGENTS_OFFERED_MAX])
     agent = next((one for one in agents if one.name == asked.get("agent")), None)
     days = next((one for one in metrics.RANGES if str(one) == asked.get("days")), None)
     tool = asked.get("tool", "")[:TOOL_CHARACTERS_MAX].replace('"', "").replace("\0", "")
@@ -134,10 +135,6 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
         "residue_count": formatting.count(len(residues), metrics.RESIDUES_MAX),
     }
     return page(request, "recovery/insights.html", context)
-
-
-def _agents(here: Workspace) -> list[Agent]:
-    return list(Agent.objects.filter(workspace=here).order_by("name")[:AGENTS_OFFERED_MAX])
 
 
 def _tools(found: Sequence[metrics.CaseGroup], tool: str) -> list[str]:
@@ -457,14 +454,10 @@ def _lines(
         "",
         '<tr><th scope="row">{}</th><td>{}</td><td class="muted">{}</td></tr>',
         (
-            (_link(url, name), value, more)
+            (format_html('<a href="{}">{}</a>', url, name) if url else name, value, more)
             for url, name, (value, more) in zip(addresses, names, numbers, strict=True)
         ),
     )
-
-
-def _link(url: str, name: str) -> str:
-    return format_html('<a href="{}">{}</a>', url, name) if url else name
 
 
 def _group(

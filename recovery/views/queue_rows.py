@@ -112,14 +112,16 @@ SWAP = 'hx-target="#list-and-peek" hx-select="#list-and-peek" hx-swap="outerHTML
 
 def line(case: dict[str, Any], *, picks: bool) -> SafeString:
     """One `<tr>` of what `row` says of a case; `picks` puts a box before it."""
+    word = "" if case["state"] == "open" else state(case["state"], case["state_word"])
+    sign = reversibility(case["reversibility"]) if case["reversibility"] else ""
     return mark_safe(  # noqa: S308 - escaped value by value
         f"<tr {_facts(case)}>"
         f'<td class="pick">{_box(case) if picks else ""}</td>'
-        f'<td class="first"><span class="badges">{risk(case["risk"])} {_state(case)}</span></td>'
+        f'<td class="first"><span class="badges">{risk(case["risk"])} {word}</span></td>'
         f'<td class="wide">{_trouble(case)}</td>'
         f'<td class="half"><code class="tool">{formatting.breakable(case["action"])}</code>'
         f' <span class="sub">{formatting.breakable(case["target"])}</span></td>'
-        f'<td class="half">{_suggestion(case)} {_sign(case)}</td>'
+        f'<td class="half">{_suggestion(case)} {sign}</td>'
         f'<td data-label="Approval">{formatting.visible(case["approval"])}</td>'
         f'<td class="nowrap" data-label="Failed">{case["since"]} {_due(case)}</td>'
         f'<td data-label="Claimed">{_claimant(case)}</td>'
@@ -146,10 +148,6 @@ def _box(case: dict[str, Any]) -> str:
     )
 
 
-def _state(case: dict[str, Any]) -> str:
-    return "" if case["state"] == "open" else state(case["state"], case["state_word"])
-
-
 def _trouble(case: dict[str, Any]) -> str:
     asked = (
         f"“{formatting.visible(formatting.straight(case['request']))}”" if case["request"] else ""
@@ -174,10 +172,6 @@ def _suggestion(case: dict[str, Any]) -> str:
     if url:
         return f'<a class="sub-first" href="{url}">{words}</a>'
     return f'<span class="sub-first">{words}</span>'
-
-
-def _sign(case: dict[str, Any]) -> str:
-    return reversibility(case["reversibility"]) if case["reversibility"] else ""
 
 
 def _due(case: dict[str, Any]) -> str:
