@@ -136,10 +136,10 @@ def _failed_checks(action: Action) -> Iterator[Mapping[str, Any]]:
 
 
 def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
-    """The money of the call that went wrong, else of all that this run did, by its tools' previews;
-    nothing where that is of several currencies.
+    """The money of the call that went wrong, unless it did nothing, else of all that this run did,
+    by its tools' previews; nothing where that is of several currencies.
     """
-    calls = [blamed] if blamed is not None else []
+    calls = [blamed] if blamed is not None and blamed.state != ActionState.FAILED else []
     done = list({action.pk: action for action, _ in facts.done()}.values())
     for among in (calls, done):
         moved = [one for one in (money_of(facts, call) for call in among) if one is not None]

@@ -1,10 +1,12 @@
 """Bulk: a dry run on frozen cases, the job that it becomes, and how each of its cases went."""
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Count
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -79,11 +81,11 @@ def jobs(request: Request, workspace: str) -> HttpResponseBase:
     after = request.GET.get("after", "")
     if is_number(after):
         found = found.filter(pk__lt=int(after))
-    rows = list(found.order_by("-pk")[: ROWS_A_PAGE + 1])
+    rows = list(found.annotate(cases=Count("items")).order_by("-pk")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, rows, lambda job: str(job.pk))
     context = {
         "workspace": here,
-        "rows": [_head(job) for job in shown],
+        "rows": [_head(job, job.cases) for job in shown],
         "pager": pager,
         "empty": {
             "icon": "bulk",
@@ -327,7 +329,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
-        "job": _head(found) | {"reason": found.reason, "list_url": _list_url(here, found.query)},
+        "job": _head(found, found.items.count()) | {"list_url": _list_url(here, found.query)},
         "counts": [
             {"name": name, "value": formatting.count(counts.get(key, 0))}
             for name, key in (
@@ -346,12 +348,16 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     }
 
 
-def _head(one: BulkJob) -> dict[str, Any]:
+FINGERPRINT = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+def _head(one: BulkJob, count: int) -> dict[str, Any]:
     state = state_of(one)
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),
-        "title": f"{VERBS[one.verb].label} {one.query or 'chosen cases'}",
+        "title": f"{VERBS[one.verb].label} {plural(count, 'case')}",
+        "query": FINGERPRINT.sub(lambda found: formatting.digest(found[0]) + "…", one.query),
         "tone": {"running": "busy", "ended": "calm", "stopped": "calm"}[state],
         "state": state.capitalize(),
         "reason": one.reason,

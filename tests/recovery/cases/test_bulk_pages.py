@@ -132,6 +132,10 @@ def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
 
     page = desk.get(f"/w/acme/bulk/{job.pk}/")
     assert [one["word"] for one in page.context["items"]] == ["Refused", "Submitted"]
+    assert page.context["job"]["title"] == "Compensate 2 cases"
+    BulkJob.objects.update(query="cause:" + "0123456789ab" + "c" * 52)
+    for listed in (desk.get(f"/w/acme/bulk/{job.pk}/"), desk.get("/w/acme/bulk/")):
+        assert "Found by <code>cause:0123456789ab…</code>" in listed.text, "nobody reads a hash"
     assert "Somebody changed this case since you saw it." in page.text
     counts = {one["name"]: one["value"] for one in page.context["counts"]}
     assert (counts["Submitted"], counts["Restored"], counts["Refused"]) == ("1", "0", "1")

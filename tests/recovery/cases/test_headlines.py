@@ -5,6 +5,7 @@ import pytest
 from amends.protocol.vocabulary import EventType
 from approvals import versions
 from ledger import desk_events
+from recovery.casework import settling
 from tests.recovery.cases.conftest import POLICY
 
 WITH_SUMS = POLICY.replace(
@@ -70,3 +71,21 @@ def test_what_an_http_client_raised_is_told_as_an_answer(begin_run, message):
     run.fails("cards.charge", outcome="unknown", message=message)
 
     assert run.case().brief == "Outcome unknown: the answer was 504 Gateway Timeout"
+
+
+def test_what_is_settled_as_not_done_puts_no_money_at_stake(begin_run, acme, ada):
+    versions.activate(versions.save(acme, WITH_SUMS, by=None), by=None)
+    run = begin_run()
+    args = {"amount": 8_900, "currency": "usd"}
+    run.fails("mail.send", outcome="unknown", args=args)
+    run.ends("failed")
+    case = run.case()
+    assert case.headline.endswith(", $89.00 at stake")
+    (action,) = settling.facts_now(case).unknown()
+
+    done = settling.settle_action(
+        case, action, outcome="no_effect", evidence="line 7", by=ada, seen=case.revision
+    )
+
+    assert "did not happen" in done.headline
+    assert "at stake" not in done.headline
