@@ -184,6 +184,8 @@ def tool(
     def decorate(function: Tool) -> Tool:
         bit_by_bit(function)
         signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
+        if next(iter(signature.parameters), "") == "self":
+            return _method(function, name, {"tries": tries, **declared})
         schema = declared.get("schema") or _schema_of(signature)
 
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
@@ -217,6 +219,29 @@ def tool(
         return call
 
     return decorate
+
+
+def _method(function: Tool, name: str, declared: Mapping[str, Any]) -> Tool:
+    """A tool that is a method: whose it is, is no argument, and nothing that people approve."""
+
+    def bound(whose: Any) -> Any:
+        said: dict[str, Any] = {
+            what: functools.partial(how, self=whose)
+            if callable(how) and "self" in inspect.signature(how).parameters
+            else how
+            for what, how in declared.items()
+        }
+        return tool(name, **said)(functools.partial(function, whose))
+
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return bound(self)(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def call_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await bound(self)(*args, **kwargs)
+
+    return call_async if inspect.iscoroutinefunction(function) else call
 
 
 def _call(function: Tool, bound: inspect.BoundArguments, found: Mapping[str, Any]) -> Any:

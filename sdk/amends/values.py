@@ -38,10 +38,7 @@ _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 # The text of what has none, such as `<Payment object at 0x7f0be394d2c0>`.
 _WHERE_IT_LIES = re.compile(r"<.* at 0x[0-9a-fA-F]+.*>", re.DOTALL)
-NOTHING = (
-    "a {} tells nothing of itself: give what it holds, as a dict or a dataclass (of a method, the"
-    " bound one)"
-)
+NOTHING = "a {} tells nothing of itself: give what it holds, as a dict or a dataclass"
 
 
 class Unset(enum.Enum):

@@ -1,5 +1,7 @@
 """One action, one call: whatever its block does, and however often it is entered."""
 
+import asyncio
+
 import pytest
 
 import amends
@@ -135,3 +137,35 @@ def test_an_argument_that_nobody_could_read_is_not_asked_for_and_such_a_result_i
     [_, succeeded, _] = small_desk.journal()
     assert "tells nothing of itself" in succeeded["data"]["result"]["not_recorded"]
     assert "are not kept" in caplog.text
+
+
+def test_a_tool_may_be_a_method_and_whose_it_is_is_no_argument(desk, small_desk, calls):
+    class Hotel:
+        name = "H1"
+
+        @desk.tool("book", target=lambda self, **_: ("hotel", self.name))
+        def book(self, nights: int):
+            calls.append(nights)
+            return self.name
+
+        @desk.tool("abook", target=("hotel", "{nights}"))
+        async def abook(self, nights: int):
+            calls.append(nights)
+            return self.name
+
+    async def books():
+        async with desk.run("Book it", run="run_2"):
+            found = await Hotel().abook(3)
+        await desk.async_driver.close()
+        return found
+
+    with desk.run("Book it", run="run_1"):
+        assert [Hotel().book(2), Hotel().book(nights=2)] == ["H1", "H1"]
+    assert asyncio.run(books()) == "H1"
+
+    assert calls == [2, 3], "another object makes the same call"
+    planned, *_ = small_desk.journal("begin")
+    assert (planned["data"]["args"], planned["data"]["targets"]) == (
+        {"nights": 2}, [{"type": "hotel", "id": "H1"}],
+    )  # fmt: skip
+    assert planned["data"]["tool_schema"]["required"] == ["nights"]
