@@ -7,7 +7,6 @@ settings: it raises the revision, and a plan that was approved over the old ones
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import uuid
 from collections.abc import Callable, Iterator
@@ -155,14 +154,20 @@ SERVER = frozenset({"scheme", "host", "port", "tls", "sslmode"})
 
 def _servers(connector: str, *settings: dict[str, Any]) -> list[set[tuple[Any, ...]]]:
     """Where the connection reaches, with and without its sandbox: scheme, host and port of each."""
-    schema = registry.get(connector).settings_schema
     live, sandbox = settings
-    found = []
-    for given in (live, {**live, **sandbox}):
-        whole = given
-        with contextlib.suppress(msgspec.ValidationError):  # what was kept may fit an older version
-            whole = msgspec.to_builtins(msgspec.convert(given, schema))
-        found.append(set(_server_parts(whole)))
+    both = (live, {**live, **sandbox})
+    return [set(_server_parts(with_defaults(connector, given))) for given in both]
+
+
+def with_defaults(connector: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with what is so where they say nothing; alone, where they fit an older version
+    of the connector.
+    """
+    try:
+        whole = msgspec.convert(settings, registry.get(connector).settings_schema)
+    except msgspec.ValidationError:
+        return settings
+    found: dict[str, Any] = msgspec.to_builtins(whole)
     return found
 
 

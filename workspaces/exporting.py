@@ -70,6 +70,12 @@ def in_order(rows: QuerySet[Any], found: Sequence[int]) -> list[Any]:
     return [by_key[key] for key in found if key in by_key]
 
 
+def values(rows: Iterable[Any], columns: Columns) -> Iterator[tuple[Any, ...]]:
+    """Of each row, what stands in its columns."""
+    read = [attrgetter(one) if isinstance(one, str) else one for one in columns.values()]
+    return (tuple(value(row) for value in read) for row in rows)
+
+
 def sheet(
     request: HttpRequest,
     name: str,
@@ -80,7 +86,6 @@ def sheet(
     """The file of a list by its columns, each an attribute's name or what makes a value of a row.
     Rows of the database are read in batches; of a list that is short they are given.
     """
-    values = [attrgetter(one) if isinstance(one, str) else one for one in columns.values()]
     take: Callable[[Sequence[int]], Iterable[Any]]
     if isinstance(rows, QuerySet):
         chosen, take = keys(rows), partial(in_order, rows)
@@ -88,7 +93,7 @@ def sheet(
         chosen, take = list(range(len(rows))), partial(map, rows.__getitem__)
 
     def read(found: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        return (tuple(value(row) for value in values) for row in take(found))
+        return values(take(found), columns)
 
     return answer(request, Export(name, tuple(columns), chosen, read, clean))
 

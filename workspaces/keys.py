@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
 from django.core.exceptions import PermissionDenied
@@ -23,7 +23,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
-from workspaces import encryption, outbox, rates
+from workspaces import clock, encryption, outbox, rates
 from workspaces.models import (
     Agent,
     APIKey,
@@ -108,6 +108,23 @@ def opens(token: str, stored: StoredKey | None, scope: str = "") -> bool:
 def _mint() -> tuple[str, str]:
     prefix = secrets.token_hex(PREFIX_CHARACTERS // 2)
     return prefix, f"amends_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+@transaction.atomic
+def create_agent(
+    workspace: Workspace, *, by: User, owner: User, name: str, description: str = ""
+) -> Agent:
+    """Add an agent; its `owner` never counts as an approver of what it asks."""
+    data = {"agent": name, "owner": owner.email}
+    outbox.record(workspace, EventType.AGENT_CREATED, by=by, data=data)
+    return Agent.objects.create(
+        workspace=workspace, name=name, owner=owner, description=description
+    )
+
+
+def in_days(days: int | None) -> datetime | None:
+    """When a key ends that is given so many days; never, if it is not said."""
+    return clock.now() + timedelta(days=days) if days else None
 
 
 @transaction.atomic

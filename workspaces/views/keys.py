@@ -1,7 +1,5 @@
 """Agents and their keys, and a person's own API tokens."""
 
-from datetime import datetime, timedelta
-
 from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -11,15 +9,14 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from amends.protocol.vocabulary import EventType
-from workspaces import clock, exporting, keys, outbox, rates
+from workspaces import exporting, keys, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
     KeyForm,
     TokenForm,
 )
-from workspaces.models import Agent, APIKey, PersonToken, Workspace
+from workspaces.models import APIKey, PersonToken, Workspace
 from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
 from workspaces.quick_starts import QUICK_STARTS
 
@@ -114,16 +111,9 @@ def make_agent(request: Request, workspace: str) -> HttpResponse:
     form = AgentForm(request.POST, workspace=here)
     if not form.is_valid():
         return _keys(request, here, agent=form)
-    Agent.objects.create(workspace=here, owner=request.user, **form.cleaned_data)
-    outbox.record(
-        here, EventType.AGENT_CREATED, by=request.user, data={"agent": form.cleaned_data["name"]}
-    )
+    keys.create_agent(here, by=request.user, owner=request.user, **form.cleaned_data)
     messages.success(request, f"{form.cleaned_data['name']} is added. It needs a key next.")
     return redirect("workspaces:keys", workspace=here.slug)
-
-
-def _expiry(days: int | None) -> datetime | None:
-    return clock.now() + timedelta(days=days) if days else None
 
 
 @never_cache
@@ -136,14 +126,8 @@ def make_key(request: Request, workspace: str) -> HttpResponse:
     if not form.is_valid():
         return _keys(request, here, key=form)
     said = form.cleaned_data
-    made, secret = keys.create_key(
-        said["agent"],
-        by=request.user,
-        name=said["name"],
-        scopes=said["scopes"],
-        trusted_runtime=said["trusted_runtime"],
-        expires_at=_expiry(said["days"]),
-    )
+    until = keys.in_days(said.pop("days"))
+    made, secret = keys.create_key(by=request.user, expires_at=until, **said)
     return _keys(request, here, secret=secret, made=made)
 
 
@@ -160,7 +144,7 @@ def make_token(request: Request, workspace: str) -> HttpResponse:
         here,
         by=request.user,
         name=form.cleaned_data["name"],
-        expires_at=_expiry(form.cleaned_data["days"]),
+        expires_at=keys.in_days(form.cleaned_data["days"]),
     )
     return _keys(request, here, secret=secret)
 

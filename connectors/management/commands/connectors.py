@@ -8,7 +8,10 @@ from connectors.registry import BUILT_IN, registry
 
 
 class Command(BaseCommand):
-    help = "List the connectors that are installed, with their operations."
+    help = (
+        "List the connectors that are installed, with their operations; what a workspace reaches by"
+        " them is listed by `manage.py connections`."
+    )
 
     def handle(self, *_: Any, **__: Any) -> None:
         found = registry()
