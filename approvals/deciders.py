@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
-from django.db.models import BooleanField, Exists, OuterRef
+from django.db.models import BooleanField, Exists, OuterRef, prefetch_related_objects
 from django.db.models.expressions import RawSQL
 
 from approvals.models import Approval, Decision, Requirement, SubjectKind
@@ -326,16 +326,24 @@ def newcomers(approval: Approval) -> list[Newcomer]:
     return independence.newcomers(people, asking, approval.workspace)
 
 
-def progress(approval: Approval, *, with_person: int | None = None) -> ApprovalProgress:
-    """How far the approval is, counting only deciders who are still entitled.
+def progress(approval: Approval) -> ApprovalProgress:
+    """How far the approval is, counting only deciders who are still entitled."""
+    return _progress(approval, _granted(approval))
 
-    `with_person` counts that person as if they had granted, too.
+
+def with_yes(approval: Approval, person: int) -> tuple[ApprovalProgress, Mandate] | None:
+    """How far it would be with this person's yes, and in whose right they would give it; None where
+    it would bring the approval no further. What it rests on is read once, and stays with the row.
     """
+    prefetch_related_objects([approval], "decisions", "requirements")
     fits = _granted(approval)
-    if with_person is not None and with_person not in fits:
-        mandate = chosen(approval, with_person, fits)
-        if mandate is not None:
-            fits[with_person] = mandate.places
+    mandate = chosen(approval, person, fits)
+    if mandate is None:
+        return None
+    return _progress(approval, fits | {person: mandate.places}), mandate
+
+
+def _progress(approval: Approval, fits: dict[int, list[int]]) -> ApprovalProgress:
     requirements = required(approval)
     return ApprovalProgress(requirements, fits, assign(fits, [one.count for one in requirements]))
 

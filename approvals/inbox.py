@@ -61,6 +61,9 @@ REASONS = (
 """What people say no with, offered beside their own words; it reaches whoever asked as it is."""
 
 
+GIVEN = "Your part of this is already given; others are asked."
+
+
 class OutOfDate(Exception):
     """We stopped because the page showed something else than what stands now; show it anew."""
 
@@ -97,8 +100,7 @@ def grant(
     began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = as_shown(approval, seen)
-    mandate = deciders.chosen(approval, by.pk)
-    standing = _with_yes(approval, by)
+    standing, mandate = _with_yes(approval, by)
     check_fresh(approval, by, login_at)
     signature = signatures.sign(approval, by=by, answer=signed) if approval.signed else None
     decision = decide(
@@ -111,8 +113,9 @@ def grant(
         shown_seconds=shown_seconds,
         login_at=login_at,
         signature=signature,
-        delegation=mandate.delegation if mandate else None,
+        delegation=mandate.delegation,
     )
+    approval.refresh_from_db(fields=["decisions"])  # there is one more
     # Write which decision fills which requirement; an earlier one may have changed places.
     for person, place in standing.filled.items():
         approval.decisions.filter(person_id=person).exclude(
@@ -134,15 +137,17 @@ def grant(
     return approval
 
 
-def _with_yes(approval: Approval, by: User) -> deciders.ApprovalProgress:
-    """How far the approval is with this yes. Raises NotEntitled where it does not count."""
-    may_answer(approval, by)
-    standing = deciders.progress(approval, with_person=by.pk)
-    if by.pk not in standing.filled or not deciders.counts(approval, by):
+def _with_yes(approval: Approval, by: User) -> tuple[deciders.ApprovalProgress, deciders.Mandate]:
+    """How far the approval is with this yes, and in whose right it is given. Raises NotEntitled
+    where it does not count.
+    """
+    found = deciders.with_yes(approval, by.pk)
+    if found is None:
+        may_answer(approval, by)
         raise NotEntitled(approval, ApprovalState.GRANTED, "your part of this is already given")
     if why := held(approval):
         raise NotEntitled(approval, ApprovalState.GRANTED, why)
-    return standing
+    return found
 
 
 def held(approval: Approval) -> str:
@@ -244,7 +249,7 @@ def why_not(approval: Approval, person: User) -> str:
     except NotEntitled as not_yours:
         return f"You cannot answer: {not_yours}."
     if not deciders.counts(approval, person):
-        return "Your part of this is already given; others are asked."
+        return GIVEN
     return ""
 
 

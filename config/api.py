@@ -27,7 +27,10 @@ from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = ("ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api")
+ROUTERS = (
+    "ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api",
+    "recovery.bulk_api",
+)  # fmt: skip
 
 
 class ApiSection(NamedTuple):
@@ -142,6 +145,7 @@ def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
 OF_FOLDER = {
     "approvals": "approval", "cases": "case", "corrections": "correction", "plans": "plan",
     "residues": "residue", "instances": "receiver", "requests": "request", "grants": "grant",
+    "bulk": "job",
 }  # fmt: skip
 """What a number below a folder of the API is the number of."""
 UNNAMED = frozenset({"pk", "id"})
@@ -152,6 +156,7 @@ ABOUT = {
     "correction": "The number of the correction, as its case tells it",
     "event": "The id by which the event was sent, or which the desk gave to its own",
     "grant": "The number of the bounded grant, as the list tells it",
+    "job": "The number of the bulk job, as its start answered it",
     "plan": "The number of the plan, as its case tells it",
     "receiver": "The id that was answered when the receiver was registered",
     "request": "The id that was answered when it was asked for",

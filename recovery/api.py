@@ -21,14 +21,16 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
 from ledger import disclosure
-from ledger.models import Checkpoint, Run
+from ledger.models import Action, Checkpoint, Run
+from ledger.models.events import ACTION_ID_CHARACTERS_MAX
 from recovery import search, serializers
-from recovery.cases.lifecycle import NotPossible, OutOfDate
-from recovery.casework import cases, closing, resuming
+from recovery.cases.lifecycle import NotPossible, OutOfDate, reread
+from recovery.casework import cases, closing, resuming, settling
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
 from recovery.corrections.facts import without_values
-from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSource
+from recovery.engine.steps import RECORDED
+from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSource, Step
 from recovery.planning import plans
 from recovery.planning.plans import TargetsDrifted
 from workspaces import access
@@ -73,6 +75,20 @@ class Close(Schema):
     left: list[Residue] = Field(default_factory=list, max_length=200)
 
 
+class Settle(Schema):
+    revision: int
+    outcome: str = Field(max_length=20)
+    evidence: str = Field(min_length=1, max_length=settling.EVIDENCE_CHARACTERS_MAX)
+    action: str = Field(default="", max_length=ACTION_ID_CHARACTERS_MAX)
+    step: int | None = None
+    against_probe: bool = False
+
+
+class Reopen(Schema):
+    revision: int
+    reason: str = Field(min_length=1, max_length=cases.TEXT_CHARACTERS_MAX)
+
+
 class ResidueNote(Schema):
     note: str = Field(min_length=1, max_length=4_000)
 
@@ -102,7 +118,7 @@ def answering(operation: F) -> F:
         except TargetsDrifted as drifted:
             return _drifted(args[0], drifted)
         except (NotPossible, InvalidInput) as stopped:
-            return problem_response(422, "Not possible now", str(stopped))
+            return _stopped(stopped)
         except search.BadPlace as wrong:
             return problem_response(400, "No such place", str(wrong))
 
@@ -149,6 +165,7 @@ def get_case(request: AsPerson, pk: int) -> Any:
     return serializers.case(case) | {
         "plans": [serializers.plan(one, sensitive=sees) for one in made],
         "corrections": [serializers.correction(one, recovers=recovers(request)) for one in told],
+        "in_doubt": serializers.in_doubt(case),
     }
 
 
@@ -220,6 +237,38 @@ def close(request: AsPerson, pk: int, given: Close) -> Any:
     return serializers.case(closed)
 
 
+@router.post("/cases/{int:pk}/settle", summary="Say what became of a call in doubt")
+@answering
+def settle(request: AsPerson, pk: int, given: Settle) -> Any:
+    """One of the case's `in_doubt`: an `action` of the run (`applied`, `no_effect`), or a `step` of
+    a plan (these, `again` or `skip`). Where a probe shows the opposite just now it is 409, unless
+    `against_probe` says that the system is wrong.
+    """
+    case = case_of(request, pk, "recover")
+    by, seen, words = request.auth.person, given.revision, given.evidence
+    if bool(given.action) == (given.step is not None):
+        return problem_response(422, "Of which?", "Name an action or a step, and not both.")
+    if given.step is not None:
+        found = Step.objects.select_related(*RECORDED)
+        step = get_object_or_404(found, pk=given.step, plan__case=case)
+        settling.decide_step(step, way=given.outcome, words=words, by=by, seen=seen)
+    else:
+        action = get_object_or_404(Action, run=case.run_id, action=given.action)
+        said = {"outcome": given.outcome, "evidence": words}
+        settling.settle_call(
+            case, action, by=by, seen=seen, against_probe=given.against_probe, **said
+        )
+    return serializers.case(reread(case)) | {"in_doubt": serializers.in_doubt(case)}
+
+
+@router.post("/cases/{int:pk}/reopen", summary="Bring a closed case back into the queue")
+@answering
+def reopen(request: AsPerson, pk: int, given: Reopen) -> Any:
+    case = case_of(request, pk, "recover")
+    by, seen = request.auth.person, given.revision
+    return serializers.case(cases.reopen(case, by=by, seen=seen, reason=given.reason))
+
+
 @router.post("/cases/{int:pk}/claim", summary="Take the case in hand for a quarter of an hour")
 @answering
 def claim(request: AsPerson, pk: int, given: SeenRevision) -> Any:
@@ -287,6 +336,13 @@ def get_plan(request: AsPerson, pk: int) -> Any:
         Plan.objects.select_related("case__run"), pk=pk, workspace=token.workspace
     )
     return serializers.plan(plan, sensitive=reveals(request, plan.case))
+
+
+def _stopped(why: Exception) -> JsonResponse:
+    if isinstance(why, settling.ProbeDisagrees):
+        kind = "urn:amends:problem:probe-disagrees"
+        return problem_response(409, "The system says otherwise", str(why), type=kind)
+    return problem_response(422, "Not possible now", str(why))
 
 
 def _drifted(request: AsPerson, stopped: TargetsDrifted) -> JsonResponse:

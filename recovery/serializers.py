@@ -8,13 +8,14 @@ from typing import Any
 from ledger import disclosure
 from recovery.cases.lifecycle import holder_of, standing_words
 from recovery.casework import closing as closings
-from recovery.casework import resuming
+from recovery.casework import resuming, settling
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
 from recovery.models import Case, Correction, Plan, Residue, Step
 from recovery.planning.drafting import DraftStep, DriftState, NotUndoable
 from recovery.planning.plans import CHOICES, PlanDraft
 from recovery.run_facts.runs import facts_of
+from recovery.triage import outcome_probes
 
 STEPS_SHOWN_MAX = 1_000
 
@@ -40,6 +41,37 @@ def case(one: Case) -> dict[str, Any]:
         "claimed_by": holder.email if holder else None,
         **{name: getattr(one, name) for name in OF_CASES},
     }
+
+
+def in_doubt(one: Case) -> dict[str, Any]:
+    """What waits for a word of a person: calls of the agent, and steps of its plans."""
+    facts = settling.facts_now(one)
+    found = {
+        "actions": [
+            {
+                "action": call.action,
+                "tool": call.tool,
+                "targets": call.targets_words,
+                "key": call.key,
+                "sent_at": call.started_at or call.planned_at,
+                "probe": outcome_probes.question(facts, call),
+            }
+            for call in facts.unknown()
+        ],
+        "steps": [
+            {
+                "step": step.pk,
+                "plan": step.plan.number,
+                "position": step.position,
+                "state": step.state,
+                "title": step.preview.get("title") or step.operation,
+                "note": step.note,
+                "key": step.key,
+            }
+            for step in settling.steps_in_doubt(one)
+        ],
+    }
+    return disclosure.without_secrets(found)  # type: ignore[no-any-return]
 
 
 OF_AGENTS = (

@@ -242,12 +242,14 @@ def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str,
         if not has_method(person):
             return {"may_decide": False, "why_not": NO_METHOD}
         return {"may_decide": False, "fresh_login_url": address(person, here_url)}
-    standing = deciders.progress(approval, with_person=person.pk)
+    found = deciders.with_yes(approval, person.pk)
+    if found is None:  # somebody was faster just now
+        return {"may_decide": False, "why_not": inbox.GIVEN}
+    standing, mandate = found
     wanted = sum(one.count for one in standing.requirements)
     given = len(standing.filled)
     completes = ", runs now" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
-    mandate = deciders.chosen(approval, person.pk) or deciders.mandates(approval, [person.pk])[0]
     lent = mandate.delegation
     return {
         "may_decide": True,

@@ -180,6 +180,10 @@ def sweep() -> int:
     return done
 
 
+def state_of(job: BulkJob) -> str:
+    return "stopped" if job.stopped_at else "ended" if job.ended_at else "running"
+
+
 def under_way() -> QuerySet[BulkJob]:
     return BulkJob.objects.filter(ended_at=None)
 

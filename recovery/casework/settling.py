@@ -14,13 +14,13 @@ from django.db.models import F
 from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger.models import Action, ActionState, Run, Verified
-from recovery.cases.lifecycle import OutOfDate, locked, refuse_if_claimed, reread
+from recovery.cases.lifecycle import NotPossible, OutOfDate, locked, refuse_if_claimed, reread
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.models.plans import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
-from recovery.triage import triage
+from recovery.triage import outcome_probes, triage
 from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -29,21 +29,80 @@ from workspaces.written import InvalidInput, kept_text
 
 APPLIED, NO_EFFECT = "applied", "no_effect"
 OUTCOMES = (APPLIED, NO_EFFECT)
+AGAIN, SKIP = "again", "skip"
+"""What else may be said of a step: once more, or leave the effect as it is."""
+
 EVIDENCE_CHARACTERS_MAX = 8_000
+
+
+class ProbeDisagrees(NotPossible):
+    """We stopped because the outside system, asked just now, shows the opposite. Say so again, and
+    why the system is wrong, if it is."""
+
+
+def settle_call(
+    case: Case,
+    action: Action,
+    *,
+    outcome: str,
+    evidence: str,
+    by: User,
+    seen: int,
+    against_probe: bool = False,
+) -> Case:
+    """Say whether an agent's call happened, after the policy's probe was asked; raises
+    ProbeDisagrees where it proves the opposite, unless the person knows that (`against_probe`), and
+    what `settle_action` raises.
+    """
+    facts = facts_now(case)
+    asked = outcome_probes.ask(facts, action) if outcome_probes.can_ask(facts, action) else None
+    disagrees = asked is not None and asked.outcome not in {"", outcome}
+    if asked is not None and disagrees and not against_probe:
+        happened = "happened" if asked.outcome == APPLIED else "did not happen"
+        raise ProbeDisagrees(
+            f"The system says that it {happened}: {asked.words} Nothing was written down."
+        )
+    probe = asked.words if asked is not None and disagrees else ""
+    return settle_action(
+        case, action, outcome=outcome, evidence=evidence, by=by, seen=seen, against=probe
+    )
 
 
 @transaction.atomic
 def settle_action(
-    case: Case, action: Action, *, outcome: str, evidence: str, by: User, seen: int
+    case: Case,
+    action: Action,
+    *,
+    outcome: str,
+    evidence: str,
+    by: User,
+    seen: int,
+    against: str = "",
 ) -> Case:
-    """Say whether an agent's call happened; raises OutOfDate, CannotMove or InvalidInput."""
+    """Say whether an agent's call happened, `against` what a probe has shown, if it is so; raises
+    OutOfDate, CannotMove or InvalidInput.
+    """
     case = locked(case, seen=seen)
     _check(case, by, outcome)
     doubtful = {one.pk for one in facts_of(case.run).unknown()}
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
-    data = {"outcome": outcome, "evidence": {"text": _text(evidence)}, "case": case.pk}
+    kept = {"text": _text(evidence)} | ({"against_probe": against} if against else {})
+    data = {"outcome": outcome, "evidence": kept, "case": case.pk}
     return triage.record_of_call(case, action, EventType.ACTION_SETTLED, data=data, by=by)
+
+
+def decide_step(step: Step, *, way: str, words: str, by: User, seen: int) -> None:
+    """Say what becomes of a step that waits: one of OUTCOMES, AGAIN or SKIP, as far as the step's
+    state allows; raises as above.
+    """
+    if way == SKIP and not step.is_lost:
+        skip(step, reason=words, by=by, seen=seen)
+    elif way == AGAIN and not step.is_lost:
+        try_again(step, reason=words, by=by, seen=seen)
+    else:
+        outcome = NO_EFFECT if way in {AGAIN, SKIP} else way
+        settle_step(step, outcome=outcome, evidence=words, by=by, seen=seen, again=way == AGAIN)
 
 
 @transaction.atomic

@@ -44,14 +44,10 @@ CASE_TONES: dict[str, str] = {
 }
 
 
-def state_of(one: BulkJob) -> str:
-    return "stopped" if one.stopped_at else "ended" if one.ended_at else "running"
-
-
 # What files say of jobs, and of the cases of one.
 JOBS: exporting.Columns = {
     "job": "pk",
-    "state": state_of,
+    "state": bulk.state_of,
     "act": lambda one: VERBS[one.verb].label,
     "query": "query",
     "reason": "reason",
@@ -352,7 +348,7 @@ FINGERPRINT = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def _head(one: BulkJob, count: int) -> dict[str, Any]:
-    state = state_of(one)
+    state = bulk.state_of(one)
     return {
         "id": one.pk,
         "url": reverse("recovery:bulk_job", args=[one.workspace.slug, one.pk]),

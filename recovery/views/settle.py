@@ -138,19 +138,13 @@ def _decide(request: Request, case: Case, subject: Action | Step) -> None:
     posted = request.POST
     way, words = posted.get("outcome", ""), posted.get("evidence", "")
     by, seen = request.user, request_context.seen_revision(request)
-    if isinstance(subject, Action):
-        settling.settle_action(case, subject, outcome=way, evidence=words, by=by, seen=seen)
-    elif way == "skip" and subject.is_lost:
-        settling.settle_step(subject, outcome="no_effect", evidence=words, by=by, seen=seen)
-    elif way == "skip":
-        settling.skip(subject, reason=words, by=by, seen=seen)
-    elif way == "again" and not subject.is_lost:
-        settling.try_again(subject, reason=words, by=by, seen=seen)
-    else:
-        again, outcome = way == "again", "no_effect" if way == "again" else way
-        settling.settle_step(
-            subject, outcome=outcome, evidence=words, by=by, seen=seen, again=again
-        )
+    if isinstance(subject, Step):
+        settling.decide_step(subject, way=way, words=words, by=by, seen=seen)
+        return
+    knows = bool(posted.get("against_probe"))
+    settling.settle_call(
+        case, subject, outcome=way, evidence=words, by=by, seen=seen, against_probe=knows
+    )
 
 
 def _show(
@@ -178,6 +172,7 @@ def _show(
         "others": _others(case, subject, outcomes),
         "evidence": request.POST.get("evidence", ""),
         "why_not": ANSWERED if isinstance(problem, TooLate) else claimed,
+        "against_probe": isinstance(problem, settling.ProbeDisagrees),
         **about,
     }
     chosen = request.POST.get("outcome") or about.get("found", "")

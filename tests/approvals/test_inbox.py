@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
-from approvals import grants, inbox
+from approvals import deciders, grants, inbox
 from approvals.deciders import awaiting, count_awaiting, entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
@@ -131,6 +132,17 @@ def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex,
 
     assert count_awaiting(globex, ben, limit=10) == 2
     assert count_awaiting(acme, ben, limit=10) == 1
+
+
+def test_what_a_yes_rests_on_is_read_once(ask, ben):
+    approval = ask(RequiredApprovers("leads", 1), RequiredApprovers("finance", 1))
+
+    with CaptureQueriesContext(connection) as asked:
+        inbox.grant(approval, by=ben, seen=approval.digest)
+
+    told = [one["sql"] for one in asked if 'FROM "approvals_requirement"' in one["sql"]]
+    assert len(told) == 1
+    assert len(deciders.progress(Approval.objects.get()).missing()) == 1
 
 
 def test_only_the_calls_that_add_up_to_what_was_approved_are_made_under_it(ask, ben):

@@ -115,3 +115,22 @@ def three(raises):
 
     triage.look()
     return list(Case.objects.order_by("run__run"))
+
+
+@pytest.fixture
+def lost(raised, shop, ada):
+    """A step that was sent, and of which nobody knows what became."""
+    from recovery.models import Step, StepState
+    from recovery.triage import triage
+    from tests.recovery.cases.cast import submitted
+    from tests.recovery.engine import by_hand
+
+    case = raised.case()
+    plan = submitted(case, ada)
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
+    by_hand.advance(plan.pk)
+    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
+    shop.execute("UPDATE tickets SET assignee = 'Nora'")
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    return case

@@ -9,10 +9,11 @@ import shlex
 import pytest
 
 from config.local.places import ROOT
-from recovery.casework import cases
+from recovery.casework import bulk, cases
 from recovery.corrections import publishing
-from recovery.models import CaseOutcome
+from recovery.models import Case, CaseOutcome, Plan
 from recovery.planning import drafting
+from tests.people import person, team
 from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.models import Agent
@@ -283,3 +284,67 @@ def test_a_choice_that_cannot_be_read_is_left_out(raised, api):
     for choice in ("\u00b2:skip", "9" * 5000 + ":skip", "x", ":", "1"):
         status, _ = api.get(f"/cases/{case.pk}/preview", choice=choice)
         assert status == 200, choice
+
+
+def test_a_step_in_doubt_is_decided_and_a_closed_case_is_brought_back(lost, api):
+    _, case = api.get(f"/cases/{lost.pk}")
+    [step] = case["in_doubt"]["steps"]
+    said = {"evidence": "it is there", "revision": case["revision"]}
+    path = f"/cases/{lost.pk}/settle"
+
+    assert api.post(path, outcome="applied", **said)[0] == 422, "of which?"
+    assert api.post(path, step=step["step"], outcome="perhaps", **said)[0] == 422
+    status, _ = api.post(path, step=step["step"], outcome="applied", **(said | {"revision": 99}))
+    assert status == 409
+    status, case = api.post(path, step=step["step"], outcome="again", **said)
+    assert (status, case["in_doubt"]["steps"]) == (200, []), case
+
+    plan = Plan.objects.get()
+    by_hand.advance(plan.pk)
+    _, case = api.get(f"/cases/{lost.pk}")
+    assert (case["state"], case["outcome"]) == ("closed", "restored")
+    status, case = api.post(f"/cases/{lost.pk}/reopen", revision=case["revision"], reason="Again")
+    assert (status, case["state"]) == (200, "open"), case
+    assert api.post(f"/cases/{lost.pk}/reopen", revision=case["revision"], reason="x")[0] == 409
+
+
+def test_many_cases_are_previewed_acted_on_and_looked_after(three, api, shop):
+    status, seen = api.post("/bulk/preview", q="is:open")
+
+    assert status == 200, seen
+    assert [one["why"][:6] for one in seen["not_eligible"]] == ["Settle"]
+    assert len(seen["eligible"]) == 2
+    frozen = [
+        {name: one[name] for name in ("case", "revision", "digest")} for one in seen["eligible"]
+    ]
+    frozen[1]["revision"] += 1
+    status, job = api.post("/bulk", verb="compensate", reason="Same cause", cases=frozen)
+    assert (status, job["state"]) == (200, "running"), job
+    while bulk.sweep():
+        pass
+    _, job = api.get(f"/bulk/{job['job']}")
+    assert [one["state"] for one in job["cases"]] == ["done", "refused"]
+    assert job["state"] == "ended"
+    assert api.post(f"/bulk/{job['job']}/stop")[0] == 200
+    assert api.post("/bulk/preview")[0] == 422, "of which?"
+    assert api.post("/bulk/preview", verb="burn", q="is:open")[0] == 422
+
+
+def test_who_may_not_recover_and_who_is_from_elsewhere_starts_no_job(
+    three, client, acme, globex, dev
+):
+    viewer = Caller(client, acme, person("vic", team(acme, "viewers", "view")))
+    stranger = Caller(client, globex, dev)
+    pk = Case.objects.first().pk
+
+    assert viewer.post("/bulk/preview", q="is:open")[0] == 403
+    assert viewer.post(f"/cases/{pk}/reopen", revision=1, reason="x")[0] == 403
+    said = {"revision": 1, "evidence": "x", "outcome": "applied", "action": "act_1"}
+    assert viewer.post(f"/cases/{pk}/settle", **said)[0] == 403
+    assert stranger.post(f"/cases/{pk}/settle", **said)[0] == 404
+    job = bulk.start(
+        acme, "close", by=person("olga", team(acme, "seniors", "view", "recover")), reason="x",
+        frozen=[bulk.FrozenCase(pk, 1, "")],
+    )  # fmt: skip
+    assert stranger.get(f"/bulk/{job.pk}")[0] == 404
+    assert viewer.post(f"/bulk/{job.pk}/stop")[0] == 403

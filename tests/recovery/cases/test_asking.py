@@ -1,5 +1,7 @@
 """A probe ends a doubt by itself, and only if it proves something."""
 
+import re
+
 import pytest
 from django.utils import timezone
 
@@ -11,6 +13,7 @@ from recovery.models import Suggestion
 from recovery.triage import outcome_probes
 from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.cases.test_api import Caller
 
 PROBED = POLICY.replace(
     '"tickets.*":       {connection: shop, operation: restore_row, args: {to: before}}',
@@ -53,6 +56,64 @@ def test_a_call_that_a_probe_finds_did_happen(doubtful, shop_connection):
     assert (case.suggestion, case.unknown_count) == (Suggestion.COMPENSATE, 0)
     told = Event.objects.get(type="action.settled")
     assert (told.actor_kind, told.actor, told.data["outcome"]) == ("desk", "probe", "applied")
+
+
+@pytest.fixture
+def found(doubtful, shop_connection):
+    """The call was made, though nobody told; its case."""
+    action = Action.objects.get()
+    target = Target("ticket", "main/T-182")
+    now = timezone.now()
+    calls.apply(shop_connection, "restore_row", action.args, target, key=action.key, sent_at=now)
+    return doubtful.case()
+
+
+def test_who_says_the_opposite_of_what_the_system_shows_has_to_say_that_it_is_wrong(
+    client, acme, found
+):
+    client.force_login(person("olga", team(acme, "seniors", "view", "recover")))
+    path = f"/w/acme/cases/{found.pk}/settle/"
+    said = {"outcome": "no_effect", "evidence": "I see no T-182", "revision": found.revision}
+
+    page = client.post(path, said)
+
+    assert "The system says that it happened: A probe found it." in page.text
+    assert not Event.objects.filter(type="action.settled").exists()
+    [box] = re.findall(r"<input[^>]*against_probe[^>]*>", page.text)
+    assert "required" in box
+    assert "I see no T-182" in page.text
+    client.post(path, said | {"against_probe": "1"})
+    told = Event.objects.get(type="action.settled")
+    assert told.data["outcome"] == "no_effect"
+    assert told.data["evidence"] == {
+        "text": "I see no T-182", "against_probe": "A probe found it.",
+    }  # fmt: skip
+
+
+def test_who_says_what_the_system_shows_is_asked_nothing_more(client, acme, found):
+    client.force_login(person("olga", team(acme, "seniors", "view", "recover")))
+    said = {"outcome": "applied", "evidence": "T-182 is high", "revision": found.revision}
+
+    client.post(f"/w/acme/cases/{found.pk}/settle/", said)
+
+    told = Event.objects.get(type="action.settled")
+    assert told.data["evidence"] == {"text": "T-182 is high"}
+
+
+def test_over_http_the_opposite_is_a_conflict_of_its_own_type(client, acme, ada, found):
+    api = Caller(client, acme, ada)
+    _, case = api.get(f"/cases/{found.pk}")
+    [call] = case["in_doubt"]["actions"]
+    said = {"action": call["action"], "outcome": "no_effect", "revision": case["revision"]}
+
+    status, problem = api.post(f"/cases/{found.pk}/settle", evidence="none there", **said)
+
+    assert (status, problem["type"]) == (409, "urn:amends:problem:probe-disagrees")
+    assert call["probe"].startswith("shop · restore_row, on ticket main/T-182")
+    status, settled = api.post(
+        f"/cases/{found.pk}/settle", evidence="wrong database", against_probe=True, **said
+    )
+    assert (status, settled["unknown"], settled["in_doubt"]["actions"]) == (200, 0, [])
 
 
 def test_who_loads_the_page_again_and_again_leaves_a_dead_system_alone(

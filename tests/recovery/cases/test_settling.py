@@ -111,20 +111,6 @@ def test_drift_between_approval_and_call_comes_back_to_people(raised, shop, ada)
     assert Event.objects.get(type="step.skipped").actor == str(ada.pk)
 
 
-@pytest.fixture
-def lost(raised, shop, ada):
-    """A step that was sent, and of which nobody knows what became."""
-    case = raised.case()
-    plan = submitted(case, ada)
-    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
-    by_hand.advance(plan.pk)
-    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
-    shop.execute("UPDATE tickets SET assignee = 'Nora'")
-    triage.look([case.run_id])
-    case.refresh_from_db()
-    return case
-
-
 def test_a_lost_step_is_settled_before_anything_else(lost, ada):
     (step,) = settling.steps_in_doubt(lost)
 
