@@ -147,9 +147,11 @@ def come_back(answer: HttpResponse) -> HttpResponse:
 # of them is taken out here for whoever lacks `view_sensitive`, on every page and at every endpoint
 # of a workspace, so that a new page needs to do nothing. A card of an approval is whole for those
 # who decide. Agents read only what they wrote, and public pages belong to the person whom they are
-# about: neither is changed. Only an answer that holds something asks for the permission.
+# about: neither is changed. A short answer that holds nothing does not ask for the permission.
 
 View = Callable[[HttpRequest], HttpResponseBase]
+LONG = 8_192
+"""Characters. To look through more takes longer than to ask for the permission."""
 TEXTS = ("text/", "application/json", "application/problem+json")
 
 
@@ -167,10 +169,9 @@ def disclosing(answer: View) -> View:
         if not isinstance(response, HttpResponse) or not kind.startswith(TEXTS):
             return response
         text = response.content.decode(response.charset or "utf-8", "replace")
-        if not disclosure.holds_secret(text):
+        if len(text) > LONG and _sees(request):
             return response
-        reader = reader_of(request)
-        if reader is None or _sees(request, reader):
+        if not disclosure.holds_secret(text) or _sees(request):
             return response
         if "json" in kind:
             response.content = json.dumps(disclosure.without_secrets(json.loads(text)))
@@ -195,6 +196,10 @@ def reader_of(request: HttpRequest) -> Viewer | None:
     return Viewer(person, here) if here else None
 
 
-def _sees(request: HttpRequest, reader: Viewer) -> bool:
+def _sees(request: HttpRequest) -> bool:
+    """Whether the reader is shown secrets, or nobody of a workspace."""
+    reader = reader_of(request)
+    if reader is None:
+        return True
     deciding = bool(getattr(request, "shows_a_call", False))
     return disclosure.sees(reader.person, reader.workspace, deciding=deciding)

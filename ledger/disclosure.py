@@ -27,12 +27,18 @@ OF_APPROVALS: tuple[Codename, ...] = ("approve", "recover", "view_sensitive")
 
 # A page may break a long word with <wbr> after a sign.
 _SIGN = r"[_-](?:<wbr>)?"
+# Each alternative begins with a letter of its own and looks back from there: so every place of a
+# page at which none of them stands is passed over at once.
 _TOKEN = re.compile(
-    rf"(?<![0-9A-Za-z])(?:sk|rk|tok|pat|ghp|gho|ghs|ghu|glpat|xox[a-z]){_SIGN}"
-    rf"(?:[0-9A-Za-z]|{_SIGN}){{16,}}"
-    r"|(?<![0-9A-Za-z])AKIA[0-9A-Z]{16}(?![0-9A-Za-z])"
-    r"|(?<![0-9A-Za-z])eyJ[0-9A-Za-z_-]{8,}(?:\.(?:<wbr>)?[0-9A-Za-z_-]{8,}){1,2}"
-)
+    "(?:" + "|".join(
+        rf"{first}(?<![0-9A-Za-z]{first}){more}"
+        for first, more in {
+            "s": "k", "r": "k", "t": "ok", "p": "at", "g": "(?:h[posu]|lpat)", "x": "ox[a-z]",
+        }.items()
+    ) + rf"){_SIGN}(?:[0-9A-Za-z]|{_SIGN}){{16,}}"
+    r"|A(?<![0-9A-Za-z]A)KIA[0-9A-Z]{16}(?![0-9A-Za-z])"
+    r"|e(?<![0-9A-Za-z]e)yJ[0-9A-Za-z_-]{8,}(?:\.(?:<wbr>)?[0-9A-Za-z_-]{8,}){1,2}"
+)  # fmt: skip
 # Where a card or an account may begin, and how far either could reach; check digits decide. An id
 # in the form of a UUID (RFC 9562) is neither.
 _UUID = r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])"

@@ -155,7 +155,9 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         for pk in ("{case}", "{other}", "{planned}")
         for verb in ("compensate", "resume", "close", "nothing")),
     **dict.fromkeys((f"{V1}cases/<int:pk>/{verb}" for verb in ("compensate", "resume", "close",
-        "claim", "release", "corrections")), ({"pk": "{planned}"},)),
+        "claim", "release", "corrections", "settle", "reopen")), ({"pk": "{planned}"},)),
+    **dict.fromkeys((f"{V1}bulk", f"{V1}bulk/preview"), ({},)),
+    **dict.fromkeys((f"{V1}bulk/<int:pk>", f"{V1}bulk/<int:pk>/stop"), ({"pk": "1"},)),
     f"{V1}plans/<int:pk>": ({"pk": "{plan}"},),
 }  # fmt: skip
 # In front of Django: served to agents' keys alone, who read what they wrote themselves.
@@ -168,6 +170,7 @@ BODIES = {
     f"{LINK}try/": {"operation": "restore_row", "target_type": "ticket",
                     "target_id": "main/T-182"},
     f"{CASE}settle/": {"outcome": "applied", "evidence": ""},
+    f"{V1}bulk/preview": {"q": "is:open"},
 }  # fmt: skip
 
 
@@ -324,6 +327,7 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
             f"{CASE}compensate/",
             f"{LINK}try/",
             f"{CASE}outlook/",
+            f"{V1}bulk/preview",
         } <= answered
 
 
@@ -338,7 +342,8 @@ def asked(client, route, place, known, script, *, post, body=None):
     if not post:
         return client.get(path, headers=headers)
     if route.startswith(V1):
-        return client.post(path, json.dumps(body or {}), "application/json", headers=headers)
+        said = json.dumps(body or BODIES.get(route, {}))
+        return client.post(path, said, "application/json", headers=headers)
     return client.post(path, body or BODIES.get(route, {}))
 
 
