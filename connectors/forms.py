@@ -5,12 +5,12 @@ from typing import Any
 
 from django import forms
 
-from connectors import links
+from connectors import links, registry
 from connectors.channels import KINDS
 from connectors.connections import CONCURRENCY_MAX
 from connectors.contract import Connector
-from connectors.models import ChannelKind, Tier
-from connectors.schema_forms import node_of
+from connectors.models import ChannelKind, Connection, Tier
+from connectors.schema_forms import SchemaForm, node_of
 from workspaces.forms import ShortName, choice_of, without_hint
 
 CREDENTIAL_CHARACTERS_MAX = 8_000
@@ -193,3 +193,36 @@ class ChannelForm(forms.Form):
 
 def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[\s,;]+", text) if word]
+
+
+class SettingsForms:
+    """The settings, what differs from them in the sandbox, and the controls: sent together."""
+
+    def __init__(self, one: Connection, posted: Any = None) -> None:
+        plug = registry.get(one.connector)
+        schema, offered = plug.settings_schema, plug.offered()
+        self.asks_for_more = bool(posted) and "more" in posted
+        self.settings = SchemaForm(
+            posted, schema=schema, given=one.settings, offered=offered, prefix="settings"
+        )
+        self.sandbox = SchemaForm(
+            posted,
+            schema=schema,
+            given=one.sandbox_settings,
+            overlay=True,
+            offered=offered,
+            prefix="sandbox",
+        )
+        shown = {"concurrency": one.concurrency, "link": one.link, "revision": one.revision}
+        self.controls = ControlsForm(posted, initial=shown)
+        if self.asks_for_more:
+            self.settings.without_errors()
+            self.sandbox.without_errors()
+
+    @property
+    def all(self) -> tuple[SchemaForm, SchemaForm, ControlsForm]:
+        return self.settings, self.sandbox, self.controls
+
+    @property
+    def is_wrong(self) -> bool:
+        return any(form.errors for form in self.all)

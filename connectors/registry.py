@@ -60,6 +60,11 @@ def get(name: str) -> Connector:
         raise UnknownConnector(f"No connector named “{name}” is installed.") from None
 
 
+def installed(name: str) -> Connector | None:
+    """The connector of this name, for whoever only tells of it; None where its package is gone."""
+    return registry().connectors.get(name)
+
+
 def names() -> list[str]:
     return sorted(registry().connectors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -15,12 +15,12 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from connectors import calls, connections, registry
-from connectors.contract import CannotRead, Purpose, Refused, Target
+from connectors.contract import CannotRead, Operation, Purpose, Refused, Target
 from connectors.forms import (
-    ControlsForm,
     CredentialForm,
     NewConnectionForm,
     RehearseForm,
+    SettingsForms,
     TryForm,
 )
 from connectors.models import CallLog, Connection
@@ -49,14 +49,15 @@ LOST = {
 
 
 def row_of(one: Connection) -> dict[str, Any]:
+    plug = registry.installed(one.connector)
     state, health = _health(one)
     last = max(filter(None, (one.last_ok_at, one.last_error_at)), default=None)
     return {
         "name": one.name,
         "url": f"/w/{one.workspace.slug}/connectors/{one.name}/",
         "connector": one.connector,
-        "kind": registry.get(one.connector).title,
-        "version": calls.connector_version(one),
+        "kind": plug.title if plug else one.connector,
+        "version": calls.connector_version(one) if plug else f"{one.connector}, not installed",
         "account": f"revision {one.revision} · settings {formatting.digest(one.settings_digest)}",
         "state": state,
         "health": health,
@@ -68,12 +69,15 @@ def row_of(one: Connection) -> dict[str, Any]:
 
 def _health(one: Connection) -> tuple[str, str]:
     """Its state for a badge, and in words. What was never called is not known to work."""
+    plug = registry.installed(one.connector)
     if one.is_disabled:
         return "paused", "disabled: nothing is called over it"
+    if plug is None:
+        return "failed", "its connector is not installed here: nothing can be called over it"
     if one.is_failing:
         return _since_it_failed(one)
     secrets = [one.observe_secret, one.compensate_secret]
-    if not any(secrets) and connections.credential_fields(registry.get(one.connector)):
+    if not any(secrets) and connections.credential_fields(plug):
         return "incomplete", "nothing can be called over it"
     if one.last_ok_at:
         return "active", "answers"
@@ -204,13 +208,12 @@ def make(request: Request, workspace: str) -> HttpResponse:
     return page(request, "workspaces/connection_new.html", context, status=status)
 
 
-def _found(request: Request, workspace: str, name: str) -> Connection:
+def _found(request: Request, workspace: str, name: str, *, installed: bool = False) -> Connection:
+    """Raises Http404, also where its connector has to be `installed` and is not."""
     here = workspace_or_404(request, workspace)
-    return get_object_or_404(
-        Connection.objects.select_related("workspace", "observe_secret", "compensate_secret"),
-        workspace=here,
-        name=name,
-    )
+    rows = Connection.objects.select_related("workspace", "observe_secret", "compensate_secret")
+    rows = rows.filter(connector__in=registry.names()) if installed else rows
+    return get_object_or_404(rows, workspace=here, name=name)
 
 
 @login_required
@@ -245,13 +248,16 @@ def _one(
 ) -> HttpResponse:
     here, row, relying = one.workspace, row_of(one), connections.dependents_of(one)
     administers = may(request.user, "administer", here)
-    operations = calls.operations_of(one)
+    plug, (operations, why_none) = registry.installed(one.connector), _operations(one)
     trial = attempt or TryForm(operations=list(operations))
     context = {
         "workspace": here,
         "tab": "connectors",
         "title": one.name,
-        "lead": registry.get(one.connector).title,
+        "lead": row["kind"],
+        "problem": {"tone": "bad", "title": "Nothing can be called over it.", "text": why_none}
+        if why_none
+        else None,
         "connection": row,
         "facts": [
             {"name": "Connector", "value": row["version"]},
@@ -269,22 +275,32 @@ def _one(
         "switch": {"url": f"{row['url']}switch/", "disabled": one.is_disabled}
         if administers
         else None,
-        "settings": _settings(one, settings) if administers else None,
-        "forms": _credentials(one) if administers else [],
+        "settings": _settings(one, settings) if administers and plug else None,
+        "forms": _credentials(one) if administers and plug else [],
         "try": {"form": trial, "url": f"{row['url']}try/", "result": result}
-        if may(request.user, "recover", here)
+        if operations and may(request.user, "recover", here)
         else None,
-        "tried_by": [team.name for team in teams_with("recover", here)],
+        "tried_by": [team.name for team in teams_with("recover", here)] if operations else [],
         "rehearse": {
             "forms": rehearsal or RehearsalForms(one, request.GET.get("operation", "")),
             "url": f"{row['url']}rehearse/",
             "beats": beats,
         }
-        if one.sandbox_settings and administers
+        if operations and one.sandbox_settings and administers
         else None,
     }
     wrong = (settings and settings.is_wrong) or (attempt is not None and attempt.errors)
     return page(request, "workspaces/connection.html", context, status=422 if wrong else 200)
+
+
+def _operations(one: Connection) -> tuple[Mapping[str, Operation], str]:
+    """What can be done over it, or why nothing can: its connector is gone, or its settings are of
+    another version of it.
+    """
+    try:
+        return calls.operations_of(one), ""
+    except Refused as refused:
+        return {}, str(refused)
 
 
 def _relying_facts(relying: connections.Dependents) -> Iterator[dict[str, Any]]:
@@ -307,39 +323,6 @@ def _settings_facts(one: Connection) -> Iterator[dict[str, Any]]:
 
 def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
     return zip(connections.PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
-
-
-class SettingsForms:
-    """The settings, what differs from them in the sandbox, and the controls: sent together."""
-
-    def __init__(self, one: Connection, posted: Any = None) -> None:
-        plug = registry.get(one.connector)
-        schema, offered = plug.settings_schema, plug.offered()
-        self.asks_for_more = bool(posted) and "more" in posted
-        self.settings = SchemaForm(
-            posted, schema=schema, given=one.settings, offered=offered, prefix="settings"
-        )
-        self.sandbox = SchemaForm(
-            posted,
-            schema=schema,
-            given=one.sandbox_settings,
-            overlay=True,
-            offered=offered,
-            prefix="sandbox",
-        )
-        shown = {"concurrency": one.concurrency, "link": one.link, "revision": one.revision}
-        self.controls = ControlsForm(posted, initial=shown)
-        if self.asks_for_more:
-            self.settings.without_errors()
-            self.sandbox.without_errors()
-
-    @property
-    def all(self) -> tuple[SchemaForm, SchemaForm, ControlsForm]:
-        return self.settings, self.sandbox, self.controls
-
-    @property
-    def is_wrong(self) -> bool:
-        return any(form.errors for form in self.all)
 
 
 def _settings(one: Connection, forms: SettingsForms | None) -> dict[str, Any]:
@@ -373,7 +356,7 @@ class RehearsalForms:
     """What one operation is tried on, and the arguments that it takes."""
 
     def __init__(self, one: Connection, operation: str, posted: Any = None) -> None:
-        known = calls.operations_of(one)
+        known, _ = _operations(one)
         self.operation = known.get(operation) or next(iter(known.values()))
         names = list(known)
         self.target = RehearseForm(
@@ -388,7 +371,7 @@ class RehearsalForms:
 @login_required
 @require_POST
 def change_settings(request: Request, workspace: str, name: str) -> HttpResponse:
-    one = _found(request, workspace, name)
+    one = _found(request, workspace, name, installed=True)
     require(request.user, "administer", one.workspace)
     forms = SettingsForms(one, request.POST)
     if forms.asks_for_more or forms.is_wrong:
@@ -421,7 +404,7 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
 @login_required
 @require_POST
 def set_credential(request: Request, workspace: str, name: str, purpose: str) -> HttpResponse:
-    one = _found(request, workspace, name)
+    one = _found(request, workspace, name, installed=True)
     require(request.user, "administer", one.workspace)
     form = CredentialForm(request.POST, connector=registry.get(one.connector), prefix=purpose)
     had_one = dict(_secrets(one)).get(cast("Purpose", purpose))
@@ -456,9 +439,9 @@ def switch(request: Request, workspace: str, name: str) -> HttpResponse:
 @require_POST
 def attempt(request: Request, workspace: str, name: str) -> HttpResponse:
     """Read one target now, with the credential to observe. Nothing is written out there."""
-    one = _found(request, workspace, name)
+    one = _found(request, workspace, name, installed=True)
     require(request.user, "recover", one.workspace)
-    form = TryForm(request.POST, operations=list(calls.operations_of(one)))
+    form = TryForm(request.POST, operations=list(_operations(one)[0]))
     if not form.is_valid():
         return _one(request, one, attempt=form)
     said = form.cleaned_data
@@ -482,8 +465,10 @@ def attempt(request: Request, workspace: str, name: str) -> HttpResponse:
 @require_POST
 def rehearse(request: Request, workspace: str, name: str) -> HttpResponse:
     """Try one twin in the sandbox; what it does there stays there."""
-    one = _found(request, workspace, name)
+    one = _found(request, workspace, name, installed=True)
     require(request.user, "administer", one.workspace)
+    if not _operations(one)[0]:
+        return _one(request, one)
     forms = RehearsalForms(one, request.POST.get("operation", ""), request.POST)
     if not (forms.target.is_valid() & forms.args.is_valid()):
         return _one(request, one, rehearsal=forms)

@@ -68,6 +68,35 @@ def test_a_connection_is_made_and_shown(desk, shop):
     assert "missing" in page
 
 
+def test_a_connection_whose_connector_is_gone_says_so_and_can_be_disabled(desk, shop):
+    """Its package was taken out of this desk; the others on the list go on."""
+    Connection.objects.filter(pk=shop.pk).update(connector="gone")
+
+    listed = desk.get("/w/airline/connectors/")
+    page = desk.get("/w/airline/connectors/shop/")
+
+    assert (listed.status_code, page.status_code) == (200, 200)
+    assert "its connector is not installed here: nothing can be called over it" in listed.text
+    assert "<b>Nothing can be called over it.</b> No connector named “gone” is" in page.text
+    for act in ("settings", "try", "rehearse", "credentials/observe"):
+        assert desk.post(f"/w/airline/connectors/shop/{act}/").status_code == 404
+    desk.post("/w/airline/connectors/shop/switch/", {"act": "disable"})
+    assert Connection.objects.get().is_disabled
+
+
+def test_settings_of_another_version_of_a_connector_say_so_and_can_be_mended(desk, shop):
+    Connection.objects.filter(pk=shop.pk).update(settings={"database": "shop"})
+
+    page = desk.get("/w/airline/connectors/shop/")
+
+    assert "<b>Nothing can be called over it.</b> The settings of shop do not fit" in page.text
+    desk.post(
+        "/w/airline/connectors/shop/settings/", FIELDS | {"concurrency": "4", "revision": "1"}
+    )
+    assert Connection.objects.get().settings["host"] == "db.example.com"
+    assert "do not fit" not in desk.get("/w/airline/connectors/shop/").text
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
