@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import Steps, awaits, bit_by_bit, blocking, called, waits
+from amends.drivers import Steps, awaits, refuse_generators, blocking, called, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -225,7 +225,7 @@ class Action:
             raise NoEffect("the run ended before the call was made")
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
-        bit_by_bit(call)
+        refuse_generators(call)
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:

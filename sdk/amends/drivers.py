@@ -286,7 +286,7 @@ def _is_coroutine_function(function: Callable[[], Any]) -> bool:
     return inspect.iscoroutinefunction(_bare(function))
 
 
-def bit_by_bit(function: Callable[..., Any]) -> None:
+def refuse_generators(function: Callable[..., Any]) -> None:
     """Raises TypeError for a generator function: what it does would be done after it was told."""
     bare = _bare(function)
     if inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare):

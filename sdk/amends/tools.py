@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amends.actions import Action
-from amends.drivers import Steps, bit_by_bit, called
+from amends.drivers import Steps, refuse_generators, called
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
@@ -182,7 +182,7 @@ def tool(
     declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
-        bit_by_bit(function)
+        refuse_generators(function)
         signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
         if next(iter(signature.parameters), "") == "self":
             return _method(function, name, {"tries": tries, **declared})
