@@ -199,27 +199,25 @@ def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
 
 
 def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
+    root = reverse("approvals:inbox", args=[here.slug])
     if q:
-        root = reverse("approvals:inbox", args=[here.slug])
         return {
             "icon": "search",
             "title": f"Nothing that waits fits “{q}”.",
             "links": [{"label": "Drop the search", "url": root, "main": True}],
         }
+    waits = approvals_of(here).open().exists()
+    others = [{"label": "Show what waits for others", "url": f"{root}?view=all"}] if waits else []
     if not delegations.may_decide(request.user, here):
         return {
             "icon": "lock",
             "title": "You do not decide here.",
             "text": "It needs the permission “approve”. The members page says who can give it.",
+            "links": others,
         }
-    if approvals_of(here).open().exists():
-        root = reverse("approvals:inbox", args=[here.slug])
-        return {
-            "icon": "clear",
-            "title": "Nothing waits for you.",
-            "text": "What waits now is asked of others.",
-            "links": [{"label": "Show what waits for others", "url": f"{root}?view=all"}],
-        }
+    if waits:
+        text = "What waits now is asked of others."
+        return {"icon": "clear", "title": "Nothing waits for you.", "text": text, "links": others}
     last = Approval.objects.filter(workspace=here, decided_at__isnull=False)
     at = last.order_by("-decided_at").values_list("decided_at", flat=True).first()
     text = f"The last one was decided {formatting.ago(at)}." if at else "No agent has asked yet."

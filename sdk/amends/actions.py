@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import Steps, awaits, refuse_generators, blocking, called, waits
+from amends.drivers import Steps, awaits, blocking, called, refuse_generators, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amends.actions import Action
-from amends.drivers import Steps, refuse_generators, called
+from amends.drivers import Steps, called, refuse_generators
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run

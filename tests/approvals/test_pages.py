@@ -86,6 +86,17 @@ def test_an_empty_list_does_not_hide_what_waits_for_others(as_person, ask, ben):
     assert f'href="{LIST}?view=all"' in empty
 
 
+def test_who_decides_nothing_is_led_to_what_waits(as_person, ask, operators):
+    browser = as_person(person("vera", operators))
+    assert "Show what waits for others" not in browser.get(LIST).text
+    ask()
+
+    empty = browser.get(LIST).text
+
+    assert "You do not decide here." in empty
+    assert "Show what waits for others" in empty
+
+
 def test_a_scanner_that_opens_every_link_decides_nothing(as_person, ask, ben):
     approval, browser = ask(), as_person(ben)
     for path in (card_of(approval), f"{card_of(approval)}decide/", f"{card_of(approval)}withdraw/"):
