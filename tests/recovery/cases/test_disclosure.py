@@ -302,8 +302,10 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
     client.force_login(reader)
     script = {"Authorization": f"Bearer {keys.create_token(acme, by=reader, name='script')[1]}"}
     seen, wrong = set(), {}
+    # The API first: one of the pages takes the token back.
+    places_in_order = sorted(PLACES.items(), key=lambda one: not one[0].startswith(V1))
     for post in (False, True):
-        for route, places in PLACES.items():
+        for route, places in places_in_order:
             # Whoever recovers is shown the calls that an approval is about, and what they publish.
             if who == "ada" and route.startswith((APPROVAL, CORRECTION, f"{V1}corrections/")):
                 continue
