@@ -54,18 +54,26 @@ def settle_call(
     ProbeDisagrees where it proves the opposite, unless the person knows that (`against_probe`), and
     what `settle_action` raises.
     """
-    facts = facts_now(case)
-    asked = outcome_probes.ask(facts, action) if outcome_probes.can_ask(facts, action) else None
-    disagrees = asked is not None and asked.outcome not in {"", outcome}
-    if asked is not None and disagrees and not against_probe:
-        happened = "happened" if asked.outcome == APPLIED else "did not happen"
+    shown = _opposite(facts_now(case), action, outcome)
+    if shown and not against_probe:
+        happened = "did not happen" if outcome == APPLIED else "happened"
         raise ProbeDisagrees(
-            f"The system says that it {happened}: {asked.words} Nothing was written down."
+            f"The system says that it {happened}: {shown} Nothing was written down."
         )
-    probe = asked.words if asked is not None and disagrees else ""
     return settle_action(
-        case, action, outcome=outcome, evidence=evidence, by=by, seen=seen, against=probe
+        case, action, outcome=outcome, evidence=evidence, by=by, seen=seen, against=shown
     )
+
+
+def _opposite(facts: RunFacts, action: Action, outcome: str) -> str:
+    """What a probe shows, in words, where it proves the opposite; asked only of what is in doubt,
+    and has an outcome that may be said.
+    """
+    doubtful = action.pk in {one.pk for one in facts.unknown()}
+    if not doubtful or outcome not in OUTCOMES or not outcome_probes.can_ask(facts, action):
+        return ""
+    asked = outcome_probes.ask(facts, action)
+    return asked.words if asked.outcome not in {"", outcome} else ""
 
 
 @transaction.atomic

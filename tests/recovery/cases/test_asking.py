@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from connectors import calllog, calls
 from connectors.contract import Target
-from connectors.models import Connection
+from connectors.models import CallLog, Connection
 from ledger.models import Action, Event
 from recovery.models import Suggestion
 from recovery.triage import outcome_probes
@@ -98,6 +98,18 @@ def test_who_says_what_the_system_shows_is_asked_nothing_more(client, acme, foun
 
     told = Event.objects.get(type="action.settled")
     assert told.data["evidence"] == {"text": "T-182 is high"}
+
+
+@pytest.mark.parametrize("wrong", [{"outcome": "perhaps"}, {"action": "act_9"}])
+def test_a_system_is_not_asked_about_what_cannot_be_said(client, acme, ada, found, wrong):
+    api = Caller(client, acme, ada)
+    calls_before = CallLog.objects.count()
+    said = {"outcome": "no_effect", "action": "act_1", "revision": found.revision}
+
+    status, _ = api.post(f"/cases/{found.pk}/settle", evidence="x", **(said | wrong))
+
+    assert status in {404, 422}
+    assert CallLog.objects.count() == calls_before
 
 
 def test_over_http_the_opposite_is_a_conflict_of_its_own_type(client, acme, ada, found):
