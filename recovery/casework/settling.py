@@ -57,9 +57,7 @@ def settle_call(
     shown = _opposite(facts_now(case), action, outcome)
     if shown and not against_probe:
         happened = "did not happen" if outcome == APPLIED else "happened"
-        raise ProbeDisagrees(
-            f"The system says that it {happened}: {shown} Nothing was written down."
-        )
+        raise ProbeDisagrees(f"The system says that it {happened}: {shown}")
     return settle_action(
         case, action, outcome=outcome, evidence=evidence, by=by, seen=seen, against=shown
     )
