@@ -241,7 +241,9 @@ def key_expired(storm: Storm) -> None:
     storm.operations = ("refund_unseen",)
     for number in range(LOST):
         storm.outside.mischief(f"s{number}2", **storm.chance.choice(LOSSES))
-    storm.begin(sweeps=False)  # nobody comes back to what is unknown
+    storm.connection.concurrency = PLANS  # else a step waits for its system ...
+    storm.connection.save(update_fields=["concurrency"])
+    storm.begin(sweeps=False)  # ... and nobody comes back to it, nor to what is unknown
     unknown = Step.objects.filter(plan__in=storm.plans, state="unknown")
     until(lambda: unknown.count() == LOST, 60, "the newest step of some plans is unknown")
     storm.for_people |= set(storm.age_tries(seconds=120))
