@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from approvals import denials, grants, plan_sums
 from approvals.models import Approval, ApprovalState
 from approvals.policy import Policy, ToolCall, first_of, judge, lookups, strictest
+from approvals.rules import VERDICT_WORDS
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace
@@ -39,6 +40,11 @@ class Example:
     was: str
     becomes: str
     why: str
+
+    @property
+    def answers(self) -> list[tuple[str, str]]:
+        """What it was and what it becomes: tone and words of each."""
+        return [VERDICT_WORDS[one] for one in (self.was, self.becomes)]
 
 
 @dataclass(slots=True)

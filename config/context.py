@@ -1,4 +1,5 @@
-"""What every page of a workspace shows around itself: places with their counts, pauses, alarms.
+"""What every page of a workspace shows around itself: places with their counts, pauses, alarms;
+and where a page of an account leads back to.
 
 Counts are capped: past a thousand nobody reads the number, and counting them all is the first thing
 that dies on a large desk.
@@ -16,6 +17,7 @@ from approvals import deciders, pauses
 from approvals.models import Pause
 from approvals.policy import PolicyUnreadable
 from config.health import WORKER
+from config.middleware import page_of_form
 from workspaces import formatting, periodic
 from workspaces.access import may, workspaces_of
 from workspaces.models import User, Workspace
@@ -24,6 +26,8 @@ from workspaces.periodic import SCHEDULER, SWEEPER
 COUNT_MAX = 1_000
 WORKSPACES_MAX = 100
 PAUSES_MAX = 20
+CAME_FROM = "came_from"
+PLACE_CHARACTERS_MAX = 500
 STOPPED = {
     SCHEDULER: "No case is opened and nothing is sealed until it is back.",
     WORKER: "No approved plan goes on until it is back.",
@@ -46,13 +50,25 @@ SELECT
 
 
 def desk(request: HttpRequest) -> dict[str, Any]:
-    """`workspace`, `nav` and `zone`; each is read only if the template asks for it."""
+    """`nav`, read only if the template asks for it, and `zone`; of an account `came_from`."""
     match = request.resolver_match
     slug = match.kwargs.get("workspace") if match else None
-    if not slug or not request.user.is_authenticated:
+    if not request.user.is_authenticated:
         return {}
+    if not slug:
+        return {CAME_FROM: _came_from(request)} if request.path.startswith("/accounts/") else {}
     zone = timezone.get_current_timezone()
     return {"nav": SimpleLazyObject(lambda: _nav(request, slug)), "zone": zone}
+
+
+def _came_from(request: HttpRequest) -> str:
+    """The page of a workspace that somebody left for those of their account, however many of these
+    they went through since; without one where the desk begins.
+    """
+    place = page_of_form(request)
+    if place != "/" and len(place) <= PLACE_CHARACTERS_MAX:
+        request.session[CAME_FROM] = place
+    return str(request.session.get(CAME_FROM, "/"))
 
 
 def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:

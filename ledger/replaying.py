@@ -57,6 +57,7 @@ WORDS: Mapping[str, str] = {
     EventType.APPROVAL_DRAWN: "Went on under a bounded grant",
     EventType.ACTION_COMPENSATED: "Compensated",
     EventType.ACTION_SETTLED: "Settled",
+    EventType.DATA_EXPORTED: "List downloaded as a file",
 }
 
 

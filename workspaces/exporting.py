@@ -2,6 +2,7 @@
 same permission, and through the functions that say what of a row its reader is shown.
 
 Which rows are in it is settled first; they are read and sent in batches, however many there are.
+Before the first goes out, it is on the record who took which list, and how it was narrowed down.
 """
 
 import csv
@@ -20,9 +21,14 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 
+from amends.protocol.vocabulary import EventType
+from workspaces import outbox
+from workspaces.models import User, Workspace
+
 ROWS_MAX = 100_000
 CUT = "Only the first {:,} rows are in this file: narrow the list down for the others."
 BATCH = 500
+FILTER_CHARACTERS_MAX = 300
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 # A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some.
 # One that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
@@ -52,11 +58,32 @@ def is_asked(request: HttpRequest) -> bool:
 
 def links(request: HttpRequest, table: str = "") -> list[dict[str, str]]:
     """Where the list that the address asks for, or this table of its page, is had as a file."""
-    kept = {name: value for name, value in request.GET.items() if name not in {"after", "peek"}}
-    kept |= {"table": table} if table else {}
+    kept = _narrowed(request) | ({"table": table} if table else {})
     return [
         {"name": kind.upper(), "url": f"?{urlencode(kept | {'format': kind})}"} for kind in TYPES
     ]
+
+
+def _narrowed(request: HttpRequest) -> dict[str, Any]:
+    """What the address says of the list, but for the place within it."""
+    beside = {"after", "before", "peek", "format"}
+    return {name: value for name, value in request.GET.items() if name not in beside}
+
+
+def _record(request: HttpRequest, export: Export, rows: int) -> None:
+    """Who took how much of which list; its workspace is the address's, where its view found it."""
+    asked = _narrowed(request).items()
+    told = ", ".join(f"{name}: {value}" for name, value in asked if value and name != "table")
+    match = request.resolver_match
+    assert match is not None  # noqa: S101
+    assert isinstance(request.user, User)  # noqa: S101
+    outbox.record(
+        Workspace.objects.get(slug=match.kwargs["workspace"]),
+        EventType.DATA_EXPORTED,
+        by=request.user,
+        data={"list": export.name, "format": request.GET["format"].upper(), "rows": rows}
+        | ({"filter": told[:FILTER_CHARACTERS_MAX]} if told else {}),
+    )
 
 
 def keys(rows: QuerySet[Any]) -> list[int]:
@@ -109,12 +136,15 @@ def table(
 
 
 def answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
-    """The file, sent as it is read. One that is cut says so in its name and in its last row."""
+    """The file, on the record and sent as it is read. One that is cut says so in its name and
+    in its last row.
+    """
     kind = request.GET["format"]
     name, cut = export.name, ""
     if len(export.keys) > ROWS_MAX:
         name, cut = f"{name}-first-{ROWS_MAX}", CUT.format(ROWS_MAX)
     shown = export.keys[:ROWS_MAX]
+    _record(request, export, len(shown))
     batches = [shown[at : at + BATCH] for at in range(0, len(shown), BATCH)]
     write = _csv if kind == "csv" else _json
     parts = write(export, batches, cut)

@@ -442,9 +442,16 @@ def _named(character: str) -> str:
 
 
 def breakable(name: object) -> SafeString:
-    """A name of a tool or a target that may break after each of its signs, never inside a word.
+    """A name of a tool or a target that may break after each of its signs, never inside a word;
+    a mail address before its @ alone.
 
     Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
     shown = _marked(html.escape(one_line(name)), _shown)
-    return mark_safe(re.sub(r"([_.:]|(?<!<)/)", r"\1<wbr>", shown))  # noqa: S308  # escaped first
+    return mark_safe(re.sub(r"(?<!<)[^\s<>]+", _broken, shown))  # noqa: S308  # escaped first
+
+
+def _broken(word: re.Match[str]) -> str:
+    if "@" in word[0]:
+        return word[0].replace("@", "<wbr>@")
+    return re.sub(r"[_.:/]", r"\g<0><wbr>", word[0])

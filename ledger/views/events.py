@@ -297,7 +297,7 @@ ACTS = {
     "approvals": ("approval.",),
     "members and keys": ("member.", "team.", "invitation.", "key.", "agent."),
     "rules": ("policy.", "connection.", "pause.", "workspace."),
-    "kept": ("ledger.", "payload."),
+    "kept": ("ledger.", "payload.", "data."),
 }
 
 

@@ -63,8 +63,14 @@ def test_what_was_wrong_and_what_was_done_is_told_in_our_words(client: Client, a
         "/accounts/login/", log_in | {"password": "a long enough secret"}, follow=True
     )
     assert "Successfully" not in page.text
+    setting_up, origin = "/accounts/2fa/totp/activate/", "http://testserver"
+    keys = "/w/acme/settings/signing-keys/?table=1"
+    page = client.get(setting_up, headers={"Referer": origin + keys}, follow=True)
+    assert "Confirm that it is you" in page.text
+    assert f'href="{keys}">Not now' in page.text
+    elsewhere = client.get("/accounts/2fa/", headers={"Referer": "http://evil.example/w/acme/"})
+    assert f'href="{keys}">Back to where you were' in elsewhere.text
     client.post("/accounts/reauthenticate/", {"password": "a long enough secret"})
-    setting_up = "/accounts/2fa/totp/activate/"
     secret = client.get(setting_up).context["form"].secret
     assert "not the code that is shown now" in client.post(setting_up, {"code": "12"}).text
     code = format_hotp_value(hotp_value(secret, next(yield_hotp_counters_from_time())))
@@ -72,6 +78,7 @@ def test_what_was_wrong_and_what_was_done_is_told_in_our_words(client: Client, a
     page = client.post(setting_up, {"code": code}, follow=True)
 
     assert "10 of 10 are left" in said(page.text)
+    assert f'href="{keys}">I have them: back' in page.text
 
 
 def test_mails_of_an_account_say_who_asks_for_what_and_what_else_to_do(

@@ -187,6 +187,12 @@ def test_a_name_that_may_break_shows_what_hides_in_it():
     assert "⟦U+200B⟧" in shown
     assert "⟦U+202E⟧" in shown
     assert not {"\u200b", "\u202e"} & set(shown)
+    assert shown.endswith("</mark>all")
+
+
+def test_a_name_breaks_after_its_signs_and_an_address_before_its_at_alone():
+    assert formatting.breakable("a/b_c.d") == "a/<wbr>b_<wbr>c.<wbr>d"
+    assert formatting.breakable("mail a.b@x.example") == "mail a.b<wbr>@x.example"
 
 
 def test_a_long_text_is_cut_and_says_by_how_much():

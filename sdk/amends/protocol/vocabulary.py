@@ -98,6 +98,8 @@ class EventType(StrEnum):
     CORRECTION_REVOKED = "correction.revoked"
     CORRECTION_UNDELIVERED = "correction.undelivered"
 
+    DATA_EXPORTED = "data.exported"
+
     DELEGATION_BEGUN = "delegation.begun"
     DELEGATION_ENDED = "delegation.ended"
     DELEGATION_GIVEN = "delegation.given"

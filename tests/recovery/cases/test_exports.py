@@ -13,13 +13,14 @@ from approvals import named_lists, pauses
 from approvals.models import Approval, SubjectKind
 from connectors import channels
 from connectors.models import CallLog, Connection, Delivery
+from ledger import desk_events
 from ledger.models import Run
 from recovery.models import BulkJob, Case
 from recovery.views.saved_views import save_view
 from tests.approvals.cast import asker
 from tests.people import person, team
 from workspaces import entrance, exporting, keys, teams
-from workspaces.models import Delegation, DirectoryPerson
+from workspaces.models import Act, Delegation, DirectoryPerson
 
 EMPTY = {
     "residue/",
@@ -156,6 +157,25 @@ def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client
         assert "instead of normal" not in row["headline"]
         assert "DE89" not in row["request"]
     assert client.get("/w/acme/queue/?format=csv&q=risk:purple").status_code == 422
+
+
+def test_who_took_which_list_is_on_the_record_and_what_was_refused_is_not(client, case, ada, acme):
+    client.force_login(person("vic", team(acme, "watchers", "view")))
+    assert client.get("/w/acme/settings/kept/?format=csv").status_code == 403
+    assert not Act.objects.filter(type="data.exported").exists()
+    client.force_login(ada)
+
+    assert client.get("/w/acme/queue/?format=csv&q=tool:tickets.update&after=").status_code == 200
+    assert client.get("/w/acme/settings/members/?format=json&table=invitations").status_code == 200
+
+    cases, members = Act.objects.filter(type="data.exported", person=ada).order_by("pk")
+    asked = "q: tool:tickets.update"
+    assert cases.data == {"list": "cases", "format": "CSV", "rows": 1, "filter": asked}
+    assert members.data == {"list": "invitations", "format": "JSON", "rows": 0}
+    desk_events.take_in()
+    page = client.get("/w/acme/audit/?kind=kept").content.decode()
+    assert "List downloaded as a file: cases" in page
+    assert asked in page
 
 
 def test_a_file_that_is_cut_says_so(client, case, ada, acme, monkeypatch):
