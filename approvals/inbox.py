@@ -23,7 +23,7 @@ from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.policy import PolicyUnreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
-from workspaces import access, delegations, formatting, independence
+from workspaces import access, clock, delegations, formatting, independence
 from workspaces.fresh_login import is_fresh
 from workspaces.models import Delegation, Team, User
 from workspaces.moves import CannotMove, move
@@ -244,13 +244,13 @@ def why_not(approval: Approval, person: User) -> str:
         return "It is no longer open."
     if not approval.calls:
         return f"You cannot answer: {ERASED}."
+    if deciders.counts(approval, person):
+        return ""
     try:
         may_answer(approval, person)
     except NotEntitled as not_yours:
         return f"You cannot answer: {not_yours}."
-    if not deciders.counts(approval, person):
-        return GIVEN
-    return ""
+    return GIVEN
 
 
 def may_answer(approval: Approval, by: User) -> None:
@@ -362,7 +362,7 @@ def _end(
 
 def count(approval: Approval, answer: str, began: float) -> None:
     """For /metrics and traces, once the answer is through; it began then, by `time.time()`."""
-    end, took = str(approval.state), (database_now() - approval.asked_at).total_seconds()
+    end, took = str(approval.state), (clock.now() - approval.asked_at).total_seconds()
 
     def tell() -> None:
         answers.labels(answer, approval.risk).inc()

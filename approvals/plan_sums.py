@@ -140,6 +140,9 @@ def settle(plan_id: int) -> None:
 
 def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Meter]:
     """What the rules count of a step; what cannot be told is left out, as people have seen it."""
+    asked = [one for one in lookups(policy, tool_call) if one.function in COUNTING]
+    if not asked:  # as nearly always, a thousand times
+        return
     disagrees = run is None or "disagree:on_behalf_of" in run.flags
     account = Account(
         agent_id=(run.agent_id if run else None) or NO_AGENT,
@@ -148,11 +151,10 @@ def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Me
         person="" if run is None or disagrees else run.customer,
         targets=tool_call.targets,
     )
-    for lookup in lookups(policy, tool_call):
-        if lookup.function in COUNTING:
-            meter = meter_of(lookup, account, tool_call.facts())
-            if meter is not None:
-                yield meter
+    for lookup in asked:
+        meter = meter_of(lookup, account, tool_call.facts())
+        if meter is not None:
+            yield meter
 
 
 def _once(meters: dict[tuple[str, str], Meter]) -> list[Meter]:

@@ -25,6 +25,7 @@ from approvals.policy.decisions import (
     higher,
 )
 from approvals.policy.document import Policy
+from ledger.models import Action
 from workspaces import formatting
 
 Met = tuple[Rule, Risk, Verdict]
@@ -95,7 +96,7 @@ def _verdict_by_risk(risk: Risk) -> Verdict:
     return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
 
 
-def class_of(policy: Policy, call: ToolCall) -> ActionClass:
+def class_of(policy: Policy, call: ToolCall | Action) -> ActionClass:
     """The catalogue's class, which the wire may only raise; without one, the wire's if believed."""
     said = ActionClass(call.action_class) if call.action_class in CLASSES else None
     tool = policy.tool(call.tool)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.core import signing
+from django.db.models import prefetch_related_objects
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -114,6 +115,8 @@ def _card(
     person = request.user
     request.shows_a_call = True
     sees = disclosure.sees(person, here, deciding=True)
+    prefetch_related_objects([approval], "decisions", "requirements__team")
+    why_not = inbox.why_not(approval, person)
     drawn = card_context.card(approval, timezone.get_current_timezone(), sees=sees)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     listed = context_of_list(request, here, approval.pk)
@@ -137,16 +140,16 @@ def _card(
             "affected": card_context.affected(
                 approval, timezone.get_current_timezone(), link=may(person, "recover", here)
             ),
-            "ask_url": _ask_url(approval, person),
-            "change": _change(approval, person, sees=sees),
+            "ask_url": "" if why_not else reverse("approvals:ask", args=[here.slug, approval.pk]),
+            "change": None if why_not or not sees else _change(approval),
             "more": covered_questions.offer(approval)
-            if sees and may(person, "approve", here) and not inbox.why_not(approval, person)
+            if sees and not why_not and may(person, "approve", here)
             else None,
             "not_covering": _not_covering(approval) if sees else [],
             "may_reply": approval.state == ApprovalState.WAITING
             and clarifications.may_reply(approval, person),
         }
-        | _your_part(request, approval, here_url)
+        | _your_part(request, approval, here_url, why_not)
         | _glass(request, approval, here_url)
     )
 
@@ -184,16 +187,9 @@ def shown_stamp(approval: Approval) -> str:
     return signing.dumps(at, salt=SHOWN_SALT)
 
 
-def _ask_url(approval: Approval, person: User) -> str:
-    """Offered to everybody who may decide, before they have."""
-    if inbox.why_not(approval, person):
-        return ""
-    return reverse("approvals:ask", args=[approval.workspace.slug, approval.pk])
-
-
-def _change(approval: Approval, person: User, *, sees: bool) -> dict[str, Any] | None:
-    """The arguments as fields, or why nobody can change them; None for who may not decide."""
-    if not sees or approval.subject_kind != SubjectKind.ACTION or inbox.why_not(approval, person):
+def _change(approval: Approval) -> dict[str, Any] | None:
+    """The arguments as fields, or why nobody can change them; None where it is no agent's call."""
+    if approval.subject_kind != SubjectKind.ACTION:
         return None
     if why := changed_arguments.why_not(approval):
         return {"why_not": why}
@@ -231,10 +227,9 @@ def _withdraw_url(approval: Approval, person: User) -> str:
     return reverse("approvals:withdraw", args=[approval.workspace.slug, approval.pk])
 
 
-def _your_part(request: Request, approval: Approval, here_url: str) -> dict[str, Any]:
-    """Whether this person may answer now, and if not, why not."""
+def _your_part(request: Request, approval: Approval, here_url: str, why_not: str) -> dict[str, Any]:
+    """Whether this person may answer now, and if not, why not (`inbox.why_not`)."""
     person = request.user
-    why_not = inbox.why_not(approval, person)
     if why_not:
         return {"may_decide": False, "why_not": why_not}
     at = login_at(request)

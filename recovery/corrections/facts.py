@@ -194,7 +194,7 @@ def _is_chain(effects: Sequence[Effect]) -> bool:
 def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
     """The last step that ended well for each effect of a run."""
     ended = Step.objects.filter(plan__case__run=run, effect__in=effects, state__in=DONE)
-    found = ended.select_related("plan__drafted_by").order_by("pk")
+    found = ended.prefetch_related("plan__drafted_by").order_by("pk")  # one plan, mostly
     return {step.effect_id: step for step in found}
 
 

@@ -150,18 +150,28 @@ class RunFacts:
 
     def untold(self) -> set[int]:
         """Calls that cannot be undone, and of which nobody told what they did."""
-        return {one.action.pk for one in self.irreversible() if one.effect is None}
+        return {
+            one.pk
+            for one in self._uncorrected()
+            if not self.effects.get(one.pk) and self.is_irreversible(one)
+        }
+
+    def _uncorrected(self) -> list[Action]:
+        return [
+            one
+            for one in self.actions
+            if one.state == ActionState.SUCCEEDED and one.compensated != Compensated.CORRECTED
+        ]
 
     def irreversible(self) -> list[CallEffect]:
         """What happened, cannot be undone and was not corrected, newest first: whether or not its
         record was repaired, and whether or not anybody told what it did.
         """
         found: list[CallEffect] = []
-        for action in reversed(self.actions):
-            if action.state != ActionState.SUCCEEDED or action.compensated == Compensated.CORRECTED:
-                continue
+        untold = self.untold()
+        for action in reversed(self._uncorrected()):
             told = sorted(self.effects.get(action.pk, ()), key=_position, reverse=True)
-            if not told and self.is_irreversible(action):
+            if action.pk in untold:
                 found.append(CallEffect(action, None))
             found += [
                 CallEffect(action, effect)
@@ -228,7 +238,7 @@ class RunFacts:
 
     def class_of(self, action: Action) -> ActionClass:
         """As the catalogue has it; an agent's own word may only raise it."""
-        return class_of(self.policy, self.tool_call(action))
+        return class_of(self.policy, action)
 
     def judgement(self, action: Action) -> PolicyDecision:
         return judge(self.policy, self.tool_call(action))

@@ -238,7 +238,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "suggestion": _suggestion(case),
         "story": story.of(case, facts, sensitive=sensitive),
         "effects": _effects(facts, request.user),
-        "plan": plan_card.card(case, request.user),
+        "plan": plan_card.card(case, request.user, sensitive=sensitive),
         "notices": _notices(case, facts, request.user),
         "pausing": pauses_offered(case, request.user),
         "residue": _residue(case),

@@ -34,16 +34,15 @@ APPROVAL_WORDS = {
 }
 
 
-def card(case: Case, person: User) -> dict[str, Any] | None:
+def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
     """The newest plan with its steps as they stand."""
     plan = case.plans.order_by("-number").first()
     if plan is None:
         return None
     living = plan.state in LIVING
-    steps = plan.steps.select_related("connection", "plan").order_by("position")[:STEPS_SHOWN_MAX]
+    steps = plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX]
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
-    sensitive = disclosure.sees(person, case.workspace)
     return {
         "number": plan.number,
         "digest": formatting.digest(plan.digest),
@@ -119,7 +118,8 @@ def _differs(one: dict[str, Any], was: str, kind: str, *, shown: bool) -> dict[s
 def _approval(case: Case, plan: Plan) -> dict[str, str] | None:
     if plan.approval_id is None:
         return None
-    approval = Approval.objects.filter(pk=plan.approval_id).first()
+    told = Approval.objects.only("state", "closed_by", "closing_reason")  # not a thousand calls
+    approval = told.filter(pk=plan.approval_id).first()
     if approval is None:
         return None
     words = APPROVAL_WORDS[ApprovalState(approval.state)]

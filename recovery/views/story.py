@@ -72,9 +72,11 @@ def _line(
     lasting = facts.is_irreversible(action, effect)
     standing = "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
     if effect.compensated in OVER:
-        kind = facts.judgement(action).compensation or ""
         step = ended.get(effect.pk)
-        act = act_of(outcome_of(effect, step, lasting=lasting), effect, step, kind=kind)
+        outcome = outcome_of(effect, step, lasting=lasting)
+        # Of what is as it was before, nothing is told that the policy has to be asked for.
+        kind = facts.judgement(action).compensation or "" if outcome == "compensated" else ""
+        act = act_of(outcome, effect, step, kind=kind)
         standing = sentences.WORDS[act].lower()
         if lasting and effect.compensated == Compensated.COMPENSATED:
             standing += " as far as possible"

@@ -132,7 +132,7 @@ def test_a_plan_whose_yes_the_ledger_does_not_tell_of_ends_and_says_so(
     assert (approval.state, approval.closing_reason) == ("withdrawn", grants.UNRECORDED)
     case.refresh_from_db()
     assert case.state == "open"
-    shown = plan_card.card(case, ada)["approval"]
+    shown = plan_card.card(case, ada, sensitive=True)["approval"]
     assert shown["words"] == f"The question was withdrawn: {grants.UNRECORDED}"
     said = Delivery.objects.get(subject="compensation.failed").message
     assert said["title"] == f"Plan 1 of case {case.pk} was not started"
