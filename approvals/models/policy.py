@@ -31,7 +31,7 @@ class GateKey(models.Model):
     met_at = models.DateTimeField(help_text="When it last came to the gate")
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["met_at"], name="gate_key_by_age")]
+        indexes: ClassVar = [BrinIndex(fields=["met_at"], autosummarize=True, name="gate_key_ages")]
 
     def __str__(self) -> str:
         return self.key
