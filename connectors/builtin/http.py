@@ -151,16 +151,14 @@ class Http(Connector):
             return Finding(found="cannot_tell", evidence={"status": answer.status})
         said = answer.json()
         wanted = filled(described.trace.where, facts)
-        items = looked_up(said, described.trace.items)
-        ours = [item for item in items or [] if fits(wanted, item)]
+        items = _items(said, described.trace.items)
+        ours = [item for item in items if fits(wanted, item)]
         for item in ours:
             if not any(fits(failed, item) for failed in described.trace.failed):
                 return Finding(found="present", evidence=_known(item))
-        if described.trace.more and looked_up(said, described.trace.more) is True:
+        if described.trace.more and looked_up(said, described.trace.more):
             return Finding(found="cannot_tell", evidence={"more": True})
-        return Finding(
-            found="absent", evidence={"failed": len(ours), "looked_at": len(items or [])}
-        )
+        return Finding(found="absent", evidence={"failed": len(ours), "looked_at": len(items)})
 
     def verify(self, call: Call) -> Check:
         """By the trace of our own try where there is one, else by what the target looks like."""
@@ -180,10 +178,15 @@ def _listed(call: Call, read: Read) -> bool:
     answer = send(call, read.listed.request)
     if answer.status not in OK:
         raise CannotRead(f"The service answered {answer.status}.")
-    items = looked_up(answer.json(), read.listed.items)
-    if not isinstance(items, list):
+    return bool(_items(answer.json(), read.listed.items))
+
+
+def _items(said: Any, dotted: str) -> list[Any]:
+    """The list in an answer. One without it is none, whatever its status: it proves no absence."""
+    items = looked_up(said, dotted)
+    if not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
         raise CannotRead("The answer does not hold the list that the manifest looks for.")
-    return bool(items)
+    return items
 
 
 def _described(call: Call) -> Described:

@@ -112,8 +112,16 @@ def answered(connect, outbound):
     return ask
 
 
-def test_a_probe_that_was_not_answered_cannot_tell(answered):
-    assert answered(probe, {"data": [], "has_more": False}, 503).found == "cannot_tell"
+NO_LIST = [{}, {"error": "try later"}, [], None, "down", {"data": None}, {"data": {"0": {}}},
+           {"data": ["re_1"]}, {"data": [], "has_more": "yes"}]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("page", "status"), [({"data": [], "has_more": False}, 503), *((one, 200) for one in NO_LIST)]
+)
+def test_a_probe_that_was_not_answered_cannot_tell(answered, page, status):
+    """Absence is a proof, on which a second try rests: an answer of another form proves nothing."""
+    assert answered(probe, page, status).found == "cannot_tell"
 
 
 @pytest.mark.parametrize(("status", "found"), [("failed", "absent"), ("succeeded", "present")])
