@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
@@ -136,6 +136,13 @@ def unreadable(request: HttpRequest, error: PolicyUnreadable) -> HttpResponse:
 def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
     logger.warning("%s %s: %s", request.method, request.path, error)
     return come_back(problem_response(503, "The database is away, come back in a moment", ""))
+
+
+@api.exception_handler(DataError)
+def unfit(request: HttpRequest, error: DataError) -> HttpResponse:
+    """A NUL, or a number that no column holds, wherever in a request it stood."""
+    logger.warning("%s %s: %s", request.method, request.path, error)
+    return problem_response(422, "What was sent cannot be kept", str(error).partition("\n")[0])
 
 
 # What the API's page says of the parameters: names that people read, and what each means. Routes

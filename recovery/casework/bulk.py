@@ -131,11 +131,10 @@ def start(
     kept = {choice.column: choice.taken(workspace, chosen)} if choice else {}
     if not 0 < len(frozen) <= CASES_MAX:
         raise TooManyCases(f"Between one and {CASES_MAX} cases at once.")
-    known = set(
-        Case.objects.filter(workspace=workspace, pk__in=[one.pk for one in frozen]).values_list(
-            "pk", flat=True
-        )
-    )
+    items = {one.pk: one for one in frozen}
+    known = Case.objects.filter(workspace=workspace, pk__in=items).values_list("pk", flat=True)
+    if gone := sorted(items.keys() - set(known)):
+        raise InvalidInput(f"There is no case {gone[0]} here: look again, then start.")
     job = BulkJob.objects.create(
         workspace=workspace,
         verb=verb,
@@ -144,7 +143,6 @@ def start(
         started_by=by,
         **kept,
     )
-    items = {one.pk: one for one in frozen if one.pk in known}
     BulkItem.objects.bulk_create(
         BulkItem(job=job, case_id=pk, revision=one.revision, digest=one.digest)
         for pk, one in sorted(items.items())

@@ -11,7 +11,7 @@ import pytest
 from config.local.places import ROOT
 from recovery.casework import bulk, cases
 from recovery.corrections import publishing
-from recovery.models import Case, CaseOutcome, Plan
+from recovery.models import BulkJob, Case, CaseOutcome, Plan
 from recovery.planning import drafting
 from tests.people import person, team
 from tests.recovery.engine import by_hand
@@ -348,3 +348,25 @@ def test_who_may_not_recover_and_who_is_from_elsewhere_starts_no_job(
     )  # fmt: skip
     assert stranger.get(f"/bulk/{job.pk}")[0] == 404
     assert viewer.post(f"/bulk/{job.pk}/stop")[0] == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_cannot_be_kept_or_is_not_here_starts_no_job(three, api):
+    """Refused as a problem, wherever it stood; a job on cases that nobody has is none."""
+    pk = Case.objects.order_by("pk")[0].pk
+    job = {"verb": "resume", "reason": "x", "cases": [{"case": pk, "revision": 1}]}
+    unfit = [
+        {"cases": [{"case": pk, "revision": 2**63}]},
+        {"cases": [{"case": pk, "revision": 1, "digest": "\0"}]},
+        {"chosen": "named:\0"},
+        {"cases": [*job["cases"], {"case": pk + 100, "revision": 1}]},
+        {"cases": [{"case": 10**30, "revision": 1}]},
+    ]
+
+    answers = [api.post("/bulk", **(job | one)) for one in unfit]
+    settled = api.post(
+        f"/cases/{pk}/settle", revision=1, outcome="applied", evidence="x", action="a\0"
+    )
+
+    assert [(status, said["status"]) for status, said in [*answers, settled]] == [(422, 422)] * 6
+    assert not BulkJob.objects.exists()
