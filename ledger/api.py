@@ -170,18 +170,7 @@ ENTRIES_MAX = 1_000
 router = Router(tags=["ledger"])
 
 
-@router.get("/runs/{run}", auth=READERS, summary="A run with its actions and checkpoints")
-def read_run(request: HttpRequest, run: str) -> dict[str, Any]:
-    """An agent reads its own runs. A person without `view_sensitive` reads them without payloads;
-    each reveal is on the record.
-    """
-    caller = caller_of(request)
-    found = _run(caller, run)
-    shown = run_as_json(found, sensitive=_reveals(caller, found.run))
-    return shown | {"actions": [_with_addresses(caller, one) for one in shown["actions"]]}
-
-
-@router.get("/runs/{run}/actions/{action}", auth=READERS, summary="One action")
+@router.get("/runs/{path:run}/actions/{path:action}", auth=READERS, summary="One action")
 def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
     caller = caller_of(request)
     row = _run(caller, run)
@@ -191,6 +180,17 @@ def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
     settled = settlements_of(row, [found]).get(action)
     shown = action_as_json(found, settled, sensitive=_reveals(caller, row.run, action))
     return _with_addresses(caller, shown) | _trace(traces_of(row, [found]).get(action))
+
+
+@router.get("/runs/{path:run}", auth=READERS, summary="A run with its actions and checkpoints")
+def read_run(request: HttpRequest, run: str) -> dict[str, Any]:
+    """An agent reads its own runs. A person without `view_sensitive` reads them without payloads;
+    each reveal is on the record.
+    """
+    caller = caller_of(request)
+    found = _run(caller, run)
+    shown = run_as_json(found, sensitive=_reveals(caller, found.run))
+    return shown | {"actions": [_with_addresses(caller, one) for one in shown["actions"]]}
 
 
 def _with_addresses(caller: Caller, action: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,9 @@ def read_entries(
     }  # fmt: skip
 
 
-@router.get("/ledger/proof/{event}", auth=READERS, summary="Inclusion of an event (tlog-proof)")
+@router.get(
+    "/ledger/proof/{path:event}", auth=READERS, summary="Inclusion of an event (tlog-proof)"
+)
 def read_proof(request: HttpRequest, event: str) -> HttpResponse:
     """404 if there is no such event or it is not sealed yet; 409 if its row was tampered with."""
     try:

@@ -139,7 +139,12 @@ def _array(body: bytes) -> list[bytes]:
         raise Malformed(problem("malformed", "Nested too deep", 400)) from deep
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise Malformed(
-            problem("malformed", "The body is not a JSON array", 400, str(wrong))
+            problem(
+                "malformed",
+                "The body is neither a JSON array nor said to be NDJSON",
+                400,
+                str(wrong),
+            )
         ) from wrong
 
 

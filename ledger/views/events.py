@@ -363,7 +363,6 @@ def _acts(here: Workspace, kind: str, before: int | None) -> QuerySet[Event]:
 
 def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, Any]:
     who = people.get(int(event.actor)) if is_number(event.actor) else None
-    root = f"/w/{here.slug}"
     return {
         "time": formatting.moment(event.received_at),
         "who": str(who) if who else event.actor,
@@ -371,7 +370,7 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
         "fields": audit_sentences.fields(event),
         "seeded": audit_sentences.is_seeded(event),
         "subject": event.run,
-        "subject_url": f"{root}/runs/{event.run}/" if event.run else "",
+        "subject_url": reverse("ledger:run", args=[here.slug, event.run]) if event.run else "",
         "entry": str(event.place),
-        "entry_url": f"{root}/ledger/{event.event_id}/",
+        "entry_url": reverse("ledger:event", args=[here.slug, event.event_id]),
     }

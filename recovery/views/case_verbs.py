@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from ledger.models import Run
@@ -95,7 +96,7 @@ def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = 
         "workspace": here,
         "run": {
             "run": run.run,
-            "url": f"/w/{here.slug}/runs/{run.run}/",
+            "url": reverse("ledger:run", args=[here.slug, run.run]),
             "request": run.request,
             "state": run.state,
             "agent": run.agent.name if run.agent else "the desk",

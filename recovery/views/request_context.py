@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
@@ -70,7 +71,7 @@ def head(case: Case, reader: User) -> dict[str, Any]:
         "id": case.pk,
         "url": case_url(case),
         "run": case.run.run,
-        "run_url": f"/w/{case.workspace.slug}/runs/{case.run.run}/",
+        "run_url": reverse("ledger:run", args=[case.workspace.slug, case.run.run]),
         "revision": case.revision,
         "risk": case.risk,
         "state": case.state,

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.urls import reverse
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
@@ -202,7 +203,7 @@ def _action(
         ],
         "key": short_key(action.key),
         "open": failed,
-        "url": f"/w/{case.workspace.slug}/runs/{case.run.run}/#{action.action}",
+        "url": f"{reverse('ledger:run', args=[case.workspace.slug, case.run.run])}#{action.action}",
     }
 
 

@@ -91,7 +91,7 @@ def test_the_card_offers_each_argument_and_shows_what_became_of_it(
     agree(cleo)
     trip.succeeded(ask(trip), attempt="a1", args=new.calls[0]["args"], result={})
     client.force_login(person("finn", team(acme, "auditors", "view", "view_sensitive")))
-    run = client.post("/w/acme/runs/run_1/reveal/").content.decode()
+    run = client.post("/w/acme/reveal/run_1/").content.decode()
     assert "Arguments as they were asked for" in run
     assert "An approver changed the arguments" in run
 

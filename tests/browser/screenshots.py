@@ -73,7 +73,7 @@ ALWAYS = (
     Picture("runs", OPERATOR, "runs/"),
     Picture("run", OPERATOR, "runs/", (r"/runs/[^/]+/$",)),
     Picture("ledger", OPERATOR, "ledger/"),
-    Picture("event", OPERATOR, "ledger/", (r"/ledger/[^/]{10,}/$",)),
+    Picture("event", OPERATOR, "ledger/", (r"/ledger/event/[^/]{10,}/$",)),
     Picture("verify", OPERATOR, "ledger/verify/"),
     Picture("policies", OPERATOR, "policies/"),
     Picture("tools", OPERATOR, "tools/"),

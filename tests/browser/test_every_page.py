@@ -51,7 +51,7 @@ NO_PAGES = {
     "cases/<int:pk>/progress/": "a part", "cases/<int:pk>/outlook/": "a part",
     "bulk/<int:pk>/progress/": "a part, in test_console",
     "approvals/<int:pk>/outcome/": "a part", "x/<path:query>": "leads elsewhere",
-    "views/<slug:slug>/": "leads to the queue", "ledger/<path:event>/proof/": "a file",
+    "views/<slug:slug>/": "leads to the queue", "ledger/proof/<path:event>/": "a file",
     "ledger/snapshots/<str:sha256>/": "a file",
     "approvals/<int:pk>/<slug:name>.json": "a file",
     "approvals/<int:pk>/signed/<int:decision>/": "a file",

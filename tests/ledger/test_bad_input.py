@@ -159,9 +159,7 @@ def bad_bodies(token: str) -> dict[str, tuple[int, str, bytes, dict[str, str]]]:
         "two gzip members": (400, "encoding", gzipped(b"[]") + gzipped(b"[]"), packed),
         "not gzip": (400, "encoding", b"[]", packed),
         "an unknown encoding": (415, "encoding", b"[]", fine | {"content-encoding": "br"}),
-        "no content type": (415, "media-type", b"[]", {"authorization": fine["authorization"]}),
-        "a text": (415, "media-type", b"[]", bearer(token, "text/plain")),
-        "a form": (415, "media-type", b"[]", bearer(token, "multipart/form-data")),
+        "lines that are not said": (400, "malformed", b"{}\n{}", fine),
     }  # fmt: skip
 
 

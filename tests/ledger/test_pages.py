@@ -1,16 +1,18 @@
 """The record's pages: runs, one run step by step, the ledger, one event, the log checked."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.urls import reverse
 
 from amends.protocol.vocabulary import EventType
 from ledger import audit, desk_events, erasure, proofs, sealer
 from ledger.models import AuditRound, Leaf, Run
 from tests.ledger.conftest import event, record_events
-from workspaces import teams
+from workspaces import keys, teams
 from workspaces.models import Act, User, Workspace
 
 
@@ -101,10 +103,10 @@ def test_each_step_names_the_tool_and_says_how_a_check_went(client, vic, trip, a
 
 def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, sue, trip):
     assert "OPO" not in get(client, vic, "runs/run_1/").text
-    assert client.post("/w/northwind/runs/run_1/reveal/").status_code == 403
+    assert client.post("/w/northwind/reveal/run_1/").status_code == 403
     assert "OPO" not in get(client, sue, "runs/run_1/").text
 
-    shown = client.post("/w/northwind/runs/run_1/reveal/")
+    shown = client.post("/w/northwind/reveal/run_1/")
     assert "OPO" in shown.text
     assert Act.objects.get(type="payload.revealed").person == sue
 
@@ -122,10 +124,10 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     sealed = get(client, sue, f"ledger/{trip[1]['id']}/")
     assert "Entry <b>1</b> of 4" in sealed.text
     assert "LIS" not in sealed.text
-    assert "LIS" in client.post(f"/w/northwind/ledger/{trip[1]['id']}/reveal/").text
-    proof = get(client, sue, f"ledger/{trip[1]['id']}/proof/")
+    assert "LIS" in client.post(f"/w/northwind/ledger/reveal/{trip[1]['id']}/").text
+    proof = get(client, sue, f"ledger/proof/{trip[1]['id']}/")
     assert proof.text == proofs.proof_of(northwind, trip[1]["id"])
-    facts = f"/w/northwind/ledger/{trip[1]['id']}/download/"
+    facts = f"/w/northwind/ledger/download/{trip[1]['id']}/"
     assert facts in sealed.text
     assert client.get(facts).status_code == 405  # a prefetch or a scanner leaves no act behind
     revealed = Act.objects.filter(type="payload.revealed").count()
@@ -134,15 +136,45 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     assert get(client, sue, "ledger/none/").status_code == 404
 
 
+@pytest.mark.parametrize("odd", ["verify", "x/proof", "snapshots/x", "event/x", "x?y#z%2e"])
+def test_events_and_runs_are_found_whatever_an_agent_calls_them(
+    client, sue, trip, actor, northwind, odd
+):
+    """Each has a page, a proof and facts of its own, beside an event `x` and a run `x`."""
+    for name in ("x", odd):
+        record_events(
+            actor,
+            event("run.started", id=name, run=name),
+            event("run.started", id=f"of/{name}", run=f"{name}/reveal"),
+        )
+    sealer.seal(northwind)
+    listed = get(client, sue, "ledger/")
+    page = client.get(next(one["url"] for one in listed.context["rows"] if one["run"] == odd))
+
+    assert page.context["event"]["id"] == odd
+    proof = proofs.proof_of(northwind, odd)
+    assert client.get(reverse("ledger:proof", args=["northwind", odd])).text == proof
+    facts = client.post(reverse("ledger:download", args=["northwind", odd])).json()
+    assert facts["proof"] == proof
+    for run in (odd, f"{odd}/reveal"):
+        address = reverse("ledger:run", args=["northwind", run])
+        assert client.get(address).context["run"]["run"] == run
+    _, token = keys.create_token(northwind, by=sue, name="script")
+    headers = {"authorization": f"Bearer {token}"}
+    of_api = f"/api/v1/ledger/proof/{quote(odd, safe='')}"
+    assert client.get(of_api, headers=headers).text == proof
+    assert client.get(f"/api/v1/runs/{quote(odd, safe='')}", headers=headers).json()["run"] == odd
+
+
 def test_an_event_of_another_workspace_is_none_here(client, trip):
     southwind = Workspace.objects.create(slug="southwind", name="Southwind")
     client.force_login(member(southwind, "dan", "view", "view_sensitive"))
-    there = f"/w/southwind/ledger/{trip[0]['id']}/"
+    there, name = "/w/southwind/ledger/", trip[0]["id"]
 
-    looked = [client.get(there), client.get(f"{there}proof/")]
-    taken = [client.post(f"{there}reveal/"), client.post(f"{there}download/")]
+    looked = [client.get(f"{there}{one}{name}/") for one in ("", "event/", "proof/")]
+    taken = [client.post(f"{there}{one}{name}/") for one in ("reveal/", "download/")]
 
-    assert [one.status_code for one in (*looked, *taken)] == [404] * 4
+    assert [one.status_code for one in (*looked, *taken)] == [404] * 5
 
 
 def test_a_clock_far_off_is_said_on_the_page(client, vic, actor):
@@ -403,12 +435,12 @@ def test_of_what_was_changed_no_proof_is_handed_out_and_the_page_says_so(
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(HOLES[hole])
-    here = f"ledger/{trip[0]['id']}/"
+    name = trip[0]["id"]
 
-    assert "Changed since" in get(client, sue, here).text
+    assert "Changed since" in get(client, sue, f"ledger/event/{name}/").text
     for refused in (
-        get(client, sue, f"{here}proof/"),
-        client.post(f"/w/northwind/{here}download/"),
+        get(client, sue, f"ledger/proof/{name}/"),
+        client.post(f"/w/northwind/ledger/download/{name}/"),
     ):
         assert refused.status_code == 409
         assert "No proof is handed out" in refused.text

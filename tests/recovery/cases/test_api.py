@@ -354,15 +354,16 @@ def test_who_may_not_recover_and_who_is_from_elsewhere_starts_no_job(
 def test_what_cannot_be_kept_or_is_not_here_starts_no_job(three, api):
     """Refused as a problem, wherever it stood; a job on cases that nobody has is none."""
     pk = Case.objects.order_by("pk")[0].pk
-    job = {"verb": "resume", "reason": "x", "cases": [{"case": pk, "revision": 1}]}
-    unfit = [
+    here = {"case": pk, "revision": 1}
+    unfit: list[dict[str, object]] = [
         {"cases": [{"case": pk, "revision": 2**63}]},
         {"cases": [{"case": pk, "revision": 1, "digest": "\0"}]},
         {"chosen": "named:\0"},
-        {"cases": [*job["cases"], {"case": pk + 100, "revision": 1}]},
+        {"cases": [here, {"case": pk + 100, "revision": 1}]},
         {"cases": [{"case": 10**30, "revision": 1}]},
     ]
 
+    job: dict[str, object] = {"verb": "resume", "reason": "x", "cases": [here]}
     answers = [api.post("/bulk", **(job | one)) for one in unfit]
     settled = api.post(
         f"/cases/{pk}/settle", revision=1, outcome="applied", evidence="x", action="a\0"

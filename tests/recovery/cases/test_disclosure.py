@@ -42,7 +42,7 @@ PROBED = POLICY.replace(
 )
 
 W = "w/<slug:workspace>/"
-CASE, RUN, EVENT = f"{W}cases/<int:pk>/", f"{W}runs/<path:run>/", f"{W}ledger/<path:event>/"
+CASE, RUN = f"{W}cases/<int:pk>/", f"{W}runs/<path:run>/"
 LINK, APPROVAL = f"{W}connectors/<slug:name>/", f"{W}approvals/<int:pk>/"
 CORRECTION, V1 = f"{W}corrections/<int:pk>/", "api/v1/"
 # Each address with where it leads and, of those that take one, a question.
@@ -109,11 +109,9 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         ({"slug": "mine"},)),
     f"{W}causes/<str:fingerprint>/": ({"fingerprint": "{cause}"},),
     RUN: ({"run": "run_1"}, *({"run": "run_1", "?": f"step={step}"} for step in range(1, 9))),
-    f"{RUN}reveal/": ({"run": "run_1"},),
-    f"{W}report/<path:run>/": ({"run": "run_1"},),
-    EVENT: ({"event": "{event}"},),
-    **dict.fromkeys((f"{EVENT}proof/", f"{EVENT}download/", f"{EVENT}reveal/"),
-        ({"event": "{event}"},)),
+    **dict.fromkeys((f"{W}reveal/<path:run>/", f"{W}report/<path:run>/"), ({"run": "run_1"},)),
+    **dict.fromkeys((f"{W}ledger/{one}<path:event>/"
+        for one in ("", "event/", "proof/", "download/", "reveal/")), ({"event": "{event}"},)),
     f"{LINK}try/": ({"name": "shop"},),  # before it is switched off
     **dict.fromkeys((LINK, f"{LINK}settings/", f"{LINK}switch/", f"{LINK}rehearse/"),
         ({"name": "shop"},)),
@@ -145,10 +143,10 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys((CORRECTION, f"{CORRECTION}save/", f"{CORRECTION}publish/",
         f"{CORRECTION}revoke/", f"{CORRECTION}preview/", f"{V1}corrections/<int:pk>",
         f"{V1}corrections/<int:pk>/publish"), ({"pk": "{correction}"},)),
-    f"{V1}runs/<run>": ({"run": "run_1"}, {"run": "run_2"}),
+    f"{V1}runs/<path:run>": ({"run": "run_1"}, {"run": "run_2"}),
     f"{V1}runs/<path:run>/report": ({"run": "run_1"},),
-    f"{V1}runs/<run>/actions/<action>": ({"run": "run_1", "action": "act_1"},),
-    f"{V1}ledger/proof/<event>": ({"event": "{event}"},),
+    f"{V1}runs/<path:run>/actions/<path:action>": ({"run": "run_1", "action": "act_1"},),
+    f"{V1}ledger/proof/<path:event>": ({"event": "{event}"},),
     f"{V1}agent/cases/<int:pk>": ({"pk": "{case}"},),
     f"{V1}cases/<int:pk>": ({"pk": "{case}"}, {"pk": "{other}"}, {"pk": "{planned}"}),
     f"{V1}cases/<int:pk>/preview": tuple({"pk": pk, "?": f"verb={verb}"}
@@ -319,8 +317,8 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
 
     assert wrong == {}
     answered = {route for route, status in seen if status == 200}
-    assert {CASE, RUN, EVENT, f"{W}queue/", f"{V1}cases/<int:pk>/preview",
-            f"{V1}plans/<int:pk>", f"{V1}runs/<run>"} <= answered  # fmt: skip
+    assert {CASE, RUN, f"{W}ledger/event/<path:event>/", f"{W}queue/",
+            f"{V1}cases/<int:pk>/preview", f"{V1}plans/<int:pk>", f"{V1}runs/<path:run>"} <= answered  # fmt: skip
     if who == "vic":
         assert {CORRECTION, f"{V1}corrections/<int:pk>"} <= answered
     if who == "ada":

@@ -70,7 +70,7 @@ def test_any_id_leads_to_its_page(desk, three):
         "run_1": f"/w/acme/cases/{case.pk}/",
         str(case.pk): f"/w/acme/cases/{case.pk}/",
         f"%23{case.pk}": f"/w/acme/cases/{case.pk}/",
-        event.event_id: f"/w/acme/ledger/{event.event_id}/",
+        event.event_id: f"/w/acme/ledger/event/{event.event_id}/",
         case.cause.fingerprint[:12]: f"/w/acme/causes/{case.cause.fingerprint}/",
     }
 

@@ -32,7 +32,8 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "approvals/<int:pk>/outcome/", "queue/", "queue/suggest/", "x/<path:query>",
         "settings/keys/<int:pk>/first/", "bulk/<int:pk>/", "bulk/<int:pk>/progress/",
         "policies/<int:number>/", "views/<slug:slug>/", "causes/<str:fingerprint>/",
-        "runs/<path:run>/", "ledger/<path:event>/", "ledger/<path:event>/proof/",
+        "runs/<path:run>/",
+        *(f"ledger/{one}<path:event>/" for one in ("", "event/", "proof/")),
         "connectors/<slug:name>/", "approvals/<int:pk>/", "approvals/<int:pk>/<slug:name>.json",
         "cases/<int:pk>/", "cases/<int:pk>/progress/", "corrections/<int:pk>/",
     )),
@@ -94,7 +95,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "corrections/<int:pk>/revoke/",
     )),
     ((None, "view_sensitive"), (
-        "runs/<path:run>/reveal/", "ledger/<path:event>/download/", "ledger/<path:event>/reveal/",
+        "reveal/<path:run>/", "ledger/download/<path:event>/", "ledger/reveal/<path:event>/",
     )),
     (("", None), ("settings/signing-keys/", "approvals/<int:pk>/signed/<int:decision>/")),
     (("", "approve"), ("settings/summary/",)),
