@@ -145,7 +145,10 @@ def state_of(read: Read, said: Any) -> State:
             raise CannotRead("The answer does not hold what the manifest looks for.")
         return state
     found = {name: looked_up(said, dotted) for name, dotted in read.state.items()}
-    return {name: value for name, value in found.items() if value is not UNSET}
+    state = {name: value for name, value in found.items() if value is not UNSET}
+    if not state:
+        raise CannotRead("The answer holds nothing that the manifest looks for.")
+    return state
 
 
 def version_of(read: Read, answer: Response) -> str | None:

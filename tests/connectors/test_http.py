@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from connectors import calls, connections, manifest
-from connectors.contract import Money, Refused, Target
+from connectors.contract import CannotRead, Money, Refused, Target
 
 CARD = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2030", "cvc": "123"}
 
@@ -122,6 +122,13 @@ NO_LIST = [{}, {"error": "try later"}, [], None, "down", {"data": None}, {"data"
 def test_a_probe_that_was_not_answered_cannot_tell(answered, page, status):
     """Absence is a proof, on which a second try rests: an answer of another form proves nothing."""
     assert answered(probe, page, status).found == "cannot_tell"
+
+
+@pytest.mark.parametrize("page", [{}, {"error": "try later"}, [], None, "down"])
+def test_an_answer_with_none_of_the_fields_is_no_reading(answered, page):
+    """It would tell people that every field is empty by now."""
+    with pytest.raises(CannotRead, match="nothing that the manifest looks for"):
+        answered(lambda connection, *of: calls.observe(connection, "refund", {}, of[0]), page)
 
 
 @pytest.mark.parametrize(("status", "found"), [("failed", "absent"), ("succeeded", "present")])

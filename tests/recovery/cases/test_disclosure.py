@@ -318,7 +318,8 @@ def test_no_page_and_no_endpoint_shows_what_may_not_be_seen(client, known, acme,
     assert wrong == {}
     answered = {route for route, status in seen if status == 200}
     assert {CASE, RUN, f"{W}ledger/event/<path:event>/", f"{W}queue/",
-            f"{V1}cases/<int:pk>/preview", f"{V1}plans/<int:pk>", f"{V1}runs/<path:run>"} <= answered  # fmt: skip
+            f"{V1}cases/<int:pk>/preview", f"{V1}plans/<int:pk>",
+            f"{V1}runs/<path:run>"} <= answered  # fmt: skip
     if who == "vic":
         assert {CORRECTION, f"{V1}corrections/<int:pk>"} <= answered
     if who == "ada":
