@@ -100,7 +100,8 @@ def _told(
         touched = list(Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True))
         cursor.execute(OF_TOUCHED, given | {"touched": touched, "at_most": at_most - len(told)})
         told += cursor.fetchall()
-    return told
+    told += [(*one, []) for one in erasure_registry.acts_naming(scope)]
+    return told[:at_most]
 
 
 def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:

@@ -1,13 +1,14 @@
 """What this floor holds of people, and what of it somebody still works with."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from ledger.models import Action, Effect, Run
+from amends.protocol.vocabulary import EventType
+from ledger.models import Action, Effect, Event, Run
 from recovery import search
 from recovery.engine import steps
 from recovery.models import (
@@ -29,19 +30,22 @@ from workspaces.erasure_registry import (
     ERASED,
     Rows,
     Scope,
+    Told,
     belongs,
     holds,
     keeps,
     lingers,
     mirrors,
+    names,
     of_runs,
     rests,
     stays,
 )
-from workspaces.models import Workspace
+from workspaces.models import Act, Workspace
 from workspaces.pages import is_number
 
 OURS = "ids, digests and words of ours"
+ASKING = (EventType.CASE_BULK_STARTED, EventType.DATA_EXPORTED)
 NAMES_MAX = 100
 PART_CHARACTERS_MIN = 3
 NOTHING_TOLD: dict[str, Any] = {
@@ -101,6 +105,33 @@ def naming(model: type[BulkJob | SavedView], *paths: str) -> Rows:
         return Q(workspace=scope.workspace) & found
 
     return rows
+
+
+def acts(rows: QuerySet[Any], scope: Scope) -> Iterator[Any]:
+    """Events or acts, each a job on many cases or a list taken as a file, whose query, filter or
+    reason names the person.
+    """
+    if not scope.person:
+        return
+    called = _called(scope)
+    for one in rows.filter(workspace=scope.workspace, type__in=ASKING).iterator():
+        texts = [one.data[name] for name in ("query", "reason", "filter") if one.data.get(name)]
+        parts = [part.removeprefix("q: ") for text in texts for part in text.split(", ")]
+        is_named = any(
+            name.lower() in text.lower() for name in {scope.person, *called} for text in texts
+        )
+        if is_named or any(_looks_for(part, called) for part in parts):
+            yield one
+
+
+@names
+def acts_on_a_query(scope: Scope) -> Iterator[Told]:
+    told = Event.objects.filter(actor_kind="person").exclude(data=None)
+    return ((one.place, one.received_at, one.event_id) for one in acts(told, scope))
+
+
+def acts_taken_in(scope: Scope) -> Q:
+    return Q(pk__in=[one.pk for one in acts(Act.objects.all(), scope)])
 
 
 def _looks_for(query: str, names: Collection[str]) -> bool:
@@ -167,7 +198,8 @@ holds(
 # What is erased is undone no more, so nobody asks for a key of before.
 holds("recovery.StepAttempt", "detail", "evidence", "key",
       rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
-holds("recovery.BulkJob", "query", rows=naming(BulkJob, "query"))
+holds("recovery.BulkJob", "query", "reason", rows=naming(BulkJob, "query", "reason"))
+holds("workspaces.Act", rows=acts_taken_in, data={})
 # The address is made of the name, and addresses differ.
 holds("recovery.SavedView", "name", "query", rows=naming(SavedView, "name", "query"),
       slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
@@ -176,14 +208,7 @@ keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
 keeps("recovery.Case", "was", "reasons", "answered", "tools", "failed_tool", "needs_approval",
       "currency", because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
-keeps(
-    "recovery.BulkJob",
-    "verb",
-    "ending",
-    "resume_from",
-    "reason",
-    because="an operator's words about many cases",
-)
+keeps("recovery.BulkJob", "verb", "ending", "resume_from", because=OURS)
 keeps("recovery.BulkItem", "state", because=OURS)
 keeps("recovery.Correction", "reference", "event_id", because=OURS)
 keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -41,6 +42,8 @@ class Scope:
 
 
 Rows = Callable[[Scope], Q]
+Told = tuple[int, datetime, str]
+"""Place, moment and id of an event."""
 Runs = Callable[[Workspace, Sequence[int]], Iterable[int]]
 """Which of these, or which others on their account: asked of some at a time."""
 
@@ -111,6 +114,7 @@ _linger: list[Runs] = []
 _stay: list[Runs] = []
 _belong: list[Callable[[Workspace, Sequence[int]], models.QuerySet[Any]]] = []
 _mirror: list[Runs] = []
+_naming: list[Callable[[Scope], Iterable[Told]]] = []
 
 
 def holds(model: str, *columns: str, rows: Rows, **values: Any) -> None:
@@ -163,6 +167,17 @@ def mirrors(actions: Runs) -> Runs:
     """Register which further actions tell the same as some actions, in runs of their own."""
     _mirror.append(actions)
     return actions
+
+
+def names(acts: Callable[[Scope], Iterable[Told]]) -> Callable[[Scope], Iterable[Told]]:
+    """Register which acts of people name whom a scope forgets, though they are of no run."""
+    _naming.append(acts)
+    return acts
+
+
+def acts_naming(scope: Scope) -> list[Told]:
+    _discovered()
+    return [told for acts in _naming for told in acts(scope)]
 
 
 def held() -> list[PersonalColumns | PersonalRows]:

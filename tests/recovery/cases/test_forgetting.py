@@ -7,9 +7,10 @@ import pytest
 from django.db.models.functions import Now
 
 from amends.protocol.proofs import LogKey, verify
+from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.models import Delivery
-from ledger import audit, erasure, finding, logkeys, proofs, retention, sealer
+from ledger import audit, desk_events, erasure, finding, logkeys, proofs, retention, sealer
 from ledger.models import Action, Event, Run
 from ledger.replaying import rebuild
 from recovery import corrections
@@ -33,6 +34,7 @@ from tests.ledger.test_retention import LATER, SOON
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
+from workspaces import outbox
 
 # Her name, her address, and who stands in the snapshot of her ticket.
 CANARIES = ("Eve Adams", "eve@example.com", "Nora")
@@ -195,13 +197,22 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
         for part in ("adam", "customer:ada*,mia", '-"eve ada" is:open'):
             SavedView.objects.create(**named, name="Part", slug=f"p-{part[-2:]}", query=part)
         BulkJob.objects.create(
-            workspace=workspace, verb="close", query="customer:eve Canary", started_by=who
-        )
+            workspace=workspace, verb="close", query="customer:eve Canary", reason="For Canary",
+            started_by=who,
+        )  # fmt: skip
+        begun = {"verb": "close", "query": "customer:eve*", "reason": "For Canary"}
+        desk_events.record(workspace, EventType.CASE_BULK_STARTED, by=who, data=begun)
+        for asked in ("q: customer:eve, sort: Canary", "q: nobody, sort: a neighbour"):
+            taken = {"list": "queue", "filter": asked}
+            outbox.record(workspace, EventType.DATA_EXPORTED, by=who, data=taken)
+    desk_events.take_in()
 
     erasure.erase(acme, person="eve", by=ada)
 
-    left = {"connectors_delivery": 2, "recovery_savedview": 2, "recovery_bulkjob": 1}
-    assert tables_that_say("a neighbour") == {"connectors_delivery": 2}
+    left = {"connectors_delivery": 2, "recovery_savedview": 2, "recovery_bulkjob": 1,
+            "ledger_event": 2, "workspaces_act": 1}  # fmt: skip
+    others = {"connectors_delivery": 2, "ledger_event": 2, "workspaces_act": 2}
+    assert tables_that_say("a neighbour") == others
     assert tables_that_say("Canary") == left
     for one in (Delivery, SavedView, BulkJob):
         found = one.objects.exclude(workspace=acme)
