@@ -218,7 +218,7 @@ def answered(approval: Approval, enquiry: Clarification) -> None:
 
 def ask_affected(consent: ConsentRequest, link: str) -> None:
     """Write to the affected person, if an address of theirs is known."""
-    if "@" not in consent.contact:
+    if not channels.is_address(consent.contact):
         return
     approval, about = consent.approval, NotificationKind.CONSENT_ASKED
     delivery = channels.write_to(

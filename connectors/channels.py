@@ -13,6 +13,7 @@ other kind (AMENDS_HEADS_FOLDER), written by the sealer itself.
 
 from __future__ import annotations
 
+import re
 import smtplib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -45,6 +46,7 @@ from workspaces.models import Secret, User, Workspace
 SEND_SECONDS_MAX = 10.0
 RECIPIENTS_MAX = 20
 OK = range(200, 300)
+ADDRESS = re.compile(r"(?P<name>[^<>@,;:\r\n\u2028]*<)?[^\s<>@,;:]+@[^\s<>@,;:]+(?(name)>)")
 
 SENDS, FACTS = "sends", "facts"
 """The setting of a webhook whose receiver knows another form than ours: the facts alone, by the id
@@ -97,6 +99,11 @@ def _needs_address(_settings: Mapping[str, Any], secret: Mapping[str, Any]) -> N
 def _needs_address_and_key(settings: Mapping[str, Any], secret: Mapping[str, Any]) -> None:
     _needs_address(settings, secret)
     signer(str(secret.get("secret", "")))
+
+
+def is_address(text: str) -> bool:
+    """Whether mail can be sent there: one address, and nothing beside it but a name."""
+    return ADDRESS.fullmatch(text) is not None
 
 
 def is_server_away(failure: Exception) -> bool:

@@ -108,7 +108,7 @@ def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
         return f"There is no way “{strange[0]}” to tell somebody."
     if not ways:
         return "Choose how the person is told."
-    if MAIL in ways and "@" not in correction.contact:
+    if MAIL in ways and not channels.is_address(correction.contact):
         return "No mail address of this person is known."
     if WEBHOOK in ways and not webhooks(correction).exists():
         return "No signed webhook takes corrections in this workspace."
@@ -338,7 +338,7 @@ def _to_publish() -> QuerySet[Correction]:
 def _publish(correction: Correction) -> int:
     if not policy.active(correction.workspace).auto_compensation.publish:
         return 0
-    way = MAIL if "@" in correction.contact else LINK
+    way = MAIL if channels.is_address(correction.contact) else LINK
     try:
         publish(correction, by=None, seen=correction.revision, ways=[way])
     except REFUSALS as stopped:

@@ -386,8 +386,11 @@ def test_the_mail_goes_out_and_its_delivery_is_on_the_record(drafted, ada):
     assert Event.objects.filter(type="correction.delivered").count() == 1
 
 
-def test_nobody_can_be_mailed_without_an_address(drafted, ada):
-    Correction.objects.update(contact="")
+@pytest.mark.parametrize(
+    "contact", ["", "@", "eve@x.example, eva@x.example", "e@x.example\r\nBcc:"]
+)
+def test_nobody_can_be_mailed_without_an_address(drafted, ada, contact):
+    Correction.objects.update(contact=contact)
     drafted.refresh_from_db()
 
     with pytest.raises(CannotPublish, match="No mail address"):
