@@ -1,6 +1,13 @@
 /** SQLite files that several processes of one machine share: the spool, and the keys of twins. */
 
-import { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync } from "node:sqlite";
+
+// Imported by name it would stop an older Node with an error that does not say what is missing.
+const sqlite = process.getBuiltinModule?.("node:sqlite");
+if (sqlite === undefined) {
+  throw new Error(`@amends/client needs Node 22.16 or newer; this is ${process.version}.`);
+}
+const { DatabaseSync: Database } = sqlite;
 
 // Another process that shares the file has it for one commit.
 const LOCK_MILLISECONDS_MAX = 30_000;
@@ -12,7 +19,7 @@ const SQLITE_BUSY = 5;
  * stays locked for half a minute.
  */
 export function connect(path: string, tables: string): DatabaseSync {
-  const database = new DatabaseSync(path, { timeout: LOCK_MILLISECONDS_MAX });
+  const database = new Database(path, { timeout: LOCK_MILLISECONDS_MAX });
   try {
     writeAhead(database);
     database.exec(`PRAGMA synchronous = FULL;${tables}`);

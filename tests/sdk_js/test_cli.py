@@ -9,9 +9,11 @@ from config.local.places import ROOT
 from tests import npm
 from tests.sdk.test_proofs import EVENT, download, log  # noqa: F401 - a fixture
 
+WITHOUT_SQLITE = "data:text/javascript,process.getBuiltinModule=()=>undefined"
 
-def amends(*words):
-    command = [npm.NODE, ROOT / "sdk-js" / "src" / "cli.ts", *words]
+
+def amends(*words, flags=()):
+    command = [npm.NODE, *flags, ROOT / "sdk-js" / "src" / "cli.ts", *words]
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=30, check=False
     )
@@ -27,6 +29,12 @@ def spool(tmp_path):
     spool.park(spool.waiting()[0].place, {"title": "poison", "status": 422})
     yield spool
     spool.close()
+
+
+def test_an_older_node_is_told_which_one_is_needed(spool):
+    code, said = amends("aside", "--spool", spool.path, flags=("--import", WITHOUT_SQLITE))
+
+    assert (code, "@amends/client needs Node 22.16 or newer; this is v" in said) == (1, True)
 
 
 def test_what_is_set_aside_is_shown_and_put_back_in_line(spool):
