@@ -72,8 +72,13 @@ def _health(one: Connection) -> tuple[str, str]:
     plug = registry.installed(one.connector)
     if one.is_disabled:
         return "paused", "disabled: nothing is called over it"
-    if plug is None:
-        return "failed", "its connector is not installed here: nothing can be called over it"
+    if plug is None or _operations(one)[1]:
+        why = (
+            "settings are not what its connector takes"
+            if plug
+            else "connector is not installed here"
+        )
+        return "failed", f"its {why}: nothing can be called over it"
     if one.is_failing:
         return _since_it_failed(one)
     secrets = [one.observe_secret, one.compensate_secret]
@@ -250,12 +255,17 @@ def _one(
     administers = may(request.user, "administer", here)
     plug, (operations, why_none) = registry.installed(one.connector), _operations(one)
     trial = attempt or TryForm(operations=list(operations))
+    mend = "Its settings have to be changed." if plug else "Its package has to be installed."
     context = {
         "workspace": here,
         "tab": "connectors",
         "title": one.name,
         "lead": row["kind"],
-        "problem": {"tone": "bad", "title": "Nothing can be called over it.", "text": why_none}
+        "problem": {
+            "tone": "bad",
+            "title": "Nothing can be called over it.",
+            "text": f"{why_none.removesuffix('.')}. {mend}",
+        }
         if why_none
         else None,
         "connection": row,
@@ -275,7 +285,7 @@ def _one(
         "switch": {"url": f"{row['url']}switch/", "disabled": one.is_disabled}
         if administers
         else None,
-        "settings": _settings(one, settings) if administers and plug else None,
+        "settings": _settings(one, settings, why_none) if administers and plug else None,
         "forms": _credentials(one) if administers and plug else [],
         "try": {"form": trial, "url": f"{row['url']}try/", "result": result}
         if operations and may(request.user, "recover", here)
@@ -325,10 +335,10 @@ def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
     return zip(connections.PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
 
 
-def _settings(one: Connection, forms: SettingsForms | None) -> dict[str, Any]:
+def _settings(one: Connection, forms: SettingsForms | None, why_none: str) -> dict[str, Any]:
     return {
         "forms": forms or SettingsForms(one),
-        "open": forms is not None,
+        "open": forms is not None or why_none,
         "url": f"/w/{one.workspace.slug}/connectors/{one.name}/settings/",
     }
 

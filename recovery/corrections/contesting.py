@@ -20,12 +20,15 @@ from recovery.cases.lifecycle import NotPossible, record
 from recovery.casework import cases
 from recovery.corrections import drafting, wording
 from recovery.models import Contest, ContestGround, Correction, Plan, ReportSource
+from recovery.run_facts.sentences import listed
+from workspaces.access import people_with
 from workspaces.clock import database_time
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.written import kept_text
 
 TEXT_CHARACTERS_MAX = 4_000
+NAMED_MAX = 3
 CONTESTS_MAX = 5
 """By one link: more of them tell an operator nothing new, and a link can be shared."""
 
@@ -72,7 +75,7 @@ def contest(correction: Correction, *, ground: str, text: str) -> Contest:
 
 
 def why_not_by(one: Contest, person: User) -> str:
-    """Why this person may not answer; empty where they may."""
+    """Why this person may not answer, and who may; empty where they may."""
     took_part: dict[str, set[int | None]] = {
         "published it": {one.correction.published_by_id},
         "closed its case": {one.correction.case.closed_by_id},
@@ -88,10 +91,14 @@ def why_not_by(one: Contest, person: User) -> str:
             ).values_list("person_id", flat=True)
         ),
     }
-    for part, people in took_part.items():
-        if person.pk in people:
-            return f"You {part}: somebody who took no part in it answers."
-    return ""
+    part = next((part for part, people in took_part.items() if person.pk in people), "")
+    if not part:
+        return ""
+    parted = [pk for people in took_part.values() for pk in people if pk is not None]
+    others = people_with("recover", one.correction.workspace).exclude(pk__in=parted)
+    named = listed([str(other) for other in others.order_by("name")[:NAMED_MAX]])
+    end = f", such as {named}." if named else ": nobody else here may recover."
+    return f"You {part}: somebody who took no part in it answers{end}"
 
 
 @transaction.atomic

@@ -213,7 +213,8 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
     after = request.GET.get("after", "")
     if is_number(after):
         rows = rows.filter(pk__lt=int(after))
-    related = rows.select_related("case__run", "case__workspace").prefetch_related("deliveries")
+    related = rows.select_related("case__run", "case__workspace")
+    related = related.prefetch_related("deliveries", "contests")
     found = list(related.order_by("-pk")[: ROWS_A_PAGE + 1])
     shown, pager = page_of(request, found, lambda one: str(one.pk))
     context = {
@@ -260,6 +261,8 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
 
 
 def _read(one: Correction) -> str:
+    if due := [made.due_at for made in one.contests.all() if made.answered_at is None]:
+        return f"contested, answer due {formatting.ago(min(due))}"
     if one.still_wrong_at is not None:
         return "contested"
     if one.first_read_at is None:

@@ -172,9 +172,12 @@ def _show(
         "others": _others(case, subject, outcomes),
         "evidence": request.POST.get("evidence", ""),
         "why_not": ANSWERED if isinstance(problem, TooLate) else claimed,
-        "against_probe": isinstance(problem, settling.ProbeDisagrees),
         **about,
     }
+    if isinstance(problem, settling.ProbeDisagrees):
+        link = {"label": "If the system is wrong, say so here", "url": "#against-probe"}
+        context["against_probe"] = True
+        context["problem"] = request_context.stale(problem) | {"links": [link]}
     chosen = request.POST.get("outcome") or about.get("found", "")
     context["ways"] = [
         {"value": value, "label": label, "note": note, "selected": value == chosen}
@@ -244,7 +247,8 @@ def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[di
     paths = facts.run.workspace.mask
     found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
     saw = story.seen_words(found)
-    return [{"words": asked.words, "saw": saw, "time": "just now"}], asked.outcome
+    told = {"words": asked.words, "saw": saw, "time": "just now", "outcome": asked.outcome}
+    return [told], asked.outcome
 
 
 def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:

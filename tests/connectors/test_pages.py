@@ -78,6 +78,8 @@ def test_a_connection_whose_connector_is_gone_says_so_and_can_be_disabled(desk, 
     assert (listed.status_code, page.status_code) == (200, 200)
     assert "its connector is not installed here: nothing can be called over it" in listed.text
     assert "<b>Nothing can be called over it.</b> No connector named “gone” is" in page.text
+    assert "Its package has to be installed" in page.text
+    assert "What it can do" not in page.text
     for act in ("settings", "try", "rehearse", "credentials/observe"):
         assert desk.post(f"/w/airline/connectors/shop/{act}/").status_code == 404
     desk.post("/w/airline/connectors/shop/switch/", {"act": "disable"})
@@ -90,6 +92,9 @@ def test_settings_of_another_version_of_a_connector_say_so_and_can_be_mended(des
     page = desk.get("/w/airline/connectors/shop/")
 
     assert "<b>Nothing can be called over it.</b> The settings of shop do not fit" in page.text
+    assert '<details class="more" open><summary>Read or change them' in page.text
+    listed = desk.get("/w/airline/connectors/").text
+    assert "its settings are not what its connector takes: nothing can be called" in listed
     desk.post(
         "/w/airline/connectors/shop/settings/", FIELDS | {"concurrency": "4", "revision": "1"}
     )

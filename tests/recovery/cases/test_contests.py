@@ -81,8 +81,11 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
         contesting.answer(contest, by=ada, upheld=False, text="No")
     client.force_login(ada)
     to_answer = "/w/acme/corrections/?view=answer"
-    assert correction.reference in client.get(to_answer).text
-    assert "somebody who took no part in it answers" in client.get(there).text
+    listed = client.get(to_answer).text
+    assert correction.reference in listed
+    assert "contested, answer due in 13 d" in listed
+    who = f"somebody who took no part in it answers, such as {nils}."
+    assert who in client.get(there).text
     client.force_login(nils)
     said = {"upheld": "yes", "answer": "You are right, we put it back today."}
     assert client.post(f"{there}contests/{contest.pk}/", {"upheld": "no"}).status_code == 422
@@ -91,6 +94,7 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
         contesting.answer(contest, by=nils, upheld=False, text="No")
 
     assert correction.reference not in client.get(to_answer).text
+    assert "answer due" not in client.get("/w/acme/corrections/").text
     page = client.get(receipt)
     assert "You were right" in page.text
     assert "we put it back today" in page.text
