@@ -3,6 +3,7 @@
 import itertools
 import re
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS
-from approvals import inbox, pauses
+from approvals import inbox, memory, pauses
 from approvals.gate import begin_context, covered_questions
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
@@ -295,6 +296,23 @@ def test_the_look_is_by_indexes_also_where_a_young_desk_has_planned_it_for_good(
     plan = "\n".join(line for (line,) in young.fetchall())
     assert re.search(r"Index Scan using action_id_in_run .*\n +Index Cond: \(\(run_id = ", plan)
     assert not re.findall(r"Seq Scan on (?:ledger|approvals_approval)\w*", plan)
+
+
+def test_what_a_rule_remembers_is_looked_up_call_by_call_and_not_run_by_run(young):
+    """Of a run of two thousand calls all were read for each of two hundred; on a young desk all
+    calls that there are.
+    """
+    whose = memory.HistoryScope(1, "args.to", None, None)
+    meter = memory.Meter("m", ["s"], Decimal(1), 3_600)
+    probe = r"action_id_in_run on ledger_action\b.*\n +Index Cond: \(\(run_id = .* AND \(\(?action"
+    young.execute("SET enable_seqscan = off")
+    for sql, values in (
+        memory.seen_values(whose, [memory.ValueDigest.of("acc 1")], alike=True),
+        memory.tallies(memory.TallyOwner(1, 1, "k"), [meter]),
+    ):
+        young.execute("EXPLAIN " + sql.replace("%b", "%s"), values)
+        plan = "\n".join(line for (line,) in young.fetchall())
+        assert len(re.findall(probe, plan)) == plan.count(" on ledger_action") > 0, plan
 
 
 def test_a_key_goes_by_age_when_everybody_has_forgotten_it(acme):
