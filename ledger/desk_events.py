@@ -4,6 +4,7 @@ Call it in the transaction of the act, so that the row and what the ledger tells
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
@@ -249,9 +250,13 @@ def _take_some() -> int:
         .filter(taken_in_at=None)
         .order_by("id")[:ACTS_AT_A_TIME]
     )
-    for act in waiting:
-        data = act.data | {"at": act.at.isoformat()}
-        record(act.workspace, EventType(act.type), data=data, by=act.person, part="desk")
+    for _, group in groupby(waiting, key=lambda act: (act.workspace_id, act.person_id)):
+        acts = list(group)
+        drafts = [
+            EventDraft(EventType(act.type), data=act.data | {"at": act.at.isoformat()})
+            for act in acts
+        ]
+        record_all(acts[0].workspace, drafts, by=acts[0].person, part="desk")
     Act.objects.filter(pk__in=[act.pk for act in waiting]).update(taken_in_at=Now())
     return len(waiting)
 

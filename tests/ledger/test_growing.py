@@ -10,7 +10,7 @@ from ledger.models import Event
 from ledger.models.events import AppendOnly
 from tests.ledger.conftest import event, record_events
 from workspaces import keys
-from workspaces.models import Act
+from workspaces.models import Act, User
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,19 @@ def test_what_people_did_is_taken_in_once(trip_desk, ada):
     taken = Event.objects.get(type="key.created")
     assert (taken.actor_kind, taken.actor) == ("person", str(ada.pk))
     assert Act.objects.filter(taken_in_at=None).count() == 0
+
+
+def test_acts_of_one_transaction_are_taken_in_together_in_their_order_and_each_by_its_own_name(
+    trip_desk, ada, django_capture_on_commit_callbacks
+):
+    bo = User.objects.create_user("bo@northwind.example", name="Bo")
+    people = [ada, ada, bo, ada]
+    with django_capture_on_commit_callbacks() as waiting:
+        made = [keys.create_key(trip_desk, by=person, name="laptop")[0] for person in people]
+
+    assert waiting.count(desk_events.take_in) == 1
+    assert desk_events.take_in() == len(people)
+
+    taken = Event.objects.filter(type="key.created").order_by("place")
+    assert [event.actor for event in taken] == [str(person.pk) for person in people]
+    assert [event.data["key"] for event in taken] == [key.prefix for key in made]
