@@ -19,7 +19,7 @@ from ledger.append.statements import LastWrites, Rows, Statement
 from ledger.desk_events import people_of, plain_connection
 from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
 from ledger.fold.effects import EffectRow
-from ledger.models import Event, Run
+from ledger.models import UNNAMED, Event, Run
 from ledger.parsed_events import StoredEvent
 from ledger.settlements import OUTCOMES, Settlement, settlements_in
 from ledger.snapshots import digest_of, is_ref
@@ -196,7 +196,7 @@ def _action(
 ) -> dict[str, Any]:
     return {
         "action": row.action,
-        "tool": row.tool or "a tool not named yet",
+        "tool": row.tool or UNNAMED,
         "targets": ", ".join(f"{one.get('type')} {one.get('id')}" for one in row.targets),
         "state": (settled.state if settled else "") or row.state,
         "settled": f"{settled.words}: “{settled.text}”" if settled else "",

@@ -1,6 +1,7 @@
 """The ledger's rows: events as they came, and what they add up to."""
 
 from ledger.models.actions import (
+    UNNAMED,
     Action,
     ActionState,
     Attempt,
@@ -29,6 +30,7 @@ from ledger.models.events import (
 from ledger.models.runs import Checkpoint, Run, RunState
 
 __all__ = [
+    "UNNAMED",
     "Action",
     "ActionState",
     "Attempt",

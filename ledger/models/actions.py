@@ -56,6 +56,10 @@ def choices_of(words: type[StrEnum]) -> list[tuple[str, str]]:
     return [(one.value, one.value.replace("_", " ").title()) for one in words]
 
 
+UNNAMED = "unnamed call"
+"""What is told of a call whose plan never came, or was refused: nobody knows its tool."""
+
+
 class Action(models.Model):
     """One tool call. Everything but the desk's own fields is a pure function of its events.
 
@@ -135,7 +139,7 @@ class Action(models.Model):
     @property
     def tool_words(self) -> str:
         """The tool as a sentence of the desk names it: an agent chose the word."""
-        return formatting.named(self.tool)
+        return formatting.named(self.tool) if self.tool else f"an {UNNAMED}"
 
     @property
     def targets_words(self) -> str:

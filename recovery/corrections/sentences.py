@@ -103,6 +103,8 @@ def what(item: Item) -> str:
         ) % made
     elif how == "deleted":
         text = _("%(thing)s was removed.") % names
+    elif not told["tool"]:
+        text = _("Something was done for %(thing)s.") % names
     else:
         done = {**names, "what": quoted(capitalised(told["tool"]))}
         text = _("%(what)s was done for %(thing)s.") % done

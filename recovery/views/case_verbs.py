@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from ledger.models import Run
+from ledger.models import UNNAMED, Run
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import cases
 from recovery.models import Case
@@ -102,7 +102,11 @@ def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = 
             "agent": run.agent.name if run.agent else "the desk",
         },
         "did": [
-            {"tool": one.tool, "state": one.state, "at": formatting.moment(one.started_at, "clock")}
+            {
+                "tool": one.tool or UNNAMED,
+                "state": one.state,
+                "at": formatting.moment(one.started_at, "clock"),
+            }
             for one in run.actions.order_by("-first_place")[:ACTIONS_BESIDE_MAX]
         ],
         "known": {"url": case_url(known), "headline": known.headline, "state": known.state}

@@ -14,6 +14,7 @@ from approvals import call_context
 from ledger.api import traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
+    UNNAMED,
     Action,
     ActionState,
     Attempt,
@@ -178,7 +179,7 @@ def _action(
     summary = "; ".join(effect.summary for effect in effects if effect.summary)
     return {
         "kind": "action",
-        "tool": action.tool,
+        "tool": action.tool or UNNAMED,
         "word": WORDS.get(action_class, ""),
         "tone": "bad" if failed else tone if not reads else "calm",
         "sign": "!" if failed and sign == "✓" else sign if not reads or failed else "○",

@@ -6,6 +6,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import versions
 from ledger import desk_events
 from recovery.casework import settling
+from tests.people import logged_in
 from tests.recovery.cases.conftest import POLICY
 
 WITH_SUMS = POLICY.replace(
@@ -89,3 +90,18 @@ def test_what_is_settled_as_not_done_puts_no_money_at_stake(begin_run, acme, ada
 
     assert "did not happen" in done.headline
     assert "at stake" not in done.headline
+
+
+def test_a_call_whose_plan_never_came_is_told_as_one_without_a_name(begin_run, ada):
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "T-1", {"priority": "low"}, {"priority": "high"}))
+    run.send("action.started", "act_9", attempt="1")
+    run.send("action.failed", "act_9", attempt="1", outcome="unknown", error={"message": "504"})
+    run.ends("failed")
+
+    case = run.case()
+
+    assert case.headline.endswith("and may have run an unnamed call: its outcome is unknown")
+    page = logged_in(ada).get(f"/w/acme/cases/{case.pk}/").content.decode()
+    assert "whether an unnamed call happened" in " ".join(page.split())
+    assert page.count("<code>unnamed call</code>") == 1, "and so its line says"
