@@ -27,9 +27,10 @@ from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
 
+# The id of a run may hold slashes: whoever reads a run by it comes after what is asked of one.
 ROUTERS = (
-    "ledger.api", "approvals.api", "approvals.interchange.aais", "recovery.api",
-    "recovery.bulk_api",
+    "approvals.api", "approvals.interchange.aais", "recovery.api", "recovery.bulk_api",
+    "ledger.api",
 )  # fmt: skip
 
 
