@@ -104,7 +104,7 @@ def test_whoever_finds_no_connection_is_told_when_to_come_back(at_the_door, send
     async def while_all_are_taken(client):
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(CONNECTIONS):
-                await taken.enter_async_context(pools.pool().connection())
+                await taken.enter_async_context(pools.pool().connection(timeout=60))
             turned_away = await send(client, event("run.started"))
         return turned_away, await send(client, event("run.started"))
 
