@@ -97,12 +97,13 @@ def naming(model: type[BulkJob | SavedView], *paths: str) -> Rows:
         if not scope.person:
             return Q(pk__in=[])
         called = _called(scope)
-        queries = model.objects.filter(workspace=scope.workspace).values_list("pk", "query")
-        found = Q(pk__in=[pk for pk, query in queries if _looks_for(query, called)])
-        for path in paths:
-            for name in {scope.person, *called}:
-                found |= Q(**{f"{path}__icontains": name})
-        return Q(workspace=scope.workspace) & found
+        texts = model.objects.filter(workspace=scope.workspace).values_list("pk", "query", *paths)
+        found = [
+            pk
+            for pk, query, *told in texts
+            if _looks_for(query, called) or _is_named(told, {scope.person, *called})
+        ]
+        return Q(workspace=scope.workspace, pk__in=found)
 
     return rows
 
@@ -115,11 +116,9 @@ def acts(rows: QuerySet[Any], scope: Scope) -> Iterator[Any]:
         return
     called = _called(scope)
     for one in rows.filter(workspace=scope.workspace, type__in=ASKING).iterator():
-        texts = [one.data[name] for name in ("query", "reason", "filter") if one.data.get(name)]
-        parts = [part.removeprefix("q: ") for text in texts for part in text.split(", ")]
-        is_named = any(
-            name.lower() in text.lower() for name in {scope.person, *called} for text in texts
-        )
+        asked = [one.data[name] for name in ("query", "filter") if one.data.get(name)]
+        parts = [part.removeprefix("q: ") for text in asked for part in text.split(", ")]
+        is_named = _is_named([*asked, one.data.get("reason", "")], {scope.person, *called})
         if is_named or any(_looks_for(part, called) for part in parts):
             yield one
 
@@ -132,6 +131,14 @@ def acts_on_a_query(scope: Scope) -> Iterator[Told]:
 
 def acts_taken_in(scope: Scope) -> Q:
     return Q(pk__in=[one.pk for one in acts(Act.objects.all(), scope)])
+
+
+def _is_named(texts: Collection[str], names: Collection[str]) -> bool:
+    """Whether one of the names stands in one of the texts, and not as a part of an English word:
+    somebody called Eve is not named by “never”. Scripts that part no words are looked through.
+    """
+    wanted = [rf"(?<![a-z0-9_]){re.escape(name)}(?![a-z0-9_])" for name in names]
+    return any(re.search(one, text, re.IGNORECASE) for one in wanted for text in texts)
 
 
 def _looks_for(query: str, names: Collection[str]) -> bool:

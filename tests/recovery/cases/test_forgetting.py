@@ -223,6 +223,17 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
     assert SavedView.objects.filter(name="Part").count() == 3, "a neighbour's"
 
 
+def test_words_that_only_look_like_her_name_stay_on_the_record(told, ada, acme):
+    words = "Never again, as Ada says"
+    BulkJob.objects.create(workspace=acme, verb="close", reason=words, started_by=ada)
+    begun = {"verb": "close", "query": "is:open", "reason": words}
+    desk_events.record(acme, EventType.CASE_BULK_STARTED, by=ada, data=begun)
+
+    erasure.erase(acme, person="eve", by=ada)
+
+    assert tables_that_say("Never again") == {"recovery_bulkjob": 1, "ledger_event": 1}
+
+
 def test_what_she_downloaded_before_still_proves_what_it_says(told, ada, client):
     case, link = told
     record = client.get(f"{link}record.json").text
