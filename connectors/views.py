@@ -338,7 +338,7 @@ def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
 def _settings(one: Connection, forms: SettingsForms | None, why_none: str) -> dict[str, Any]:
     return {
         "forms": forms or SettingsForms(one),
-        "open": forms is not None or why_none,
+        "open": forms is not None or bool(why_none),
         "url": f"/w/{one.workspace.slug}/connectors/{one.name}/settings/",
     }
 
