@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -209,7 +210,8 @@ WHERE id = %s AND open_until = %s
 """
 
 _LEFT = """
-SELECT extract(epoch FROM open_until - statement_timestamp())::float, failures_in_a_row, concurrency
+SELECT extract(epoch FROM open_until - statement_timestamp())::float, open_until,
+    failures_in_a_row, concurrency
 FROM connectors_connection WHERE id = %s
 """
 
@@ -225,7 +227,7 @@ def may_call(connection: Connection, *, under_way: int = 0) -> RetryLater | None
         row = cursor.fetchone()
         if row is None:
             return RetryLater(PAUSE_SECONDS, "The connection is gone.")
-        left, failures, concurrency = row
+        left, until, failures, concurrency = row
         if under_way >= concurrency:
             return RetryLater(
                 BUSY_SECONDS, f"{under_way} calls are under way over {connection.name}."
@@ -237,9 +239,15 @@ def may_call(connection: Connection, *, under_way: int = 0) -> RetryLater | None
             if taken := cursor.fetchone():
                 (connection.open_until,) = taken
                 return None
-            left = PAUSE_SECONDS
-    reason = f"{connection.name} failed {failures} times in a row; it is left alone for a while."
-    return RetryLater(left, reason)
+            why = f"{connection.name} failed {failures} times in a row; it is tried again just now."
+            return RetryLater(PAUSE_SECONDS, why)
+    return RetryLater(left, f"{connection.name} {pause_words(failures, until)}.")
+
+
+def pause_words(failures: int, until: datetime) -> str:
+    """`failed 8 times in a row; it is left alone until 01:52 UTC`, of an open circuit."""
+    when = until.astimezone(UTC)
+    return f"failed {failures} times in a row; it is left alone until {when:%H:%M} UTC"
 
 
 def give_back(connection: Connection) -> None:

@@ -44,7 +44,7 @@ from connectors.contract import (
 )
 from connectors.models import CallOutcome, Connection
 from connectors.normalization import Redaction
-from connectors.outbound import Deadline, NotSent, Outbound, OutOfTime
+from connectors.outbound import AnswerTooLarge, Deadline, NotSent, Outbound, OutOfTime
 from ledger.canonical import digest
 from ledger.desk_events import masking_key
 from workspaces.encryption import CannotOpen
@@ -61,7 +61,7 @@ T = TypeVar("T")
 def said(failure: BaseException) -> str:
     """Our own exceptions speak in sentences; others are named, too."""
     text = str(failure)
-    if isinstance(failure, Refused | CannotRead | OutOfTime):
+    if isinstance(failure, Refused | CannotRead | OutOfTime | AnswerTooLarge):
         return text
     return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
 

@@ -34,6 +34,11 @@ from workspaces.clock import Clock
 LOOK_AGAIN_SECONDS = 2.0
 """Until a step that found its target in other hands, or a pause, looks again."""
 
+LEFT_ALONE_SECONDS = 20.0
+"""Until a step whose system is left alone looks again, at the latest: somebody may have mended it,
+with other credentials or by trying it on its page.
+"""
+
 CLAIM_LOCK = 0xC1A1
 """The space of advisory locks in which a connection's id is its own lock."""
 
@@ -76,7 +81,7 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
         return False
     wait = calllog.may_call(connection, under_way=in_hand)
     if wait is not None:
-        steps.put_off(step, wait.seconds, note=wait.reason)
+        steps.put_off(step, min(wait.seconds, LEFT_ALONE_SECONDS), note=wait.reason)
     return wait is not None
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from amends.protocol.planning import newest_first
+from amends.protocol.planning import newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy, reviews
 from approvals.models import PolicyVersion
@@ -147,6 +147,20 @@ class RunFacts:
         twin = self.policy.twin(action.tool, effect.target_type)
         claims = (effect.reversibility, twin.reversibility if twin is not None else None)
         return Reversibility.IRREVERSIBLE in claims
+
+    def reversibility_of(self, action: Action, effect: Effect) -> str:
+        """How it is undone as catalogue, agent and twin say, the weaker of these. Nothing where they
+        leave it to the connector of a registered way, whose plan tells; unknown where none is.
+        """
+        if self.is_irreversible(action, effect):
+            return Reversibility.IRREVERSIBLE
+        twin = self.policy.twin(action.tool, effect.target_type)
+        claims = {effect.reversibility, twin.reversibility if twin is not None else None}
+        for one in (Reversibility.COMPENSABLE, Reversibility.EXACT):
+            if one in claims:
+                return one
+        has_way = twin is not None or suggested_undo(action.compensation) is not None
+        return "" if has_way else Reversibility.UNKNOWN
 
     def untold(self) -> set[int]:
         """Calls that cannot be undone, and of which nobody told what they did."""

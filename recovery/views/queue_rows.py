@@ -113,7 +113,7 @@ SWAP = 'hx-target="#list-and-peek" hx-select="#list-and-peek" hx-swap="outerHTML
 def line(case: dict[str, Any], *, picks: bool) -> SafeString:
     """One `<tr>` of what `row` says of a case; `picks` puts a box before it."""
     word = "" if case["state"] == "open" else state(case["state"], case["state_word"])
-    sign = reversibility(case["reversibility"]) if case["reversibility"] else ""
+    sign = reversibility(case["reversibility"])
     return mark_safe(  # noqa: S308 - escaped value by value
         f"<tr {_facts(case)}>"
         f'<td class="pick">{_box(case) if picks else ""}</td>'

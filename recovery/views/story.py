@@ -89,7 +89,7 @@ def _line(
     return {
         "summary": title(action, effect),
         "target": f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
-        "reversibility": Reversibility.IRREVERSIBLE if lasting else effect.reversibility,
+        "reversibility": facts.reversibility_of(action, effect),
         "until": _until(effect),
         "standing": standing,
         "is_over": effect.compensated in OVER,
@@ -241,10 +241,7 @@ def short_key(key: str) -> str:
 
 def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
     order = ("irreversible", "unknown", "compensable", "exact")
-    found = {
-        "irreversible" if facts.is_irreversible(action, effect) else effect.reversibility
-        for effect in effects
-    }
+    found = {facts.reversibility_of(action, effect) for effect in effects}
     return next((one for one in order if one in found), "")
 
 

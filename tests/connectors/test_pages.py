@@ -2,6 +2,8 @@
 
 import re
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
@@ -362,3 +364,16 @@ def test_a_connection_without_credentials_is_not_called_active(desk, shop, ada):
     connections.set_secret(shop, "observe", reader, by=ada, revision=shop.revision)
     told = desk.get("/w/airline/connectors/").text
     assert "nobody has called it since its credential was set" in told
+
+
+def test_a_system_that_is_left_alone_says_until_when(desk, shop, ada):
+    until = timezone.now() + timedelta(minutes=7)
+    failed = {"last_error": "The system hung up.", "last_error_at": timezone.now()}
+    Connection.objects.filter(pk=shop.pk).update(**failed, failures_in_a_row=8, open_until=until)
+    said = f"failed 8 times in a row; it is left alone until {until:%H:%M} UTC"
+
+    for page in ("/w/airline/connectors/", "/w/airline/connectors/shop/"):
+        assert f"{said}. The last time: The system hung up." in desk.get(page).text
+
+    Connection.objects.filter(pk=shop.pk).update(open_until=timezone.now() - timedelta(seconds=1))
+    assert "left alone" not in desk.get("/w/airline/connectors/").text

@@ -205,7 +205,7 @@ def test_risk_and_reversibility_have_a_shape_and_a_word():
     assert "▲" in shown('{% risk "high" %}')
     assert "High" in shown('{% risk "high" %}')
     assert "⊘" in shown('{% reversibility "irreversible" %}')
-    assert "Unknown" in shown('{% reversibility "no such kind" %}')
+    assert "Undo unknown" in shown('{% reversibility "no such kind" %}')
 
 
 def test_nothing_that_was_only_queued_is_called_a_success():

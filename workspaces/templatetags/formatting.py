@@ -47,7 +47,7 @@ REVERSIBILITIES = {
     "exact": ("↺", "Exact undo"),
     "compensable": ("⇄", "Compensable"),
     "irreversible": ("⊘", "Irreversible"),
-    "unknown": ("?", "Unknown"),
+    "unknown": ("?", "Undo unknown"),
 }
 # A state's tone: ok (read back), busy, wait (a person is needed), bad, or calm.
 STATES = {
@@ -137,6 +137,9 @@ def risk(level: str) -> SafeString:
 
 @register.simple_tag
 def reversibility(kind: str) -> SafeString:
+    """How something is undone; nothing where nobody has said it yet."""
+    if not kind:
+        return mark_safe("")
     kind = kind if kind in REVERSIBILITIES else "unknown"
     return _badge("undo", kind, *REVERSIBILITIES[kind])
 

@@ -298,3 +298,25 @@ def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, b
     ]
     list(rebuild(acme.pk))
     assert (theirs().compensated, Action.objects.get().compensated) == seen[-1]
+
+
+def test_an_effect_of_which_nobody_says_how_it_is_undone_is_not_called_unknown(
+    acme, begin_run, policy, browser, shop, ticket
+):
+    """Beside *Reported done* that reads as if nobody knew whether it happened. Where a twin is
+    registered the plan says how it is undone; where none is, the badge says what is unknown."""
+    run = begin_run()
+    changed = (f"main/{ticket['id']}", ticket, ticket | {"priority": "high"})
+    for tool, target in (("tickets.update", "ticket"), ("notes.write", "note")):
+        run.does(tool, (target, *changed))
+    run.ends("failed")
+    case = run.case()
+
+    page = browser.get(f"/w/acme/cases/{case.pk}/")
+
+    told = {one["tool"]: one["reversibility"] for one in page.context["story"]["items"]}
+    assert told == {"tickets.update": "", "notes.write": "unknown"}
+    assert [one["reversibility"] for one in page.context["effects"]] == ["unknown", ""]
+    assert page.text.count("Undo unknown") == 2, "once in the story, once among the effects"
+    replayed = browser.get(f"/w/acme/runs/{run.run}/").text
+    assert "as the agent told" not in replayed

@@ -46,7 +46,7 @@ def test_pages_that_are_loaded_again_and_again_leave_a_dead_system_alone(case, d
     one = down.get()
     assert one.failures_in_a_row == calllog.FAILURES_MAX
     assert {step.drift_state for step in draft.steps} == {"unknown"}
-    assert all("left alone for a while" in step.notes[-1] for step in draft.steps)
+    assert all("left alone until" in step.notes[-1] for step in draft.steps)
     still = Connection.objects.filter(
         open_until__gt=Now() + timedelta(seconds=calllog.PAUSE_SECONDS)
     )

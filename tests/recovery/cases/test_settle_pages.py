@@ -151,7 +151,7 @@ def test_a_page_that_is_loaded_again_and_again_leaves_a_dead_system_alone(
         page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert Connection.objects.get().failures_in_a_row == calllog.FAILURES_MAX
-    assert "left alone for a while" in page.context["target_unread"]
+    assert "left alone until" in page.context["target_unread"]
 
 
 def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, lost, ada):

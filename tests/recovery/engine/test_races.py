@@ -187,7 +187,8 @@ def test_two_sweepers_give_one_hint(case, world):
 
 
 def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, outside):
-    """Nobody else waits for its time-outs meanwhile."""
+    """Nobody else waits for its time-outs meanwhile, and whoever mends it does not wait long for
+    the step, however long the pause has become."""
     for _ in range(calllog.FAILURES_MAX):
         outside.mischief("read c", status=503)
     plan = plan_for(case, world)
@@ -199,8 +200,16 @@ def test_a_connection_that_keeps_failing_is_left_alone_for_a_while(case, world, 
 
     step = plan.steps.get(position=1)
     assert (step.state, step.claims) == ("ready", 0)
-    assert "left alone for a while" in step.note
-    assert step.wake_at is not None
+    assert "left alone until" in step.note
+    failing = Connection.objects.filter(pk=world.pk)
+    failing.update(failures_in_a_row=12, open_until=after(600.0))
+    make_due(plan)
+    by_hand.advance(plan.pk)
+    assert plan.steps.filter(position=1, wake_at__lt=after(60.0)).exists()
+    failing.update(failures_in_a_row=0, open_until=None)  # as a look that is answered leaves it
+    make_due(plan)
+    by_hand.advance(plan.pk)
+    assert plan.steps.get(position=1).state == "verified"
 
 
 IN_OTHER_HANDS, TOO_OFTEN, IS_GONE = "its target is taken", "claimed too often", "no operation"
