@@ -149,8 +149,8 @@ class RunFacts:
         return Reversibility.IRREVERSIBLE in claims
 
     def reversibility_of(self, action: Action, effect: Effect) -> str:
-        """How it is undone as catalogue, agent and twin say, the weaker of these. Nothing where they
-        leave it to the connector of a registered way, whose plan tells; unknown where none is.
+        """How it is undone as catalogue, agent and twin say, the weaker of these. Nothing where
+        they leave it to the connector of a registered way, whose plan tells; unknown where none is.
         """
         if self.is_irreversible(action, effect):
             return Reversibility.IRREVERSIBLE

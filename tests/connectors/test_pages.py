@@ -1,7 +1,6 @@
 """The connections' pages: made, given credentials that never come back, tried, disabled."""
 
 import re
-
 from datetime import timedelta
 
 import pytest
