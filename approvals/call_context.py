@@ -6,7 +6,6 @@ stands every argument, and the raw call is one key away.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -138,9 +137,7 @@ def sum_named(args: Any, money: Money) -> str:
 
 def money_beside(value: Any, currency: Any) -> str:
     """`€95.00`, of a whole number of the smallest unit of a currency; empty of anything else."""
-    code = currency.upper() if isinstance(currency, str) else ""
-    is_sum = isinstance(value, int) and not isinstance(value, bool) and CURRENCY.fullmatch(code)
-    return formatting.money(value, code) if is_sum else ""
+    return str(Money.of(value, currency) or "")
 
 
 def _stands_above(name: str, value: str, targets: Sequence[str], shown: Mapping[str, Any]) -> bool:
@@ -268,7 +265,6 @@ SHOWN_CHARACTERS_MAX = 1_000_000
 """An event is small, but a long name is repeated in the path of each value below it."""
 
 NOT_TOLD = "(not told)"
-CURRENCY = re.compile("[A-Z]{3}")  # ISO 4217
 
 
 def preview(
@@ -415,14 +411,7 @@ def _preview_text(one: Any, facts: Mapping[str, Any]) -> str:
 
 
 def _money(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> Money | None:
-    amount = _value(manifest.get("amount"), facts)
-    currency = _value(manifest.get("currency"), facts)
-    whole = isinstance(amount, int) or (isinstance(amount, float) and amount.is_integer())
-    if not whole or isinstance(amount, bool) or not isinstance(currency, str):
-        return None
-    code = currency.upper()
-    # Cut to three letters, USDT would be shown to people as USD.
-    return Money(int(amount), code) if CURRENCY.fullmatch(code) else None
+    return Money.of(_value(manifest.get("amount"), facts), _value(manifest.get("currency"), facts))
 
 
 def _recipients(one: Any, facts: Mapping[str, Any]) -> list[str]:

@@ -25,12 +25,8 @@ approval_decided = Signal()
 
 @lru_cache(maxsize=1)
 def _client() -> redis.Redis:
-    return redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=SECONDS_MAX,
-        socket_connect_timeout=SECONDS_MAX,
-        **sockets.redis(settings.REDIS_URL),
-    )
+    url = settings.REDIS_URL
+    return redis.Redis.from_url(url, **sockets.redis(url, SECONDS_MAX))
 
 
 def publish_on_commit(approval_id: int) -> None:

@@ -43,7 +43,7 @@ class Noop(Connector):
         )
 
     def observe(self, call: Call) -> Observation:
-        state = call.expected if isinstance(call.expected, dict) else {}
+        state = call.wrote
         return Observation(found=True, state=state)
 
     def apply(self, call: Call) -> Answer:

@@ -182,12 +182,8 @@ def state_of_the_database() -> Iterator[CheckMessage]:
 @deployed
 def cache_answers() -> Iterator[CheckMessage]:
     """REDIS_URL takes a key and gives it back, wakes whoever listens, and throws nothing away."""
-    client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=BROKER_SECONDS_MAX,
-        socket_connect_timeout=BROKER_SECONDS_MAX,
-        **sockets.redis(settings.REDIS_URL),
-    )
+    url = settings.REDIS_URL
+    client = redis.Redis.from_url(url, **sockets.redis(url, BROKER_SECONDS_MAX))
     try:
         with client:
             client.ping()

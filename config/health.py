@@ -75,12 +75,7 @@ class BrokerMetrics(Collector):
         up = GaugeMetricFamily("amends_broker_up", "1 if the broker answered.")
         names = celery.queues()
         try:
-            with redis.Redis.from_url(
-                url,
-                socket_timeout=CHECK_SECONDS_MAX,
-                socket_connect_timeout=CHECK_SECONDS_MAX,
-                **sockets.redis(url),
-            ) as client:
+            with redis.Redis.from_url(url, **sockets.redis(url, CHECK_SECONDS_MAX)) as client:
                 lengths: list[Any] = [client.llen(name) for name in names]
         except (redis.RedisError, OSError):
             lengths = []
@@ -299,12 +294,8 @@ async def broker() -> dict[str, str]:
 
 
 async def redis_fault() -> str:
-    client: Any = redis.asyncio.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=CHECK_SECONDS_MAX,
-        socket_connect_timeout=CHECK_SECONDS_MAX,
-        **sockets.redis(settings.REDIS_URL),
-    )
+    url = settings.REDIS_URL
+    client: Any = redis.asyncio.Redis.from_url(url, **sockets.redis(url, CHECK_SECONDS_MAX))
     try:
         async with asyncio.timeout(CHECK_SECONDS_MAX):
             await client.ping()

@@ -30,11 +30,8 @@ REDIRECT = 302
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
-class NoStore:
-    """No browser and no proxy keeps a page: after a log-out, *back* shows nothing of a workspace.
-
-    A view that knows better says so itself. Static files never come here.
-    """
+class AfterTheView:
+    """Middleware that makes an answer into another one, in the event loop or in a thread."""
 
     sync_capable = async_capable = True
 
@@ -45,43 +42,49 @@ class NoStore:
 
     def __call__(self, request: HttpRequest) -> Answer:
         answer = self._get_response(request)
-        return marked(answer) if isinstance(answer, HttpResponseBase) else self._awaited(answer)
+        if isinstance(answer, HttpResponseBase):
+            return self.changed(request, answer)
+        return self._awaited(request, answer)
 
-    async def _awaited(self, answer: Awaitable[HttpResponseBase]) -> HttpResponseBase:
-        return marked(await answer)
+    async def _awaited(
+        self, request: HttpRequest, answer: Awaitable[HttpResponseBase]
+    ) -> HttpResponseBase:
+        return self.changed(request, await answer)
+
+    def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        raise NotImplementedError
 
 
-class BackToThePage(NoStore):
+class NoStore(AfterTheView):
+    """No browser and no proxy keeps a page: after a log-out, *back* shows nothing of a workspace.
+
+    A view that knows better says so itself. Static files never come here.
+    """
+
+    def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        answer.headers.setdefault("Cache-Control", "no-store")
+        return answer
+
+
+class BackToThePage(AfterTheView):
     """Who sends a form after the session has ended logs in and is back at the page of the form.
 
     What was typed waits there, in the browser (static/js/keep.js), and is not sent by itself. The
     form's own address answers no GET, so a log-in that leads there would lose both.
     """
 
-    def __call__(self, request: HttpRequest) -> Answer:
-        self_answer = self._get_response(request)
-        if isinstance(self_answer, HttpResponseBase):
-            return to_log_in(request, self_answer)
-        return self._back(request, self_answer)
-
-    async def _back(
-        self, request: HttpRequest, answer: Awaitable[HttpResponseBase]
-    ) -> HttpResponseBase:
-        return to_log_in(request, await answer)
-
-
-def to_log_in(request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-    log_in = resolve_url(settings.LOGIN_URL)
-    is_sent_there = urlsplit(answer.headers.get("Location", "")).path == log_in
-    if request.method == "GET" or answer.status_code != REDIRECT or not is_sent_there:
-        return answer
-    page = page_of_form(request)
-    if "HX-Request" not in request.headers:
-        return redirect_to_login(page)
-    # No swap: the page would take an answer in place of the form for the end of what was typed.
-    told = HttpResponse(status=401)
-    told["HX-Redirect"] = f"{log_in}?{urlencode({'next': page})}"
-    return told
+    def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        log_in = resolve_url(settings.LOGIN_URL)
+        is_sent_there = urlsplit(answer.headers.get("Location", "")).path == log_in
+        if request.method == "GET" or answer.status_code != REDIRECT or not is_sent_there:
+            return answer
+        page = page_of_form(request)
+        if "HX-Request" not in request.headers:
+            return redirect_to_login(page)
+        # No swap: the page would take an answer in place of the form for the end of what was typed.
+        told = HttpResponse(status=401)
+        told["HX-Redirect"] = f"{log_in}?{urlencode({'next': page})}"
+        return told
 
 
 def page_of_form(request: HttpRequest) -> str:
@@ -94,11 +97,6 @@ def page_of_form(request: HttpRequest) -> str:
     if here.netloc != request.get_host() or not here.path.startswith("/w/"):
         return "/"
     return f"{here.path}?{here.query}" if here.query else here.path
-
-
-def marked(answer: HttpResponseBase) -> HttpResponseBase:
-    answer.headers.setdefault("Cache-Control", "no-store")
-    return answer
 
 
 DATABASE_AWAY = (OperationalError, InterfaceError)

@@ -365,16 +365,7 @@ def write_to(
     workspace: Workspace, address: str, subject: str, message: Message, *, key: str
 ) -> Delivery:
     """Put a mail to one person on its way; the same key, once."""
-    delivery, _ = Delivery.objects.get_or_create(
-        workspace=workspace,
-        key=key,
-        defaults={
-            "kind": ChannelKind.MAIL,
-            "recipient": address,
-            "subject": subject,
-            "message": message.cut(),
-        },
-    )
+    [delivery] = write_to_each(workspace, {key: address}, subject, message)
     return delivery
 
 

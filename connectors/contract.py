@@ -13,6 +13,7 @@ any other exception means that we do not know, and so does a time-out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +28,7 @@ from ledger.canonical import digest, same
 from workspaces import formatting
 
 __all__ = [
+    "CURRENCY",
     "UNSET",
     "Answer",
     "Call",
@@ -84,6 +86,7 @@ class NothingSchema(msgspec.Struct, forbid_unknown_fields=True):
     """The schema of a connector without settings or credentials."""
 
 
+CURRENCY = re.compile("[A-Z]{3}")  # ISO 4217
 COLUMN_END = 2**63
 
 
@@ -222,6 +225,16 @@ class Call:
     sent_at: datetime | None = None
     reason: str = ""
 
+    @property
+    def wrote(self) -> State:
+        """The fields that the agent left, as far as they were recorded."""
+        return self.expected if isinstance(self.expected, dict) else {}
+
+    @property
+    def now(self) -> State:
+        """The fields that were last read; none where nothing was, or nothing is there."""
+        return (self.observed.state if self.observed else None) or {}
+
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
@@ -239,6 +252,17 @@ class Money:
 
     amount_minor: int
     currency: str
+
+    @classmethod
+    def of(cls, amount: Any, currency: Any) -> Money | None:
+        """A whole number of the smallest unit of a currency; None where it is anything else. Cut to
+        three letters, USDT would be shown to people as USD.
+        """
+        is_whole = isinstance(amount, int) or (isinstance(amount, float) and amount.is_integer())
+        code = currency.upper() if isinstance(currency, str) else ""
+        if not is_whole or isinstance(amount, bool) or not CURRENCY.fullmatch(code):
+            return None
+        return cls(int(amount), code)
 
     def __str__(self) -> str:
         return formatting.money(self.amount_minor, self.currency)

@@ -51,11 +51,15 @@ def session_options(idle_in_transaction_seconds_max: int) -> str:
     return " ".join(f"-c {name}={value}" for name, value in limits.items())
 
 
-def redis(url: str) -> dict[str, Any]:
-    """What redis-py's `from_url` is given beside the URL; a unix socket needs none of it."""
+def redis(url: str, answer_seconds_max: float | None = None) -> dict[str, Any]:
+    """What redis-py's `from_url` is given beside the URL: `answer_seconds_max` for who waits for
+    each answer no longer than that; a unix socket needs nothing else.
+    """
+    waits = {"socket_timeout": answer_seconds_max, "socket_connect_timeout": answer_seconds_max}
+    found: dict[str, Any] = waits if answer_seconds_max else {}
     if not url.startswith(("redis://", "rediss://")):
-        return {}
-    return {"socket_keepalive": True, "socket_keepalive_options": keepalive_options()}
+        return found
+    return found | {"socket_keepalive": True, "socket_keepalive_options": keepalive_options()}
 
 
 def keepalive_options() -> dict[int, int]:

@@ -84,27 +84,27 @@ def _made() -> Any:
 
 
 @contextmanager
-def span(
-    name: str, *, trace: dict[str, Any] | None = None, of_plan: str = "", **attributes: Any
-) -> Iterator[Span]:
+def span(name: str, *, trace: dict[str, Any] | None = None, **attributes: Any) -> Iterator[Span]:
     """Around a piece of work. It belongs to the `trace` that an agent names (`trace_id`, `span_id`
-    in hex), to that of a plan, or is one of its own.
+    in hex), or is one of its own.
     """
     tracer = tracing.tracer() if tracing.is_on else None
     if tracer is None:
         yield NOWHERE
         return
-    with tracer.start_as_current_span(name, context=_context(trace, of_plan)) as otel:
+    with tracer.start_as_current_span(name, context=_context(_named(trace))) as otel:
         _set(otel, attributes)
         yield Exported(otel)
 
 
 def record(name: str, began: float, *, of_plan: str = "", **attributes: Any) -> None:
-    """A piece of work that is over and began at `began` (`time.time()`)."""
+    """A piece of work that is over and began at `began` (`time.time()`); in the trace of a plan, or
+    one of its own.
+    """
     tracer = tracing.tracer() if tracing.is_on else None
     if tracer is None:
         return
-    otel = tracer.start_span(name, context=_context(None, of_plan), start_time=int(began * 1e9))
+    otel = tracer.start_span(name, context=_context(_of_plan(of_plan)), start_time=int(began * 1e9))
     _set(otel, attributes)
     otel.end(int(time.time() * 1e9))
 
@@ -115,11 +115,10 @@ def _set(otel: Any, attributes: dict[str, Any]) -> None:
             otel.set_attribute(PREFIX + name, value)
 
 
-def _context(trace: dict[str, Any] | None, of_plan: str) -> Any:
+def _context(ids: tuple[int, int] | None) -> Any:
     """What a span hangs under, sampled; None for a trace of its own."""
     from opentelemetry import trace as api
 
-    ids = _named(trace) or (_of_plan(of_plan) if of_plan else None)
     if ids is None:
         return None
     sampled = api.TraceFlags(api.TraceFlags.SAMPLED)
@@ -138,6 +137,8 @@ def _named(trace: dict[str, Any] | None) -> tuple[int, int] | None:
     return (trace_id, span_id) if trace_id and span_id else None
 
 
-def _of_plan(plan: str) -> tuple[int, int]:
+def _of_plan(plan: str) -> tuple[int, int] | None:
+    if not plan:
+        return None
     digest = hashlib.sha256(plan.encode()).digest()
     return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")

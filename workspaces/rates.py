@@ -270,12 +270,8 @@ def _refused_in(workspace: int, hour: int) -> str:
 
 
 def _valkey() -> Any:
-    return redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=ANSWER_SECONDS_MAX,
-        socket_connect_timeout=ANSWER_SECONDS_MAX,
-        **sockets.redis(settings.REDIS_URL),
-    )
+    url = settings.REDIS_URL
+    return redis.Redis.from_url(url, **sockets.redis(url, ANSWER_SECONDS_MAX))
 
 
 rates = Rates()

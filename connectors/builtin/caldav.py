@@ -104,9 +104,7 @@ class Caldav(Connector):
         to = _wanted(call)
         known = call.expected if isinstance(call.expected, dict) else to or {}
         name = str(known.get("summary") or call.target.id)
-        now = (call.observed.state if call.observed else None) or {}
         fields = _compared(to) if to is not None else {}
-        wrote = call.expected if isinstance(call.expected, dict) else {}
         return Preview(
             kind="calendar",
             title=f"Delete the event “{name}”" if to is None else f"Restore the event “{name}”",
@@ -115,9 +113,9 @@ class Caldav(Connector):
             will_send={"resource": _resource(call), "to": to},
             must_be_true={"exists": False} if to is None else {"exists": True, "fields": fields},
             diff=[
-                DiffRow(field, value, wrote.get(field), now.get(field))
+                DiffRow(field, value, call.wrote.get(field), call.now.get(field))
                 for field, value in fields.items()
-                if not same(value, wrote.get(field))
+                if not same(value, call.wrote.get(field))
             ],
         )
 

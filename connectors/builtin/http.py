@@ -88,8 +88,6 @@ class Http(Connector):
         money = _money(described, call)
         facts["money"] = str(money) if money else "the whole amount"
         sent = built(described.apply, facts)
-        wrote = call.expected if isinstance(call.expected, dict) else {}
-        now = (call.observed.state if call.observed else None) or {}
         left = _left(described, facts)
         return Preview(
             kind=described.kind,
@@ -98,7 +96,7 @@ class Http(Connector):
             will_send=sent,
             must_be_true=left,
             diff=[
-                DiffRow(name, value, wrote.get(name), now.get(name))
+                DiffRow(name, value, call.wrote.get(name), call.now.get(name))
                 for name, value in left.get("fields", {}).items()
             ],
             money=money,
@@ -213,12 +211,11 @@ def _money(described: Described, call: Call) -> Money | None:
         looked_up(facts, described.money.amount),
         looked_up(facts, described.money.currency),
     )
-    known = call.expected if isinstance(call.expected, dict) else {}
     if not isinstance(amount, int):
-        amount = known.get("amount")
+        amount = call.wrote.get("amount")
     if not isinstance(currency, str):
-        currency = known.get("currency")
-    return Money(amount, currency.upper()) if isinstance(amount, int) and currency else None
+        currency = call.wrote.get("currency")
+    return Money.of(amount, currency)
 
 
 def _rows(args: Any) -> list[tuple[str, str]]:

@@ -488,8 +488,7 @@ def located(call: Call) -> tuple[Table, dict[str, str]]:
 
 def difference(call: Call, to: State | None, table: Table) -> list[DiffRow]:
     """Field by field: what it was, what the agent wrote, what is there now."""
-    wrote = call.expected if isinstance(call.expected, dict) else {}
-    now = (call.observed.state if call.observed else None) or {}
+    wrote, now = call.wrote, call.now
     was = written(table, to) if to is not None else {}
     names = [*was, *(name for name in written(table, wrote) if name not in was)]
     return [

@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from connectors import outbound
 from connectors.contract import (
+    CURRENCY,
     Answer,
     Call,
     CannotRead,
@@ -42,7 +43,6 @@ from connectors.manifest import struct_of
 WINDOW_SECONDS = 30 * 24 * 3600
 """How long a service keeps keys unless it says otherwise."""
 
-CURRENCY_LETTERS = 3
 WORD_CHARACTERS_MAX = 80
 """Of a recorded value in a title."""
 
@@ -152,8 +152,7 @@ class Webhook(Connector):
         declared: Declared = call.connection.settings.operations[call.operation.name]
         call.operation.check_args(call.args)
         was = call.before if isinstance(call.before, dict) else {}
-        wrote = call.expected if isinstance(call.expected, dict) else {}
-        now = (call.observed.state if call.observed else None) or {}
+        wrote = call.wrote
         known = {**wrote, **call.args}
         money = _money(declared, known)
         return Preview(
@@ -163,7 +162,7 @@ class Webhook(Connector):
             will_send=_message(call, "apply"),
             must_be_true=_left(declared, call.before),
             diff=[
-                DiffRow(name, was.get(name), wrote.get(name), now.get(name))
+                DiffRow(name, was.get(name), wrote.get(name), call.now.get(name))
                 for name in {**was, **wrote}
                 if was.get(name) != wrote.get(name)
             ],
@@ -215,10 +214,8 @@ def _operation(name: str, declared: Declared) -> Operation:
 
 
 def _money(declared: Declared, known: State) -> Money | None:
-    amount, currency = known.get(declared.amount), known.get(declared.currency)
-    if not isinstance(amount, int) or not isinstance(currency, str):
-        return None
-    return Money(amount, currency.upper()[:CURRENCY_LETTERS])
+    own = declared.currency if CURRENCY.fullmatch(declared.currency) else None
+    return Money.of(known.get(declared.amount), known.get(declared.currency, own))
 
 
 def _title(declared: Declared, call: Call, known: State, money: Money | None) -> str:

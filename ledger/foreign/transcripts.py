@@ -31,7 +31,6 @@ from ledger.foreign.calls import (
 )
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
-LINE_BYTES_MAX = 64 * 1024 * 1024
 CALLS_MAX = 10_000
 """Of one conversation."""
 ID_CHARACTERS_MAX = 120

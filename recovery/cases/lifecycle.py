@@ -226,16 +226,14 @@ def end(
     outcome: str,
     reason: str,
     *,
-    by: User | None = None,
     present: Iterable[Reason] = (),
     standing: Sequence[tuple[Action, Effect | None]] = (),
-    left: Sequence[dict[str, Any]] = (),
 ) -> None:
     """Close the row, answer what is `present` and what the case tells of, and say what stands.
 
     The caller holds the lock, and has made sure that nothing is in doubt.
     """
-    end_each([Ending(case, present, standing, left)], outcome, reason, by=by)
+    end_each([Ending(case, present, standing)], outcome, reason)
 
 
 def end_each(

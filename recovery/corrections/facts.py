@@ -7,7 +7,6 @@ but those of the record.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
+from connectors.contract import Money
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.corrections import approvers, names, sentences
@@ -33,7 +33,6 @@ from workspaces import formatting
 from workspaces.models import Team
 
 VERSION = 2
-CURRENCY = re.compile("[A-Za-z]{3}")
 ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 REQUEST_CHARACTERS_MAX = 500
@@ -407,16 +406,10 @@ def _recorded(row: Any) -> dict[str, Any]:
 
 def _as_told(row: Any, name: str) -> Any:
     """The value of a field; a sum in the smallest unit as money, where its row says of what."""
-    value, currency = row.get(name), row.get("currency")
-    is_sum = name.endswith(names.IN_SMALLEST_UNIT) and not isinstance(value, bool)
-    if (
-        is_sum
-        and isinstance(value, int)
-        and isinstance(currency, str)
-        and CURRENCY.fullmatch(currency)
-    ):
-        return {"money": formatting.money(value, currency)}
-    return value
+    value = row.get(name)
+    is_sum = name.endswith(names.IN_SMALLEST_UNIT)
+    money = Money.of(value, row.get("currency")) if is_sum else None
+    return {"money": str(money)} if money else value
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})

@@ -8,7 +8,7 @@ import pytest
 
 from connectors import calls
 from connectors.builtin import webhook
-from connectors.contract import CannotRead, Target
+from connectors.contract import CannotRead, Money, Target
 
 
 @pytest.fixture
@@ -152,6 +152,28 @@ def test_a_service_that_is_down_is_no_effect(licence_connection, licence):
     answer = release(licence_connection, licence, "w-down")
 
     assert answer.outcome == "no_effect"
+
+
+@pytest.mark.parametrize(
+    ("named", "args", "money"),
+    [
+        ("cur", {"amount": 9500, "cur": "eur"}, Money(9500, "EUR")),
+        ("EUR", {"amount": 9500}, Money(9500, "EUR")),
+        ("cur", {"amount": 9500, "cur": "USDT"}, None),
+        ("cur", {"amount": 9500}, None),
+        ("cur", {"amount": True, "cur": "EUR"}, None),
+    ],
+)
+def test_money_is_a_whole_number_of_a_currency_and_nothing_else(
+    licence_connection, licence, named, args, money
+):
+    declared = licence_connection.settings["operations"]["release_licence"]
+    declared |= {"title": "Refund {money}", "amount": "amount", "currency": named, "args": None}
+
+    shown = calls.preview(licence_connection, "release_licence", args, licence, key="w-money")
+
+    assert shown.money == money
+    assert shown.title == f"Refund {money or 'what was paid'}"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import workspaces.models.login
+import workspaces.models.directory
 from django.conf import settings
 from django.db import migrations, models
 
@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             name='LoginProvider',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('provider_id', models.CharField(default=workspaces.models.login.new_id, max_length=32, unique=True)),
+                ('provider_id', models.CharField(default=workspaces.models.directory.new_id, max_length=32, unique=True)),
                 ('name', models.CharField(max_length=80)),
                 ('issuer', models.CharField(max_length=300)),
                 ('client_id', models.CharField(max_length=300)),

@@ -1,7 +1,11 @@
 """Who works here, in which workspace, with which keys and secrets."""
 
-from workspaces.models.directory import DirectoryGroup, DirectoryPerson, DirectoryToken
-from workspaces.models.login import LoginProvider
+from workspaces.models.directory import (
+    DirectoryGroup,
+    DirectoryPerson,
+    DirectoryToken,
+    LoginProvider,
+)
 from workspaces.models.tenants import (
     DELEGATION_DAYS_MAX,
     PROBATION_SECONDS,

@@ -68,16 +68,14 @@ class SigningKey:
         return cls(credential, public_key, int(algorithm), rp_id)
 
 
-def decision_challenge(
-    *, workspace: str, approval: int, digest: str, person: str, decision: str = YES
-) -> bytes:
-    """What the person's key signs: 32 bytes that stand for this answer of theirs and no other."""
+def decision_challenge(*, workspace: str, approval: int, digest: str, person: str) -> bytes:
+    """What the person's key signs: 32 bytes that stand for this yes of theirs and nothing else."""
     said = {
         "form": DECISION_FORM,
         "workspace": workspace,
         "approval": approval,
         "digest": digest,
-        "decision": decision,
+        "decision": YES,
         "person": person,
     }
     return hashlib.sha256(canonical(said)).digest()
