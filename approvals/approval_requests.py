@@ -8,10 +8,10 @@ missed; whoever asked and whoever was asked is told.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Concat, Now
 
@@ -24,14 +24,15 @@ from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.signals import publish_on_commit
 from connectors.contract import Money
 from ledger.models import Action, Attempt, AttemptState, RunState
+from workspaces.clock import database_time
 from workspaces.models import Agent, Team, User, Workspace
 from workspaces.moves import move
 from workspaces.periodic import each
+from workspaces.written import REASON_CHARACTERS_MAX
 
 ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600
 HEADLINE_CHARACTERS_MAX = 300
-REASON_CHARACTERS_MAX = 2_000
 ASKED_BEFORE = (
     "it was asked before the desk bound the run, its person, the compensation and masked values to"
     " what is approved; the agent is asked anew when it asks again"
@@ -40,14 +41,6 @@ ASKED_BEFORE = (
 
 class NobodyToAsk(Exception):
     """We stopped because a rule asks a team or a person that is not there; mend the policy."""
-
-
-def database_now() -> datetime:
-    """The database's clock, the only one that expiry knows."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT statement_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    return now
 
 
 @transaction.atomic
@@ -217,7 +210,7 @@ def _ask(
 ) -> Approval:
     if lacking := _why_not_affected(judgement, affected):
         raise NobodyToAsk(lacking)
-    now = database_now()
+    now = database_time()
     needs = teams_of(approval.workspace, judgement.requires or (RequiredApprovers(None, 1),))
     approval.asked_at = now
     approval.expires_at = now + timedelta(seconds=expires_seconds)
@@ -232,7 +225,7 @@ def _ask(
     approval.fresh_login = judgement.fresh_login
     approval.signed = judgement.signed
     approval.affected = judgement.affected
-    approval.digest = digest_of(approval)
+    approval.digest = digests.digest_with(approval, approval.calls)
     approval.save(force_insert=True)
     Requirement.objects.bulk_create(
         Requirement(approval=approval, team=team, count=need.count, position=place)
@@ -289,17 +282,6 @@ def teams_of(
                 f"the policy asks team “{name}”, which {workspace.name} does not have"
             )
     return [(need, teams[need.team] if need.team else None) for need in needs]
-
-
-def digest_of(approval: Approval) -> str:
-    """The digest over what is stored, computed anew."""
-    return digests.approval_digest(
-        approval.workspace.slug,
-        approval.subject,
-        [digests.call_digest(call) for call in approval.calls],
-        approval.rules,
-        approval.expires_at,
-    )
 
 
 def requested(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from approvals.argument_fields import as_text, leaves_of
+from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
@@ -375,23 +375,16 @@ class TooLargeToShow(Exception):
 def flat(value: Any) -> list[tuple[str, str]]:
     """Structured arguments as rows of path and text, nothing left out; raises TooLargeToShow."""
     found, characters = [], 0
-    for path, text in _leaves(value, ""):
-        characters += len(path) + len(text)
+    leaves = leaves_of(value) if value and isinstance(value, dict | list) else [((), value)]
+    for path, leaf in leaves:
+        if not path and leaf is None:  # it has no arguments
+            break
+        name, text = spelled(path) or "value", as_text(leaf)
+        characters += len(name) + len(text)
         if characters > SHOWN_CHARACTERS_MAX:
             raise TooLargeToShow("Its arguments are too large to be shown to anybody.")
-        found.append((path, text))
+        found.append((name, text))
     return found
-
-
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and value:
-        for place, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}[{place}]")
-    elif value is not None or path:
-        yield path or "value", as_text(value)
 
 
 def _value(one: Any, facts: Mapping[str, Any]) -> Any:

@@ -60,7 +60,7 @@ def answer_as_agent(enquiry: Clarification, words: str) -> Clarification:
 
 
 def may_reply(approval: Approval, person: User) -> bool:
-    if person.pk in {approval.requested_by_id, approval.agent_owner_id}:
+    if person.pk in approval.askers:
         return access.may(person, "view", approval.workspace)
     return access.may(person, "recover", approval.workspace)
 

@@ -228,7 +228,7 @@ def themselves(approval: Approval, people: Iterable[int] | None = None) -> dict[
     able = people_with("approve", approval.workspace)
     if people is not None:
         able = able.filter(pk__in=list(people))
-    barred = set() if approval.self_approval else _askers(approval)
+    barred = set() if approval.self_approval else approval.askers
     ids = [pk for pk in able.values_list("pk", flat=True) if pk not in barred]
     kept_back = _kept_back(approval, ids)
     ids = [pk for pk in ids if pk not in kept_back]
@@ -263,7 +263,7 @@ def _lent(approval: Approval, people: list[int] | None) -> list[Mandate]:
     if not held:
         return []
     both = {pk for row in held for pk in (row.delegator_id, row.delegate_id)}
-    standings = independence.standings(both, _askers(approval), approval.workspace)
+    standings = independence.standings(both, approval.askers, approval.workspace)
     owners = themselves(approval, {row.delegator_id for row in held})
     found = []
     for row in held:
@@ -300,15 +300,11 @@ def _second(members: Mapping[int, set[int]], one: Requirement) -> set[int]:
     return members[one.escalated_to_id] if one.escalated_to_id else set()
 
 
-def _askers(approval: Approval) -> set[int | None]:
-    return {approval.requested_by_id, approval.agent_owner_id}
-
-
 def _kept_back(approval: Approval, people: Iterable[int]) -> set[int]:
     """Who has not decided yet and does not count as a second pair of eyes, or proved no address."""
     decided = {one.principal_id or one.person_id for one in approval.decisions.all()}
     asked = [pk for pk in people if pk not in decided]
-    found = independence.standings(asked, _askers(approval), approval.workspace) if asked else {}
+    found = independence.standings(asked, approval.askers, approval.workspace) if asked else {}
     return {
         pk
         for pk, one in found.items()
@@ -321,7 +317,7 @@ def newcomers(approval: Approval) -> list[Newcomer]:
     if approval.self_approval:
         return []
     able = people_with("approve", approval.workspace).values_list("pk", flat=True)
-    asking = _askers(approval)
+    asking = approval.askers
     people = [pk for pk in able if pk not in asking]
     return independence.newcomers(people, asking, approval.workspace)
 

@@ -4,7 +4,7 @@ Every call has its own digest over everything that decides what it does; a plan'
 approval's digest are built over those. Canonical JSON is RFC 8785, the hash SHA-256 (FIPS 180-4).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -126,6 +126,22 @@ def approval_digest(
             "expires_at": expires_at.astimezone(UTC).isoformat(timespec="microseconds"),
         }
     )
+
+
+def digest_over(approval: Approval, call_digests: Sequence[str]) -> str:
+    """The digest that the approval would have over calls of these digests."""
+    return approval_digest(
+        approval.workspace.slug,
+        approval.subject,
+        call_digests,
+        approval.rules,
+        approval.expires_at,
+    )
+
+
+def digest_with(approval: Approval, calls: Iterable[CallFacts | Mapping[str, Any]]) -> str:
+    """The digest that the approval would have over `calls`: another one was not approved."""
+    return digest_over(approval, [call_digest(call) for call in calls])
 
 
 def diff(

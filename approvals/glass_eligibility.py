@@ -83,11 +83,11 @@ def _why_not_them(approval: Approval, person: User) -> str:
     given = list(approval.decisions.all())
     if any(person.pk in {one.person_id, one.principal_id} for one in given):
         return "you have already answered"
-    if person.pk in {approval.requested_by_id, approval.agent_owner_id}:
+    if person.pk in approval.askers:
         return "whoever asked, and the agent’s owner, take no part in it"
     if deciders.mandates(approval, [person.pk]):
         return "you may decide on this yourself"
-    others = [approval.requested_by_id, approval.agent_owner_id]
+    others = [*approval.askers]
     others += [one.person_id for one in given if one.break_glass]
     standing = independence.standings([person.pk], others, approval.workspace)[person.pk]
     if not standing.is_proven:
@@ -125,7 +125,7 @@ def why_no_review(glass: BrokenGlass, person: User) -> str:
     approval = glass.approval
     if approval.state == ApprovalState.WAITING and approval.expires_at > clock.now():
         return "it still waits for the second person, or for those who are asked"
-    took_part = {approval.requested_by_id, approval.agent_owner_id}
+    took_part: set[int | None] = {*approval.askers}
     for one in approval.decisions.all():
         took_part |= {one.person_id, one.principal_id}
     if person.pk in took_part:

@@ -35,7 +35,7 @@ KEPT_MAX = 64
 
 UNRECORDED = "The ledger does not tell that anybody approved it."
 
-PAUSED_BY_THE_DESK = Pause.objects.filter(lifted_at=None, paused_by=None)
+PAUSED_BY_THE_DESK = Pause.objects.standing().filter(paused_by=None)
 
 LIGHT = ("workspace", "digest", "state", "self_approval", "signed", "requested_by", "agent_owner")
 
@@ -164,17 +164,6 @@ def drawn_percent(approval: Approval, used: Drawdown) -> int:
     return min(100, round(100 * max(shares)))
 
 
-def digest_with(approval: Approval, calls: Sequence[CallFacts]) -> str:
-    """The digest that the approval would have over `calls`: another one was not approved."""
-    return digests.approval_digest(
-        approval.workspace.slug,
-        approval.subject,
-        [digests.call_digest(call) for call in calls],
-        approval.rules,
-        approval.expires_at,
-    )
-
-
 def unsigned(approval: Approval, *, wanted: bool = False) -> str:
     """Why the yes of its people is not signed as it has to be, in words; empty where it is.
 
@@ -247,9 +236,7 @@ def _calls_of(approval_id: int, digest: str) -> frozenset[str]:
     """
     approval = Approval.objects.select_related("workspace").get(pk=approval_id)
     found = [str(one.get("digest")) for one in approval.calls]
-    adds_up = digests.approval_digest(
-        approval.workspace.slug, approval.subject, found, approval.rules, approval.expires_at
-    )
+    adds_up = digests.digest_over(approval, found)
     return frozenset(found) if adds_up == digest else frozenset()
 
 
@@ -283,9 +270,7 @@ def suffices(approval: Approval, judgement: PolicyDecision) -> bool:
 
 def rests_on_own(approval: Approval) -> bool:
     """Whether somebody who asked, or owns the agent, is among those who said yes."""
-    askers = (approval.requested_by_id, approval.agent_owner_id)
-    own = approval.decisions.filter(granted=True, person__in=[one for one in askers if one])
-    return own.exists()
+    return approval.decisions.filter(granted=True, person__in=approval.askers).exists()
 
 
 def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:

@@ -16,7 +16,6 @@ from prometheus_client import Counter, Histogram
 
 from amends.protocol.vocabulary import EventType
 from approvals import consent_requests, deciders, notifications, pauses, plan_sums, signatures
-from approvals.approval_requests import database_now
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
@@ -219,7 +218,7 @@ def as_shown(approval: Approval, seen: str) -> Approval:
     fresh = locked(approval)
     if fresh.state != ApprovalState.WAITING:
         raise CannotMove(fresh, "answered", f"it is already {fresh.get_state_display().lower()}")
-    if fresh.expires_at <= database_now():
+    if fresh.expires_at <= clock.database_time():
         raise CannotMove(fresh, "answered", "it has expired, and an expired one is not granted")
     if not fresh.calls:
         raise CannotMove(fresh, "answered", ERASED)
@@ -240,7 +239,7 @@ def may_withdraw(approval: Approval, by: User) -> bool:
 
 def why_not(approval: Approval, person: User) -> str:
     """Why this person cannot answer now, in words; empty if they can."""
-    if approval.state != ApprovalState.WAITING or approval.expires_at <= database_now():
+    if approval.state != ApprovalState.WAITING or approval.expires_at <= clock.database_time():
         return "It is no longer open."
     if not approval.calls:
         return f"You cannot answer: {ERASED}."
@@ -264,7 +263,7 @@ def may_answer(approval: Approval, by: User) -> None:
         why = f"{lent.person} has answered in your right"
     elif by.pk in deciders.entitled(approval, [by.pk]):
         why = "whoever handed you their right has answered"
-    elif by.pk in {approval.requested_by_id, approval.agent_owner_id}:
+    elif by.pk in approval.askers:
         why = "whoever asked, and the agent’s owner, do not count: it takes a second person"
     elif not delegations.may_decide(by, approval.workspace):
         why = "it needs the permission “approve”"
@@ -282,8 +281,7 @@ def may_answer(approval: Approval, by: User) -> None:
 
 def needs_fresh(approval: Approval, person: User) -> bool:
     """Critical ones, and a person's own where the rule allows it, need a fresh log-in."""
-    own = person.pk in {approval.requested_by_id, approval.agent_owner_id}
-    return approval.fresh_login or own
+    return approval.fresh_login or person.pk in approval.askers
 
 
 def check_fresh(approval: Approval, by: User, login_at: datetime | None) -> None:

@@ -64,7 +64,7 @@ TITLES = {
     NotificationKind.ANSWERED: "A question is answered",
     NotificationKind.CONSENT_ANSWERED: "The affected person has answered",
 }
-REASON_CHARACTERS_MAX = 400
+REASON_TOLD_MAX = 400
 
 
 def outline(approval: Approval, about: NotificationKind, *, stuck: bool) -> Message:
@@ -81,11 +81,9 @@ def in_full(approval: Approval, about: NotificationKind, *, stuck: bool = False)
     if approval.amount_minor is not None:
         lines.append(f"Amount: {formatting.money(approval.amount_minor, approval.currency)}")
     if approval.reason:
-        lines.append(f"Because: {formatting.quoted(approval.reason, REASON_CHARACTERS_MAX)}")
+        lines.append(f"Because: {formatting.quoted(approval.reason, REASON_TOLD_MAX)}")
     if about == NotificationKind.ENDED and approval.closing_reason:
-        lines.append(
-            f"Reason given: {formatting.quoted(approval.closing_reason, REASON_CHARACTERS_MAX)}"
-        )
+        lines.append(f"Reason given: {formatting.quoted(approval.closing_reason, REASON_TOLD_MAX)}")
     short = outline(approval, about, stuck=stuck)
     return replace(short, text="\n".join([*lines, "", short.text]))
 

@@ -10,7 +10,7 @@ and a call that is not known may have been made: people are asked anew (`void_gr
 that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -84,10 +84,8 @@ def lift(standing_pause: Pause, *, by: User) -> None:
     """
     if standing_pause.paused_by_id is None:
         access.require(by, "administer", standing_pause.workspace)
-    moved = Pause.objects.filter(pk=standing_pause.pk, lifted_at=None).update(
-        lifted_at=Now(), lifted_by=by
-    )
-    if not moved:
+    rows = Pause.objects.standing().filter(pk=standing_pause.pk)
+    if not rows.update(lifted_at=Now(), lifted_by=by):
         raise CannotMove(standing_pause, "lifted", "it is already lifted")
     desk_events.record(
         standing_pause.workspace, EventType.PAUSE_LIFTED, by=by, data=event_data(standing_pause)
@@ -127,29 +125,12 @@ def event_data(one: Pause) -> dict[str, str | int]:
     return {"pause": one.pk, "kind": one.kind, "name": one.name, "reason": one.reason}
 
 
-def standing(
-    workspace_id: int,
-    *,
-    agent: str | None = None,
-    tool: str | None = None,
-    connection: str | None = None,
-) -> Pause | None:
-    """The pause that stops this, or None. Connection, tool and agent are names."""
-    rows = Pause.objects.filter(workspace_id=workspace_id, lifted_at=None)
+def standing(workspace_id: int, *, tool: str, connections: Collection[str] = ()) -> Pause | None:
+    """The pause that stops a step which calls this tool over these connections, or None."""
+    rows = Pause.objects.standing().filter(workspace_id=workspace_id)
     found = rows.select_related("paused_by").order_by("pk")[:STANDING_MAX]
-    return first_fitting(found, agent=agent, tool=tool, connection=connection)
-
-
-def first_fitting(
-    rows: Iterable[Pause],
-    *,
-    agent: str | None = None,
-    tool: str | None = None,
-    connection: str | None = None,
-) -> Pause | None:
-    over = () if connection is None else (connection,)
-    named: Any = {"agent": agent, "tool": tool, "connections": over}
-    return next((row for row in rows if pause_fits(row.kind, row.name, **named)), None)
+    named: Any = {"tool": tool, "connections": connections}
+    return next((one for one in found if pause_fits(one.kind, one.name, **named)), None)
 
 
 class HeldRuns(NamedTuple):
@@ -165,7 +146,7 @@ class HeldRuns(NamedTuple):
 
 def of_the_desk(workspace_id: int) -> str:
     """Why the desk itself holds everything there, in words; empty where it does not."""
-    rows = Pause.objects.filter(workspace_id=workspace_id, lifted_at=None, paused_by=None)
+    rows = Pause.objects.standing().filter(workspace_id=workspace_id, paused_by=None)
     return str(rows.values_list("reason", flat=True).first() or "")
 
 
@@ -200,7 +181,7 @@ def _held_by(one: Pause) -> Q:
 
 def standing_in(workspace: Workspace) -> list[Pause]:
     """The pauses that stand in a workspace, the oldest first."""
-    rows = Pause.objects.filter(workspace=workspace, lifted_at=None)
+    rows = Pause.objects.standing().filter(workspace=workspace)
     return list(rows.order_by("pk")[:STANDING_MAX])
 
 

@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import Risk, glob_matches
 from approvals import dry_run, health
+from approvals.argument_fields import leaves_of, spelled
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import Invalid, Policy, default, editing, judge, load_new
 from ledger.models import Action
@@ -198,7 +199,7 @@ def _within(calls: Sequence[Mapping[str, Any]]) -> str:
     """The condition that holds for what was seen: a target that is known, each number between those
     that were seen, and what was always the same. Empty where that cannot be said.
     """
-    seen = [dict(_leaves(call.get("args"), "args")) for call in calls]
+    seen = [dict(_values(call.get("args"))) for call in calls]
     everywhere = set.intersection(*(set(one) for one in seen))
     bounds = []
     for path in sorted({name for one in seen for name in one}):
@@ -216,16 +217,11 @@ def _within(calls: Sequence[Mapping[str, Any]]) -> str:
     return " && ".join([*bounds, "known(target)"])
 
 
-def _leaves(value: Any, path: str) -> Iterable[tuple[str, Any]]:
-    """The values in arguments, each by its names; what a list holds has no name of its own."""
-    if isinstance(value, dict):
-        for name, one in value.items():
-            yield from _leaves(one, f"{path}.{name}")
-    elif isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from _leaves(one, f"{path}[{place}]")
-    else:
-        yield path, value
+def _values(args: Any) -> Iterable[tuple[str, Any]]:
+    """The values in arguments, as conditions name them; what is empty has none."""
+    for path, value in leaves_of(args, ("args",)):
+        if not isinstance(value, dict | list):
+            yield spelled(path), value
 
 
 def _is_number(value: Any) -> bool:

@@ -131,7 +131,7 @@ def _capped(number: int) -> str | None:
 
 
 def _pauses(here: Workspace) -> list[dict[str, Any]]:
-    standing = Pause.objects.filter(workspace=here, lifted_at=None).select_related("paused_by")
+    standing = Pause.objects.standing().filter(workspace=here).select_related("paused_by")
     return [
         {
             "what": pauses.what(one),

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from approvals import approval_requests, grants, inbox, named_lists
+from approvals import approval_requests, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
@@ -375,7 +375,7 @@ def lacking(approval: Any, asked: GrantableCall, beside: grants.Drawdown = NOTHI
     """Why the grant, told of its record, does not cover this call, in words; empty where it stands
     as it was agreed to and has room `beside` what others are about to draw.
     """
-    if not approval.is_recorded or approval_requests.digest_of(approval) != approval.digest:
+    if not approval.is_recorded or digests.digest_with(approval, approval.calls) != approval.digest:
         return "its record was changed"
     terms = approval.calls[0]["more"]["bounded"]
     others = grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key)

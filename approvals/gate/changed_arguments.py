@@ -215,7 +215,7 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
         raise InvalidInput(PLAN)
     facts = asked.facts(context.on_behalf_of)
     before = digests.changed(facts, row.calls[0]["args"]) if row.replaces_id else facts
-    asked_for, on_card = grants.digest_with(row, [before]), approval_requests.digest_of(row)
+    asked_for, on_card = digests.digest_with(row, [before]), digests.digest_with(row, row.calls)
     if not asked_for == on_card == row.digest:
         raise inbox.OutOfDate("what the agent asks for is no longer what is on record")
     request = _parsed(asked.actor, action, asked.data | {"args": args})

@@ -217,7 +217,7 @@ def _replay_changed(
 ) -> BeginResponse:
     """The answer was lost: the same again, if what was approved stands as it stood."""
     approval = Approval.objects.select_related("workspace", "action").get(pk=decision.approval)
-    if grants.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
+    if digests.digest_with(approval, [_facts(request, found, approval)]) != approval.digest:
         raise Refused(NOT_AS_APPROVED)
     if grants.unsigned(approval, wanted=found.judgement.signed):
         raise Refused(NOT_AS_APPROVED)
@@ -244,7 +244,7 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     if approval_requests.is_of_old_form(approval):
         return approval_requests.ASKED_BEFORE
     facts = _facts(request, found, approval)
-    if grants.digest_with(approval, [facts]) != approval.digest:
+    if digests.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         words = digests.in_words(changed, DIFFERENCES_MAX)
         return f"not what was approved: {words or 'the record of the approval was changed'}"

@@ -226,6 +226,11 @@ class Approval(models.Model):
     def __str__(self) -> str:
         return self.headline
 
+    @property
+    def askers(self) -> set[int]:
+        """Who asked, and who owns the agent: it takes somebody else than these."""
+        return {pk for pk in (self.requested_by_id, self.agent_owner_id) if pk}
+
 
 class Requirement(models.Model):
     """Who must answer. All requirements must be met, and one decision fills one of them."""

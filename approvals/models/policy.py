@@ -72,6 +72,12 @@ def pause_fits(
     return name in connections
 
 
+class PauseQuerySet(models.QuerySet["Pause"]):
+    def standing(self) -> "PauseQuerySet":
+        """Placed and not yet lifted."""
+        return self.filter(lifted_at=None)
+
+
 class Pause(models.Model):
     """While one stands, `begin` is denied and nothing is claimed for what it names."""
 
@@ -91,6 +97,8 @@ class Pause(models.Model):
     paused_at = models.DateTimeField(auto_now_add=True)
     lifted_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     lifted_at = models.DateTimeField(null=True)
+
+    objects = PauseQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar = [

@@ -70,7 +70,7 @@ def _may_pause(request: Request, here: Workspace) -> bool:
 
 
 def _standing(here: Workspace) -> QuerySet[Pause]:
-    standing = Pause.objects.filter(workspace=here, lifted_at=None)
+    standing = Pause.objects.standing().filter(workspace=here)
     return standing.select_related("paused_by").order_by("-pk")
 
 

@@ -351,9 +351,9 @@ def stamp(row: RulePosition) -> str:
     return json.dumps([row.section, row.glob, row.entry], sort_keys=True)
 
 
-def beginning(glob: str, agent: str = "") -> dict[str, Any]:
+def beginning(glob: str) -> dict[str, Any]:
     """What the fields of a new rule begin with."""
-    return {"glob": glob, "agent": agent, "section": RULES, "approval": "MANUAL"}
+    return {"glob": glob, "section": RULES, "approval": "MANUAL"}
 
 
 def offers_of(call: Action, *, sees: bool) -> list[str]:

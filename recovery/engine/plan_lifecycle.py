@@ -152,10 +152,8 @@ def why_outdated(plan: Plan, run: Run) -> str:
     if plan.approval_id is None:
         return ""
     approval = Approval.objects.get(pk=plan.approval_id)
-    approved = digests.approval_digest(
-        plan.workspace.slug, approval.subject, found, approval.rules, approval.expires_at
-    )
-    return "" if approved == approval.digest else "Its steps are not those that were approved."
+    is_approved = digests.digest_over(approval, found) == approval.digest
+    return "" if is_approved else "Its steps are not those that were approved."
 
 
 def hold(plan: Plan, run: Run) -> None:

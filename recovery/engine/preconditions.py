@@ -98,7 +98,7 @@ def pause_of(step: Step) -> Pause | None:
     return pauses.standing(
         step.workspace_id,
         tool=f"{step.connection.name}.{step.operation}",
-        connection=step.connection.name,
+        connections=[step.connection.name],
     )
 
 

@@ -113,7 +113,7 @@ def _teams(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteR
 
 
 def _pauses(here: Workspace, reader: User, words: list[str]) -> Iterator[PaletteRow]:
-    standing = Pause.objects.filter(workspace=here, lifted_at=None).order_by("-pk")
+    standing = Pause.objects.standing().filter(workspace=here).order_by("-pk")
     asked = [one for one in words if not "paused".startswith(one.lower())]
     for one in _having(standing, asked, "kind", "name", "reason"):
         label = f"{formatting.plain(pauses.what(one))} is paused: {formatting.plain(one.reason)}"

@@ -61,7 +61,7 @@ def test_a_pause_of_something_else_denies_nothing(trip, acme, ada, kind, name):
 @pytest.mark.parametrize(
     ("kind", "name", "stops_the_run", "stops_a_step"),
     [
-        ("workspace", "", True, True), ("agent", "desk-agent", True, True),
+        ("workspace", "", True, True), ("agent", "desk-agent", True, False),
         ("agent", "Desk-agent", False, False), ("run", "run_1", True, False),
         ("run", "run_10", False, False), ("tool", "crm.*", False, True),
         ("tool", "crm", False, False), ("connection", "crm", False, True),
@@ -76,7 +76,7 @@ def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
     trip.send("run.started")
     pauses.pause(acme, kind, name, by=ada, reason="x")
 
-    step = {"agent": "desk-agent", "tool": "crm.update", "connection": "crm"}
+    step = {"tool": "crm.update", "connections": ["crm"]}
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT ({PAUSED}) FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id"

@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from approvals import deciders, grants, inbox
+from approvals import deciders, digests, grants, inbox
 from approvals.deciders import awaiting, count_awaiting, entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
@@ -172,8 +172,8 @@ def test_law_2_a_late_grant_is_refused_and_so_is_a_late_use(ask, ben):
 def test_law_1_one_byte_of_difference_is_another_digest_and_shows_where(ask):
     approval = ask()
 
-    assert grants.digest_with(approval, [refund(100)]) == approval.digest
-    assert grants.digest_with(approval, [refund(101)]) != approval.digest
+    assert digests.digest_with(approval, [refund(100)]) == approval.digest
+    assert digests.digest_with(approval, [refund(101)]) != approval.digest
     (changes,) = grants.differences(approval, [refund(101)])
     assert [(one.field, one.approved, one.now) for one in changes] == [("args.amount", 100, 101)]
 

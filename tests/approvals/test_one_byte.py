@@ -28,8 +28,8 @@ def test_one_byte_of_any_member_is_another_digest_and_is_named(ask, name):
     other: dict[str, Any] = {name: OTHER.get(name) or f"{getattr(call, name)}."}
     changed = replace(call, **other)
 
-    assert grants.digest_with(approval, [call]) == approval.digest
-    assert grants.digest_with(approval, [changed]) != approval.digest
+    assert digests.digest_with(approval, [call]) == approval.digest
+    assert digests.digest_with(approval, [changed]) != approval.digest
     (changes,) = grants.differences(approval, [changed])
     assert PLACE.get(name, name) in [one.field for one in changes]
     assert len(changes) == 1

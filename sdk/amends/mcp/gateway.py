@@ -112,7 +112,6 @@ class Session:
         self._hints: dict[str, Hints] = {}
         self._headers: dict[str, Any] = {}
         self._is_listed, self._listing = False, asyncio.Lock()
-        self._listed_ids: set[Id] = set()
         self._version: str | None = None
         self._names: dict[str, str] = {}
         self._is_gone = False

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals import approval_requests, grants, inbox, pauses
+from approvals import digests, grants, inbox, pauses
 from approvals.models import Approval
 from connectors import channels
 from connectors.models import Delivery
@@ -73,7 +73,7 @@ def test_law_2_a_grant_after_its_expiry_starts_nothing(case, world, outside, ada
     # The expiry is part of the digest, which would stop it by itself, and of what the ledger tells:
     # so all three are of the past.
     approval.expires_at = datetime(2020, 1, 1, tzinfo=UTC)
-    approval.digest = approval_requests.digest_of(approval)
+    approval.digest = digests.digest_with(approval, approval.calls)
     approval.save(update_fields=["expires_at", "digest"])
     retell_granted(approval)
     assert grants.is_recorded(approval)
