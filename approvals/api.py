@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
 from approvals import grants, inbox, named_lists
-from approvals.models import Approval, NamedList, SubjectKind
+from approvals.models import Approval, ListEntry, NamedList, SubjectKind
 from approvals.policy.named_lists import key_of, normal
 from ledger import desk_events
 from workspaces import access
@@ -19,6 +19,7 @@ from workspaces.pages import is_number, problem_response
 from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 LIMIT_MAX = 1_000
+Row = TypeVar("Row", Approval, ListEntry)
 
 
 class ListEntryIn(Schema):
@@ -50,13 +51,8 @@ def entries(request: AsPerson, name: str, q: str = "", after: str = "", limit: i
     access.require(request.auth.person, "edit_lists", request.auth.workspace)
     kept = _list(request, name)
     rows = named_lists.search(kept, q, desk_events.masking_key(request.auth.workspace))
-    rows = rows.filter(pk__lt=int(after)) if is_number(after) else rows
-    size = min(max(1, limit), LIMIT_MAX)
-    found = list(rows[: size + 1])
-    told = [
-        {"value": one.shown, "label": one.label, "since": one.since} for one in found[:size]
-    ]  # fmt: skip
-    more = str(found[size - 1].pk) if len(found) > size else ""
+    found, more = _page(rows, after, limit)
+    told = [{"value": one.shown, "label": one.label, "since": one.since} for one in found]
     return named_lists.as_json(kept) | {"items": told, "after": more}
 
 
@@ -90,12 +86,8 @@ class RevokeIn(Schema):
 @router.get("/grants", tags=["grants"], summary="Bounded grants, newest first, a page at a time")
 def bounded(request: AsPerson, after: str = "", limit: int = 100) -> Any:
     access.require(request.auth.person, "view", request.auth.workspace)
-    rows = _grants(request).order_by("-pk")
-    rows = rows.filter(pk__lt=int(after)) if is_number(after) else rows
-    size = min(max(1, limit), LIMIT_MAX)
-    found = list(rows[: size + 1])
-    more = str(found[size - 1].pk) if len(found) > size else ""
-    return {"grants": [_grant(one) for one in found[:size]], "after": more}
+    found, more = _page(_grants(request).order_by("-pk"), after, limit)
+    return {"grants": [_grant(one) for one in found], "after": more}
 
 
 @router.post("/grants/{pk}/revoke", tags=["grants"], summary="End a bounded grant at once")
@@ -108,6 +100,14 @@ def revoke(request: AsPerson, pk: int, body: RevokeIn) -> Any:
         return problem_response(409, "Nothing was revoked", str(refusal))
     except InvalidInput as wrong:
         return problem_response(422, "Not possible", str(wrong))
+
+
+def _page(rows: QuerySet[Row], after: str, limit: int) -> tuple[list[Row], str]:
+    """Those behind the number `after`, newest first, and what is asked for the next page."""
+    rows = rows.filter(pk__lt=int(after)) if is_number(after) else rows
+    size = min(max(1, limit), LIMIT_MAX)
+    found = list(rows[: size + 1])
+    return found[:size], str(found[size - 1].pk) if len(found) > size else ""
 
 
 def _grants(request: AsPerson) -> QuerySet[Approval]:

@@ -140,10 +140,9 @@ class Window:
     agent: int | None = None
     tool: str = ""
 
-    @property
-    def dates(self) -> list[date]:
+    def dates(self, now: datetime | None = None) -> list[date]:
         """Its days, oldest first."""
-        today = timezone.now().date()
+        today = (now or timezone.now()).date()
         return [today - timedelta(days=ago) for ago in reversed(range(self.days))]
 
 
@@ -244,10 +243,10 @@ class Unwinds:
 
 
 def cases(
-    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX, of: Window = ALL
+    workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[CaseDay, list[CaseDay]]:
     """The whole window, and each of its days, oldest first; days without a case too."""
-    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, limit, of)]
+    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, CASES_MAX, of)]
     return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now, of)
 
 
@@ -260,10 +259,10 @@ def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[CaseGroup], lis
 
 
 def closed(
-    workspace: Workspace, now: datetime | None = None, limit: int = CASES_MAX, of: Window = ALL
+    workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[ClosedDay, list[ClosedDay]]:
     """As `cases`, by the day of closing."""
-    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, limit, of)]
+    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, CASES_MAX, of)]
     return _whole(rows, ClosedDay(None)), _each_day(rows, ClosedDay, now, of)
 
 
@@ -283,10 +282,10 @@ def waiting(
 
 
 def steps(
-    workspace: Workspace, now: datetime | None = None, limit: int = PLANS_MAX, of: Window = ALL
+    workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[StepDay, list[StepDay]]:
     """As `cases`, of the plans that started."""
-    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, limit, of)]
+    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, PLANS_MAX, of)]
     return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now, of)
 
 
@@ -336,9 +335,7 @@ def _whole(rows: list[Row], nothing: Row) -> Row:
 
 def _each_day(rows: list[Row], kind: type[Row], now: datetime | None, of: Window) -> list[Row]:
     found = {row.day: row for row in rows}
-    today = (now or timezone.now()).date()
-    days = [today - timedelta(days=ago) for ago in reversed(range(of.days))]
-    return [found.get(day) or kind(day) for day in days]
+    return [found.get(day) or kind(day) for day in of.dates(now)]
 
 
 # What approvals of plans came to, for the page on whether asking is worth something.

@@ -367,7 +367,7 @@ def _asked(action: Action, judgement: Any, *, is_late: bool) -> Approval:
         escalate_at=escalated, escalated_at=escalated,
     )  # fmt: skip
     approval.targets = card_context.targets_of(approval.calls)
-    approval.digest = approval_requests.digest_of(approval)
+    approval.digest = digests.digest_with(approval, approval.calls)
     approval.save(force_insert=True)
     return approval
 

@@ -56,7 +56,7 @@ class InsightsScope:
 
     def __init__(self, here: Workspace, window: Window, agent: Agent | None) -> None:
         self.here, self.window, self.agent = here, window, agent
-        self.dates: list[date] = window.dates
+        self.dates: list[date] = window.dates()
 
     def listed(self, q: str) -> str:
         """The queue with what is asked, and with the agent and the tool of the page."""

@@ -76,7 +76,6 @@ def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
     trip.send("run.started")
     pauses.pause(acme, kind, name, by=ada, reason="x")
 
-    step = {"tool": "crm.update", "connections": ["crm"]}
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT ({PAUSED}) FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id"
@@ -84,7 +83,8 @@ def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
         [(of_run,)] = cursor.fetchall()
 
     assert (trip.begin().json()["answer"] == "denied") is (stops_the_run or stops_a_step)
-    assert (pauses.standing(acme.pk, **step) is not None) is stops_a_step
+    of_step = pauses.standing(acme.pk, tool="crm.update", connections=["crm"])
+    assert (of_step is not None) is stops_a_step
     assert (of_run is not None) is stops_the_run
 
 
