@@ -210,7 +210,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if "npm" in started:
         started["npm"].wait()
-    servers.stop_cleaning()
+    servers.end()
     if "valkey" in started:
         started["valkey"].stop()
     if "postgres" in started:
@@ -256,16 +256,33 @@ def clone_anew() -> None:
         client.flushall()
 
 
+AS_IF_NEW = """
+ROLLBACK; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP;
+SELECT pg_advisory_unlock_all()"""
+
+
 def clean() -> None:
     """The database as it was: emptied where that is enough, else cloned anew."""
-    from django.db import connections
-
-    connections.close_all()
+    renew_connection()
     if not servers.empty(os.environ["DATABASE_URL"], started["fresh"]):
         clone_anew()
         return
     with redis.Redis.from_url(started["valkey"].url) as client:
         client.flushall()
+
+
+def renew_connection() -> None:
+    """Django's own is as if new, but its server process knows the tables already."""
+    from django.db import Error, connection, connections
+
+    servers.spared["django"] = []
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(AS_IF_NEW)
+        connection.ensure_timezone()
+        servers.spared["django"] = [connection.connection.info.backend_pid]
+    except Error:  # the story cut it, or left it in the middle of something
+        connections.close_all()
 
 
 def hash_passwords_quickly() -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -185,6 +185,23 @@ def look(url: str) -> Fresh:
 _cleaning: list[psycopg.Connection[tuple[object, ...]]] = []
 
 
+# The server processes of connections that stay from story to story, for the same reason.
+spared: dict[str, list[int]] = {}
+_endings: list[Callable[[], None]] = []
+
+
+def at_the_end(function: Callable[[], None]) -> Callable[[], None]:
+    """Called before the servers of this run are stopped."""
+    _endings.append(function)
+    return function
+
+
+def end() -> None:
+    stop_cleaning()
+    while _endings:
+        _endings.pop()()
+
+
 def stop_cleaning() -> None:
     while _cleaning:
         _cleaning.pop().close()
@@ -209,7 +226,8 @@ def _empty(url: str, fresh: Fresh) -> bool:
     connection = _cleaning[0]
     connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s)",
+        [[pid for pids in spared.values() for pid in pids]],
     )
     if str(connection.execute(SHAPE_SQL).fetchone()) != fresh.shape:
         return False

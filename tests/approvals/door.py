@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import httpx
 import pytest
@@ -11,10 +13,11 @@ from django.conf import settings
 from approvals import inbox, signals
 from approvals.gate import waiting
 from approvals.models import Approval
-from config.edge import Edge
+from config.edge import Edge, each
 from edge import pools
 from ledger.agent_keys import known_keys
 from ledger.append.events import new_id
+from tests import servers
 
 _attempts = itertools.count(1)
 
@@ -35,12 +38,18 @@ async def no_django(scope, receive, send):
     raise AssertionError("the hot door serves this itself")
 
 
-def visit(story, connections_max=4, behind=no_django):
+# From visit to visit and story to story the loop stays, and with it the pools of the door: a new
+# server process of PostgreSQL reads the catalogue for longer than it is then asked anything.
+CONNECTIONS = 4
+_runner = asyncio.Runner()
+_kept: dict[str, tuple[pools.Pool, pools.ThreadsPool]] = {}
+
+
+def visit(story, connections_max=CONNECTIONS, behind=no_django):
     """Run `story(client)`, an async function, with the door open and `behind` behind it."""
 
     async def talk():
         known_keys.forget()
-        await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
         door = Edge(behind)
         transport = httpx.ASGITransport(app=door)
         try:
@@ -49,9 +58,58 @@ def visit(story, connections_max=4, behind=no_django):
             ) as client:
                 return await story(client)
         finally:
-            await door._close()
+            await each(reversed(door._modules), "closing")
 
-    return asyncio.run(talk())
+    async def with_pools_of_its_own():
+        await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        try:
+            return await talk()
+        finally:
+            await pools.close_pool()
+
+    if connections_max != CONNECTIONS:
+        return asyncio.run(with_pools_of_its_own())
+    return _runner.run(_with_kept_pools(talk), context=copy_context())
+
+
+async def _with_kept_pools(talk):
+    """Whatever else it leaves behind ends with it, as with a loop of its own."""
+    if settings.DATABASE_URL not in _kept:
+        await pools.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
+        _kept[settings.DATABASE_URL] = pools._open.pop(), pools._open_for_threads.pop()
+    pool, for_threads = _kept[settings.DATABASE_URL]
+    await pool.check()
+    for_threads.check()
+    others = asyncio.all_tasks()
+    pools._open.append(pool)
+    pools._open_for_threads.append(for_threads)
+    with ThreadPoolExecutor() as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        try:
+            return await talk()
+        finally:
+            pools._open.remove(pool)
+            pools._open_for_threads.remove(for_threads)
+            left = [one for one in asyncio.all_tasks() - others if not _is_the_pools(one)]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            await pool.check()
+            free = [*pool._pool, *for_threads._pool]
+            servers.spared["door"] = [one.info.backend_pid for one in free]
+
+
+def _is_the_pools(task):
+    code = task.get_coro().cr_code
+    return code.co_filename.endswith("asyncio/locks.py") or "psycopg_pool" in code.co_filename
+
+
+@servers.at_the_end
+def _close_kept():
+    for pool, for_threads in _kept.values():
+        _runner.run(pool.close())
+        for_threads.close()
+    _runner.close()
 
 
 def planned(tool="crm.update", run="run_1", action="act_1", attempt=None, **more):

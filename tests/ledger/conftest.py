@@ -1,10 +1,8 @@
 """The cast: Ada works at Northwind with the agent “trip-desk”, Dev at another workspace."""
 
-import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from ledger.append.events import Recorded, new_id, record
@@ -36,9 +34,6 @@ def trip_desk(northwind, ada):
 @pytest.fixture
 def actor(northwind, trip_desk):
     return Actor(northwind.pk, northwind.slug, "agent", trip_desk.name, trip_desk.pk, "0123456789")
-
-
-CONNECTIONS = 4
 
 
 def event(
@@ -76,31 +71,12 @@ def token(trip_desk, ada):
     return keys.create_key(trip_desk, by=ada, name="laptop")[1]
 
 
-async def no_django(scope, receive, send):
-    raise AssertionError("the hot door serves this itself")
-
-
 @pytest.fixture
-def at_the_door(settings):
+def at_the_door():
     """Run a coroutine function with a client of the real door, and give what it returns."""
-    from config.edge import Edge
-    from edge import pools
-    from ledger.agent_keys import known_keys
+    from tests.approvals.door import visit
 
-    def run(work):
-        async def talk():
-            known_keys.forget()
-            await pools.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
-            transport = httpx.ASGITransport(app=Edge(no_django))
-            try:
-                async with httpx.AsyncClient(transport=transport, base_url="http://desk") as client:
-                    return await work(client)
-            finally:
-                await pools.close_pool()
-
-        return asyncio.run(talk())
-
-    return run
+    return visit
 
 
 @pytest.fixture

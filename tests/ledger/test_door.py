@@ -17,7 +17,8 @@ from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
 from ledger.wire import BATCH_BYTES_MAX
-from tests.ledger.conftest import CONNECTIONS, bearer, event, post
+from tests.approvals.door import CONNECTIONS
+from tests.ledger.conftest import bearer, event, post
 from workspaces import keys
 from workspaces.models import APIKey
 
