@@ -117,6 +117,7 @@ def check_server(url: str) -> None:
             psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as one,
             psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as other,
         ):
+            check_encoding(one)
             check_options(one)
             check_sessions(one, other)
             if one.execute(HALF_RESTORED).fetchone() == (True,):
@@ -125,6 +126,16 @@ def check_server(url: str) -> None:
         if "startup parameter" in str(error):
             raise Pooled("that refuses the options of a connection") from error
         raise
+
+
+def check_encoding(one: Session) -> None:
+    """PostgreSQL's own choice where no locale was set is SQL_ASCII, and gives texts as bytes."""
+    encoding = one.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise UnfitDatabase(
+            f"The database {one.info.dbname} is encoded in {encoding}; the desk needs UTF8. Make it"
+            " anew: createdb --encoding=UTF8 --template=template0 NAME."
+        )
 
 
 def check_options(one: Session) -> None:

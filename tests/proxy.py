@@ -27,17 +27,18 @@ def _nothing() -> bytes:
 class Proxy:
     """Listens on `port` of this machine and passes everything on to `to`, a port or a socket.
 
-    It listens on loopback, or `at` another address of the machine.
+    It listens on loopback, or `at` another address of the machine, at any free `port` unless one is
+    said.
     """
 
-    def __init__(self, to: tuple[str, int] | str, at: str = "127.0.0.1") -> None:
+    def __init__(self, to: tuple[str, int] | str, at: str = "127.0.0.1", port: int = 0) -> None:
         self.to = to
         self.lost = 0
         self.halves = False  # of each answer only the first half arrives, and then the line is dead
         self._lose = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._door = socket.create_server((at, 0))
+        self._door = socket.create_server((at, port))
         self.port: int = self._door.getsockname()[1]
         threading.Thread(target=self._take, daemon=True).start()
 

@@ -16,12 +16,16 @@ import redis
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from cryptography.fernet import Fernet
+from django.test import override_settings
+from psycopg.conninfo import conninfo_to_dict
 
 from config import backups, checks
 from config.local.places import ROOT
 from config.local.postgres import RUNTIME, Postgres
+from config.management.commands.prepare import digest_of_sources
 from tests import people
 from tests.ports import free_port
+from tests.proxy import Proxy
 from tests.servers import as_runtime
 from workspaces.models import Secret, Workspace
 
@@ -251,3 +255,72 @@ def test_the_first_steps_on_empty_servers_end_at_a_set_up_link(
     assert "(config.E" not in said
     assert (static / "staticfiles.json").is_file()
     assert not (tmp_path / "nothing-is-kept-here").exists()
+
+
+def preparing(url: str, *options: str) -> subprocess.Popen[str]:
+    given = {"DATABASE_URL": url, "DATABASE_OWNER_URL": url, "AMENDS_DEMO": "0"}
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "manage.py", "prepare", *options], cwd=ROOT,
+        env=os.environ | given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_a_database_that_does_not_answer_is_named_in_a_line() -> None:
+    nobody = f"postgresql://amends@127.0.0.1:{free_port()}/desk"
+
+    with preparing(nobody) as prepare:
+        said = prepare.communicate(timeout=60)[1]
+
+    assert prepare.returncode == 1
+    assert "CommandError: DATABASE_URL: connection failed" in said
+    assert "Traceback" not in said
+
+
+def test_a_database_that_comes_up_later_is_waited_for(own_postgres: Postgres) -> None:
+    """As in a compose file whose engine starts everything at once."""
+    own_postgres.ensure("late")
+    parts = conninfo_to_dict(own_postgres.url("late"))
+    there, port = f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}", free_port()
+
+    late = f"postgresql://{parts['user']}@127.0.0.1:{port}/late"
+    with preparing(late, "--wait", "60") as prepare:
+        assert prepare.stderr is not None
+        waits = prepare.stderr.readline()
+        with Proxy(there, port=port):
+            said = prepare.communicate(timeout=200)
+
+    assert "Waiting for the database. DATABASE_URL: connection failed" in waits
+    assert prepare.returncode == 0, said
+    assert "/setup/" in said[0]
+
+
+def test_a_database_of_bytes_is_refused_in_its_own_words(own_postgres: Postgres) -> None:
+    """PostgreSQL makes such a one where no locale was set; it was taken for a pooler."""
+    with psycopg.connect(own_postgres.url("postgres"), autocommit=True) as owner:
+        owner.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+
+    with preparing(own_postgres.url("plain")) as prepare:
+        said = prepare.communicate(timeout=60)[1]
+
+    assert prepare.returncode == 1
+    assert "encoded in SQL_ASCII; the desk needs UTF8" in said
+
+
+def test_collected_files_are_known_again_on_another_disk(tmp_path: Path) -> None:
+    """An image's layers keep neither times nor order, and its containers cannot collect anew."""
+    found = []
+    for number, names in enumerate((("a.css", "b.js"), ("b.js", "a.css"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text(f"of {name}")
+            os.utime(folder / name, (number, number))
+        found.append(_collected(folder))
+    (folder / "a.css").write_text("of a.CSS")
+
+    assert found[0] == found[1] != _collected(folder)
+
+
+def _collected(folder: Path) -> str:
+    with override_settings(STATICFILES_DIRS=[folder]):
+        return digest_of_sources()

@@ -2,9 +2,11 @@
 
 import hashlib
 import io
+import time
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
@@ -24,6 +26,7 @@ from workspaces.models import Heartbeat
 
 # The desk goes on meanwhile; whoever upgrades is told at last who holds what.
 LOCKED_SECONDS_MAX = 600.0
+LOOK_AGAIN_SECONDS = 2.0
 FIRST_STEP = "Make the first account and workspace here (the link works once, for a day):\n"
 
 
@@ -37,14 +40,24 @@ class Command(BaseCommand):
         parser.add_argument(
             "--static-alone", action="store_true", help="Collect static files, ask no server."
         )
+        parser.add_argument(
+            "--wait", type=float, default=0.0, metavar="SECONDS",
+            help="How long to wait for a database that does not answer yet.",
+        )  # fmt: skip
 
-    def handle(self, *, alone: bool = False, static_alone: bool = False, **options: Any) -> None:
+    def handle(
+        self,
+        *,
+        alone: bool = False,
+        static_alone: bool = False,
+        wait: float = 0.0,
+        **options: Any,
+    ) -> None:
         if static_alone:
             collect_static()
             return
         try:
-            for url in {settings.DATABASE_OWNER_URL, settings.DATABASE_URL}:
-                pooling.check(url)
+            self._await_databases(wait)
             patiently(owner_alias(), self._shape, seconds_max=LOCKED_SECONDS_MAX, what="prepare")
         except pooling.UnfitDatabase as unfit:
             raise CommandError(str(unfit)) from unfit
@@ -65,6 +78,25 @@ class Command(BaseCommand):
             call_command("setup_link", if_needed=True, stdout=said)
         words = said.getvalue()
         self._tell(words if settings.DEMO or not words else FIRST_STEP + words, in_note=alone)
+
+    def _await_databases(self, seconds: float) -> None:
+        """Raises CommandError where one does not answer in that time, UnfitDatabase where it is
+        not what the desk needs.
+        """
+        until = time.monotonic() + seconds
+        named = {"DATABASE_URL": settings.DATABASE_URL}
+        named["DATABASE_OWNER_URL"] = settings.DATABASE_OWNER_URL
+        for name, url in named.items():
+            while True:
+                try:
+                    pooling.check(url)
+                    break
+                except psycopg.OperationalError as error:
+                    why = " ".join(str(error).split())
+                    if time.monotonic() >= until:
+                        raise CommandError(f"{name}: {why}") from error
+                    self.stderr.write(f"Waiting for the database. {name}: {why}")
+                time.sleep(LOOK_AGAIN_SECONDS)
 
     def _tell(self, words: str, *, in_note: bool) -> None:
         """To who called us; `make up` shows the note instead, once everything answers."""
@@ -126,10 +158,12 @@ def collect_static() -> None:
 
 
 def digest_of_sources() -> str:
-    """Names, sizes and times to the second: a container's layers keep no finer ones."""
-    digest = hashlib.sha256()
-    for finder in finders.get_finders():
-        for name, storage in finder.list(None):
-            status = Path(storage.path(name)).stat()
-            digest.update(f"{name} {status.st_size} {int(status.st_mtime)}\n".encode())
-    return digest.hexdigest()
+    """Of names and contents, in the order of names: what an image's layers keep of files is neither
+    their times nor their order, and a container may not be able to write.
+    """
+    found = [
+        f"{name} {hashlib.sha256(Path(storage.path(name)).read_bytes()).hexdigest()}\n"
+        for finder in finders.get_finders()
+        for name, storage in finder.list(None)
+    ]
+    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
