@@ -69,6 +69,7 @@ WIDE_SIGN = re.compile(
     "(?<=[0-9A-Za-z])[\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff5e](?=[0-9A-Za-z])"
 )
 
+SHORT_ID = re.compile(r"(?<![\w-])\w{1,6}-[A-Za-z]?\d\w{0,7}(?![\w-])")
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
 # How people are called: up to six words, without signs that end a sentence's part.
@@ -447,8 +448,17 @@ def breakable(name: object) -> SafeString:
 
     Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
-    shown = _marked(html.escape(one_line(name)), _shown)
-    return mark_safe(re.sub(r"(?<!<)[^\s<>]+", _broken, shown))  # noqa: S308  # escaped first
+    shown = re.sub(r"(?<!<)[^\s<>]+", _broken, _marked(html.escape(one_line(name)), _shown))
+    return together(mark_safe(shown))  # noqa: S308  # escaped first
+
+
+def together(shown: SafeString) -> SafeString:
+    """What `visible` made, with short ids such as E-5392 never broken at their hyphen.
+
+    By markup, and not by another hyphen: who copies the id finds it again.
+    """
+    kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', shown)
+    return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
 
 
 def _broken(word: re.Match[str]) -> str:

@@ -286,7 +286,7 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stays(path: str, value: str) -> list[str]:
     field = path.removeprefix("args.").replace("_", " ")
-    is_currency = value.upper() in formatting.EXPONENTS
+    is_currency = field.endswith("currency") or value.upper() in formatting.EXPONENTS
     return [f"Same {field}", value.upper() if is_currency else formatting.one_line(value)]
 
 

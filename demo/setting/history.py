@@ -287,6 +287,7 @@ def _questions(workspace: Workspace, chance: random.Random) -> None:
 
 LEADS_TEAM = "leads"
 LATE = timedelta(minutes=20)
+LAPSES = timedelta(hours=1)
 ON_A_PLANE = "Finance and the leads are on one plane, and the caterer’s truck stands at the gate"
 FOUND = "The bill was due that night, and it is right. The leads have a deputy from now on"
 
@@ -361,9 +362,10 @@ def _asked(action: Action, judgement: Any, *, is_late: bool) -> Approval:
         agent_owner=action.agent.owner if action.agent else None, rules=list(judgement.rules),
         headline=f"Transfer money to {action.targets[0]['id']}", previews=[_preview(action)],
         risk=judgement.risk, fresh_login=judgement.fresh_login, currency="EUR",
-        amount_minor=args["amount"], asked_at=at, expires_at=at + timedelta(hours=1),
+        amount_minor=args["amount"], asked_at=at, expires_at=at + LAPSES,
         was=ApprovalState.GRANTED if is_used else ApprovalState.WAITING, state=end,
-        decided_at=None if is_over else decided, used_at=decided if is_used else None,
+        decided_at=at + LAPSES if is_over else decided,
+        used_at=decided if is_used else None,
         escalate_at=escalated, escalated_at=escalated,
     )  # fmt: skip
     approval.targets = card_context.targets_of(approval.calls)

@@ -112,7 +112,8 @@ def _trip(parameters: RunParameters) -> PastRun:
         "booking", booking["id"], None, booking, f"booked a flight for {name}", "exact"
     )
     run.call("flights.book", ("booking", booking["id"]), booking, effects=[booked])
-    charge: Data = {"id": f"ch_s{number}", "amount": price, "currency": "usd", "status": "paid"}
+    charge: Data = {"id": f"ch_s{number}", "amount": price, "currency": "usd"}
+    charge |= {"card": "4421", "status": "paid"}
     told = f"charged {formatting.money(price)} to the card ending 4421"
     paid = _effect("charge", charge["id"], None, charge, told, "compensable")
     args = {"amount": price, "currency": "usd", "last_four": "4421"}

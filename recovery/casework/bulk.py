@@ -23,7 +23,7 @@ from recovery import search
 from recovery.cases.lifecycle import held_by_another
 from recovery.casework.bulk_verbs import VERBS, BulkDryRun, Eligible, NotEligible, Worked
 from recovery.engine.queries import DATABASE_AWAY
-from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome, Plan
+from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome, CaseState, Plan
 from recovery.models.bulk import BULK_ITEM_TO_DO
 from workspaces import access, locks
 from workspaces.clock import database_time
@@ -268,7 +268,11 @@ def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> No
 
 
 def counts(job: BulkJob) -> dict[str, int]:
-    """How many items stand in each state, and how many cases are restored: done is not fixed."""
+    """How many items stand in each state, and how many cases wait or are restored: done is not
+    fixed."""
     found = dict(job.items.values_list("state").annotate(number=Count("pk")))
-    closed = job.items.filter(case__outcome=CaseOutcome.RESTORED).count()
-    return {str(state): int(number) for state, number in found.items()} | {"restored": closed}
+    cases = job.items.aggregate(
+        restored=Count("pk", filter=Q(case__outcome=CaseOutcome.RESTORED)),
+        asked=Count("pk", filter=Q(state=BulkItemState.DONE, case__state=CaseState.WAITING)),
+    )
+    return {str(state): int(number) for state, number in found.items()} | cases

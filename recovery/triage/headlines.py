@@ -27,7 +27,7 @@ from recovery.run_facts.sentences import (
     without_addresses,
 )
 from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import KINDS
+from recovery.triage.detectors import KINDS, living
 from workspaces import formatting
 
 HEADLINE_CHARACTERS_MAX = 400
@@ -136,12 +136,13 @@ def _failed_checks(action: Action) -> Iterator[Mapping[str, Any]]:
 
 
 def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
-    """The money of the call that went wrong, unless it did nothing, else of all that this run did,
-    by its tools' previews; nothing where that is of several currencies.
+    """The money of the call that went wrong, unless it did nothing, else of all that this run did
+    and nobody has undone, by its tools' previews; nothing where that is of several currencies.
     """
     calls = [blamed] if blamed is not None and blamed.state != ActionState.FAILED else []
-    done = list({action.pk: action for action, _ in facts.done()}.values())
-    for among in (calls, done):
+    standing = {action.pk for action in living(facts)}
+    done = {one.pk: one for one, _ in facts.done() if one.pk in standing}
+    for among in (calls, done.values()):
         moved = [one for one in (money_of(facts, call) for call in among) if one is not None]
         if moved and len({one.currency for one in moved}) == 1:
             return Money(sum(one.amount_minor for one in moved), moved[0].currency)

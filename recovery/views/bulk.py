@@ -331,11 +331,12 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
             for name, key in (
                 ("Queued", BulkItemState.WAITING),
                 (verb.done, BulkItemState.DONE),
+                ("Waiting for approval", "asked"),
                 ("Restored", "restored"),
                 ("Refused", BulkItemState.REFUSED),
                 ("Stopped", BulkItemState.STOPPED),
             )
-            if key != "restored" or verb.restores
+            if key not in {"restored", "asked"} or verb.restores
         ],
         "items": [_item(found, one, sensitive=sensitive) for one in shown],
         "pager": pager,

@@ -155,15 +155,19 @@ def _trouble(case: dict[str, Any]) -> str:
     customer = (
         f" · {formatting.visible(formatting.person(case['customer']))}" if case["customer"] else ""
     )
+    headline = formatting.together(formatting.visible(case["headline"]))
     return (
-        f'<a class="row-link" href="{say(case["url"])}">{formatting.visible(case["headline"])}</a>'
+        f'<a class="row-link" href="{say(case["url"])}">{headline}</a>'
         f' <span class="sub ask">{asked}</span>'
         f' <span class="sub"><code>{say(case["run"])}</code>{customer}</span>'
     )
 
 
 def _suggestion(case: dict[str, Any]) -> str:
-    words, url = formatting.visible(case["suggestion"]), say(case["suggestion_url"])
+    words, url = (
+        formatting.together(formatting.visible(case["suggestion"])),
+        say(case["suggestion_url"]),
+    )
     if close := say(case["or_close_url"]):
         return (
             f'<span class="sub-first"><a href="{url}">{words}</a> or'

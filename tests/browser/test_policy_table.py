@@ -156,3 +156,22 @@ def test_ada_says_more_of_a_rule_and_what_holds_for_all(
     text = page.get_by_label("Document").input_value()
     assert "hours: {from: 08:00, to: '17:00'}" in text or "from: '08:00'" in text
     assert "# put back by itself" in text
+
+
+def test_what_a_check_finds_stands_below_the_document_and_its_buttons(
+    visit: Visit, acme: Workspace, ada: User
+) -> None:
+    page = visit(ada)
+    for size in (DESKTOP, {"width": 1280, "height": 800}, PHONE):
+        page.set_viewport_size(size)  # type: ignore[arg-type]
+        page.goto("/w/acme/policies/new/")
+        page.get_by_role("button", name="Check and dry run").click()
+        expect(page.locator("#check > .card").first).to_be_visible()
+        document, act, found = (
+            page.locator(one).first.bounding_box()
+            for one in ("#id_source", ".stays .buttons", "#check")
+        )
+        assert document and act and found
+        assert document["y"] + document["height"] <= act["y"]
+        assert act["y"] + act["height"] <= found["y"]
+        assert abs(found["x"] - document["x"]) < 8, "in the same column"
