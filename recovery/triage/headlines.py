@@ -14,7 +14,7 @@ from typing import Any
 
 from approvals import call_context
 from connectors.contract import Money
-from ledger.models import Action, ActionState, Effect
+from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     capitalised,
@@ -27,7 +27,7 @@ from recovery.run_facts.sentences import (
     without_addresses,
 )
 from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import KINDS, living
+from recovery.triage.detectors import KINDS
 from workspaces import formatting
 
 HEADLINE_CHARACTERS_MAX = 400
@@ -139,10 +139,11 @@ def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
     """The money of the call that went wrong, unless it did nothing, else of all that this run did
     and nobody has undone, by its tools' previews; nothing where that is of several currencies.
     """
+    done = {action.pk: action for action, _ in facts.done()}
     calls = [blamed] if blamed is not None and blamed.state != ActionState.FAILED else []
-    standing = {action.pk for action in living(facts)}
-    done = {one.pk: one for one, _ in facts.done() if one.pk in standing}
-    for among in (calls, done.values()):
+    for found in (calls, done.values()):
+        # Of what was repaired or corrected the money is gone all the same.
+        among = [one for one in found if one.compensated != Compensated.COMPENSATED]
         moved = [one for one in (money_of(facts, call) for call in among) if one is not None]
         if moved and len({one.currency for one in moved}) == 1:
             return Money(sum(one.amount_minor for one in moved), moved[0].currency)

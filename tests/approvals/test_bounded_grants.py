@@ -48,7 +48,7 @@ def obey(acme, ada):
     return say
 
 
-def pay(trip, key, amount=50, *, currency="EUR", **more):
+def pay(trip, key, amount=50, *, currency="eur", **more):
     asked = {"tool": "pay.refund", "args": {"amount": amount, "currency": currency}, "key": key}
     return trip.begin(**(asked | {"action": f"act-{key}", "attempt": f"try-{key}"} | more))
 
@@ -74,6 +74,7 @@ def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_
     assert answer(trip, "k0") == "wait"
     grant = approve(ben)
     assert ["For", "2 h from the first yes on"] in grant.previews[0]["rows"]
+    assert ["Same currency", "EUR"] in grant.previews[0]["rows"]
     assert answer(trip, "k0") == "proceed"
 
     said = pay(trip, "k1").json()

@@ -182,6 +182,16 @@ def test_what_an_agent_wrote_cannot_become_markup():
     assert "<img" not in formatting.breakable("a_<img>")
 
 
+def test_a_short_id_stays_in_one_piece_and_is_copied_as_it_is():
+    said = shown(
+        "{{ text|sentence }}", text="delete E-5392, <b> 1f0c2d-77-e9 and skyline/rota-2019"
+    )
+    assert said.count('<span class="nowrap">E-5392</span>') == 1
+    assert said.count("nowrap") == 2, "of the long one each part may stand alone"
+    assert "&lt;b&gt;" in said
+    assert re.sub("<[^>]+>", "", formatting.breakable("B-45552")) == "B-45552"
+
+
 def test_a_name_that_may_break_shows_what_hides_in_it():
     shown = formatting.breakable("pay\u200b_\u202eall")
     assert "⟦U+200B⟧" in shown

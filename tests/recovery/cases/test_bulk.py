@@ -17,6 +17,7 @@ from recovery.models import BulkItem, BulkJob, Case, CaseState, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import bulk as bulk_pages
+from tests.people import person
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces.models import Team
@@ -59,11 +60,11 @@ def test_law_14_each_case_gets_its_own_plan_and_done_is_not_fixed(three, acme, a
     job = bulk.start(acme, "compensate", by=ada, reason="Same cause", frozen=frozen(seen))
 
     assert bulk.sweep() == 2
-    assert bulk.counts(job) == {"done": 2, "restored": 0}
+    assert bulk.counts(job) == {"done": 2, "restored": 0, "asked": 0}
     for plan in Plan.objects.all():
         by_hand.advance(plan.pk)
 
-    assert bulk.counts(job) == {"done": 2, "restored": 2}
+    assert bulk.counts(job) == {"done": 2, "restored": 2, "asked": 0}
     job.refresh_from_db()
     assert job.ended_at is not None
     assert Event.objects.get(type="case.bulk_started").actor == str(ada.pk)
@@ -290,7 +291,7 @@ def test_one_that_cannot_be_closed_at_all_holds_up_no_other(five, acme, ada):
     job = bulk.start(acme, "close", by=ada, reason="A drill", frozen=meant)
 
     assert bulk.sweep() == 4
-    assert bulk.counts(job) == {"done": 4, "working": 1, "restored": 0}
+    assert bulk.counts(job) == {"done": 4, "working": 1, "restored": 0, "asked": 0}
     assert Case.objects.filter(state=CaseState.CLOSED).count() == 4
     assert Event.objects.filter(type="case.closed").count() == 4
 
@@ -323,6 +324,21 @@ def test_the_dry_run_refuses_what_the_job_would_refuse_in_the_same_words(three, 
             refused.case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x"
         )
     assert str(said.value) == refused.why
+
+
+def test_what_waits_for_people_is_counted_beside_what_is_restored(three, acme, ada, leads):
+    asks = POLICY.replace(
+        "      - {risk: LOW, approval: AUTO}",
+        "      - {risk: LOW, approval: MANUAL, requires: [{group: leads}]}",
+    )
+    versions.activate(versions.save(acme, asks, by=None), by=None)
+    person("gwen", leads)
+    seen = bulk.dry_run(acme, "compensate", by=ada, query="")
+    job = bulk.start(acme, "compensate", by=ada, reason="Same cause", frozen=frozen(seen))
+
+    bulk.sweep()
+
+    assert bulk.counts(job) == {"done": 2, "restored": 0, "asked": 2}
 
 
 def test_a_dry_run_names_the_team_that_nobody_can_be_asked_from(three, acme, ada):

@@ -5,7 +5,8 @@ import pytest
 from amends.protocol.vocabulary import EventType
 from approvals import versions
 from ledger import desk_events
-from recovery.casework import settling
+from ledger.models import Action, Compensated
+from recovery.casework import cases, settling
 from tests.people import logged_in
 from tests.recovery.cases.conftest import POLICY
 
@@ -90,6 +91,21 @@ def test_what_is_settled_as_not_done_puts_no_money_at_stake(begin_run, acme, ada
 
     assert "did not happen" in done.headline
     assert "at stake" not in done.headline
+
+
+def test_what_was_undone_puts_no_money_at_stake(begin_run, acme, ada):
+    versions.activate(versions.save(acme, WITH_SUMS, by=None), by=None)
+    run = begin_run()
+    paid = {"args": {"amount": 8_900, "currency": "usd"}}
+    run.does("mail.send", ("mail", "m-1", None, {"subject": "Invoice"}), planned=paid)
+    run.ends("failed")
+    assert run.case().headline.endswith(", $89.00 at stake")
+    Action.objects.update(compensated=Compensated.COMPENSATED)
+
+    told = cases.report(run.case().run, text="The seat is still wrong", by=ada)
+
+    assert "reported" in told.reasons
+    assert "at stake" not in told.headline
 
 
 def test_a_call_whose_plan_never_came_is_told_as_one_without_a_name(begin_run, ada):

@@ -39,7 +39,8 @@ def test_the_queue_shows_the_case_in_one_line(desk, case):
     assert "A check found it wrong: “flights” is not so" in page.text
     assert "HAT290" not in page.text, "she is shown no payloads"
     assert case.run.run in page.text
-    assert case.suggestion_text in page.text
+    kept = page.text.replace('<span class="nowrap">T-182</span>', "T-182")
+    assert case.suggestion_text in kept
 
 
 def test_nothing_that_an_agent_or_a_customer_wrote_is_markup_in_a_line(desk, case):
