@@ -73,10 +73,7 @@ def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_
     obey()
     assert answer(trip, "k0") == "wait"
     grant = approve(ben)
-    assert [one[1] for one in grant.previews[0]["rows"][-2:]] == [
-        "EUR",
-        "2 h from the first yes on",
-    ]
+    assert {"EUR", "2 h from the first yes on"} <= {one[1] for one in grant.previews[0]["rows"]}
     assert answer(trip, "k0") == "proceed"
 
     said = pay(trip, "k1").json()
