@@ -1,5 +1,6 @@
-"""Pauses: what is stopped. While one stands, `begin` is denied and nothing is claimed; a run of
-which no call may begin is told to stop when it asks what is wanted of it.
+"""Pauses: what is stopped. While one stands, `begin` is denied, and but for those of an agent or a
+run, whose effects are still undone, no step is claimed; a run of which no call may begin is told to
+stop when it asks what is wanted of it.
 
 A log that went back pauses its workspace by itself. A database that forgot events may have
 forgotten intents, answers and withdrawals, too. The sealer finds it (ledger/sealer.py), and the

@@ -79,7 +79,7 @@ class PauseQuerySet(models.QuerySet["Pause"]):
 
 
 class Pause(models.Model):
-    """While one stands, `begin` is denied and nothing is claimed for what it names."""
+    """While one stands, `begin` is denied for what it names; approvals/pauses.py says what else."""
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="pauses")
     kind = models.CharField(max_length=10, choices=PauseKind.choices)
