@@ -77,13 +77,17 @@ class PlanBatcher:
         self._connector = connector_of_queue(queue)
         self._capacity = capacity
         self._look_at = 0.0
+        self.given_up: set[int] = set()
+        """Plans at which the engine failed: they wait as before, and would be taken at once, and
+        fail again, for as long as we go on.
+        """
 
     def more_plans(self, present: Collection[int]) -> list[int]:
         """Plans to take into the batch now."""
         free = self._capacity - len(present)
         if self.is_closed or free <= 0 or time.monotonic() < self._look_at:
             return []
-        values = [list(present), self._plan_id, self._connector, 2 * free]
+        values = [[*present, *self.given_up], self._plan_id, self._connector, 2 * free]
         waiting = ask(WAITING_SQL, values)
         half = (len(waiting) + 1) // 2
         taken = [
@@ -279,6 +283,7 @@ class PlanRunner:
     def _fail(self, plan_id: int, failure: Exception) -> None:
         logger.error("The engine fails at plan %d.", plan_id, exc_info=failure)
         self._plans.discard(plan_id)
+        self._batcher.given_up.add(plan_id)
         self._continuations.pop(plan_id, None)
         steps.plan_fails(plan_id, failure)
 

@@ -245,9 +245,12 @@ def breaks():
     ],
 )
 def test_a_step_at_which_the_engine_fails_costs_its_neighbours_nothing(
-    plan_of, outside, breaks, table, when, stands
+    plan_of, outside, breaks, caplog, table, when, stands
 ):
-    """At its claim, its intent, its answer or its end: each is committed for many at once."""
+    """At its claim, its intent, its answer or its end: each is committed for many at once. Nor is
+    it taken anew while they go on: that was a thousand times before their worker's time was over.
+    """
+    outside.mischief("x2", sleep_after=0.6)
     broken, *others = [plan_of(name) for name in "wxyz"]
     breaks(table, when.format(step=broken.steps.get(position=1).pk))
 
@@ -258,6 +261,7 @@ def test_a_step_at_which_the_engine_fails_costs_its_neighbours_nothing(
     assert states(broken) == [stands, "blocked"]
     tries = Step.objects.filter(plan__in=others).values_list("tries", "claims", "fence")
     assert set(tries) == {(1, 1, 1)}, "and none was taken for lost"
+    assert caplog.messages.count(f"The engine fails at plan {broken.pk}.") == 1
 
 
 def test_a_look_at_which_the_engine_fails_costs_its_neighbours_nothing(plan_of, outside, acme):
