@@ -372,7 +372,7 @@ def ask_many(key, number, amount, **more):
             client.post(
                 "/api/v1/actions/begin",
                 content=json.dumps(planned(
-                    tool="pay.refund", args={"amount": amount, "currency": "EUR"}, key=f"n{n}",
+                    tool="pay.refund", args={"amount": amount, "currency": "eur"}, key=f"n{n}",
                     action=f"act-n{n}", attempt=f"try-n{n}", run=f"run-{n % 7}", **more,
                 )),
                 headers=headers,
