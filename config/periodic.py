@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from queue import SimpleQueue
 
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -216,15 +217,18 @@ def run(process: str) -> None:
     with suppress(OperationalError):  # away: its jobs say so, and try again
         pooling.check(settings.DATABASE_URL)
     stopping = threading.Event()
+    # An event that is set where its own waiter, or another signal, is interrupted waits for itself.
+    signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda number, _: signals.put(number))
     jobs = [*periodic.jobs(process), periodic.Job(process, BEAT_SECONDS_MIN, int, process)]
     threads = [threading.Thread(target=repeat, args=(job, stopping), name=job.name) for job in jobs]
     for thread in threads:
         thread.daemon = True  # one that hangs does not keep the process alive
         thread.start()
     logger.info("%s: %s", process, ", ".join(job.name for job in jobs))
-    stopping.wait()
+    signals.get()
+    stopping.set()
     deadline = time.monotonic() + STOP_SECONDS_MAX
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
