@@ -19,7 +19,7 @@ from tests.ports import free_port, free_ports
 from tests.processes import answers
 
 UP_SECONDS_MAX = 180.0
-GONE_SECONDS_MAX = 120.0
+GONE_SECONDS_MAX = 40.0
 # What a local desk reads nothing of: here it has servers of its own, as a newcomer would.
 NOT_INHERITED = (
     "DATABASE_URL",
