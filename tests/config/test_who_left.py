@@ -109,16 +109,17 @@ def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
 
 def test_a_token_that_is_given_anew_is_the_one_that_asks_next(provider, cleo):
     """The former one is used up: the provider would take it for a sign that it was stolen."""
-    came(cleo, "t1")
-    provider.says["t1"] = (200, {"access_token": "short", "refresh_token": "t2"})
+    came(cleo, "the first token")
+    anew = {"access_token": "short", "refresh_token": "the second token"}
+    provider.says["the first token"] = (200, anew)
     single_sign_on.look_again()
     assert single_sign_on.look_again() == 0, "it is not her time yet"
     due()
 
     single_sign_on.look_again()
 
-    assert provider.asked == ["t1", "t2"]
-    assert "t2" not in SocialToken.objects.get().token_secret
+    assert provider.asked == ["the first token", "the second token"]
+    assert "the second token" not in SocialToken.objects.get().token_secret
 
 
 def test_what_an_older_version_left_in_clear_is_sealed_and_who_left_is_noticed_again(
