@@ -202,6 +202,10 @@ def summary(request: Request, workspace: str) -> HttpResponse:
         hours = active(here).working_hours
     except PolicyUnreadable:
         hours = None
+    whose = "your" if request.user.timezone else "the workspace’s"
+    clock = f"By {whose} clock, {notifications.zone_for(request.user, here)}."
+    within = " Outside of the policy’s working hours it waits until they begin." if hours else ""
+    form.fields["hour"].help_text = clock + within
     context: dict[str, Any] = {
         "workspace": here,
         "tab": "summary",
@@ -209,8 +213,6 @@ def summary(request: Request, workspace: str) -> HttpResponse:
         "lead": "One mail a day of the questions that wait for you in this workspace.",
         "form": form,
         "may_approve": may(request.user, "approve", here),
-        "zone_name": str(notifications.zone_for(request.user, here)),
-        "keeps_hours": hours is not None,
         "writes_each": request.user.mail_approvals,
     }
     status = 422 if form.errors else 200

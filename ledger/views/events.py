@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, When
+from django.db.models.fields.json import KT
 from django.http import Http404, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -45,6 +46,7 @@ def events(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     kind, run = request.GET.get("kind", ""), request.GET.get("run", "")[:120]
     found = Event.objects.filter(workspace=here).defer("data", "salt", "trace")
+    found = found.annotate(name=Case(When(type=EventType.RUN_CHECKPOINT, then=KT("data__name"))))
     if kind in KINDS:
         found = found.filter(type__startswith=f"{kind}.")
         if kind not in AGENTS_KINDS:
@@ -64,7 +66,8 @@ def events(request: Request, workspace: str) -> HttpResponseBase:
         "views": chips(request, "kind", [("", "All"), *KINDS.items()], kind),
         "run": run,
         "rows": [
-            _row(here, event, people) | {"tool": tools.get((event.run, event.action), "")}
+            _row(here, event, people)
+            | {"words": _named(event), "tool": tools.get((event.run, event.action), "")}
             for event in shown
         ],
         "pager": pager,
@@ -81,7 +84,7 @@ def _export(request: Request, here: Workspace, found: QuerySet[Event]) -> HttpRe
         events = exporting.in_order(found, keys)
         people, tools = _people(events), _tools(here, events)
         for one in events:
-            yield (one.place, one.received_at, words_of(one), one.type,
+            yield (one.place, one.received_at, _named(one), one.type,
                    tools.get((one.run, one.action), ""), actor_words(one, people), one.run,
                    one.action, one.event_id)  # fmt: skip
 
@@ -106,6 +109,12 @@ def _tools(here: Workspace, events: list[Event]) -> dict[tuple[str, str], str]:
     found = Action.objects.filter(run__in=names, action__in={event.action for event in said})
     rows = found.values_list("run_id", "action", "tool")
     return {(names[run], action): tool for run, action, tool in rows}
+
+
+def _named(event: Event) -> str:
+    """What happened; of a checkpoint with the name that the agent gave it."""
+    name = getattr(event, "name", None)
+    return f"{words_of(event)} {formatting.quoted(name)}" if name else words_of(event)
 
 
 def actor_words(event: Event, people: dict[str, str]) -> str:

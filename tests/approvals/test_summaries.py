@@ -211,6 +211,7 @@ def test_the_page_is_for_whoever_approves(acme, ben):
     browser.post("/w/acme/settings/summary/", {"hour": "8"})
     page = browser.get("/w/acme/settings/summary/").text
     assert 'value="8" selected' in page
+    assert "By the workspace’s clock, UTC." in page
     assert browser.post("/w/acme/settings/summary/", {"hour": "24"}).status_code == 422
     assert DailySummary.objects.get().hour == 8
 

@@ -111,7 +111,9 @@ def test_payloads_are_revealed_to_those_who_may_and_it_is_recorded(client, vic, 
     assert Act.objects.get(type="payload.revealed").person == sue
 
 
-def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, trip, northwind):
+def test_the_ledger_lists_everything_and_one_event_has_its_proof(
+    client, sue, trip, northwind, actor
+):
     desk_events.record(northwind, EventType.CASE_OPENED, run="run_1", by=sue, data={"case": 1})
     listed = get(client, sue, "ledger/")
     assert listed.text.count("<tr data-id") == 5
@@ -120,6 +122,9 @@ def test_the_ledger_lists_everything_and_one_event_has_its_proof(client, sue, tr
     assert actions.text.count("<tr data-id") == 2
     assert {row["tool"] for row in actions.context["rows"]} == {"update_flight"}
     assert get(client, sue, "ledger/", after="1").status_code == 200
+    record_events(actor, event("run.checkpoint", data={"name": "paid"}))
+    assert "Checkpoint “paid”" in get(client, sue, "ledger/", kind="run").text
+    assert "Checkpoint “paid”".encode() in get(client, sue, "ledger/", format="csv").getvalue()
 
     sealed = get(client, sue, f"ledger/{trip[1]['id']}/")
     assert "Entry <b>1</b> of 4" in sealed.text
