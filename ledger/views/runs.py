@@ -188,6 +188,7 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
         "replay": replaying.replay(found, at).shown(url, sensitive=sensitive),
         "events_url": events_url,
         "sensitive": sensitive,
+        "case": getattr(found, "case", None),
         "may_report": may(request.user, "recover", here),
         "may_administer": may(request.user, "administer", here),
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),

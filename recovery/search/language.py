@@ -47,7 +47,7 @@ class Value:
         return QueryError(words, self.position, len(self.text))
 
     def not_among(self, known: Iterable[str]) -> QueryError:
-        return self.wrong(f"“{self.text}” is none of: {', '.join(sorted(known))}.")
+        return self.wrong(f"“{self.text}” is none of: {', '.join(known)}.")
 
     def signed(self) -> tuple[str, str]:
         """`<` or `>` if it begins with one, and what follows."""

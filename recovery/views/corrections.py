@@ -335,10 +335,10 @@ def save(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Save the words as they stand in the form, then publish exactly those."""
+    ways = request.POST.getlist("delivery") or [publishing.LINK]
 
     def act(one: Correction) -> None:
         edited = _edit(request, one)
-        ways = request.POST.getlist("delivery") or [publishing.LINK]
         days = request.POST.get("valid_days", "")
         corrections.publish(
             edited,
@@ -348,7 +348,8 @@ def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
             valid_days=int(days) if is_number(days) else None,
         )
 
-    return _change(request, workspace, pk, act, "Published.")
+    by_hand = " Nobody is sent it: hand the link on." if ways == [publishing.LINK] else ""
+    return _change(request, workspace, pk, act, f"Published.{by_hand}")
 
 
 @login_required

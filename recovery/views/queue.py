@@ -119,14 +119,14 @@ def mistake(q: str, wrong: ValueError) -> dict[str, Any]:
         return {"before": q, "at": "", "after": "", "message": str(wrong), "drops": []}
     place, end = wrong.position, wrong.position + wrong.length
     # Without all of the word that it is in: half of one would be the next mistake.
-    ends = [at for at in (q.find(" ", end), len(q)) if at >= 0]
-    without = f"{q[: q.rfind(' ', 0, place) + 1]}{q[min(ends) :].lstrip()}".strip()
+    start, stop = q.rfind(" ", 0, place) + 1, min(at for at in (q.find(" ", end), len(q)) if at >= 0)
+    without = f"{q[:start]}{q[stop:].lstrip()}".strip()
     return {
         "before": q[:place],
         "at": q[place:end],
         "after": q[end:],
         "message": wrong.message,
-        "drops": [{"label": "Leave this out", "url": f"?{urlencode({'q': without})}"}],
+        "drops": [{"label": f"Leave out {q[start:stop]}", "url": f"?{urlencode({'q': without})}"}],
     }
 
 
@@ -167,7 +167,7 @@ def no_match(here: Workspace, q: str) -> dict[str, Any]:
     parts = q.split()
     drops = [
         {
-            "label": f"without {part}",
+            "label": f"Without {part}",
             "url": f"?{urlencode({'q': ' '.join(parts[:place] + parts[place + 1 :])})}",
         }
         for place, part in enumerate(parts[:8])

@@ -64,6 +64,7 @@ def _show(
 ) -> HttpResponse:
     resume_preview = resuming.preview(case, checkpoint=chosen)
     name = f"checkpoint {formatting.named(chosen.name)}" if chosen else "the start"
+    unknown = resume_preview.facts.unknown()
     context: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": "The agent is told where to go on; it acts itself, through the same gate.",
@@ -76,8 +77,8 @@ def _show(
         "standing": [
             {
                 "title": formatting.quoted(effect.summary) if effect.summary else action.tool_words,
-                "text": "stands on "
-                f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
+                "text": ("may stand on " if action in unknown else "stands on ")
+                + f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
             }
             for action, effect in resume_preview.standing
         ],

@@ -31,6 +31,7 @@ def test_ada_reports_a_run_that_looked_good_and_is_led_to_its_case(desk, good, a
     assert good.case() is None
     page = desk.get("/w/acme/runs/run_1/")
     assert "/w/acme/report/run_1/" in page.text
+    assert "See its case" not in page.text
     asked = desk.get("/w/acme/report/run_1/").text
     assert "What did this run do wrong?" in asked
     beside = asked[asked.index("What it did") :].replace("<wbr>", "")
@@ -44,6 +45,8 @@ def test_ada_reports_a_run_that_looked_good_and_is_led_to_its_case(desk, good, a
     assert case.standing_count == 1
     assert Event.objects.get(type="case.reported").actor == str(ada.pk)
     assert case.headline in desk.get("/w/acme/report/run_1/").text, "its case is named"
+    there = f'href="/w/acme/cases/{case.pk}/">See its case'
+    assert there in desk.get("/w/acme/runs/run_1/").text
 
 
 def test_a_report_needs_words_a_run_and_somebody_who_recovers(desk, client, good, acme, dev):

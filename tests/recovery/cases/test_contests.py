@@ -239,6 +239,7 @@ def test_a_link_lives_as_long_as_was_chosen_on_the_page(raised, ada, client):
     answer = client.post(there, said | {"revision": drafted.revision})
 
     assert answer.status_code == 302, answer.text
+    assert "Nobody is sent it: hand the link on." in client.get(answer["location"]).text
     drafted.refresh_from_db()
     assert drafted.expires_at - drafted.published_at == timedelta(days=30)
     assert facts.VERSION == 2

@@ -162,7 +162,7 @@ def test_a_query_without_a_match_offers_to_drop_its_parts(desk, case):
     page = desk.get("/w/acme/queue/", {"q": "is:open tool:nobody"})
 
     assert "No case fits" in page.text
-    assert "without tool:nobody" in page.text
+    assert "Without tool:nobody" in page.text
 
 
 def test_a_desk_without_agents_says_how_to_connect_one(desk):
@@ -302,6 +302,10 @@ def test_a_query_that_cannot_be_read_says_nothing_of_the_cases(desk, case):
     assert "This search cannot be read" in page.text
     assert "No case fits" not in page.text
     assert page.context["empty"]["links"][0]["url"] == "?q=is%3Aopen"
+    assert page.context["empty"]["links"][0]["label"] == "Leave out colour:red"
+    wrong = desk.get("/w/acme/queue/", {"q": "risk:hihg"}).context["query_error"]
+    assert wrong["message"].endswith("none of: low, medium, high, critical.")
+    assert "Save view" not in page.text, "it would keep a mistake"
 
 
 def test_a_case_is_closed_with_a_reason(desk, case):
