@@ -119,7 +119,7 @@ def mistake(q: str, wrong: ValueError) -> dict[str, Any]:
         return {"before": q, "at": "", "after": "", "message": str(wrong), "drops": []}
     place, end = wrong.position, wrong.position + wrong.length
     # Without all of the word that it is in: half of one would be the next mistake.
-    start, stop = q.rfind(" ", 0, place) + 1, min(at for at in (q.find(" ", end), len(q)) if at >= 0)
+    start, stop = q.rfind(" ", 0, place) + 1, f"{q} ".find(" ", end)
     without = f"{q[:start]}{q[stop:].lstrip()}".strip()
     return {
         "before": q[:place],
