@@ -114,8 +114,6 @@ class Operation:
     horizon_seconds: int = 0
     limit_seconds: float = 15.0
     kind: Kind = "http"
-    moves_money: bool = False
-    reaches_people: bool = False
     observes: bool = True  # False: there is nothing to read beforehand, so drift cannot be noticed
     is_partial: bool = False  # True: fields left out of the arguments stay as they are
     reads_back: bool = True  # False: no read exists afterwards, so a step ends `reported`

@@ -163,7 +163,6 @@ class Described(msgspec.Struct, forbid_unknown_fields=True):
     limit_seconds: float = 15.0
     kind: Kind = "http"
     money: Amount | None = None
-    inverse: str = ""
 
 
 class Auth(msgspec.Struct, forbid_unknown_fields=True):
@@ -247,8 +246,6 @@ def operation_of(name: str, described: Described) -> Operation:
         horizon_seconds=described.horizon_seconds,
         limit_seconds=described.limit_seconds,
         kind=described.kind,
-        moves_money=described.kind == "money",
-        reaches_people=described.kind == "mail",
         observes=described.read is not None,
         reads_back=described.trace is not None
         or (described.read is not None and described.leaves is not None),

@@ -174,7 +174,6 @@ BLIND = Operation(
     idempotency="none",
     limit_seconds=30,
     kind="mail",
-    reaches_people=True,
     observes=False,
     reads_back=False,
 )

@@ -206,8 +206,6 @@ def _operation(name: str, declared: Declared) -> Operation:
         probe="strong",
         limit_seconds=declared.limit_seconds,
         kind=declared.kind,
-        moves_money=declared.kind == "money",
-        reaches_people=declared.kind == "mail",
         observes=declared.observes,
         reads_back=declared.observes and declared.leaves is not None,
     )

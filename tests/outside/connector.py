@@ -67,7 +67,6 @@ OPERATIONS = (
         reversibility="irreversible",
         observes=False,
         reads_back=False,
-        reaches_people=True,
     ),
     operation("charge_blindly", idempotency="none", probe="strong", reversibility="compensable"),
 )
