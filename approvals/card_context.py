@@ -278,10 +278,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         return {"url": f"/w/{slug}/approvals/{after}/", "became": True}
     if approval.replaces_id is None:
         return None
-    rows: list[digests.ArgumentChange] = []
-    if sees and approval.calls:  # none are left of what is erased
-        asked = approval.calls[0]["more"]["asked"]["args"]
-        rows = digests.diff(asked, approval.calls[0]["args"])
+    rows = digests.changes_of(approval) if sees else []
     of_money = call_context.sum_among(
         {one.field: call_context.plain(one.now) for one in rows}, approval.amount_minor
     )
@@ -323,8 +320,7 @@ def why(approval: Approval) -> list[dict[str, Any]]:
             after = formatting.span(timedelta(seconds=later["seconds"]))
             words = f"{later['team']} is asked, too, after {after}"
             rules.append({"name": "If nobody decides", "value": words})
-    asked = str(approval.requested_by or approval.agent or "the policy itself")
-    rows = [*rules, {"name": "Asked by", "value": asked}]
+    rows = [*rules, {"name": "Asked by", "value": approval.asker}]
     if approval.agent and approval.requested_by:
         rows.append({"name": "Agent", "value": approval.agent.name})
     if person := customer(approval):

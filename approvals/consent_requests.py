@@ -1,11 +1,10 @@
-"""Wishes: the affected person is asked first, where the policy says so.
+"""Consent requests: the affected person is asked first, where the policy says so.
 
 Their yes or no is evidence and starts nothing: it never grants, and it never rejects. Where the
 rule says `must`, nobody grants before every affected person has said yes, so that the last word is
 always one of the people who decide (docs/decisions/approvals.md).
 """
 
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +18,15 @@ from approvals import notifications
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
-from workspaces import encryption
-from workspaces.keys import link_digest, token_of_link
+from workspaces.keys import (
+    LINK_TOKEN_CHARACTERS_MAX,
+    link_digest,
+    new_link_token,
+    token_of_link,
+)
 from workspaces.moves import CannotMove
 from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
-TOKEN_BYTES = 24
-TOKEN_CHARACTERS_MAX = 64
 PEOPLE_MAX = 20
 """Affected people asked for one approval; whoever affects more asks nobody personally."""
 
@@ -63,15 +64,15 @@ def ask(approval: Approval, people: Iterable[AffectedPerson], words: str) -> lis
 
 
 def _ask(approval: Approval, person: AffectedPerson, question: str) -> ConsentRequest:
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    token, digest, sealed = new_link_token()
     consent = ConsentRequest.objects.create(
         approval=approval,
         person_ref=person.id,
         name=person.name,
         contact=person.contact,
         question=question,
-        token_digest=link_digest(token),
-        token_sealed=encryption.seal(token),
+        token_digest=digest,
+        token_sealed=sealed,
     )
     _record(consent, EventType.APPROVAL_AFFECTED_ASKED, question=question)
     notifications.ask_affected(consent, address(token))
@@ -102,7 +103,7 @@ def answer(consent: ConsentRequest, answered: str, note: str = "") -> ConsentReq
 
 def find(token: str) -> ConsentRequest | None:
     """The request of a link whose approval still waits, or None whatever is wrong with it."""
-    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+    if not token or len(token) > LINK_TOKEN_CHARACTERS_MAX:
         return None
     living = ConsentRequest.objects.select_related("approval__workspace").filter(
         approval__state=ApprovalState.WAITING, approval__expires_at__gt=Now()

@@ -155,6 +155,17 @@ def diff(
     return list(_changes("", old, new))
 
 
+def changes_of(approval: Approval) -> list[ArgumentChange]:
+    """What somebody has made of what was asked for, path by path; none where nobody has, and none
+    are left of what is erased.
+    """
+    if not approval.replaces_id or not approval.calls:
+        return []
+    call = approval.calls[0]
+    asked = call.get("more", {}).get("asked")
+    return diff(asked["args"], call.get("args")) if asked else []
+
+
 def _changes(path: str, old: Any, new: Any) -> list[ArgumentChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         found: list[ArgumentChange] = []

@@ -107,7 +107,7 @@ def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool) -
 
 @transaction.atomic
 def review(glass: BrokenGlass, *, by: User, text: str) -> None:
-    """Close it. Raises NotYours, or InvalidInput where nothing was said."""
+    """Close it. Raises NotEntitled, or InvalidInput where nothing was said."""
     text = kept_text(text, REASON_CHARACTERS_MAX, asking=WITHOUT_REVIEW)
     if why := glass_eligibility.why_no_review(glass, by):
         raise NotEntitled(glass.approval, "reviewed", why)

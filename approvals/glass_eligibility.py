@@ -91,7 +91,7 @@ def _why_not_them(approval: Approval, person: User) -> str:
     others += [one.person_id for one in given if one.break_glass]
     standing = independence.standings([person.pk], others, approval.workspace)[person.pk]
     if not standing.is_proven:
-        return "prove first that your e-mail address is yours"
+        return independence.UNPROVEN
     if not standing.is_independent:
         return "one of those who ask or take part brought you in a short while ago, or you them"
     return ""

@@ -273,17 +273,21 @@ def rests_on_own(approval: Approval) -> bool:
     return approval.decisions.filter(granted=True, person__in=approval.askers).exists()
 
 
+def required_of(approval: Approval) -> tuple[RequiredApprovers, ...]:
+    """Whom it was asked of, as the policy puts it."""
+    return tuple(
+        RequiredApprovers(one.team.name if one.team else None, one.count)
+        for one in approval.requirements.select_related("team").order_by("position")
+    )
+
+
 def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
     """What the policy asked for when the approval was asked, beside what it asks for `now`."""
-    needs = tuple(
-        RequiredApprovers(one.team.name if one.team else None, one.count)
-        for one in approval.requirements.select_related("team")
-    )
     return PolicyDecision(
         approval="MANUAL",
         risk=now.risk,
         action_class=now.action_class,
-        requires=needs,
+        requires=required_of(approval),
         fresh_login=approval.fresh_login,
         signed=approval.signed,
         self_approval=approval.self_approval,

@@ -43,7 +43,6 @@ decide_seconds = Histogram(
     buckets=BUCKETS,
 )
 
-UNPROVEN = "prove first that your e-mail address is yours"
 WITHOUT_REASON = "Say why, so that whoever asked can learn."
 UNREADABLE = "the policy in force cannot be read; somebody has to mend it first"
 ERASED = "what it was about is erased"
@@ -90,8 +89,8 @@ def grant(
     login_at: datetime | None = None,
     signed: Any = None,
 ) -> Approval:
-    """Say yes. Raises OutOfDate, NotYours, NeedsFreshLogin, NotSigned, CannotMove where it is over,
-    or InvalidInput for a reason that is too long.
+    """Say yes. Raises OutOfDate, NotEntitled, NeedsFreshLogin, NotSigned, CannotMove where it is
+    over, or InvalidInput for a reason that is too long.
 
     `seen` is the digest that the page showed, `login_at` when the person last proved who they are,
     `signed` what the browser gives of their key (the JSON of a `PublicKeyCredential`).
@@ -253,7 +252,7 @@ def why_not(approval: Approval, person: User) -> str:
 
 
 def may_answer(approval: Approval, by: User) -> None:
-    """Raise NotYours, with the reason in words, where this person's answer does not count."""
+    """Raise NotEntitled, with the reason in words, where this person's answer does not count."""
     if approval.decisions.filter(person=by).exists():
         raise NotEntitled(approval, "answered", "you have already answered")
     if deciders.mandates(approval, [by.pk]):
@@ -268,7 +267,7 @@ def may_answer(approval: Approval, by: User) -> None:
     elif not delegations.may_decide(by, approval.workspace):
         why = "it needs the permission “approve”"
     elif not independence.is_proven(by):
-        why = UNPROVEN
+        why = independence.UNPROVEN
     elif new := next((one for one in deciders.newcomers(approval) if one.person == by), None):
         why = (
             f"{new.person} {new.brought_in_by}, so it takes somebody else until "

@@ -149,8 +149,7 @@ def _title(approval: Approval, about: NotificationKind, stuck: bool) -> str:  # 
 
 
 def _text(approval: Approval, about: NotificationKind) -> str:
-    who = str(approval.requested_by or approval.agent or "the policy itself")
-    lines = [f"{who} asks in {approval.workspace.name} for {subject(approval)}."]
+    lines = [f"{approval.asker} asks in {approval.workspace.name} for {subject(approval)}."]
     if about == NotificationKind.ENDED:
         by = f" by {approval.closed_by}" if approval.closed_by else ""
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
@@ -421,7 +420,7 @@ def summary_of(workspace: Workspace, person: User, questions: Sequence[Approval]
     )
     lines = [first + (f" It is about {sums}." if sums else ""), ""]
     for number, question in enumerate(questions[:LINES_MAX], start=1):
-        who = formatting.plain(str(question.requested_by or question.agent or "the policy itself"))
+        who = formatting.plain(question.asker)
         moves = ""
         if sees and question.amount_minor is not None:
             moves = f", {formatting.money(question.amount_minor, question.currency)}"

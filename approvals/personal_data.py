@@ -10,10 +10,8 @@ from approvals.interchange.aap_requests import RUN, SEALED
 from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
 from approvals.notifications import SUMMARY_SUBJECT
 from ledger.models import Action, Run
-from workspaces.erasure_registry import ERASED, Scope, drops, holds, keeps, rests, stays
+from workspaces.erasure_registry import ERASED, OURS, Scope, drops, holds, keeps, rests, stays
 from workspaces.models import Workspace
-
-OURS = "ids, digests and words of ours"
 
 
 def asked(scope: Scope, path: str = "") -> Q:

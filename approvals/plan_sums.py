@@ -67,8 +67,8 @@ SETTLE = "DELETE FROM approvals_reservation r WHERE r.action = '' AND r.run_ref 
 
 
 def hold_approved(approval: Approval) -> None:
-    """Hold what the steps of the plan add that people have just approved. Raises Unreadable where
-    the policy in force cannot be read.
+    """Hold what the steps of the plan add that people have just approved. Raises PolicyUnreadable
+    where the policy in force cannot be read.
     """
     if approval.plan_id is not None:
         runs = Run.objects.filter(workspace=approval.workspace_id, run=approval.run_ref)
@@ -98,7 +98,7 @@ def hold(
     workspace_id: int, plan_id: int, tool_calls: Sequence[ToolCall], *, run: Run | None
 ) -> None:
     """Hold what these steps of a plan add, in their order, on the account of the `run` that they
-    compensate; in the transaction in which they may run. Raises Unreadable.
+    compensate; in the transaction in which they may run. Raises PolicyUnreadable.
     """
     policy = active(workspace_id)
     found = [

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, connections, models, transaction
@@ -61,7 +62,6 @@ MOMENT, MOMENT_GLOB = "%Y%m%dT%H%M%SZ", "[0-9]" * 8 + "T" + "[0-9]" * 6 + "Z"
 does."""
 ROWS_AT_A_TIME = 2_000
 
-FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 NOT_EXPORTED = {
     "workspaces.User": "people.ndjson has those whom the rows name, without what lets them in",
     "workspaces.Secret": "credentials, sealed for this desk",
@@ -110,7 +110,7 @@ class Table(NamedTuple):
 def tables() -> list[Table]:
     """Every table of ours with rows of one workspace, exported or not; floors from below."""
     found = []
-    for floor in FLOORS:
+    for floor in settings.FLOORS:
         for model in apps.get_app_config(floor).get_models():
             path = _path(model)
             if path:

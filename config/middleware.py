@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
@@ -25,6 +25,7 @@ from approvals.policy import PolicyUnreadable
 from ledger import disclosure
 from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
+from workspaces.replica import DATABASE_AWAY
 
 REDIRECT = 302
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]
@@ -99,7 +100,6 @@ def page_of_form(request: HttpRequest) -> str:
     return f"{here.path}?{here.query}" if here.query else here.path
 
 
-DATABASE_AWAY = (OperationalError, InterfaceError)
 RETRY_SECONDS = 2
 
 

@@ -32,12 +32,11 @@ AMENDS_METRICS_TOKEN = (
     env.secret("AMENDS_METRICS_TOKEN") if env.embedded() else env.text("AMENDS_METRICS_TOKEN", "")
 )
 
+FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
+"""Our own apps, each of which imports those before it."""
+
 INSTALLED_APPS = [
-    "workspaces",
-    "ledger",
-    "connectors",
-    "approvals",
-    "recovery",
+    *FLOORS,
     "config.apps.ProjectConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",

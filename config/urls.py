@@ -12,7 +12,6 @@ from config.api import api
 handler400 = "config.middleware.not_understood"
 handler500 = "config.middleware.failed"
 LOG_IN = "w/<slug:workspace>/settings/log-in/"
-FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery")
 
 
 @csrf_exempt
@@ -32,7 +31,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(LOG_IN + "try/", company_login.try_it, name="try_company_login"),
     path(LOG_IN + "save/", company_login.save, name="save_company_login"),
     path(LOG_IN + "end/", company_login.end, name="end_company_login"),
-    *(path("", include(f"{app}.urls")) for app in FLOORS),
+    *(path("", include(f"{app}.urls")) for app in settings.FLOORS),
 ]
 if settings.DEMO:
     urlpatterns.append(path("", include("demo.guide")))

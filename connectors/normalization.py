@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from amends.protocol.canonical import INTEGER_DIGITS_MAX
+from amends.protocol.canonical import INTEGER_END
 from amends.protocol.masking import (
     DEPTH_MAX,
     MaskingKey,
@@ -98,7 +98,8 @@ def _hidden(recorded: str, found: Any, key: MaskingKey) -> str:
     return "" if inner is None else key.placeholder(kind, inner)
 
 
-_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
+UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
+"""What neither JSON nor the database keeps."""
 INSTEAD = "\N{REPLACEMENT CHARACTER}"
 
 DEEP = DEPTH_MAX - 6
@@ -107,7 +108,6 @@ DEEP = DEPTH_MAX - 6
 SHOWN_MAX = 400
 """Characters of what is no JSON."""
 
-_INTEGER_END = 10**INTEGER_DIGITS_MAX
 NUMBERS = frozenset({bool, int, float})
 
 
@@ -115,7 +115,7 @@ def text(said: str) -> str:
     """The text, with a replacement character for what cannot be kept."""
     if said.isascii() and "\x00" not in said:
         return said
-    return _UNKEEPABLE.sub(INSTEAD, said)
+    return UNKEEPABLE.sub(INSTEAD, said)
 
 
 def value(said: Any, depth: int = 0) -> Any:
@@ -138,7 +138,7 @@ def value(said: Any, depth: int = 0) -> Any:
 
 def _number(said: Any) -> Any:
     """A truth value, too, and nothing at all: both stay as they are."""
-    if type(said) is int and abs(said) >= _INTEGER_END:
+    if type(said) is int and abs(said) >= INTEGER_END:
         return f"an integer of {said.bit_length()} bits"  # str() itself ends at 4,300 digits
     return str(said) if type(said) is float and not math.isfinite(said) else said
 

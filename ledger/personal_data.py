@@ -8,10 +8,8 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from ledger.models import Run, RunState
-from workspaces.erasure_registry import holds, keeps, of_runs, rests
+from workspaces.erasure_registry import OURS, holds, keeps, of_runs, rests
 from workspaces.models import Workspace
-
-OURS = "ids, digests and words of ours"
 
 holds(
     "ledger.Run", "request", "goal", "customer", "customer_name", "on_behalf_of", "labels",

@@ -28,6 +28,7 @@ from recovery.models import (
 from recovery.models.plans import LIVING
 from workspaces.erasure_registry import (
     ERASED,
+    OURS,
     Rows,
     Scope,
     Told,
@@ -44,7 +45,6 @@ from workspaces.erasure_registry import (
 from workspaces.models import Act, Workspace
 from workspaces.pages import is_number
 
-OURS = "ids, digests and words of ours"
 ASKING = (EventType.CASE_BULK_STARTED, EventType.DATA_EXPORTED)
 NAMES_MAX = 100
 PART_CHARACTERS_MIN = 3

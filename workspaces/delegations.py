@@ -8,6 +8,7 @@ asks; here it is written down, told to the ledger, and ended.
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
@@ -35,10 +36,6 @@ IS_LIVING = (
     " AND {0}.until > statement_timestamp()"
 )
 """SQL: whether the row `{0}` is in force. `living` is the same for Django."""
-
-
-class NotYours(Exception):
-    """We stopped because only the two and administrators end a delegation."""
 
 
 class Term(NamedTuple):
@@ -131,10 +128,10 @@ def _check_people(workspace: Workspace, by: User, to: User, team: Team | None) -
 @transaction.atomic
 def revoke(row: Delegation, *, by: User) -> None:
     """End it now; an answer that was given under it and is not yet used counts no more. Raises
-    NotYours. One that has ended stays as it ended.
+    PermissionDenied. One that has ended stays as it ended.
     """
     if not may_revoke(row, by):
-        raise NotYours("only the two and administrators end a delegation")
+        raise PermissionDenied("only the two and administrators end a delegation")
     _end(row, DelegationEnd.REVOKED, by=by)
 
 

@@ -107,6 +107,9 @@ class PersonalRows:
         return int(every.filter(pk__in=some).delete()[0])
 
 
+OURS = "ids, digests and words of ours"
+"""Why a column may be kept: nobody else writes into it."""
+
 _held: list[PersonalColumns | PersonalRows] = []
 _kept: dict[tuple[str, str], str] = {}
 _rest: list[Runs] = []

@@ -25,6 +25,7 @@ COUNTS = """
 SELECT p.id, workspaces_address_is_proven(p.id),
     workspaces_is_independent(p.id, %s::bigint[], %s)
 FROM unnest(%s::bigint[]) AS p (id)"""
+UNPROVEN = "prove first that your e-mail address is yours"
 SPONSORS_MAX = 50
 """Kept of one membership: longer chains within a day are made by nobody in earnest."""
 

@@ -37,6 +37,8 @@ from workspaces.models import (
 PREFIX_CHARACTERS = 10
 SECRET_BYTES = 32
 TOKEN_CHARACTERS_MAX = 120
+LINK_TOKEN_BYTES = 24
+LINK_TOKEN_CHARACTERS_MAX = 64
 
 Key = TypeVar("Key", bound=BearerToken)
 
@@ -53,6 +55,12 @@ def split(token: str) -> str | None:
 
 def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
+
+
+def new_link_token() -> tuple[str, str, bytes]:
+    """A new token for the address of a link, its digest, and the sealed copy for operators."""
+    token = secrets.token_urlsafe(LINK_TOKEN_BYTES)
+    return token, link_digest(token), encryption.seal(token)
 
 
 def link_digest(token: str) -> str:

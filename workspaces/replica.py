@@ -23,7 +23,8 @@ REPLICA = "replica"
 CATCH_UP_SECONDS_MAX = 0.1
 LOOK_SECONDS = 0.005
 LEFT_ALONE_SECONDS = 10.0
-AWAY = (OperationalError, InterfaceError)
+DATABASE_AWAY = (OperationalError, InterfaceError)
+"""What is raised where the database is not there, or goes while it is asked."""
 
 V = TypeVar("V", bound=Callable[..., HttpResponseBase])
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def reads(view: V) -> V:
         token = _reading.set(REPLICA)
         try:
             return view(*args, **kwargs)
-        except AWAY as error:
+        except DATABASE_AWAY as error:
             if isinstance(error.__cause__, QueryCanceled):  # too slow there is too slow here
                 raise
             _leave_alone(str(error))
@@ -103,7 +104,7 @@ def _has_caught_up() -> bool:
                 if time.monotonic() > until:
                     break
                 time.sleep(LOOK_SECONDS)
-    except AWAY as error:
+    except DATABASE_AWAY as error:
         connections[REPLICA].close()
         _leave_alone(str(error))
         return False

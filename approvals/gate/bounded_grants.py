@@ -25,8 +25,9 @@ from approvals import approval_requests, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
-from approvals.policy import CannotEvaluate, PolicyDecision, RequiredApprovers
+from approvals.policy import CannotEvaluate, PolicyDecision
 from approvals.policy.expressions import Expression
+from approvals.policy.loading import CALL_FACTS
 from ledger import desk_events
 from ledger.canonical import canonical_of as canonical
 from workspaces import formatting, locks
@@ -34,7 +35,6 @@ from workspaces.models import User, Workspace
 from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 FORM = "amends bounded grant 1"
-AMOUNT_FACTS = frozenset({"tool", "args", "target", "targets"})
 SECONDS_MIN = 60
 GRANTS_LOOKED_AT_MAX = 20
 """Of an agent's living grants for one tool so many, the oldest, are looked through."""
@@ -210,10 +210,7 @@ def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str) -> 
         approval="MANUAL",
         risk=Risk(approval.risk),
         action_class=ActionClass.EXTERNAL_REVERSIBLE,
-        requires=tuple(
-            RequiredApprovers(one.team.name if one.team else None, one.count)
-            for one in approval.requirements.select_related("team").order_by("position")
-        ),
+        requires=grants.required_of(approval),
         fresh_login=approval.fresh_login,
         self_approval=approval.self_approval,
         rules=tuple(approval.rules),
@@ -462,7 +459,7 @@ def amount_of(terms: Mapping[str, Any], asked: GrantableCall) -> Decimal | None:
 
 @lru_cache(maxsize=256)
 def _compiled(source: str) -> Expression:
-    return Expression(source, AMOUNT_FACTS)
+    return Expression(source, CALL_FACTS)
 
 
 def _note(approval: Approval, asked: GrantableCall, action: tuple[str, str]) -> None:

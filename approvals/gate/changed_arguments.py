@@ -85,15 +85,6 @@ def touched(approval: Approval, typed: Mapping[int, str]) -> list[ArgumentField]
     return argument_fields.touched(fields_of(approval), typed)
 
 
-def changes(approval: Approval) -> list[ArgumentChange]:
-    """What somebody has made of what was asked for, path by path; none where nobody has."""
-    if not approval.replaces_id or not approval.calls:
-        return []
-    call = approval.calls[0]
-    asked = call.get("more", {}).get("asked")
-    return digests.diff(asked["args"], call.get("args")) if asked else []
-
-
 def in_words(found: Sequence[ArgumentChange], approval: Approval) -> str:
     """“amount €1.00 → €0.80; to “ann” → “bob”; …”, of what was changed in this approval's call.
 
@@ -135,8 +126,8 @@ def change(
     approval: Approval, *, by: User, seen: str, typed: Mapping[int, str], reason: str
 ) -> Approval:
     """The question about the changed call, in place of this one; `typed` are texts by the numbers
-    of `fields_of`. Raises InvalidInput, OutOfDate, NotYours, or CannotMove where it is answered, or
-    was changed meanwhile.
+    of `fields_of`. Raises InvalidInput, OutOfDate, NotEntitled, or CannotMove where it is answered,
+    or was changed meanwhile.
     """
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     if why := why_not(approval):
@@ -253,7 +244,8 @@ def _check_somebody_else(new: Approval) -> None:
 
 def _tell(row: Approval, new: Approval, by: User, reason: str) -> None:
     told = [
-        {"field": one.field, "asked": one.approved, "approved": one.now} for one in changes(new)
+        {"field": one.field, "asked": one.approved, "approved": one.now}
+        for one in digests.changes_of(new)
     ]
     digests.record(
         new,

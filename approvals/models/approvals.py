@@ -231,6 +231,11 @@ class Approval(models.Model):
         """Who asked, and who owns the agent: it takes somebody else than these."""
         return {pk for pk in (self.requested_by_id, self.agent_owner_id) if pk}
 
+    @property
+    def asker(self) -> str:
+        """Who asks, by name."""
+        return str(self.requested_by or self.agent or "the policy itself")
+
 
 class Requirement(models.Model):
     """Who must answer. All requirements must be met, and one decision fills one of them."""

@@ -7,6 +7,7 @@ from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
+    UNCATALOGUED,
     WITHOUT_EFFECT,
     ActionClass,
     Risk,
@@ -29,8 +30,6 @@ from ledger.models import Action
 from workspaces import formatting
 
 Met = tuple[Rule, Risk, Verdict]
-UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE
-"""Of a tool whose class nobody says whom we believe."""
 
 
 def judge(policy: Policy, call: ToolCall) -> PolicyDecision:

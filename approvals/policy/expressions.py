@@ -26,6 +26,8 @@ REPEATED_MAX = 100  # {1,100} within {1,90}, over 60 000 characters, took nine s
 COST_MAX = 5_000_000  # values copied: a third of a second at worst, and mostly far less
 CHARACTERS_OF_A_VALUE = 1_000  # to copy so many costs as much as a value more
 
+MEMBER = re.compile(r"[A-Za-z_]\w*")
+"""A name that may stand behind a dot."""
 STRINGS = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 OTHER_QUOTES = re.compile(r"""['"]{3}|\b[bB]?[rR][bB]?['"]|//""")
 LOOPS = "all|exists|exists_one|existsOne|map|filter|transformList|transformMap|transformMapEntry"

@@ -10,9 +10,9 @@ from approvals.policy import document
 from approvals.policy.conditions import Condition
 from approvals.policy.expressions import CannotCompile, Expression
 from approvals.policy.reading import LocatedDocument, Mistake, Path, spelled
+from connectors.normalization import UNKEEPABLE
 
 DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
-UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

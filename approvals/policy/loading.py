@@ -36,7 +36,7 @@ from ledger.canonical import digest
 # The catalogue: what a workspace itself says of its tools, and how their calls are shown.
 
 MANIFEST_FIELDS = ("kind", "title", "rows", "amount", "currency", "recipients")
-MANIFEST_FACTS = frozenset({"tool", "args", "target", "targets"})
+CALL_FACTS = frozenset({"tool", "args", "target", "targets"})
 KINDS = get_args(Kind)
 TOOL_FIELDS = ("class", "risk", "target", "title", "reads_untrusted", "sensitivity", "preview")
 
@@ -78,15 +78,13 @@ def _manifest(form: Form, value: Any, at: Path) -> dict[str, Any]:
     """How a call of the tool is shown: a kind, and CEL over `args`, `target`, `targets`, `tool`."""
     given = form.mapping(value, at, MANIFEST_FIELDS)
     found: dict[str, Any] = {
-        name: form.expression(given[name], (*at, name), MANIFEST_FACTS)
+        name: form.expression(given[name], (*at, name), CALL_FACTS)
         for name in ("title", "amount", "currency", "recipients")
         if name in given
     }
     rows = form.mapping(given.get("rows"), (*at, "rows"))
     found["rows"] = {
-        form.text(label, (*at, "rows"), 120): form.expression(
-            one, (*at, "rows", label), MANIFEST_FACTS
-        )
+        form.text(label, (*at, "rows"), 120): form.expression(one, (*at, "rows", label), CALL_FACTS)
         for label, one in rows.items()
     }
     if kind := form.choice(given.get("kind"), (*at, "kind"), KINDS):
@@ -331,7 +329,7 @@ def _bounded(form: Form, value: Any, at: Path) -> dict[str, Any] | None:
     for name in ("uses", "for"):
         if given.get(name) is None:
             form.wrong(at, f"“{name}” is missing")
-    amount = form.expression(given.get("amount"), (*at, "amount"), MANIFEST_FACTS)
+    amount = form.expression(given.get("amount"), (*at, "amount"), CALL_FACTS)
     each, total = (
         form.number(given.get(name), (*at, name), 1, AMOUNT_MAX) for name in ("each", "sum")
     )

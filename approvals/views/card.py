@@ -19,6 +19,7 @@ from approvals import (
     card_context,
     clarifications,
     deciders,
+    digests,
     glass_decisions,
     inbox,
     signatures,
@@ -402,7 +403,7 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
     wanted = changed_arguments.touched(approval, posted)
     if after is not None:
         approval = get_object_or_404(approvals_of(here), pk=after.pk)
-        made = changed_arguments.in_words(changed_arguments.changes(approval), approval)
+        made = changed_arguments.in_words(digests.changes_of(approval), approval)
         refusal = CannotMove(approval, "answered", f"{approval.requested_by} was first: {made}")
     is_input = isinstance(refusal, InvalidInput)
     text = str(refusal) if is_input else f"{refusal}."

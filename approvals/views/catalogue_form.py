@@ -12,6 +12,7 @@ from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.editing import CATALOGUES, RulePosition
+from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
 from approvals.policy.loading import KINDS
 from approvals.policy.reading import Path, spelled
 from approvals.rules import (
@@ -38,7 +39,6 @@ TOOL_LINES = frozenset({"sensitive", "preview_rows"})
 TWIN_PLAIN = ("target", "connection", "operation", "reversibility", "words")
 """Fields that are a member of the entry as it is; and those that hold `name: value` a line."""
 PREVIEW, PROBE = "preview", "probe"
-EXPRESSION_CHARACTERS_MAX = 2_000
 LINES_CHARACTERS_MAX = 20_000
 
 

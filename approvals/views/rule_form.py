@@ -16,18 +16,17 @@ from approvals.policy import Mistake, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
 from approvals.policy.editing import REVIEW, RULES, RulePosition
+from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX, MEMBER
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
 from ledger.models import Action
 from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, shown_in, without_hint
 from workspaces.models import Agent, Team, Workspace
 
-CONDITION_CHARACTERS_MAX = 2_000
 WORDS_CHARACTERS_MAX = 400
 CHOICES_MAX = 200
 OFFERS_MAX = 10
 AGENT = re.compile(r'agent == "([^"\\]+)"(?: && (.+))?', re.DOTALL)
-MEMBER = re.compile(r"[A-Za-z_]\w*")
 LOOSE = re.compile(r"\|\||\?")
 """What binds weaker than `&&`."""
 COMPENSATION_WORDS = {
@@ -87,7 +86,7 @@ class RuleForm(forms.Form):
     )
     when = WrittenField(
         label="Condition",
-        characters_max=CONDITION_CHARACTERS_MAX,
+        characters_max=EXPRESSION_CHARACTERS_MAX,
         required=False,
         help_text="In CEL, as args.amount > 100; empty: every call of the tool.",
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "mono"}),
@@ -148,7 +147,7 @@ class RuleForm(forms.Form):
     )
     bounded_amount = OneLine(
         label="What is counted",
-        max_length=CONDITION_CHARACTERS_MAX,
+        max_length=EXPRESSION_CHARACTERS_MAX,
         required=False,
         help_text="In CEL, as args.amount; empty: calls alone are counted.",
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
@@ -161,7 +160,7 @@ class RuleForm(forms.Form):
     )
     bounded_same = OneLine(
         label="What stays as on the card",
-        max_length=CONDITION_CHARACTERS_MAX,
+        max_length=EXPRESSION_CHARACTERS_MAX,
         required=False,
         help_text="Arguments with commas between them, as args.currency, args.iban.",
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),

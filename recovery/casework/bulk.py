@@ -22,12 +22,12 @@ from ledger import desk_events
 from recovery import search
 from recovery.cases.lifecycle import held_by_another
 from recovery.casework.bulk_verbs import VERBS, BulkDryRun, Eligible, NotEligible, Worked
-from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome, CaseState, Plan
 from recovery.models.bulk import BULK_ITEM_TO_DO
 from workspaces import access, locks
 from workspaces.clock import database_time
 from workspaces.models import User, Workspace
+from workspaces.replica import DATABASE_AWAY
 from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 CASES_MAX = 500

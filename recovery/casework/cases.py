@@ -63,9 +63,7 @@ def claim(case: Case, *, by: User, seen: int) -> Case:
 def release(case: Case, *, by: User, seen: int) -> Case:
     """Give the case back; only its holder can. Releasing what is free changes nothing."""
     case = locked(case, seen=seen)
-    holder = holder_of(case)
-    if holder is not None and holder != by:
-        raise CannotMove(case, "released", f"{holder} has claimed it.")
+    refuse_if_claimed(case, by, "released")
     if case.claimed_by_id is not None:
         case.claimed_by, case.claimed_until = None, None
         case.save(update_fields=["claimed_by", "claimed_until"])

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Prefetch, prefetch_related_objects
 
 from amends.protocol.masking import holds_mask
-from approvals.gate import changed_arguments
+from approvals import digests
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.models import Action
 from recovery.corrections import sentences
@@ -69,7 +69,7 @@ def _roles(decisions: Iterable[Decision]) -> list[str]:
 def _changed(approval: Approval) -> dict[str, Any]:
     if approval.replaces_id is None:
         return {}
-    changes = changed_arguments.changes(approval) if approval.calls else []
+    changes = digests.changes_of(approval)
     told = [
         {"field": one.field, "was": one.approved, "now": one.now}
         for one in changes

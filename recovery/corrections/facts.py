@@ -26,7 +26,7 @@ from recovery.corrections import approvers, names, sentences
 from recovery.models import Case, CaseOutcome, Step, StepState
 from recovery.models.plans import DONE
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import capitalised, changed_fields, shortened
+from recovery.run_facts.sentences import MAILS, capitalised, changed_fields, shortened
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
@@ -316,7 +316,7 @@ def _how(change: CorrectionItem, effect: Effect) -> str:
     if change.is_back:
         return "came_and_went" if effect.before is None else "back"
     how = verb(effect, change.action)
-    if effect.target_type in sentences.MAILS and how not in {"changed", "deleted"}:
+    if effect.target_type in MAILS and how not in {"changed", "deleted"}:
         return "sent"
     return how if how in {"created", "deleted", "changed"} else "done"
 

@@ -35,8 +35,12 @@ from recovery.models import (
     Plan,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
-from workspaces import encryption
-from workspaces.keys import link_digest, token_of_link
+from workspaces.keys import (
+    LINK_TOKEN_CHARACTERS_MAX,
+    link_digest,
+    new_link_token,
+    token_of_link,
+)
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.periodic import each
@@ -50,19 +54,10 @@ logger = logging.getLogger(__name__)
 # Whoever has the link can read the correction until it expires or is revoked; a wrong, an expired
 # and a revoked one look the same.
 
-TOKEN_BYTES = 24
-TOKEN_CHARACTERS_MAX = 64
-
-
-def new_token() -> tuple[str, str, bytes]:
-    """A new token, its digest, and the sealed copy for operators."""
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    return token, link_digest(token), encryption.seal(token)
-
 
 def find(token: str) -> Correction | None:
     """The living correction of this token, or None whatever is wrong with it."""
-    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+    if not token or len(token) > LINK_TOKEN_CHARACTERS_MAX:
         return None
     return (
         Correction.objects.select_related("case__run", "case__workspace", "workspace")
@@ -227,7 +222,7 @@ def publish(
         hindrance = "A link lives as long as one of the offered times."
     if hindrance:
         raise CannotPublish(hindrance)
-    token, correction.token_digest, correction.token_sealed = new_token()
+    token, correction.token_digest, correction.token_sealed = new_link_token()
     correction.facts_salt = secrets.token_bytes(SALT_BYTES)
     correction.published_at = timezone.now()
     correction.published_by = by

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
 from recovery.corrections.names import field_words, in_marks, is_english, kind_of, quoted
-from recovery.run_facts.sentences import capitalised, plural
+from recovery.run_facts.sentences import MAILS, capitalised, plural
 from workspaces import formatting
 
 Item = dict[str, Any]
@@ -22,7 +22,6 @@ NAMED_MAX = 3
 VALUE_CHARACTERS_MAX = 60
 UNDONE = frozenset({"restored", "compensated", "as_before"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
-MAILS = frozenset({"mail", "email", "e-mail"})
 
 WORDS = {
     "put_back": gettext_noop("Put back"),

@@ -30,12 +30,13 @@ from recovery.engine import (
 from recovery.engine.ordering_law import NextAction, PlanAction
 from recovery.engine.preconditions import LOOK_AGAIN_SECONDS
 from recovery.engine.protocol import ClaimedStep
-from recovery.engine.queries import DATABASE_AWAY, WAITING_SQL, StepReader, ask
+from recovery.engine.queries import WAITING_SQL, StepReader, ask
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step
 from recovery.models.plans import IN_HAND
 from workspaces import wakeups
 from workspaces.moves import CannotMove
+from workspaces.replica import DATABASE_AWAY
 from workspaces.wakeups import ENGINE_QUEUE, connector_of_queue, connector_queue
 
 logger = logging.getLogger(__name__)

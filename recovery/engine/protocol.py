@@ -46,7 +46,6 @@ from recovery.engine.queries import (
     AT_REST,
     ATTEMPTS_SQL,
     CLAIM_SQL,
-    DATABASE_AWAY,
     KEEP_SQL,
     LEASE_OUTLASTS,
     PLAN_RUNS,
@@ -61,6 +60,7 @@ from recovery.models import Step, StepAttempt, StepState
 from recovery.models.plans import WAITS_FOR_TURN
 from workspaces.clock import boot_seconds
 from workspaces.moves import CannotMove
+from workspaces.replica import DATABASE_AWAY
 
 # Claim.
 

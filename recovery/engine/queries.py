@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from django.db import (
     DEFAULT_DB_ALIAS,
-    InterfaceError,
-    OperationalError,
     connection,
 )
 from django.db.models import JSONField, Model
@@ -40,9 +38,6 @@ from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret
 
 Row = TypeVar("Row", bound=Model)
-
-
-DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 class Fragment(NamedTuple):

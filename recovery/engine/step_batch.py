@@ -29,11 +29,11 @@ from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import MayProceed
 from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent, StepEnding
-from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Step, StepState
 from recovery.models.plans import DONE
 from workspaces import wakeups
 from workspaces.clock import boot_seconds
+from workspaces.replica import DATABASE_AWAY
 
 T = TypeVar("T")
 Done = TypeVar("Done")

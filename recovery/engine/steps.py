@@ -28,10 +28,11 @@ from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent
 from recovery.cases import lifecycle
-from recovery.engine.queries import DATABASE_AWAY, NOW, Fragment, ask_all, in_seconds
+from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.replica import DATABASE_AWAY
 
 # Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
 

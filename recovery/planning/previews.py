@@ -33,11 +33,10 @@ from recovery.planning.drafting import (
     judgement_of,
 )
 from recovery.run_facts.runs import RunFacts, facts_of, facts_of_each
-from recovery.run_facts.sentences import listed, plural, shortened
+from recovery.run_facts.sentences import HEADLINE_CHARACTERS_MAX, listed, plural, shortened
 
 # How a plan is called, and what people have to do for it, in words.
 
-HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 90
 TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"

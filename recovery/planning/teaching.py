@@ -5,7 +5,6 @@ A rehearsal drafts the step that a plan would have, with the connector's own pre
 nothing.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from django.db.models import QuerySet
 
 from amends.protocol.planning import suggested_undo
 from approvals.policy import Policy, editing
+from approvals.policy.expressions import MEMBER
 from connectors import calls
 from connectors.contract import UNSET, Operation, Refused
 from connectors.models import Connection
@@ -28,7 +28,6 @@ REHEARSED_MAX = 5
 OPERATIONS_MAX = 200
 STATES = frozenset({"to", "state", "row", "fields", "restore"})
 """Arguments by which operations take the state that is to be restored."""
-MEMBER = re.compile(r"[A-Za-z_]\w*")
 
 
 class Argument(NamedTuple):

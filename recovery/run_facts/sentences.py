@@ -10,6 +10,10 @@ from ledger.snapshots import is_ref
 from workspaces import formatting
 
 NAMED_MAX = 3
+HEADLINE_CHARACTERS_MAX = 400
+"""Of a case and of a plan."""
+MAILS = frozenset({"mail", "email", "e-mail"})
+"""Types of targets that are mails."""
 # What a system writes for itself beside every change: no news to whoever reads what was changed.
 BOOKKEEPING = frozenset(
     {"updated_at", "updated_by", "modified_at", "modified_by", "version", "revision", "etag"}

@@ -17,6 +17,8 @@ from connectors.contract import Money
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
+    HEADLINE_CHARACTERS_MAX,
+    MAILS,
     capitalised,
     changed_fields,
     listed,
@@ -30,7 +32,6 @@ from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from workspaces import formatting
 
-HEADLINE_CHARACTERS_MAX = 400
 BRIEF_CHARACTERS_MAX = 120
 ERROR_CHARACTERS_MAX = 120
 CHECK_CHARACTERS_MAX = 80
@@ -38,7 +39,6 @@ AT_STAKE = " at stake"
 FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
-MAILS = frozenset({"mail", "email", "e-mail"})
 OTHERS = ("somebody ", "nobody ", "a check ", "undoing ")
 """How a sentence of trouble begins that says what others did: the agent's own comes before it."""
 # As HTTP clients say it: httpx, then requests.

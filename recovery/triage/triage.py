@@ -26,7 +26,6 @@ from ledger import desk_events
 from ledger.models import Action, Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, record
-from recovery.engine.queries import DATABASE_AWAY
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
@@ -38,6 +37,7 @@ from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
 from workspaces.models import User
+from workspaces.replica import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 

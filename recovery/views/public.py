@@ -38,6 +38,7 @@ from recovery.corrections import (
 from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
+from recovery.run_facts.sentences import MAILS
 from workspaces import formatting
 from workspaces.pages import private
 from workspaces.written import InvalidInput
@@ -372,7 +373,7 @@ def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
     """What the person has to do: usually nothing."""
     items = facts["items"]
     own, acts = bool(facts.get("request")), {one.get("act") for one in items}
-    is_mail = any(one["target"]["type"] in sentences.MAILS for one in items)
+    is_mail = any(one["target"]["type"] in MAILS for one in items)
     steps = []
     if is_mail and not own and acts & {"corrected", "not_undone"}:
         steps.append("delete_mail")
@@ -380,7 +381,7 @@ def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
         steps.append("ask_again")
     if "refunded" in acts:
         steps.append("look_for_money")
-    stands = {one.get("act") for one in items if one["target"]["type"] not in sentences.MAILS}
+    stands = {one.get("act") for one in items if one["target"]["type"] not in MAILS}
     still = acts & {"left", "not_undone", "repaired"} or "corrected" in stands
     if still and "delete_mail" not in steps:
         steps.append("left_over")

@@ -58,7 +58,7 @@ def _told_once(sentence: str, headline: str) -> str:
     return without_sum(sentence) if headline.endswith(f", {end}") else sentence
 
 
-HEADLINE_CHARACTERS_MAX = 150
+SENTENCE_CHARACTERS_MAX = 150
 """Two lines on a narrow desk. A longer sentence stands below the trouble alone, as lists say it."""
 
 
@@ -66,7 +66,7 @@ def head(case: Case, reader: User) -> dict[str, Any]:
     """What every page of a case says of it to a reader, formatted."""
     sensitive = disclosure.sees(reader, case.workspace)
     sentence = disclosure.headline(case.headline, case.headline_in_full, sensitive=sensitive)
-    is_long = bool(case.brief) and len(sentence) > HEADLINE_CHARACTERS_MAX
+    is_long = bool(case.brief) and len(sentence) > SENTENCE_CHARACTERS_MAX
     return {
         "id": case.pk,
         "url": case_url(case),

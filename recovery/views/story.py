@@ -27,7 +27,7 @@ from ledger.models import (
 from ledger.replaying import UNDONE, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
-from recovery.corrections import sentences
+from recovery.corrections import names, sentences
 from recovery.corrections.facts import act_of, outcome_of, steps_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
@@ -117,7 +117,6 @@ FIELDS_SHOWN_MAX = 40
 # Of a thing that came or went as a whole.
 FIELDS_OF_A_WHOLE_MAX = 8
 VALUE_CHARACTERS_MAX = 300
-IN_SMALLEST_UNIT = "_minor"  # how such a field is named wherever no preview says which it is
 # How a state is marked in the margin: tone and sign.
 MARKS = {
     "succeeded": ("ok", "✓"),
@@ -318,7 +317,7 @@ def _with_money(
     stands in the same snapshot; a snapshot without one has the call's.
     """
     is_sum = money is not None and row["field"] == money[0]
-    if not is_sum and not str(row["field"]).endswith(IN_SMALLEST_UNIT):
+    if not is_sum and not str(row["field"]).endswith(names.IN_SMALLEST_UNIT):
         return row
     for side, state in (("was", effect.before), ("now", effect.after)):
         own = state.get("currency") if isinstance(state, dict) else None

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from approvals import proposals, versions
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid
+from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
 from approvals.views import meanwhile
 from approvals.views.rule_form import GlobField
 from ledger import disclosure
@@ -29,7 +30,6 @@ from workspaces.pages import Request, is_number, page, workspace_or_404
 from workspaces.written import NOTE_CHARACTERS_MAX
 
 ARGUMENT = "arg_"
-EXPRESSION_CHARACTERS_MAX = 2_000
 WORDS_CHARACTERS_MAX = 400
 
 

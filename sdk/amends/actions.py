@@ -11,10 +11,9 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import Steps, awaits, blocking, called, refuse_generators, waits
+from amends.drivers import DrivenContext, Steps, awaits, blocking, called, refuse_generators, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -28,10 +27,10 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits
-from amends.policy import UNCATALOGUED, catalogued_class, is_gated, keeps_order
+from amends.policy import catalogued_class, is_gated, keeps_order
 from amends.protocol.canonical import idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask
-from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
+from amends.protocol.vocabulary import UNCATALOGUED, WITHOUT_EFFECT, ActionClass, EventType
 from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import (
@@ -62,7 +61,7 @@ NOT_USED = (
 )
 
 
-class Action:
+class Action(DrivenContext):
     """Use it with `with`: it asks the desk on entering, and an exception inside is a failure. With
     `async with` the methods that begin with `a` are awaited.
 
@@ -326,23 +325,6 @@ class Action:
             if self._row is not None and self._row.state == "running" and not self.settled:
                 await self.afailed("cancelled before the call was made", outcome="no_effect")
             raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.driver.run(self.leaving(error))
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
-            await self.async_driver.run(self.leaving(error))
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if self.settled or self.replayed:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from amends import forks
@@ -213,6 +214,34 @@ class Driven(Protocol):
 
 
 S = TypeVar("S", bound=Driven)
+
+
+class DrivenContext:
+    """Whose steps on the way out of `with` or `async with` are carried out by the two drivers."""
+
+    driver: Driver
+    async_driver: AsyncDriver
+
+    def leaving(self, error: BaseException | None) -> Steps[None]:
+        """What is told on the way out; `error` is what ends the block, if something does."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.driver.run(self.leaving(error))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
+            await self.async_driver.run(self.leaving(error))
 
 
 def waits(method: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:

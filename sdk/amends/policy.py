@@ -14,6 +14,7 @@ from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
     RISKS,
+    UNCATALOGUED,
     WITHOUT_EFFECT,
     ActionClass,
     EffectClass,
@@ -23,7 +24,6 @@ from amends.protocol.vocabulary import (
 )
 
 EXTERNAL = frozenset({ActionClass.EXTERNAL_REVERSIBLE, ActionClass.EXTERNAL_IRREVERSIBLE})
-UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE  # the class that the catalogue's risk stands for
 ASKED_FROM = RISKS.index(Risk.HIGH)
 
 

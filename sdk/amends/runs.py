@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from amends.actions import Action
-from amends.drivers import Steps, awaits, blocking, waits
+from amends.drivers import DrivenContext, Steps, awaits, blocking, waits
 from amends.errors import AmendsError, DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
@@ -31,7 +30,7 @@ def current_run() -> Run:
     return run
 
 
-class Run(Record):
+class Run(Record, DrivenContext):
     """Use it with `with`, or with `async with` and the methods that begin with `a`: completed at
     the end, failed by an exception, cancelled by `cancel` or as its task is.
 
@@ -221,23 +220,6 @@ class Run(Record):
         await self.astart()
         self._outer = _current.set(self)
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.driver.run(self.leaving(error))
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
-            await self.async_driver.run(self.leaving(error))
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if self._outer is not None:

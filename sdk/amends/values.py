@@ -13,7 +13,7 @@ from datetime import date, time
 from typing import Any
 
 from amends.errors import ArgumentsChanged, TooLarge
-from amends.protocol.canonical import canonical
+from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_END, canonical
 from amends.protocol.masking import (
     Hidden,
     MaskingKey,
@@ -24,12 +24,9 @@ from amends.protocol.masking import (
     without_last4,
 )
 
-# As the ledger has it: more than any money, id or key has.
-INTEGER_DIGITS_MAX = 1_000
 SCHEMA_BYTES_MAX = 8 * 1024
 HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
-_INTEGER_END = 10**INTEGER_DIGITS_MAX
 
 _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 # PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
@@ -157,7 +154,7 @@ def _compared(text: Any) -> bytes:
 
 def _scalar(value: Any) -> int | float | str:
     if isinstance(value, int):
-        if abs(value) >= _INTEGER_END:
+        if abs(value) >= INTEGER_END:
             raise TooLarge(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
         return int(value)
     if isinstance(value, float) and math.isfinite(value):

@@ -10,8 +10,8 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
-from approvals import deciders, inbox
-from approvals.gate import begin_request, begin_steps, changed_arguments, decision_table
+from approvals import deciders, digests, inbox
+from approvals.gate import begin_request, begin_steps, decision_table
 from approvals.models import Approval, Reservation, Tally
 from edge.asgi import Refused
 from ledger.models import Action, Event
@@ -57,7 +57,7 @@ def test_what_an_approver_made_of_it_is_what_the_agent_is_told_to_make(trip, obe
     old, new = Approval.objects.order_by("pk")
     assert (old.state, new.state, new.replaces) == ("withdrawn", "waiting", old)
     assert new.digest != old.digest
-    assert [(one.field, one.approved, one.now) for one in changed_arguments.changes(new)] == [
+    assert [(one.field, one.approved, one.now) for one in digests.changes_of(new)] == [
         ("amount", 100, 80)
     ]
     (event,) = told(acme, "approval.changed")

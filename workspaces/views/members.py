@@ -8,7 +8,6 @@ from typing import Any
 from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
 from django.db.models import Count, Prefetch, QuerySet
 from django.db.models.functions import Now
@@ -335,9 +334,6 @@ def revoke_delegation(request: Request, workspace: str, pk: int) -> HttpResponse
         pk=pk,
         workspace=here,
     )
-    try:
-        delegations.revoke(row, by=request.user)
-    except delegations.NotYours as not_yours:
-        raise PermissionDenied(str(not_yours)) from None
+    delegations.revoke(row, by=request.user)
     messages.success(request, f"{row.delegate} no longer decides for {row.delegator}.")
     return redirect("workspaces:members", workspace=here.slug)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db.models import TextChoices
 
@@ -33,7 +34,6 @@ from recovery.search.keys import HAS, IS, KEYS
 from workspaces.moves import BORN, pairs
 
 DRAWN = "<!-- Drawn from the code by `manage.py describe`: change the code, then run it. -->"
-FLOORS = ("workspaces", "ledger", "connectors", "approvals", "recovery", "config")
 
 
 class Table(NamedTuple):
@@ -204,7 +204,7 @@ def spoken() -> dict[str, Spoken]:
 
 
 def _sources() -> Iterator[Path]:
-    for floor in FLOORS:
+    for floor in (*settings.FLOORS, "config"):
         for path in sorted((ROOT / floor).rglob("*.py")):
             if "migrations" not in path.parts:
                 yield path

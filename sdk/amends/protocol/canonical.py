@@ -16,6 +16,7 @@ INTEGER_MAX = 2**53 - 1
 """Up to here every integer is a double."""
 
 INTEGER_DIGITS_MAX = 1_000
+INTEGER_END = 10**INTEGER_DIGITS_MAX
 """More than any money, id or key has; a double's own integers have at most 309."""
 
 # Between these, the shortest decimal that reads back as the number has no exponent in either

@@ -14,6 +14,7 @@ from typing import Any
 
 from amends.protocol.canonical import (
     INTEGER_DIGITS_MAX,
+    INTEGER_END,
     INTEGER_MAX,
     canonical,
     is_plain_float,
@@ -24,7 +25,6 @@ NAME_CHARACTERS_CACHED_MAX = 64
 NAMES_CACHED_MAX = 10_000
 CARD_DIGITS_MIN = 13
 CARD_MIN = 10 ** (CARD_DIGITS_MIN - 1)
-_INTEGER_END = 10**INTEGER_DIGITS_MAX
 
 # Compared with a value's whole name, in lower case, with everything but letters and digits removed:
 # `API-Key`, `api_key` and `apiKey` are one name, `token_count` is another.
@@ -324,7 +324,7 @@ def _text(value: str, look: MaskingScan) -> str:
 def _integer(value: int, look: MaskingScan) -> Any:
     if not -INTEGER_MAX <= value <= INTEGER_MAX:
         look.plain = False
-        if abs(value) >= _INTEGER_END:
+        if abs(value) >= INTEGER_END:
             raise Unfit(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
     if value >= CARD_MIN and _is_card(str(value)):
         return made_by(look.key, "card", value)

@@ -220,6 +220,9 @@ EffectClass = Literal[
 WITHOUT_EFFECT = frozenset({ActionClass.READ_ONLY, ActionClass.DRAFT})
 """Classes of calls that leave nothing to undo."""
 
+UNCATALOGUED = ActionClass.EXTERNAL_REVERSIBLE
+"""The class, and by it the risk, of a tool of which nobody says whom we believe."""
+
 RISK_OF_CLASS = {
     ActionClass.READ_ONLY: Risk.LOW,
     ActionClass.DRAFT: Risk.LOW,

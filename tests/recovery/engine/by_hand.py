@@ -21,11 +21,11 @@ from recovery.engine.ordering_law import PlanAction
 from recovery.engine.plan_runner import PlanRunner
 from recovery.engine.preconditions import Verdict
 from recovery.engine.protocol import AnsweredTry, CheckedStep, ClaimedStep, Intent
-from recovery.engine.queries import DATABASE_AWAY
 from recovery.engine.step_batch import StepBatch
 from recovery.models import Step, StepState
 from workspaces.clock import Clock
 from workspaces.moves import CannotMove
+from workspaces.replica import DATABASE_AWAY
 
 
 def after(seconds: float) -> Combinable:
