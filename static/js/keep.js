@@ -32,10 +32,12 @@ function forget() {
 }
 
 // A whole page: the server marks a refusal on <main>. Who comes from the log-in may have sent a form after the
-// session had ended: what was typed is put back where it stood, and is not sent by itself.
+// session had ended, and who loads a page again one that came to nothing: what was typed is put back where it
+// stood, and is not sent by itself.
 const before = document.referrer ? new URL(document.referrer) : null;
 const loggedIn = before?.origin === location.origin && before.pathname.startsWith("/accounts/");
-if (loggedIn || document.querySelector("main[data-refused]")) restore(document);
+const again = performance.getEntriesByType("navigation")[0]?.type === "reload";
+if (loggedIn || again || document.querySelector("main[data-refused]")) restore(document);
 else forget();
 
 // With the swap, not after it has settled: what is typed at once would stand in a field's way.

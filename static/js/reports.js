@@ -50,6 +50,18 @@ document.addEventListener("htmx:responseError", (event) => {
   });
 });
 
+// An answer that is a page of its own (a form too old, a right that is gone) has no place in a part of
+// this one, nor is it a reason to lose what was typed: its words are told.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { status, responseText } = event.detail.xhr;
+  if (status < 400 || status >= 500) return;
+  const page = new DOMParser().parseFromString(responseText, "text/html");
+  if (!page.body.matches(".entrance")) return;
+  event.detail.shouldSwap = false;
+  const told = [...page.querySelectorAll("h1, h1 + p")].map((one) => one.textContent.trim());
+  say(told.join(". "), { seconds: 0 });
+});
+
 // After a decision the focus goes to the result, which the server marks; else it stays. It goes
 // there with the swap: settling comes 20 ms later, and a key pressed between would start elsewhere.
 document.addEventListener("htmx:afterSwap", (event) => {

@@ -123,3 +123,26 @@ def test_two_answers_to_one_step_are_one(
     expect(second.get_by_label("Why?")).to_have_value("I saw nothing there")
     assert_accessible(second)
     assert Step.objects.get().generation == 1
+
+
+def test_a_form_too_old_to_be_sent_leaves_its_page_and_what_was_typed(
+    visit: Visit, transactional_db: None, raised: Any, ada: User
+) -> None:
+    triage.look()
+    case = Case.objects.get()
+    page = visit(ada)
+    page.goto(f"/w/acme/cases/{case.pk}/close/")
+    page.get_by_label(re.compile("^Already handled")).check()
+    why = page.locator("[name=why]")
+    why.fill("Finn did it by phone")
+    page.context.clear_cookies(name="csrftoken")  # as after a log-in in another tab
+
+    press(page, "Control+Enter")
+    expect(page.locator(".toast")).to_contain_text("The form was too old to be sent")
+    expect(why).to_have_value("Finn did it by phone")
+
+    page.reload()
+    expect(why).to_have_value("Finn did it by phone")
+    page.get_by_label(re.compile("^Already handled")).check()
+    press(page, "Control+Enter")
+    page.get_by_text("The case is closed.").wait_for()
