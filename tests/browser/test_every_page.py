@@ -7,7 +7,6 @@ view. An address that is neither walked nor said to be no page fails.
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from tests.recovery.cases.test_roles import BY_ROUTE
 from workspaces import teams
 from workspaces.access import Codename
 from workspaces.models import User
-from workspaces.templatetags import places
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
@@ -104,16 +102,6 @@ def test_every_address_is_a_page_that_is_looked_at_or_says_why_not() -> None:
     assert set(NO_PAGES) - served == set()
     assert set(OTHERWISE) - served == set()
     assert {one for one in routes() if one.startswith(W)} - set(BY_ROUTE) == set()
-
-
-def test_no_page_gives_the_keys_of_a_place_to_something_else() -> None:
-    ways = {keys for _, group in places.PLACES for _, _, _, keys in group if keys}
-    templates = (Path(__file__).parents[2] / "templates").rglob("*.html")
-    taken = {
-        pair for one in templates for pair in re.findall(r'data-key="(g \w)"', one.read_text())
-    }
-
-    assert taken & ways == set()
 
 
 def look(page: Page, address: str, *, dark_alone: bool = False) -> str:

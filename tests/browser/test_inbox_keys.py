@@ -1,5 +1,7 @@
 """The whole inbox by keyboard alone: no mouse is touched from the queue to the last answer."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.browser import test_approvals
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from workspaces.models import User
+from workspaces.templatetags import places
 
 ada, ben, ask = test_approvals.ada, test_approvals.ben, test_approvals.ask
 
@@ -157,3 +160,13 @@ def test_what_a_decision_leaves_behind_is_for_everybody(
     page.locator("[data-focus]:focus").wait_for()
     assert_accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_no_page_gives_the_keys_of_a_place_to_something_else() -> None:
+    ways = {keys for _, group in places.PLACES for _, _, _, keys in group if keys}
+    templates = (Path(__file__).parents[2] / "templates").rglob("*.html")
+    taken = {
+        pair for one in templates for pair in re.findall(r'data-key="(g \w)"', one.read_text())
+    }
+
+    assert taken & ways == set()
