@@ -407,7 +407,8 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
         refusal = CannotMove(approval, "answered", f"{approval.requested_by} was first: {made}")
     is_input = isinstance(refusal, InvalidInput)
     text = str(refusal) if is_input else f"{refusal}."
-    problem = {"tone": "bad", "title": "Nothing was decided.", "text": text}
+    title = "Nothing was decided" + ("." if is_input else ":")
+    problem = {"tone": "bad", "title": title, "text": text}
     context = _card(request, here, approval, problem=problem, reason=request.POST.get("reason", ""))
     if context["change"] and after is None:
         for field in context["change"].get("fields", ()):
