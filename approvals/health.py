@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from functools import reduce
 from operator import or_
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
@@ -228,7 +228,7 @@ def of(workspace: Workspace, *, days: int = DAYS) -> Health:
         "since": timezone.now() - timedelta(days=days),
         "limit": APPROVALS_MAX,
     }
-    rows = _rows(given)
+    rows = _ask(ROWS, _Row, given)
     found = Health(days, capped=len(rows) == APPROVALS_MAX, asked=len(rows))
     overturned = _overturned(workspace, rows)
     for one in rows:
@@ -239,11 +239,11 @@ def of(workspace: Workspace, *, days: int = DAYS) -> Health:
         if one.answered_seconds is not None:
             found.decide_seconds.append(one.answered_seconds)
             found.by_day.setdefault(one.day, []).append(one.answered_seconds)
-    answers = _answers(given)
+    answers = _ask(ANSWERS, _Answer, given)
     found.fast = len({one.approval for one in answers if one.granted and one.is_fast})
     found.people = _people(answers)
     found.rules = _rules(rows, answers, overturned)
-    found.reviews = _reviews(given)
+    found.reviews = _ask(REVIEWS, ReviewStats, given)
     return found
 
 
@@ -281,11 +281,14 @@ class _Row(NamedTuple):
     rules: str
 
 
-def _rows(given: dict[str, Any]) -> list[_Row]:
-    """The newest ones of the time; whatever is older is never looked at."""
+Read = TypeVar("Read", bound=NamedTuple)
+
+
+def _ask(sql: str, kind: type[Read], given: dict[str, Any]) -> list[Read]:
+    """The newest rows of the time; whatever is older is never looked at."""
     with replica.connection().cursor() as cursor:
-        cursor.execute(ROWS, given)
-        return [_Row._make(row) for row in cursor.fetchall()]
+        cursor.execute(sql, given)
+        return [kind(*row) for row in cursor.fetchall()]
 
 
 def _end(one: _Row) -> str:
@@ -324,12 +327,6 @@ FROM seen LEFT JOIN LATERAL (
 GROUP BY seen.words, seen.glob ORDER BY count(*) DESC, seen.words LIMIT {RULES_SHOWN_MAX}"""  # noqa: S608 - our own
 
 
-def _reviews(given: dict[str, Any]) -> list[ReviewStats]:
-    with replica.connection().cursor() as cursor:
-        cursor.execute(REVIEWS, given)
-        return [ReviewStats._make(row) for row in cursor.fetchall()]
-
-
 class _Answer(NamedTuple):
     """One person's answer; `seconds` in front of the card by our own stamp, else since asked."""
 
@@ -343,12 +340,6 @@ class _Answer(NamedTuple):
     def is_fast(self) -> bool:
         """Given before the card can have been read."""
         return self.seconds < FAST_SECONDS
-
-
-def _answers(given: dict[str, Any]) -> list[_Answer]:
-    with replica.connection().cursor() as cursor:
-        cursor.execute(ANSWERS, given)
-        return [_Answer._make(row) for row in cursor.fetchall()]
 
 
 def fast() -> Exists:

@@ -20,7 +20,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from django.db import connection, connections, models, transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
+from config.backups import Progress
 from connectors.models import Connection
 from ledger import desk_events, entries, erasure, logkeys, proofs, sealer
 from ledger.canonical import canonical
@@ -92,8 +93,6 @@ OPENS_SOMETHING = {
 
 LINK = re.compile(r"https?://[^/]+/(?:c|ask|join|setup|summary/stop)/")
 """Pages of ours that open to whoever has their address."""
-
-Progress = Callable[[str, float], None]
 
 
 class CannotExport(Exception):

@@ -35,7 +35,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Tier
 from connectors.normalization import Redaction
-from connectors.outbound import Deadline, Outbound, headers_of, signer
+from connectors.outbound import OK, Deadline, Outbound, headers_of, signer
 from ledger import proofs
 from workspaces import formatting, outbox
 from workspaces.locks import ROW_LOCK
@@ -45,7 +45,6 @@ from workspaces.models import Secret, User, Workspace
 
 SEND_SECONDS_MAX = 10.0
 RECIPIENTS_MAX = 20
-OK = range(200, 300)
 ADDRESS = re.compile(r"(?P<name>[^<>@,;:\r\n\u2028]*<)?[^\s<>@,;:]+@[^\s<>@,;:]+(?(name)>)")
 
 SENDS, FACTS = "sends", "facts"

@@ -26,8 +26,6 @@ from connectors.manifest import (
 from connectors.outbound import Response
 from ledger.canonical import same
 
-OK = range(200, 300)
-
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """`manifest`: the name of one; `base_url`: scheme, host and port, and a path if the API has

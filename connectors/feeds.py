@@ -20,10 +20,10 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from connectors.channels import OK, SEND_SECONDS_MAX, NotTaken
+from connectors.channels import SEND_SECONDS_MAX, NotTaken
 from connectors.models import Channel, ChannelKind, Feed
 from connectors.normalization import Redaction
-from connectors.outbound import Deadline, Outbound, headers_of
+from connectors.outbound import OK, Deadline, Outbound, headers_of
 from ledger import entries, proofs
 from ledger.models import TreeHead
 

@@ -180,6 +180,10 @@ class AnswerTooLarge(Exception):
     """We stopped reading because the answer outgrew BODY_BYTES_MAX. What it said is not known."""
 
 
+OK = range(200, 300)
+"""The statuses of an answer that took effect."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer, read to its end."""

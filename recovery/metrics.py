@@ -246,8 +246,7 @@ def cases(
     workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[CaseDay, list[CaseDay]]:
     """The whole window, and each of its days, oldest first; days without a case too."""
-    rows = [CaseDay(*row) for row in _ask(CASES, workspace, now, CASES_MAX, of)]
-    return _whole(rows, CaseDay(None)), _each_day(rows, CaseDay, now, of)
+    return _by_day(CaseDay, _ask(CASES, workspace, now, CASES_MAX, of), now, of)
 
 
 def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[CaseGroup], list[CaseGroup]]:
@@ -262,8 +261,7 @@ def closed(
     workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[ClosedDay, list[ClosedDay]]:
     """As `cases`, by the day of closing."""
-    rows = [ClosedDay(*row) for row in _ask(CLOSED, workspace, now, CASES_MAX, of)]
-    return _whole(rows, ClosedDay(None)), _each_day(rows, ClosedDay, now, of)
+    return _by_day(ClosedDay, _ask(CLOSED, workspace, now, CASES_MAX, of), now, of)
 
 
 def waiting(
@@ -285,8 +283,7 @@ def steps(
     workspace: Workspace, now: datetime | None = None, of: Window = ALL
 ) -> tuple[StepDay, list[StepDay]]:
     """As `cases`, of the plans that started."""
-    rows = [StepDay(*row) for row in _ask(STEPS, workspace, now, PLANS_MAX, of)]
-    return _whole(rows, StepDay(None)), _each_day(rows, StepDay, now, of)
+    return _by_day(StepDay, _ask(STEPS, workspace, now, PLANS_MAX, of), now, of)
 
 
 def unwinds(workspace: Workspace, now: datetime | None = None, of: Window = ALL) -> Unwinds:
@@ -329,13 +326,12 @@ def _rows(sql: str, of: Window, given: dict[str, Any]) -> list[Any]:
         return rows
 
 
-def _whole(rows: list[Row], nothing: Row) -> Row:
-    return next((row for row in rows if row.day is None), nothing)
-
-
-def _each_day(rows: list[Row], kind: type[Row], now: datetime | None, of: Window) -> list[Row]:
-    found = {row.day: row for row in rows}
-    return [found.get(day) or kind(day) for day in of.dates(now)]
+def _by_day(
+    kind: type[Row], rows: list[Any], now: datetime | None, of: Window
+) -> tuple[Row, list[Row]]:
+    """The row without a day, which stands for all of them, and one for each day."""
+    found = {row.day: row for row in (kind(*one) for one in rows)}
+    return found.get(None) or kind(None), [found.get(day) or kind(day) for day in of.dates(now)]
 
 
 # What approvals of plans came to, for the page on whether asking is worth something.

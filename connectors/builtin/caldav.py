@@ -35,10 +35,9 @@ from connectors.contract import (
     meaning,
 )
 from connectors.exchange import basic
-from connectors.outbound import Response
+from connectors.outbound import OK, Response
 from ledger.canonical import same
 
-WRITTEN = range(200, 300)
 TEXTS = ("summary", "location", "description", "status")
 TIMES = ("start", "end")
 REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 415, 423, 507})
@@ -151,7 +150,7 @@ class Caldav(Connector):
             return Answer(outcome="applied", evidence={"gone": True})
         if answer.status in REFUSALS:
             raise Refused(f"The calendar refused: {answer.status}.")
-        if answer.status not in WRITTEN:
+        if answer.status not in OK:
             return Answer(outcome="unknown", detail=f"The calendar answered {answer.status}.")
         return Answer(outcome="applied", evidence={"status": answer.status})
 

@@ -33,7 +33,6 @@ from connectors.contract import (
     found_by_state,
 )
 from connectors.exchange import (
-    OK,
     Settings,
     Token,
     built,
@@ -54,7 +53,7 @@ from connectors.manifest import (
     manifests,
     operation_of,
 )
-from connectors.outbound import Response
+from connectors.outbound import OK, Response
 
 
 class Http(Connector):
