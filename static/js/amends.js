@@ -9,8 +9,12 @@ import "./selection.js";
 import "./chosen.js";
 import "./palette.js";
 import "./keys.js";
-import "./copy.js";
-import "./current.js";
 import "./sign.js";
 
 document.documentElement.classList.add("js");
+
+// Where views or tabs do not fit beside one another, the one that is open is in sight.
+for (const one of document.querySelectorAll(":is(.tabs, .chips) [aria-current]")) {
+  const row = one.closest("ul");
+  if (row.scrollWidth > row.clientWidth) row.scrollLeft = one.offsetLeft - row.offsetLeft - 16;
+}
