@@ -257,6 +257,8 @@ def end_each(
             claimed_by=None,
             claimed_until=None,
             answered=sorted({*case.answered, *(one.key for one in ending.present), *told}),
+            standing_count=len(ending.standing),
+            unknown_count=0,
         )
     cases = [ending.case for ending in endings]
     Case.objects.bulk_update(cases, columns)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import shortened
 
 KEY_CHARACTERS_MAX = 200
@@ -34,7 +33,7 @@ class Reason:
         }
 
 
-Finder = Callable[[RunFacts], Iterator[Reason]]
+Finder = Callable[..., Iterator[Reason]]
 
 
 @dataclass(frozen=True, slots=True)

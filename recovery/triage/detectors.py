@@ -17,7 +17,7 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
-from recovery.models import Case, ReadbackState, StepState
+from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
 from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
@@ -36,6 +36,8 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
     was in the queue: what somebody worked on is not taken out of their sight, nor opened again.
     """
     found = [reason for finder in FINDERS for reason in finder(facts)]
+    if case is not None:
+        found[:0] = told_after_the_undo(facts, case)
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
@@ -102,6 +104,22 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
         if late and _stands(facts, action):
             words = f"{action.tool_words} took effect after the run was cancelled"
             yield Reason("late_effect", words, action.action)
+
+
+def told_after_the_undo(facts: RunFacts, case: Case) -> Iterator[Reason]:
+    """What changed something, and was told once the case was closed because nothing stood: a spool
+    that came late. A case that was opened again for it goes on telling of it.
+    """
+    told = {str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one}
+    was_restored = case.state == CaseState.CLOSED and case.outcome == CaseOutcome.RESTORED
+    untold = facts.untold()
+    for action in living(facts):
+        if not (_stands(facts, action) or action.pk in untold or facts.is_untold(action)):
+            continue
+        words = f"{action.tool_words} was told of after the run had been undone, and stands"
+        reason = Reason("told_after_undo", words, action.action)
+        if was_restored or reason.key in told:
+            yield reason
 
 
 def verifications(facts: RunFacts) -> Iterator[Reason]:
@@ -348,6 +366,14 @@ _ROWS = (
         person=gettext_noop("This was done after the request had been cancelled."),
     ),
     ReasonKind(
+        "told_after_undo",
+        told_after_the_undo,
+        headline="and told of {tool} only after it had been undone",
+        person=gettext_noop("This should not have happened."),
+        is_about_repair=True,
+        allows_automatic=False,
+    ),
+    ReasonKind(
         "verification_failed",
         verifications,
         headline="and a check found it wrong{not_so}",
@@ -458,6 +484,7 @@ _ROWS = (
 KINDS = {kind.code: kind for kind in _ROWS}
 """Every kind of reason there is, the weightiest first."""
 
-FINDERS = tuple(
-    dict.fromkeys(kind.finder for kind in _ROWS if kind.finder is not failed_without_effects)
-)
+OF_CASES = (failed_without_effects, told_after_the_undo)
+"""What is looked for by more than the facts of a run."""
+
+FINDERS = tuple(dict.fromkeys(kind.finder for kind in _ROWS if kind.finder not in OF_CASES))

@@ -111,6 +111,8 @@ STORY = frozenset(
 )
 """Columns that tell what went wrong; they outlive its being put right."""
 
+SENTENCES = ("reasons", "evidence", "headline", "headline_in_full", "brief")
+
 UNSETTLED = frozenset({"outcome_unknown", "past_its_time", "step_needs_person"})
 """Reasons of which a headline says that somebody has to look: once somebody has, it says so."""
 
@@ -124,7 +126,7 @@ def keep(
     if case.state == CaseState.CLOSED:
         fresh = [reason for reason in reasons if reason.key not in case.answered]
         if not fresh:
-            changes = {} if reasons else _changed(case, _sentences_at_last(facts, case))
+            changes = _changed(case, _told_at_last(facts, case, reasons, file))
             if changes:
                 lifecycle.change(case, changes)
             return case
@@ -173,6 +175,18 @@ def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in columns.items()
         if _now(case, name) != getattr(value, "pk", value)
     }
+
+
+def _told_at_last(
+    facts: RunFacts, case: Case, reasons: Sequence[Reason], file: CaseProjection
+) -> dict[str, Any]:
+    """What a closed case says once the doubt that it told of is over; whatever else, as it was."""
+    if not reasons:
+        return _sentences_at_last(facts, case)
+    told = case.reasons[0] if case.reasons else ""
+    if told not in UNSETTLED or told in file.columns["reasons"]:
+        return {}
+    return {name: file.columns[name] for name in SENTENCES}
 
 
 def _sentences_at_last(facts: RunFacts, case: Case) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.casework import settling
+from recovery.casework import closing, settling
 
 
 @pytest.fixture
@@ -125,3 +125,22 @@ def test_a_call_that_is_settled_as_not_done_is_where_it_failed(begin_run, ada):
     done = settled_at_the_failure(begin_run(), "no_effect", by=ada)
 
     assert "then failed at tickets.update (504 Gateway Timeout)" in done.headline
+
+
+def test_a_case_that_was_closed_before_triage_heard_of_the_success_does_not_go_on_doubting(
+    begin_run, ticket, ada
+):
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    failed = run.fails("tickets.update", outcome="unknown")
+    run.ends("failed")
+    case = run.case()
+    run.send("action.succeeded", failed, attempt="1", before=ticket, after=ticket)
+
+    case = closing.close(case, outcome="expected", reason="As meant", by=ada, seen=case.revision)
+    assert (case.standing_count, case.unknown_count) == (2, 0)
+    case = run.case()
+
+    assert case.state == "closed"
+    assert case.headline.startswith("Agent “ticket-desk” changed priority on ticket main/T-1 and")
+    assert "unknown" not in str([case.reasons, case.evidence, case.brief])

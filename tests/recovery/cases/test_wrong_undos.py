@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.models import Run
-from recovery.casework import cases
+from recovery.casework import cases, closing
 from recovery.engine import steps
 from recovery.models import Case, CaseState
 from recovery.planning import plans
@@ -45,3 +45,25 @@ def test_a_wrong_undo_is_undone_once_a_person_reports_it(undone, shop, ada):
     assert step.step.key != plan.case.run.case.plans.get().case.run.run
     triage.look()
     assert Case.objects.count() == 2
+
+
+def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, ticket, ada):
+    """A spool came late: the case said that every effect was undone, and one stands."""
+    case = raised.case()
+    by_hand.advance(submitted(case, ada).pk)
+    case = raised.case()
+    assert (case.state, case.outcome, case.standing_count) == ("closed", "restored", 0)
+
+    raised.does("tickets.update", ("ticket", "main/T-9", ticket, ticket | {"priority": "high"}))
+    case = raised.case()
+
+    assert (case.state, case.standing_count, case.suggestion) == ("open", 1, "compensate")
+    assert case.reasons[0] == "told_after_undo"
+    assert "told of tickets.update only after it had been undone" in case.headline
+    seen = case.revision
+    triage.look([case.run_id])
+    case.refresh_from_db()
+    assert (case.reasons[0], case.revision) == ("told_after_undo", seen), "it goes on telling of it"
+
+    closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=seen)
+    assert raised.case().state == CaseState.CLOSED
