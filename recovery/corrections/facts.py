@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from django.db.models import CharField, Exists, OuterRef, Value
+from django.db.models.functions import Cast, Concat
 from django.utils import translation
 from django.utils.translation import gettext_noop
 
@@ -23,6 +25,7 @@ from connectors.contract import Money
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.corrections import approvers, names, sentences
+from recovery.engine.steps import PLAN_RUN, PLAN_STEP
 from recovery.models import Case, CaseOutcome, Step, StepState
 from recovery.models.plans import DONE
 from recovery.run_facts.runs import RunFacts
@@ -110,6 +113,7 @@ def facts_for(
 ) -> dict[str, Any]:
     """What this person is told, as JSON; in English, with what other languages are made of."""
     steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
+    theirs = [(call, effect and as_it_stands(effect, steps)) for call, effect in theirs]
     own = run.run.customer == person.id
     asked = approvers.of_calls({action.pk: action for action, _ in theirs}.values())
     with translation.override("en"):
@@ -190,9 +194,26 @@ def _is_chain(effects: Sequence[Effect]) -> bool:
     )
 
 
+def as_it_stands(effect: Effect, steps: dict[int, Step]) -> Effect:
+    """The effect; as one that stands, and without its step, where its undo was itself undone."""
+    if not getattr(steps.get(effect.pk), "is_undone_again", False):
+        return effect
+    del steps[effect.pk]
+    stands = copy(effect)
+    stands.compensated = Compensated.NONE
+    return stands
+
+
 def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
-    """The last step that ended well for each effect of a run."""
+    """The last step that ended well for each effect of a run, and whether it `is_undone_again`."""
+    again = Effect.objects.filter(
+        workspace=OuterRef("workspace"),
+        action__run__run=Concat(Value(PLAN_RUN), Cast(OuterRef("plan_id"), CharField())),
+        action__action=Concat(Value(PLAN_STEP), Cast(OuterRef("position"), CharField())),
+        compensated=Compensated.COMPENSATED,
+    )
     ended = Step.objects.filter(plan__case__run=run, effect__in=effects, state__in=DONE)
+    ended = ended.annotate(is_undone_again=Exists(again))
     found = ended.prefetch_related("plan__drafted_by").order_by("pk")  # one plan, mostly
     return {step.effect_id: step for step in found}
 

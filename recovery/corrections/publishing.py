@@ -199,8 +199,17 @@ def why_not(correction: Correction) -> str:
     return ""
 
 
+def publish(correction: Correction, **chosen: Any) -> Correction:
+    """Make it readable by its link and send it, as `_published` says; where something has happened
+    since it was drafted, the draft follows, and OutOfDate is raised for whoever read the other.
+    """
+    if not why_not(correction):
+        drafting.draft(correction.case)
+    return _published(correction, **chosen)
+
+
 @transaction.atomic
-def publish(
+def _published(
     correction: Correction,
     *,
     by: User | None,

@@ -333,6 +333,11 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     move(plan, PlanState.FINISHED, ended_at=Clock())
     counted = (*DONE, StepState.SKIPPED)
     record(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
+    undone = run.run.removeprefix(steps.PLAN_RUN)
+    if undone != run.run:  # whoever was told of that plan's work is told anew
+        Case.objects.filter(workspace=plan.workspace_id, plans=int(undone)).update(
+            corrections_drafted_at=None
+        )
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:

@@ -129,6 +129,7 @@ RECORDED: Final = (
 
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
+PLAN_STEP = "step-"
 
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
 
@@ -148,7 +149,7 @@ def run_of(plan: Plan) -> str:
 
 
 def action_of(step: Step) -> str:
-    return f"step-{step.position}"
+    return f"{PLAN_STEP}{step.position}"
 
 
 def move(

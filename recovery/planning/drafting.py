@@ -87,6 +87,8 @@ class DraftStep:
     drift: list[dict[str, Any]] = field(default_factory=list)
     seen: Recorded = UNSET
     """What the target looks like now; UNSET where it was not read."""
+    brings_back: str = ""
+    """A run that left the target as this step would leave it, and whose work was undone there."""
 
     @property
     def needs_choice(self) -> bool:

@@ -25,11 +25,13 @@ from connectors.contract import (
     drift,
 )
 from ledger.desk_events import masking_key
+from ledger.models import Compensated, Effect
 from recovery.engine import outbound_calls
 from recovery.planning.drafting import DraftStep, DriftState, Place
 
 PARALLEL_MAX = 8
 OBSERVED_MAX = 200
+UNDONE_MAX = 1_000
 SECONDS_MAX = 20.0
 """A page waits no longer; what was not read by then is said to be unread."""
 
@@ -79,6 +81,32 @@ def _held_against(
         seen[place] = one.seen = observation.state if observation.found else None
         _compare(one, observation)
     return seen
+
+
+def mark_what_comes_back(workspace: int, steps: Sequence[DraftStep]) -> None:
+    """Mark steps that would leave a target as another run had left it whose work was undone there:
+    of two runs on one target the older was undone first.
+    """
+    places = {_place(one) for one in steps}
+    undone = Effect.objects.filter(
+        workspace=workspace,
+        target_type__in={kind for kind, _ in places},
+        target_id__in={name for _, name in places},
+        compensated=Compensated.COMPENSATED,
+        withdrawn=False,
+        has_after=True,
+    )
+    elsewhere: dict[Place, list[Effect]] = {}
+    for effect in undone.select_related("action__run").order_by("-pk")[:UNDONE_MAX]:
+        elsewhere.setdefault((effect.target_type, effect.target_id), []).append(effect)
+    for one in steps:
+        for effect in elsewhere.get(_place(one), ()):
+            is_older = effect.pk < one.effect.pk and effect.action.run_id != one.action.run_id
+            if is_older and one.effect.has_before and effect.after == one.effect.before:
+                one.brings_back = effect.action.run.run
+                told = f"It brings back what run {one.brings_back} had left, which was undone."
+                one.notes.append(told)
+                break
 
 
 def refusals(steps: Sequence[DraftStep]) -> dict[int, str]:

@@ -197,6 +197,7 @@ def draft(
             drifts.look(drafted.steps)
     except CannotUndo as long:
         return _draft(case, facts, Drafted(), reach=reach, choices=chosen, too_long=str(long))
+    drifts.mark_what_comes_back(case.workspace_id, drafted.steps)
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
 

@@ -98,6 +98,7 @@ def _why_not_step(draft: PlanDraft, one: DraftStep) -> str:
         "Only the agent suggests the step.": one.suggested_by_agent,
         "A snapshot was only reported.": rests_on_reports(one),
         "A target could not be read.": one.drift_state not in UNTOUCHED,
+        "It would bring back what was undone elsewhere.": bool(one.brings_back),
         plans.UNDONE_LATELY: plans.undone_lately(draft, one),
     }
     return next((words for words, holds in hindrances.items() if holds), "")

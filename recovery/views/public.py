@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import formats, translation
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import now
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
@@ -301,6 +302,7 @@ def _told(
         "to_do": _to_do(facts, settings),
         "closing": wording.sentence(settings, "closing"),
         "reviewed": sentences.review_words(facts),
+        "since": _since(correction),
         "record": {
             "words": words(correction),
             "verify_url": links.get("verify", ""),
@@ -317,6 +319,18 @@ def _told(
             ],
         },
     }
+
+
+def _since(correction: Correction) -> dict[str, str]:
+    """What tells whoever reads it that it is no longer so, and leads to the newer one if there is
+    one to read: a further one is drafted only where what happened has changed.
+    """
+    of_them = correction.case.corrections.filter(person_id=correction.person_id)
+    later = list(of_them.filter(pk__gt=correction.pk).order_by("-pk"))
+    if not later:
+        return {}
+    links = (corrections.link_of(one) for one in later if one.expires_at and one.expires_at > now())
+    return {"url": next(filter(None, links), "")}
 
 
 def _title(correction: Correction) -> str:

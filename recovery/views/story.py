@@ -71,7 +71,7 @@ def _line(
             "standing": "cannot be undone",
             "is_over": False,
         }
-    lasting = facts.is_irreversible(action, effect)
+    lasting, is_again = facts.is_irreversible(action, effect), False
     standing = "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
     if effect.compensated in OVER:
         step = ended.get(effect.pk)
@@ -82,6 +82,8 @@ def _line(
         standing = sentences.WORDS[act].lower()
         if lasting and effect.compensated == Compensated.COMPENSATED:
             standing += " as far as possible"
+        if is_again := getattr(step, "is_undone_again", False):
+            standing = "was undone, and the undo was undone: it stands again"
     elif effect.compensated != Compensated.NONE:
         standing = UNDONE[effect.compensated].lower()
     elif action.state == ActionState.SUCCEEDED:
@@ -92,7 +94,7 @@ def _line(
         "reversibility": facts.reversibility_of(action, effect),
         "until": _until(effect),
         "standing": standing,
-        "is_over": effect.compensated in OVER,
+        "is_over": effect.compensated in OVER and not is_again,
     }
 
 

@@ -3,7 +3,10 @@
 import pytest
 
 from ledger.models import Run
+from recovery import corrections
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases, closing
+from recovery.corrections import publishing
 from recovery.engine import steps
 from recovery.models import Case, CaseState
 from recovery.planning import plans
@@ -67,3 +70,65 @@ def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, tic
 
     closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=seen)
     assert raised.case().state == CaseState.CLOSED
+
+
+def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_longer_so(
+    undone, ada, client
+):
+    first = Case.objects.get()
+    publishing.draft_due()
+    told = corrections.publish(first.corrections.get(), by=ada, seen=1)
+    trail = corrections.link_of(told).removeprefix("http://localhost")
+    assert "Something has changed since" not in client.get(trail).content.decode()
+
+    case = cases.report(undone, text="It was high for a reason", by=ada)
+    by_hand.advance(submitted(case, ada).pk)
+    publishing.draft_due()
+
+    page = client.get(trail).content.decode()
+    assert "Something has changed since then" in page
+    assert "Read the newer correction" not in page
+    newer = first.corrections.latest("pk")
+    (item,) = newer.facts["items"]
+    assert (item["word"], item["undone_at"]) == ("Left as it is", None)
+    newer = corrections.publish(newer, by=ada, seen=newer.revision)
+    assert corrections.link_of(newer) in client.get(trail).content.decode()
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{first.pk}/").content.decode()
+    assert "was undone, and the undo was undone: it stands again" in page
+
+
+def test_a_correction_is_not_published_as_it_was_drafted_before_more_was_undone(
+    raised, ticket, ada
+):
+    case = raised.case()
+    (draft,) = corrections.draft(case)
+    assert draft.facts["items"][0]["word"] == "Left as it is"
+    by_hand.advance(submitted(case, ada).pk)
+
+    with pytest.raises(OutOfDate):
+        corrections.publish(draft, by=ada, seen=draft.revision)
+
+    draft.refresh_from_db()
+    assert (draft.state, draft.facts["items"][0]["word"]) == ("draft", "Put back")
+    assert corrections.publish(draft, by=ada, seen=draft.revision).state == "published"
+
+
+def test_who_undoes_the_later_of_two_runs_last_reads_that_it_brings_the_earlier_back(
+    raised, begin_run, shop, ticket, ada, client
+):
+    high = ticket | {"priority": "high"}
+    later = begin_run("run_2")
+    shop.execute("UPDATE tickets SET priority = 'normal', version = version + 1")
+    later.does("tickets.update", ("ticket", "main/T-182", high, ticket))
+    later.ends("failed")
+    (step,) = plans.draft(later.case()).steps
+    assert (step.brings_back, step.notes) == ("", []), "nothing of it is undone yet"
+    by_hand.advance(submitted(raised.case(), ada).pk)
+
+    (step,) = plans.draft(later.case()).steps
+
+    assert step.brings_back == "run_1"
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{later.case().pk}/compensate/").content.decode()
+    assert "It brings back what run run_1 had left, which was undone." in page
