@@ -30,6 +30,7 @@ FIELDS = {
     "end": gettext_noop("end"),
     "flights": gettext_noop("flights"),
     "held by": gettext_noop("holder"),
+    "holder": gettext_noop("holder"),
     "location": gettext_noop("location"),
     "name": gettext_noop("name"),
     "note": gettext_noop("note"),

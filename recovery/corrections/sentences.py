@@ -55,6 +55,10 @@ def and_listed(words: list[str]) -> str:
     more = len(words) - NAMED_MAX + 1
     if len(words) > NAMED_MAX:
         words = [*words[: NAMED_MAX - 1], _("%(count)s more") % {"count": more}]
+    return _and_joined(words)
+
+
+def _and_joined(words: list[str]) -> str:
     if len(words) < 2:  # noqa: PLR2004 - one needs no “and”
         return "".join(words)
     return _("%(first)s and %(last)s") % {"first": ", ".join(words[:-1]), "last": words[-1]}
@@ -147,25 +151,31 @@ def _changed(told: dict[str, Any], names: dict[str, str]) -> str:
             else _("The %(field)s of %(thing)s was changed.")
         ) % named
     if told.get("changes"):
-        return _("%(thing)s was changed: %(changes)s.") % {**names, "changes": _changes(told)}
+        return _changes(told, names)
     if 1 < len(fields) <= NAMED_MAX:
         return _("%(fields)s of %(thing)s were changed.") % named
     return _("%(thing)s was changed.") % names
 
 
-def _changes(told: dict[str, Any]) -> str:
-    """`deck from 4 to 2, guests from 2 to 1 and 3 more`; what has no values to tell comes last."""
-    found = []
-    for one in sorted(told["changes"], key=lambda one: "was" not in one):
-        named = {"field": field_words(one["field"])}
+def _changes(told: dict[str, Any], names: dict[str, str]) -> str:
+    """`The deck of cabin B-204 was changed from 4 to 2. Also changed: guests and 3 more.`"""
+    changes, others = [], []
+    for one in told["changes"]:
+        named = {**names, "field": field_words(one["field"])}
         if "was" in one:
-            values = {"was": said(one["was"]), "became": said(one["became"])}
-            found.append(_("%(field)s from %(was)s to %(became)s") % {**named, **values})
+            changes.append({**named, "was": said(one["was"]), "became": said(one["became"])})
         else:
-            found.append(named["field"])
+            others.append(named["field"])
     if told.get("more"):
-        found.append(_("%(count)s more") % {"count": told["more"]})
-    return _("%(first)s and %(last)s") % {"first": ", ".join(found[:-1]), "last": found[-1]}
+        others.append(_("%(count)s more") % {"count": told["more"]})
+    if len(changes) == 1:
+        text = _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.") % changes[0]
+    else:
+        listed = [_("%(field)s from %(was)s to %(became)s") % one for one in changes]
+        text = _("%(thing)s was changed: %(changes)s.") % {**names, "changes": _and_joined(listed)}
+    if others:
+        text += " " + _("Also changed: %(fields)s.") % {"fields": _and_joined(others)}
+    return text
 
 
 def did(item: Item) -> str:

@@ -1,10 +1,14 @@
 """The pages of the entrance and of a person's account, for everybody and at every width."""
 
 import re
+from pathlib import Path
 
 import pytest
+from django.conf import settings
+from django.core.files.base import ContentFile
 from playwright.sync_api import Page, ViewportSize, expect
 
+from config.edge import HashedStorage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, Visit
 from workspaces import entrance, formatting
@@ -53,6 +57,32 @@ def test_a_stranger_can_use_the_entrance(visit: Visit) -> None:
         for _ in in_each_look(page, LOOKS):
             assert_accessible(page)
             assert overflow(page) <= 0
+
+
+def test_a_sheet_is_collected_without_its_comments_and_says_the_same(
+    visit: Visit, tmp_path: Path
+) -> None:
+    page = visit()
+    page.goto("/accounts/login/")
+
+    for sheet in Path(settings.STATICFILES_DIRS[0]).glob("*.css"):
+        text = sheet.read_text()
+        HashedStorage(tmp_path).save(sheet.name, ContentFile(text.encode()))
+        collected = (tmp_path / sheet.name).read_text()
+        rules = [
+            page.evaluate(
+                """text => {
+                    const sheet = new CSSStyleSheet();
+                    sheet.replaceSync(text);
+                    return [...sheet.cssRules].map(rule => rule.cssText);
+                }""",
+                one,
+            )
+            for one in (text, collected)
+        ]
+
+        assert rules[0] == rules[1] != []
+        assert "/*" not in collected, sheet.name
 
 
 def test_everybody_can_use_the_pages_of_their_account_and_workspace(

@@ -109,11 +109,11 @@ def test_she_reads_in_her_language_and_the_facts_stay_what_was_sealed(published,
     other = client.get(path, headers={"Accept-Language": "fi"}).text
 
     assert '<html lang="de">' in german
-    assert "Priorität wurde von „normal“ auf „high“ geändert" in german
+    assert "Priorität von „normal“ auf „high“ geändert" in german
     assert "Zurückgesetzt auf „normal“." in german
     assert "Eine Prüfung ergab, dass das nicht der Auftrag war." in german
     assert '<html lang="fr">' in chosen
-    assert "priorité est passé de « normal » à « high »" in chosen
+    assert "priorité de « normal » à « high »" in chosen
     assert "The priority of ticket T-182 was changed from “normal” to “high”." in other
     assert correction.facts["items"][0]["did"] == "It was put back to “normal”."
     form = client.get(f"{path}report/?lang=es").text

@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from approvals import inbox, named_lists, versions
+from config.edge import NOT_SERVED
 from connectors import channels, connections
 from recovery.models import Case, Residue
 from recovery.triage import triage
@@ -169,11 +170,15 @@ def weight_of(html):
             files.add(one)
             imported = re.findall(r'^import .*"\./(.+)";', one.read_text(), re.MULTILINE)
             waiting += [one.parent / name for name in imported]
-    texts = [html.encode(), *(one.read_bytes() for one in files)]
+    texts = [html.encode(), *(_served(one) for one in files)]
     return sum(len(gzip.compress(one, 6)) for one in texts)
 
 
 STATIC = Path(settings.STATICFILES_DIRS[0])
+
+
+def _served(file):
+    return NOT_SERVED.sub(b"", file.read_bytes()) if file.suffix == ".css" else file.read_bytes()
 
 
 def _plain(name):

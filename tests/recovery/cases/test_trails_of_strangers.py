@@ -154,7 +154,7 @@ def test_a_flag_and_a_balance_are_told_as_people_say_them(acme, ada, agent, poli
     ]
     with translation.override("de"):
         german = sentences.what(drafted.facts["items"][0])
-    assert german == "Eintrag „mail hold“ A-1: „active“ wurde von nein auf ja geändert."
+    assert german == "Eintrag „mail hold“ A-1: „active“ von nein auf ja geändert."
 
 
 def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
@@ -164,6 +164,7 @@ def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
     told = [
         ("cruise_cabin", "B-204", {"deck": 4, "paid_minor": 900, "currency": "eur", "tags": ["a"]},
          {"deck": 2, "paid_minor": 99_900, "currency": "eur", "tags": ["b"]}),
+        ("seat", "22A", {"state": "free", "holder": None}, {"state": "held", "holder": "noah"}),
         ("shipping_label", "DE-7", None, {"price_minor": 679, "currency": "eur"}),
     ]  # fmt: skip
     for kind, name, before, after in told:
@@ -177,13 +178,21 @@ def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
     path = corrections.link_of(published).removeprefix("http://localhost")
 
     pages = {
-        one: seen(client.get(path, headers={"accept-language": one}).text) for one in ("en", "de")
+        one: seen(client.get(path, headers={"accept-language": one}).text)
+        for one in ("en", "de", "fr", "es")
     }
 
-    changed = "was changed: deck from 4 to 2, paid from €9.00 to €999.00 and tags."
+    changed = "was changed: deck from 4 to 2 and paid from €9.00 to €999.00. Also changed: tags."
     assert f"Cruise cabin B-204 {changed}" in pages["en"]
+    for one, sentence in {
+        "en": "The state of seat 22A was changed from “free” to “held”. Also changed: holder.",
+        "de": "Sitzplatz 22A: Zustand von „free“ auf „held“ geändert. Ebenfalls geändert: Inhaber.",
+        "fr": "Siège 22A a changé : état de «\xa0free\xa0» à «\xa0held\xa0». Autres changements",
+        "es": "Asiento 22A cambió: estado de «free» a «held». Otros cambios: titular.",
+    }.items():
+        assert sentence in pages[one], one
     assert "Shipping label DE-7 was made. In the record: price €6.79." in pages["en"]
-    assert "Eintrag „cruise cabin“ B-204: geändert, und zwar „deck“ von 4 zu 2" in pages["de"]
+    assert "Eintrag „cruise cabin“ B-204 wurde geändert: „deck“ von 4 auf 2 und" in pages["de"]
     assert "Etikett „shipping label“ DE-7" in pages["de"]
     assert "In der Aufzeichnung: Preis €6.79." in pages["de"]
 

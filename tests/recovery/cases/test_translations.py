@@ -108,9 +108,9 @@ def test_no_word_of_these_pages_stands_outside_the_catalogues():
     ("language", "words"),
     [
         ("en", "The seat class of ticket T-182 was changed from “low” to “high”."),
-        ("de", "Ticket T-182: Sitzklasse wurde von „low“ auf „high“ geändert."),
-        ("fr", "Ticket T-182 : «~seat class~» est passé de «~low~» à «~high~»."),
-        ("es", "Ticket T-182: «seat class» pasó de «low» a «high»."),
+        ("de", "Ticket T-182: Sitzklasse von „low“ auf „high“ geändert."),
+        ("fr", "Ticket T-182 a changé : «~seat class~» de «~low~» à «~high~»."),
+        ("es", "Ticket T-182 cambió: «seat class» de «low» a «high»."),
     ],
 )
 def test_fields_and_quotation_marks_are_the_readers(language, words):
