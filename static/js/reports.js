@@ -58,6 +58,11 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   const page = new DOMParser().parseFromString(responseText, "text/html");
   if (!page.body.matches(".entrance")) return;
   event.detail.shouldSwap = false;
+  // Who was taken out of every team is told no more than a stranger; what they sent came to nothing.
+  if (status === 404 && event.detail.requestConfig.verb !== "get") {
+    say(`Nothing was done: this is not here for you any more. ${kept} Perhaps you were taken out of a team: ask whoever administers the workspace.`, { seconds: 0 });
+    return;
+  }
   const told = [...page.querySelectorAll("h1, h1 + p")].map((one) => one.textContent.trim());
   say(told.join(". "), { seconds: 0 });
 });

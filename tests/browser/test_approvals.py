@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from amends.protocol.vocabulary import ActionClass, Risk
 from approvals import approval_requests, clarifications, consent_requests, inbox
@@ -62,6 +63,25 @@ def test_ben_reads_and_approves_by_keyboard_alone(visit: Visit, ask: Any, ben: U
     approval.refresh_from_db()
     assert approval.state == "granted"
     assert approval.decisions.get().reason == "checked with the customer"
+
+
+def test_who_may_no_longer_approve_is_told_so_at_the_open_card_and_keeps_the_reason(
+    visit: Visit, ask: Any, acme: Workspace, ben: User
+) -> None:
+    approval = ask()
+    teams.add(teams.create(acme, "guests", by=None, may=["view"]), ben, by=None)
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+    reason = page.locator("input[name=reason]")
+    reason.fill("checked with the customer")
+    teams.remove(acme.teams.get(name="finance"), ben, by=None)
+
+    page.locator("button[value=grant]").click()
+
+    page.get_by_text("You may not do this here").wait_for()
+    expect(reason).to_have_value("checked with the customer")
+    approval.refresh_from_db()
+    assert (approval.state, approval.decisions.count()) == ("waiting", 0)
 
 
 def test_an_open_inbox_is_told_once_and_the_pill_stays(visit: Visit, ask: Any, ben: User) -> None:

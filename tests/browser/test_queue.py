@@ -11,9 +11,10 @@ from recovery.models import Case, Plan
 from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
+from tests.people import team
 from tests.recovery.cases import conftest as cast
-from workspaces import clock
-from workspaces.models import User
+from workspaces import clock, teams
+from workspaces.models import Team, User
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
 ada, ben, cleo, finn, dev, globex = (
@@ -110,6 +111,28 @@ def test_on_a_slow_line_who_presses_again_sends_nothing_more(
 
     assert len([one for one in sent if one.endswith("/compensate/")]) == 1
     assert Plan.objects.get().reason == "The wrong ticket"
+
+
+def test_whose_right_is_withdrawn_while_the_form_is_open_is_told_and_keeps_the_text(
+    visit: Visit, case: Case, ada: User, finn: User, operators: Team
+) -> None:
+    teams.add(team(operators.workspace, "guests", "view"), ada, by=None)
+    for person, told in ((ada, "You may not do this here"), (finn, "not here for you any more")):
+        page = visit(person)
+        on_its_preview(page, case, "close")
+        page.get_by_text("Already handled").click()
+        why = page.get_by_placeholder(re.compile("^Why"))
+        why.fill("Ken had it put right")
+        teams.remove(operators, person, by=None)
+        press(page, "Control+Enter")
+
+        expect(page.locator("#toasts")).to_contain_text(told)
+        expect(page.locator("#toasts")).to_contain_text("Nothing was")
+        expect(why).to_have_value("Ken had it put right")
+        expect(page.get_by_label("Already handled")).to_be_checked()
+        assert_accessible(page)
+        case.refresh_from_db()
+        assert case.state == "open"
 
 
 def test_the_second_of_two_operators_learns_it_and_loses_nothing_typed(
