@@ -74,7 +74,7 @@ class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
 
     def _save(self, name: str, content: Any) -> str:
         if name.endswith(".css") and "/" not in name:
-            content = ContentFile(NOT_SERVED.sub(b"", content.read()))
+            content = ContentFile(NOT_SERVED.sub(b"", b"".join(content.chunks())))
         return str(super()._save(name, content))
 
 

@@ -410,9 +410,10 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponseBase:
     ]
     empty = {
         "icon": "tool",
-        "title": "Nothing would have been asked.",
+        "title": "Nothing would have been asked." if found.runs else "No run was imported yet",
         "text": "Here stand calls of imported runs for which the policy asks people, or which it"
-        " denies.",
+        " denies. A key with the scope “import” sends runs that happened elsewhere.",
+        "links": [{"label": "Agents and keys", "url": reverse("workspaces:keys", args=[here.slug])}],
     }
     context = {"workspace": here, "rows": rows, "found": found, "empty": empty}
     context["pager"] = whole(request, rows)

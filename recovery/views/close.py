@@ -23,6 +23,7 @@ from recovery.models import Case, CaseOutcome, Residue
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
+from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
 from workspaces import exporting, formatting
 from workspaces.access import people_with, require
@@ -228,11 +229,13 @@ def _show_residue(
 ) -> HttpResponse:
     here = found.case.workspace
     may_end = closing.may_end_residue(found, request.user)
+    trouble = trouble_of(found.case, sensitive=disclosure.sees(request.user, here))
     context = {
         "workspace": here,
         "list_url": reverse("recovery:residues", args=[here.slug]),
         "link": _record_of(found),
-        "residue": residue_row(found) | {"due_at": formatting.moment(found.due_at, "full")},
+        "residue": residue_row(found)
+        | {"due_at": formatting.moment(found.due_at), "case": trouble},
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,

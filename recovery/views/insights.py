@@ -302,7 +302,7 @@ def _compensations(of: InsightsScope) -> list[Card]:
     """How often compensation runs, its success rate, and how long a call of it takes."""
     whole, days = metrics.steps(of.here, of=of.window)
     trouble = f"has:trouble {EITHER}"
-    share = "—" if whole.success is None else f"{whole.success * 100:.1f} %"
+    share = "—" if whole.success is None else f"{whole.success * 100:.1f}".removesuffix(".0") + " %"
     return [
         _card(
             "Compensations verified",

@@ -261,7 +261,7 @@ def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, begin_run
     assert [one["reversibility"] for one in page["effects"]] == ["irreversible"]
     assert [one["reversibility"] for one in peek["effects"]] == ["irreversible"]
     replayed = browser.get(f"/w/acme/runs/{run.run}/").content.decode()
-    assert "as the agent told" in replayed, "what is on the record there is the agent's own word"
+    assert "as the agent says" in replayed, "what is on the record there is the agent's own word"
 
 
 def test_a_change_that_an_agent_calls_a_reading_and_tells_nothing_of_may_have_taken_effect(
@@ -319,4 +319,4 @@ def test_an_effect_of_which_nobody_says_how_it_is_undone_is_not_called_unknown(
     assert [one["reversibility"] for one in page.context["effects"]] == ["unknown", ""]
     assert page.text.count("Undo unknown") == 2, "once in the story, once among the effects"
     replayed = browser.get(f"/w/acme/runs/{run.run}/").text
-    assert "as the agent told" not in replayed
+    assert "as the agent says" not in replayed
