@@ -413,7 +413,9 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponseBase:
         "title": "Nothing would have been asked." if found.runs else "No run was imported yet",
         "text": "Here stand calls of imported runs for which the policy asks people, or which it"
         " denies. A key with the scope “import” sends runs that happened elsewhere.",
-        "links": [{"label": "Agents and keys", "url": reverse("workspaces:keys", args=[here.slug])}],
+        "links": [
+            {"label": "Agents and keys", "url": reverse("workspaces:keys", args=[here.slug])}
+        ],
     }
     context = {"workspace": here, "rows": rows, "found": found, "empty": empty}
     context["pager"] = whole(request, rows)
