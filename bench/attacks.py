@@ -80,7 +80,7 @@ class Agent:
         return said.json()
 
     async def _say(self, type_: str, run: str, data: Any, **more: Any) -> None:
-        from ledger.append.events import new_id
+        from ledger.parsed_events import new_id
 
         event = {"id": new_id(), "type": type_, "run": run, "data": data, **more}
         await self._post("events", [event])
@@ -102,7 +102,7 @@ class Agent:
         await self._say("run.completed", run, {})
 
     async def _begin(self, run: str, number: int, call: Call) -> dict[str, Any]:
-        from ledger.append.events import new_id
+        from ledger.parsed_events import new_id
 
         attempt = new_id()
         targets = [dict(zip(("type", "id"), call.target, strict=True))] if call.target else []

@@ -118,14 +118,14 @@ class Caller:
         return time.perf_counter() - start, json.loads(answer)
 
     def say(self, event_type: str, run: str, data: dict[str, Any], **more: str) -> None:
-        from ledger.append.events import new_id
+        from ledger.parsed_events import new_id
 
         event = {"id": new_id(), "type": event_type, "run": run, "data": data}
         self.post("/api/v1/events", [event | more])
 
     def ask(self, tool: str, run: str, number: int, attempt: str) -> tuple[float, dict[str, Any]]:
         """The `begin` of action `number` of a run."""
-        from ledger.append.events import new_id
+        from ledger.parsed_events import new_id
 
         body: dict[str, Any] = {
             "id": new_id(), "type": "action.planned", "run": run,

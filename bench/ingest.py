@@ -39,7 +39,7 @@ PROOFS = 500
 
 def events_of_run(run: str) -> list[dict[str, Any]]:
     """One run of four actions: ten events of about 1 KiB."""
-    from ledger.append.events import new_id
+    from ledger.parsed_events import new_id
 
     def event(type_: str, data: dict[str, Any], action: str = "", n: int = 0) -> dict[str, Any]:
         found = {"id": new_id(), "type": type_, "time": "2026-11-21T10:02:15.120Z", "run": run,

@@ -117,9 +117,8 @@ def fail(agent: Any, name: str, steps: int) -> None:
     from django.db import transaction
 
     from ledger import intake
-    from ledger.append.events import new_id
     from ledger.desk_events import plain_connection
-    from ledger.parsed_events import Actor, ParsedEvent
+    from ledger.parsed_events import Actor, ParsedEvent, new_id
     from ledger.wire import read
 
     workspace = agent.workspace

@@ -78,8 +78,7 @@ def ask(agent: Any, number: int) -> int:
     """Put one payment to people, as the gate does it; the approval's id."""
     from approvals.gate import slow_path
     from approvals.gate.begin_request import parse
-    from ledger.append.events import new_id
-    from ledger.parsed_events import Actor
+    from ledger.parsed_events import Actor, new_id
 
     here = agent.workspace
     actor = Actor(here.pk, here.slug, "agent", agent.name, agent.pk, "bench")

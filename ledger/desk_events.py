@@ -15,87 +15,13 @@ from amends.protocol.masking import MaskingKey
 from amends.protocol.vocabulary import EventType
 from ledger import drivers
 from ledger.append import events as append
-from ledger.append import statements
-from ledger.append.events import OTHERS_AHEAD, SequenceRange, new_id
-from ledger.append.projection import Folding, KnownRun, Name, Undone
-from ledger.append.statements import StatementsWithWork, Steps
-from ledger.fold.effects import undone_as
+from ledger.append.projection import FoldKey
 from ledger.models import Attempt, AttemptState, Event
-from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
+from ledger.parsed_events import Actor, ParsedEvent, StoredEvent, new_id
 from ledger.wire import of_desk
 from workspaces import locks
 from workspaces.models import Act, User, Workspace, opened_masking_key
 from workspaces.pages import is_number
-
-# Completion append: the events with which the steps of plans end, folded from what is in hand.
-#
-# `record` reads all earlier events of an action before it folds. Here that is not needed: this
-# process has appended every event of the step itself and still has them, and of the agent's action
-# that the step undoes only one effect changes, to compensated. What is not as usual (a row that is
-# missing, payloads that were erased) is folded from its earlier events. A rebuild gives the same
-# rows.
-
-
-def completion_append(
-    actor: Actor, events: Sequence[ParsedEvent], earlier: Mapping[Name, Sequence[StoredEvent]]
-) -> Steps[bool]:
-    """Record `events`, whose ids are new, and fold them; True where that was done.
-
-    `earlier` has of some actions, which have no row yet, all earlier events. False, and nothing is
-    written, if a run is not there or is erased.
-    """
-    names = sorted({event.run for event in events})
-    actions = len({(event.run, event.action) for event in events})
-    rows, ((sequences, received, ids),) = yield [
-        (statements.LOCK_RUNS, [names, actor.workspace_id]),
-        (statements.SEQUENCES, [actions, len(events)]),
-    ]
-    folding = Folding(actor)
-    for id_, name, agent_id, started_at, forgotten in rows:
-        if not forgotten:
-            folding.runs[name] = KnownRun(id_, agent_id, started_at)
-    if len(folding.runs) < len(names):
-        return False
-    undone = _undone(events)
-    look = [folding.standing(undone)] if undone else []
-    folding.fresh_ids = ids or []
-    folding.prior_of.update({name: list(known) for name, known in earlier.items()})
-    drawn = SequenceRange(sequences, received)
-    _, known, *found = yield StatementsWithWork(
-        [append.deferred_append(actor, events, drawn), folding.rows_of(earlier), *look],
-        lambda: folding.fold_ahead(
-            events, append.stored_events(actor, events, drawn), earlier.keys()
-        ),
-    )
-    folding.know(known)
-    folding.undone = {
-        (run, action): Undone(*undone[run, action][:2], *ids)
-        for rows in found
-        for run, action, *ids in rows
-    }
-    unknown = [
-        one for one in events if (one.run, one.action) not in folding.undone.keys() | earlier
-    ]
-    look = folding.earlier(unknown, received + OTHERS_AHEAD)
-    if look:
-        stored, known = yield look
-        folding.remember(stored, known)
-    yield folding.add(events, sequences, received)
-    return True
-
-
-def _undone(events: Sequence[ParsedEvent]) -> dict[Name, Undone]:
-    """The actions of which nothing is said but that one effect of theirs is compensated."""
-    found: dict[Name, Undone] = {}
-    others: set[Name] = set()
-    for event in events:
-        name = (event.run, event.action)
-        positions = event.data.get("positions") or []
-        if event.type != EventType.ACTION_COMPENSATED or len(positions) != 1 or name in found:
-            others.add(name)
-        else:
-            found[name] = Undone(positions[0], undone_as(event.data))
-    return {name: one for name, one in found.items() if name not in others}
 
 
 class EventDraft(NamedTuple):
@@ -154,25 +80,25 @@ def append_deferred(workspace: Workspace, parsed: Sequence[ParsedEvent]) -> list
 
     See "Deferred append" in `ledger.append.events`.
     """
+    who = desk_actor(workspace, part="engine")
     with connection.wrap_database_errors:
-        who = desk_actor(workspace, part="engine")
-        return append.append_deferred(plain_connection(), who, parsed)
+        return drivers.run(append.append_deferred(who, parsed), plain_connection())
 
 
 def append_completions(
     workspace: Workspace,
     parsed: Sequence[ParsedEvent],
-    earlier: Mapping[Name, Sequence[StoredEvent]],
+    earlier: Mapping[FoldKey, Sequence[StoredEvent]],
 ) -> None:
     """Record the engine's last events of several actions in the transaction that is open.
 
     `earlier` has, of actions that have no row yet, all that was appended of them before; see
-    "Completion append" above.
+    "Completion append" in `ledger.append.events`.
     """
     who = desk_actor(workspace, part="engine")
     with connection.wrap_database_errors:
         plain = plain_connection()
-        if not drivers.run(completion_append(who, parsed, earlier), plain):
+        if not drivers.run(append.append_completions(who, parsed, earlier), plain):
             drivers.run(append.record(who, parsed), plain)
 
 

@@ -35,7 +35,7 @@ from edge.asgi import (
 )
 from ledger import drivers, wire
 from ledger.agent_keys import actor_of
-from ledger.append import events as core
+from ledger.append import events as append
 from ledger.append.events import Recorded
 from ledger.canonical import rounded
 from ledger.parsed_events import Actor, EventResult, ParsedEvent
@@ -73,7 +73,7 @@ RETURNING xmax = 0"""
 
 def record(connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]) -> Recorded:
     """Record in the transaction that is open on a plain connection."""
-    return drivers.run(core.record(actor, events), connection)
+    return drivers.run(append.record(actor, events), connection)
 
 
 async def events(scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +122,7 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             with pools.threads_pool().connection() as connection:
-                return drivers.commit(core.record(actor, parsed), connection)
+                return drivers.commit(append.record(actor, parsed), connection)
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
@@ -144,7 +144,7 @@ async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
     for tries_left in reversed(range(TRIES_MAX)):
         async with pools.pool().connection() as connection:
             try:
-                return await drivers.commit_async(core.record(actor, parsed), connection)
+                return await drivers.commit_async(append.record(actor, parsed), connection)
             except (DeadlockDetected, SerializationFailure):
                 if not tries_left:
                     raise

@@ -72,7 +72,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
     explain: dict[str, Any] = {}
 
 
-_BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.PARAMETERS})"
+_BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.BEGIN_PARAMETERS})"
 BEGIN = pools.numbered(f"SELECT {_BEGIN}")
 BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})")
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -197,7 +197,7 @@ def arguments(call: UsualCall) -> list[Any]:
         call.snapshot.policy_digest,
         array(one.id for one in call.snapshot.pauses),
         request.subject_key,
-        *events.arguments(
+        *events.begin_arguments(
             request.actor,
             planned,
             request.started(planned.run, planned.action, FIRST_FENCE, action_class),

@@ -18,11 +18,10 @@ from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import LookupResult, ToolCall, first_of
 from edge.asgi import Problem, Refused, refuse
-from ledger.append.events import new_id
 from ledger.canonical import digest, rounded
 from ledger.fold.actions import args_digest
 from ledger.fold.effects import planned_targets
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.schemas import ActionPlanned, Retry
 from ledger.wire import EVENT_BYTES_MAX, Envelope, of_gate, read
 

@@ -194,7 +194,7 @@ def record_start(
     remembered = [*gathered.proceed_statements(decision.run, decision.action), *more]
     reply = BeginResponse(decision.as_body(until))
     check_accepted(request, reply)
-    yield from append.record_all(request.actor, events, lease, *remembered)
+    yield from append.record_or_refuse(request.actor, events, lease, *remembered)
     return reply
 
 

@@ -185,7 +185,7 @@ def run_steps(found: Steps[T]) -> T:
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    run_steps(append.record_all(actor, events))
+    run_steps(append.record_or_refuse(actor, events))
 
 
 def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResponse:
@@ -325,7 +325,7 @@ def _planned_action(request: BeginRequest, proceed: Proceed) -> Action | None:
             run_steps(batch.discard())
         return None
     if batch is not None:
-        run_steps(batch.keep_all())
+        run_steps(batch.insert_or_refuse())
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )

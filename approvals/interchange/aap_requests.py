@@ -36,10 +36,9 @@ from approvals.policy import PolicyDecision
 from connectors.models import Delivery
 from edge.asgi import Problem, Refused
 from ledger import clocks, wire
-from ledger.append.events import new_id
 from ledger.canonical import canonical
 from ledger.models import Action, ActionState, Run, RunState
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from workspaces import encryption, locks
 from workspaces.clock import database_time
 from workspaces.models import Secret

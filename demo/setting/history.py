@@ -34,7 +34,7 @@ from ledger import clocks, desk_events, drivers, wire
 from ledger.append import events as append
 from ledger.desk_events import EventDraft
 from ledger.models import Action, Run
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from recovery.engine import approved_calls, steps
 from recovery.models import (
     Case,
@@ -103,7 +103,7 @@ def _append(workspace: Workspace, past: Sequence[past_runs.PastRun]) -> None:
 
 def _parsed(one: past_runs.PastEvent, actor: Actor) -> ParsedEvent:
     said = {
-        "id": append.new_id(), "type": one.type, "run": one.run, "action": one.action or None,
+        "id": new_id(), "type": one.type, "run": one.run, "action": one.action or None,
         "n": one.n, "time": clocks.written(one.at), "data": one.data | SAYS,
     }  # fmt: skip
     found = wire.read(msgspec.json.encode(said), actor, reserved=True)

@@ -4,31 +4,36 @@ The core does no I/O. It is a generator that yields statements and is sent their
 edge (psycopg's async pool), `begin` and the desk's own events (Django's connection) share it.
 Everything happens in the caller's transaction: the events, the rows that are folded from them and
 their entries in the sealer's queue are committed together or not at all. The number of round trips
-does not depend on the number of events. Only `append_deferred` sends its statement itself.
+does not depend on the number of events.
 
 Locks are taken in this order: runs by their ids, then event ids, then actions, attempts and
 effects. Whoever locks an action must have locked its run before.
 """
 
 import os
-import threading
-import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
-from psycopg import Connection, Cursor
-
 from amends.protocol.canonical import content_digest, salted_digest
+from amends.protocol.vocabulary import EventType
 from edge.asgi import Problem, Refused, problem
 from ledger import clocks
 from ledger.append import statements
-from ledger.append.projection import Folding, KnownRun, moves
+from ledger.append.projection import (
+    CompensatedEffect,
+    Folding,
+    FoldKey,
+    LockedRun,
+    locked_runs,
+    moves,
+)
 from ledger.append.statements import (
     LastWrites,
-    Rows,
     Statement,
+    StatementsWithWork,
     Steps,
     joined,
     joined_numbers,
@@ -36,26 +41,8 @@ from ledger.append.statements import (
 )
 from ledger.fold import ActionRow
 from ledger.fold.actions import planned_alone
+from ledger.fold.effects import undone_as
 from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
-
-# UUIDv7 (RFC 9562): ids that sort by the time they were made, also within one millisecond.
-
-_lock = threading.Lock()
-_last = 0
-
-
-def new_id() -> str:
-    """A fresh id; each is greater than the ones this process made before."""
-    global _last  # noqa: PLW0603
-    with _lock:
-        # 48 bits of milliseconds and 12 bits of a fraction, never going back in one process.
-        ticks = max(time.time_ns() * 4096 // 1_000_000, _last + 1)
-        _last = ticks
-    random = int.from_bytes(os.urandom(8)) & (2**62 - 1)
-    value = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
 
 SALT_BYTES = 32
 # Who held the lock before us may have read the clock after us.
@@ -94,18 +81,23 @@ def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Ste
     """
     batch = AppendBatch(actor, events)
     yield from batch.lock_runs()
-    return (yield from batch.keep(*more))
+    yield from batch.insert_ids()
+    return (yield from batch.write(*more))
 
 
-def record_all(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
-    """The same for events of which all must be kept (`AppendBatch.keep_all`)."""
+def record_or_refuse(
+    actor: Actor, events: Sequence[ParsedEvent], *more: Statement
+) -> Steps[Recorded]:
+    """The same; raises Refused for the first event that is rejected. That is before the writes,
+    with which COMMIT may be sent, so the caller rolls back.
+    """
     batch = AppendBatch(actor, events)
     yield from batch.lock_runs()
-    return (yield from batch.keep_all(*more))
+    return (yield from batch.insert_or_refuse(*more))
 
 
 class AppendBatch:
-    """The state of one recording between its round trips."""
+    """The state of one recording between its round trips: `lock_runs`, `insert_ids`, `write`."""
 
     def __init__(self, actor: Actor, events: Sequence[ParsedEvent]) -> None:
         self.actor = actor
@@ -130,28 +122,14 @@ class AppendBatch:
                 self.problems[index] = CONFLICT
         return first
 
-    def keep(self, *more: Statement) -> Steps[Recorded]:
-        """What follows once the runs are locked."""
-        yield from self.insert_ids()
-        return (yield from self._kept(*more))
-
-    def keep_all(self, *more: Statement) -> Steps[Recorded]:
-        """The same; raises Refused for the first event that is not kept. That is before the writes,
-        since COMMIT may be sent with them, so the caller rolls back.
-        """
+    def insert_or_refuse(self, *more: Statement) -> Steps[Recorded]:
+        """`insert_ids` and `write`, with Refused between them for the first rejected event."""
         yield from self.insert_ids()
         if self.problems:
             raise Refused(self.problems[min(self.problems)])
-        return (yield from self._kept(*more))
+        return (yield from self.write(*more))
 
-    def _kept(self, *more: Statement) -> Steps[Recorded]:
-        if not self.accepted and not self.conflicts:
-            yield from self.discard(*more)
-            return Recorded(self.results())
-        yield LastWrites([*self.writes(), *more])
-        return Recorded(self.results(), self.folding.folded)
-
-    def discard(self, *more: Statement) -> Generator[list[Statement], list[Rows], None]:
+    def discard(self, *more: Statement) -> Steps[None]:
         """Write no event, and delete the runs that were opened for it."""
         opened = self.folding.new_runs()
         writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
@@ -160,7 +138,7 @@ class AppendBatch:
 
     # Runs first: they are locked in one order, and a key may record only in its own agent's runs.
 
-    def lock_runs(self) -> Generator[list[Statement], list[Rows], None]:
+    def lock_runs(self) -> Steps[None]:
         names, fresh = self._run_names()
         workspace, agent = self.actor.workspace_id, self.actor.agent_id
         lock: Statement = (statements.LOCK_RUNS, [names, workspace])
@@ -172,18 +150,15 @@ class AppendBatch:
         rows = yield found
         self.sequences, self.received, ids = rows[0][0]
         self.folding.fresh_ids = ids or []
-        runs, owners = self.folding.runs, {}
-        for id_, name, owner, started_at, forgotten in rows[1] if names else ():
-            runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
+        runs = self.folding.runs
+        runs |= locked_runs(rows[1] if names else [])
         for id_, name in rows[2] if fresh else ():
-            runs[name] = KnownRun(id_, agent, None, is_new=True)
+            runs[name] = LockedRun(id_, agent, None, is_new=True)
         if any(name not in runs for name in fresh):
-            (rows_,) = yield [lock]  # somebody else opened them just now
-            for id_, name, owner, started_at, forgotten in rows_:
-                if name not in runs:
-                    runs[name], owners[name] = KnownRun(id_, owner, started_at, forgotten), owner
+            (others,) = yield [lock]  # somebody else opened them just now
+            self.folding.runs = runs = locked_runs(others) | runs
         if not self.actor.is_desk:
-            self._refuse({n for n, owner in owners.items() if owner != agent}, NOT_YOURS)
+            self._refuse({n for n, run in runs.items() if run.agent_id != agent}, NOT_YOURS)
             self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
 
     def _action_count(self) -> int:
@@ -212,7 +187,7 @@ class AppendBatch:
     # Then the event ids: those that are there already are duplicates or conflicts. The same round
     # trip reads what the fold needs.
 
-    def insert_ids(self) -> Generator[list[Statement], list[Rows], None]:
+    def insert_ids(self) -> Steps[None]:
         actor = self.actor
         fresh = sorted(
             (event_id, index, sequence)
@@ -231,10 +206,10 @@ class AppendBatch:
             ],
         )  # fmt: skip
         events = [self.events[index] for index in self.first.values()]
-        rows = yield [keys, *self.folding.earlier(events, self.received + OTHERS_AHEAD)]
+        rows = yield [keys, *self.folding.prior_queries(events, self.received + OTHERS_AHEAD)]
         new = {id_ for (id_,) in rows[0]}
         if len(rows) > 1:
-            self.folding.remember(rows[1], rows[2])
+            self.folding.add_prior(rows[1], rows[2])
         missing = [id_ for id_, _, _ in fresh if id_ not in new]
         if missing:
             known = (yield [(statements.KNOWN_KEYS, [actor.workspace_id, missing])])[0]
@@ -253,14 +228,21 @@ class AppendBatch:
 
     # Last the writes, in one round trip.
 
-    def writes(self) -> list[Statement]:
+    def write(self, *more: Statement) -> Steps[Recorded]:
+        if not self.accepted and not self.conflicts:
+            yield from self.discard(*more)
+            return Recorded(self._results())
+        yield LastWrites([*self._writes(), *more])
+        return Recorded(self._results(), self.folding.folded)
+
+    def _writes(self) -> list[Statement]:
         sequence_of = dict(zip(self.first.values(), self.sequences, strict=True))
         accepted = [self.events[index] for index in self.accepted]
         sequences = [sequence_of[index] for index in self.accepted]
         found = [
             *self._event_rows(accepted, sequences),
             *self._conflict_rows(),
-            *self.folding.add(accepted, sequences, self.received),
+            *self.folding.fold(accepted, sequences, self.received),
         ]
         unused = set(self.folding.new_runs()) - set(self.folding.touched)
         if unused:
@@ -298,7 +280,7 @@ class AppendBatch:
         values = [actor.workspace_id, actor.key_prefix, self.received, ids, contents]
         return [(statements.NEW_CONFLICTS, values)]
 
-    def results(self) -> list[EventResult]:
+    def _results(self) -> list[EventResult]:
         return [self._result(index, event) for index, event in enumerate(self.events)]
 
     def _result(self, index: int, event: ParsedEvent) -> EventResult:
@@ -325,26 +307,18 @@ class SequenceRange(NamedTuple):
     received: datetime
 
 
-def append_deferred(
-    connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]
-) -> list[StoredEvent]:
-    """Insert `events`, whose ids are new, in the open transaction; returns them as the fold reads
-    them, in their order.
-    """
-    cursor = Cursor(connection)
-    cursor.execute(*deferred_append(actor, events))
-    rows = cursor.fetchall()
+def append_deferred(actor: Actor, events: Sequence[ParsedEvent]) -> Steps[list[StoredEvent]]:
+    """Insert `events`, whose ids are new; returns them as the fold reads them, in their order."""
+    (rows,) = yield [deferred_statement(actor, events)]
     sequences = {event_id: sequence for event_id, sequence, _ in rows}
     received = datetime.fromisoformat(rows[0][2])
-    return stored_events(
-        actor, events, SequenceRange([sequences[event.id] for event in events], received)
-    )
+    return [StoredEvent.of(actor, event, sequences[event.id], received) for event in events]
 
 
-def deferred_append(
+def deferred_statement(
     actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange | None = None
 ) -> Statement:
-    """The statement of a deferred append. Without `drawn` it draws the sequence numbers itself."""
+    """Without `drawn` it draws the sequence numbers itself."""
     salts, digests = salted(events)
     contents = b"".join([content_digest(event.content) for event in events])
     values = [
@@ -358,15 +332,67 @@ def deferred_append(
     return statements.DEFERRED_DRAWN, [drawn.received, *values]
 
 
-def stored_events(
-    actor: Actor, events: Sequence[ParsedEvent], drawn: SequenceRange
-) -> list[StoredEvent]:
-    """The events as the fold reads them, with the sequence numbers and the moment of `drawn`."""
-    return [
-        StoredEvent(event.id, event.type, event.n, event.data, sequence, drawn.received,
-                    actor.is_desk, actor.name, actor.trusted, event.trace)
-        for event, sequence in zip(events, drawn.sequences, strict=True)
-    ]  # fmt: skip
+# Completion append: the events with which the steps of plans end, folded from what is in hand.
+#
+# `record` reads all earlier events of an action before it folds. Here that is not needed: this
+# process has appended every event of the step itself and still has them, and of the agent's action
+# that the step undoes only one effect changes, to compensated. What is not as usual (a row that is
+# missing, payloads that were erased) is folded from its earlier events. A rebuild gives the same
+# rows.
+
+
+def append_completions(
+    actor: Actor, events: Sequence[ParsedEvent], earlier: Mapping[FoldKey, Sequence[StoredEvent]]
+) -> Steps[bool]:
+    """Record `events`, whose ids are new, and fold them; True where that was done.
+
+    `earlier` has of some actions, which have no row yet, all earlier events. False, and nothing is
+    written, if a run is not there or is erased.
+    """
+    names = sorted({event.run for event in events})
+    actions = len({(event.run, event.action) for event in events})
+    rows, ((sequences, received, ids),) = yield [
+        (statements.LOCK_RUNS, [names, actor.workspace_id]),
+        (statements.SEQUENCES, [actions, len(events)]),
+    ]
+    folding = Folding(actor, locked_runs(rows), fresh_ids=ids or [])
+    if len(rows) < len(names) or any(run.is_forgotten for run in folding.runs.values()):
+        return False
+    folding.prior_of.update({key: list(known) for key, known in earlier.items()})
+    said = _single_compensations(events)
+    _, known, *standing = yield StatementsWithWork(
+        [
+            deferred_statement(actor, events, SequenceRange(sequences, received)),
+            folding.known_query(earlier),
+            *([folding.standing_query(said)] if said else []),
+        ],
+        lambda: folding.fold_ahead(events, sequences, received, earlier.keys()),
+    )
+    folding.add_known(known)
+    for run, action, action_id, effect_id in chain(*standing):
+        effect = said[run, action]._replace(action_id=action_id, effect_id=effect_id)
+        folding.compensated[run, action] = effect
+    known_keys = folding.compensated.keys() | earlier
+    unknown = [event for event in events if (event.run, event.action) not in known_keys]
+    look_back = folding.prior_queries(unknown, received + OTHERS_AHEAD)
+    if look_back:
+        folding.add_prior(*(yield look_back))
+    yield folding.fold(events, sequences, received)
+    return True
+
+
+def _single_compensations(events: Sequence[ParsedEvent]) -> dict[FoldKey, CompensatedEffect]:
+    """The actions of which nothing is said but that one effect of theirs is compensated."""
+    found: dict[FoldKey, CompensatedEffect] = {}
+    others: set[FoldKey] = set()
+    for event in events:
+        key = (event.run, event.action)
+        positions = event.data.get("positions") or []
+        if event.type != EventType.ACTION_COMPENSATED or len(positions) != 1 or key in found:
+            others.add(key)
+        else:
+            found[key] = CompensatedEffect(positions[0], undone_as(event.data))
+    return {key: one for key, one in found.items() if key not in others}
 
 
 # The usual begin: an action that is not known yet is planned and started at once.
@@ -380,8 +406,8 @@ ATTEMPT_CHARACTERS_MAX = 120
 RETRY_CHARACTERS_MAX = 10
 
 # The parameters of `ledger_begin`: the names and types that its migration gives them, in the order
-# of `arguments`.
-SIGNATURE = {
+# of `begin_arguments`.
+BEGIN_SIGNATURE = {
     "here": "bigint", "of_agent": "bigint", "said_by": "text", "by_key": "text",
     "is_trusted": "boolean", "of_run": "text", "of_action": "text", "at_n": "integer",
     "at_time": "timestamptz", "traced": "jsonb",
@@ -396,10 +422,10 @@ SIGNATURE = {
     "labels_seen": "jsonb", "may_follow_pivot": "boolean", "stuck_after": "interval",
 }  # fmt: skip
 _PASSED = {"interval": "make_interval(secs => %b)"}
-PARAMETERS = ", ".join(_PASSED.get(kind, f"%b::{kind}") for kind in SIGNATURE.values())
+BEGIN_PARAMETERS = ", ".join(_PASSED.get(kind, f"%b::{kind}") for kind in BEGIN_SIGNATURE.values())
 
 
-def arguments(
+def begin_arguments(
     actor: Actor,
     planned: ParsedEvent,
     started: ParsedEvent,

@@ -175,16 +175,16 @@ def write_actions(workspace_id: int, folded: Sequence[Folded]) -> list[Statement
     known = [one for one in folded if one.known_effects is not None]
     named = [one.id for one in known if all(attempt.attempt for attempt in one.row.attempts)]
     fewer = [one for one in known if (one.known_effects or 0) > len(one.row.effects)]
-    statements = [
+    found = [
         *_write(workspace_id, new, NEW_ACTIONS, NEW_ATTEMPTS, NEW_EFFECTS),
         *_write(workspace_id, known, KNOWN_ACTIONS, KNOWN_ATTEMPTS, KNOWN_EFFECTS),
     ]
     if named:
-        statements.append((NAMELESS_ATTEMPTS, [named]))
+        found.append((NAMELESS_ATTEMPTS, [named]))
     if fewer:
         kept = [len(one.row.effects) for one in fewer]
-        statements.append((WITHDRAW_EFFECTS, [[one.id for one in fewer], kept]))
-    return statements
+        found.append((WITHDRAW_EFFECTS, [[one.id for one in fewer], kept]))
+    return found
 
 
 def _write(
@@ -265,15 +265,12 @@ def write_checkpoints(found: Sequence[tuple[int, CheckpointRow]]) -> list[Statem
     ]
 
 
-DATA = 3
-"""Its place among the members of an earlier event; NULL once erased."""
-
-# A run, and an action of it; without the action, what is said of the run as a whole.
-Name = tuple[str, str]
+FoldKey = tuple[str, str]
+"""A run and an action of it, by which events are folded; "" for the run as a whole."""
 
 
 @dataclass
-class KnownRun:
+class LockedRun:
     id: int
     agent_id: int | None
     started_at: datetime | None
@@ -281,7 +278,19 @@ class KnownRun:
     is_new: bool = False
 
 
-class Undone(NamedTuple):
+def locked_runs(rows: Rows) -> dict[str, LockedRun]:
+    """What `LOCK_RUNS` found, by the runs' names."""
+    return {name: LockedRun(id_, *rest) for id_, name, *rest in rows}
+
+
+class KnownAction(NamedTuple):
+    """The row of an action before this batch, and how many effects it has."""
+
+    id: int
+    effects: int
+
+
+class CompensatedEffect(NamedTuple):
     """All that is said of an action: its effect at this position is compensated, or corrected. The
     ids are those of their rows, once they are known to stand.
     """
@@ -296,28 +305,29 @@ class Undone(NamedTuple):
 class Folding:
     """The runs that are locked, what was known of them before, and what became of them.
 
-    `undone` are actions whose rows are changed where they stand; all others are folded anew.
+    Methods named `…_queries` and `…_query` give what is to be asked, and `add_…` take the rows.
+    `compensated` are actions whose rows are changed where they stand; all others are folded anew.
     """
 
     actor: Actor
-    runs: dict[str, KnownRun] = field(default_factory=dict)
-    prior_of: dict[Name, list[StoredEvent]] = field(default_factory=lambda: defaultdict(list))
-    erased: set[Name] = field(default_factory=set)
-    known_actions: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
-    """Row id and count of effects, by the run's row id and the action."""
+    runs: dict[str, LockedRun] = field(default_factory=dict)
+    prior_of: dict[FoldKey, list[StoredEvent]] = field(default_factory=lambda: defaultdict(list))
+    erased: set[FoldKey] = field(default_factory=set)
+    known_actions: dict[tuple[int, str], KnownAction] = field(default_factory=dict)
+    """By the run's row id and the action."""
     fresh_ids: list[int] = field(default_factory=list)
     """Row ids for actions that are new; as many as there may be."""
     touched: list[int] = field(default_factory=list)
-    folded: dict[Name, ActionRow] = field(default_factory=dict)
-    ahead: dict[Name, ActionRow] = field(default_factory=dict)
+    folded: dict[FoldKey, ActionRow] = field(default_factory=dict)
+    folded_ahead: dict[FoldKey, ActionRow] = field(default_factory=dict)
     """Actions that were folded before it was known where their rows stand."""
-    undone: dict[Name, Undone] = field(default_factory=dict)
+    compensated: dict[FoldKey, CompensatedEffect] = field(default_factory=dict)
 
     def new_runs(self) -> list[int]:
         return [run.id for run in self.runs.values() if run.is_new]
 
-    def earlier(self, events: Iterable[ParsedEvent], until: datetime) -> list[Statement]:
-        """The statements that read the earlier events of every action and run that these move."""
+    def prior_queries(self, events: Iterable[ParsedEvent], until: datetime) -> list[Statement]:
+        """Reads the earlier events and the rows of what these move; none where all is new."""
         about = {(event.run, what) for event in events if (what := subject(event)) is not None}
         old = sorted(
             (run, action) for run, action in about if run in self.runs and not self.runs[run].is_new
@@ -326,36 +336,30 @@ class Folding:
             return []
         runs, actions = [run for run, _ in old], [action for _, action in old]
         since = min(self.runs[run].started_at or until for run in runs)
-        ids = [self.runs[run].id for run in runs]
-        earlier = [runs, actions, self.actor.workspace_id, since, until]
-        return [
-            (statements.PRIOR_EVENTS, earlier),
-            (statements.KNOWN_ACTIONS, [ids, actions]),
-        ]
+        prior = [runs, actions, self.actor.workspace_id, since, until]
+        return [(statements.PRIOR_EVENTS, prior), self.known_query(old)]
 
-    def remember(self, events: Rows, actions: Rows) -> None:
-        """What `earlier` found."""
-        for run, action, *rest in events:
-            self.prior_of[run, action].append(stored_event_of(*rest))
-            if rest[DATA] is None:
+    def add_prior(self, events: Rows, actions: Rows) -> None:
+        for run, action, event_id, type_, n, data, *rest in events:
+            self.prior_of[run, action].append(stored_event_of(event_id, type_, n, data, *rest))
+            if data is None:
                 self.erased.add((run, action))
-        self.know(actions)
+        self.add_known(actions)
 
-    def know(self, actions: Rows) -> None:
-        """Which actions have a row, as `KNOWN_ACTIONS` found."""
-        known = {(run, action): (id_, count) for run, action, id_, count in actions}
-        self.known_actions.update(known)
-
-    def rows_of(self, names: Iterable[Name]) -> Statement:
+    def known_query(self, keys: Iterable[FoldKey]) -> Statement:
         """Asks which of these actions have a row."""
-        named = [(self.runs[run].id, action) for run, action in names if run in self.runs]
+        named = [(self.runs[run].id, action) for run, action in keys if run in self.runs]
         return (statements.KNOWN_ACTIONS, [[run for run, _ in named], [one for _, one in named]])
 
-    def standing(self, undone: Mapping[Name, Undone]) -> Statement:
+    def add_known(self, actions: Rows) -> None:
+        for run_id, action, id_, effects in actions:
+            self.known_actions[run_id, action] = KnownAction(id_, effects)
+
+    def standing_query(self, compensated: Mapping[FoldKey, CompensatedEffect]) -> Statement:
         """Asks which of these effects stand in a row, of actions of which nothing was erased."""
         runs, actions, ids, positions = zip(
             *((run, action, self.runs[run].id, one.position)
-              for (run, action), one in undone.items()), strict=True,
+              for (run, action), one in compensated.items()), strict=True,
         )  # fmt: skip
         since = min((at for run in runs if (at := self.runs[run].started_at)), default=None)
         values = [list(runs), list(actions), list(ids), list(positions)]
@@ -364,73 +368,74 @@ class Folding:
     def fold_ahead(
         self,
         events: Iterable[ParsedEvent],
-        stored_events: Iterable[StoredEvent],
-        names: Container[Name],
+        sequences: Iterable[int],
+        received: datetime,
+        keys: Container[FoldKey],
     ) -> None:
         """Fold these actions, of which everything is known, with all that is said of them now."""
-        new: dict[Name, list[StoredEvent]] = defaultdict(list)
-        for event, stored in zip(events, stored_events, strict=True):
-            if (event.run, event.action) in names and moves_action(event.type):
+        new: dict[FoldKey, list[StoredEvent]] = defaultdict(list)
+        for event, sequence in zip(events, sequences, strict=True):
+            if (event.run, event.action) in keys and moves_action(event.type):
+                stored = StoredEvent.of(self.actor, event, sequence, received)
                 new[event.run, event.action].append(stored)
-        self.ahead = {name: self._fold(name, of_action) for name, of_action in new.items()}
+        self.folded_ahead = {key: self._fold(key, of_action) for key, of_action in new.items()}
 
-    def add(
+    def fold(
         self, accepted: Iterable[ParsedEvent], sequences: Iterable[int], received: datetime
     ) -> list[Statement]:
-        """What follows from the accepted events, which have these sequence numbers."""
-        new_of: dict[Name, list[StoredEvent]] = defaultdict(list)
+        """The writes that follow from accepted events, which have these sequence numbers."""
+        new_of: dict[FoldKey, list[StoredEvent]] = defaultdict(list)
         moved: dict[str, list[int]] = defaultdict(list)
-        undone: dict[Name, int] = {}
-        by_desk, name, trusted = self.actor.is_desk, self.actor.name, self.actor.trusted
+        compensated: dict[FoldKey, int] = {}
         for event, sequence in zip(accepted, sequences, strict=True):
             if event.run not in self.runs or not moves(event.type):
                 continue
             moved[event.run].append(sequence)
             about = subject(event)
-            if (event.run, event.action) in self.undone:
-                undone[event.run, event.action] = sequence
+            if (event.run, event.action) in self.compensated:
+                compensated[event.run, event.action] = sequence
             elif about is not None and not self._is_erased(event.run, about):
                 new_of[event.run, about].append(
-                    StoredEvent(event.id, event.type, event.n, event.data, sequence, received,
-                                by_desk, name, trusted, event.trace)
-                )  # fmt: skip
+                    StoredEvent.of(self.actor, event, sequence, received)
+                )
         self.touched = [self.runs[run].id for run in moved]
-        written = self._actions({name: new for name, new in new_of.items() if name[1]})
+        written = self._actions({key: new for key, new in new_of.items() if key[1]})
         of_runs = {run: new for (run, action), new in new_of.items() if not action}
-        return [*written, *self._undo(undone), *self._runs(moved, of_runs, received)]
+        return [*written, *self._compensate(compensated), *self._runs(moved, of_runs, received)]
 
-    def _undo(self, sequences: Mapping[Name, int]) -> list[Statement]:
+    def _compensate(self, sequences: Mapping[FoldKey, int]) -> list[Statement]:
         """What `fold_effects` and `fold_action` make of it, in the rows as they stand."""
         if not sequences:
             return []
-        undone = [(self.undone[name], sequence) for name, sequence in sequences.items()]
+        compensated = [self.compensated[key] for key in sequences]
         effects: dict[str, list[int]] = defaultdict(list)
-        for one, _ in undone:
+        for one in compensated:
             effects[one.outcome].append(one.effect_id)
-        actions = [one.action_id for one, _ in undone]
+        actions = [one.action_id for one in compensated]
         return [
             *((statements.COMPENSATE_EFFECTS, [outcome, ids]) for outcome, ids in effects.items()),
-            (statements.COMPENSATE_ACTIONS, [[at for _, at in undone], actions, actions]),
+            (statements.COMPENSATE_ACTIONS, [[*sequences.values()], actions, actions]),
         ]
 
     def _is_erased(self, run: str, action: str) -> bool:
         """What was erased cannot be folded anew: its row stands as it is."""
         return self.runs[run].is_forgotten or (run, action) in self.erased
 
-    def _actions(self, new_of: dict[Name, list[StoredEvent]]) -> list[Statement]:
+    def _actions(self, new_of: dict[FoldKey, list[StoredEvent]]) -> list[Statement]:
         found = []
         for (run, action), new in new_of.items():
-            row = self.ahead.get((run, action)) or self._fold((run, action), new)
+            row = self.folded_ahead.get((run, action)) or self._fold((run, action), new)
             self.folded[run, action] = row
             of_run = self.runs[run]
-            id_, effects = self.known_actions.get((of_run.id, action), (None, None))
-            id_ = self.fresh_ids.pop() if id_ is None else id_
+            known = self.known_actions.get((of_run.id, action))
+            id_ = known.id if known else self.fresh_ids.pop()
+            effects = known.effects if known else None
             found.append(Folded(id_, of_run.id, of_run.agent_id, effects, row))
         return write_actions(self.actor.workspace_id, found)
 
-    def _fold(self, name: Name, new: Sequence[StoredEvent]) -> ActionRow:
-        known = [stored for stored in self.prior_of.get(name, ()) if moves_action(stored.type)]
-        return fold_action(name[1], [*known, *new])
+    def _fold(self, key: FoldKey, new: Sequence[StoredEvent]) -> ActionRow:
+        prior = [stored for stored in self.prior_of.get(key, ()) if moves_action(stored.type)]
+        return fold_action(key[1], [*prior, *new])
 
     def _runs(
         self, moved: dict[str, list[int]], new_of: dict[str, list[StoredEvent]], received: datetime
@@ -440,7 +445,7 @@ class Folding:
         for (run, action), row in self.folded.items():
             known = self.known_actions.get((self.runs[run].id, action))
             actions[run] += known is None
-            effects[run] += row.standing - (known[1] if known else 0)
+            effects[run] += len(row.effects) - (known.effects if known else 0)
         touches, checkpoints = [], []
         for run, sequences in moved.items():
             id_, new = self.runs[run].id, new_of.get(run)
@@ -459,8 +464,8 @@ class Folding:
         ]
 
     def _run(self, run: str, new: list[StoredEvent]) -> RunRow:
-        earlier = [stored for stored in self.prior_of.get((run, ""), ()) if moves_run(stored.type)]
-        return fold_run([*earlier, *new])
+        prior = [stored for stored in self.prior_of.get((run, ""), ()) if moves_run(stored.type)]
+        return fold_run([*prior, *new])
 
 
 def moves(type_: str) -> bool:

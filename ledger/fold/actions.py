@@ -60,11 +60,6 @@ class ActionRow:
     attempts: list[AttemptRow] = field(default_factory=list)
     effects: list[EffectRow] = field(default_factory=list)
 
-    @property
-    def standing(self) -> int:
-        """How many of its effects happened or may have happened."""
-        return len(self.effects)
-
 
 def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     """What all events of one action add up to."""

@@ -16,7 +16,7 @@ from approvals.models import Approval
 from config.edge import Edge, each
 from edge import pools
 from ledger.agent_keys import known_keys
-from ledger.append.events import new_id
+from ledger.parsed_events import new_id
 from tests import servers
 
 _attempts = itertools.count(1)

@@ -12,8 +12,8 @@ import pytest
 
 from approvals import inbox, pauses, versions
 from approvals.models import Approval
-from ledger.append.events import new_id
 from ledger.models import Action, Event
+from ledger.parsed_events import new_id
 from tests.approvals.door import planned
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -250,7 +250,7 @@ def test_every_answer_is_as_the_page_of_the_api_says(trip, acme, ben):
 def test_the_functions_of_begin_have_the_parameters_and_write_the_columns_that_all_others_have():
     told_in_python = [
         f"{name} {kind}".replace("timestamptz", "timestamp with time zone")
-        for name, kind in events.SIGNATURE.items()
+        for name, kind in events.BEGIN_SIGNATURE.items()
     ]
     with connection.cursor() as cursor:
         cursor.execute(

@@ -28,9 +28,8 @@ from approvals.models import (
     Tally,
 )
 from approvals.policy import active_policies
-from ledger.append.events import new_id
 from ledger.models import Action, Attempt, Event, EventKey, Run, Unsealed
-from ledger.parsed_events import Actor
+from ledger.parsed_events import Actor, new_id
 from tests.approvals.cast import asker, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit

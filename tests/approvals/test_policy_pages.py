@@ -10,10 +10,9 @@ from approvals.policy import ToolCall, active, active_policies, judge
 from connectors import channels, connections
 from connectors.models import Delivery
 from ledger import desk_events, intake
-from ledger.append.events import new_id
 from ledger.canonical import digest
 from ledger.models import Run
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
 from tests.people import logged_in, person

@@ -13,7 +13,7 @@ from finagent_redteam.scenarios.generator import generate_scenarios
 
 from approvals import inbox
 from approvals.models import Approval
-from ledger.append.events import new_id
+from ledger.parsed_events import new_id
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit

@@ -14,8 +14,7 @@ from approvals.policy.condition_words import in_words
 from approvals.policy.reading import read
 from approvals.views.rule_form import split_agent
 from ledger import desk_events, intake
-from ledger.append.events import new_id
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read as parsed
 from tests.approvals.cast import put_in_force
 from tests.people import logged_in, person

@@ -11,8 +11,8 @@ from urllib.error import HTTPError
 import pytest
 
 from approvals.models import Approval
-from ledger.append.events import new_id
 from ledger.models import Action
+from ledger.parsed_events import new_id
 from recovery.models import Case
 from tests import pooler as poolers
 from tests.approvals.cast import put_in_force

@@ -22,7 +22,7 @@ from approvals.models import Approval, DailySummary
 from config.local.postgres import way_to_run
 from connectors import channels, feeds
 from connectors.models import Delivery
-from ledger.append.events import new_id
+from ledger.parsed_events import new_id
 from recovery.models import Case
 from tests.conftest import started
 from tests.connectors.conftest import server_of

@@ -54,7 +54,7 @@ class Agents:
             time.sleep(0.05)
 
     def _begins(self, web: str, run: str, name: str) -> dict[str, Any]:
-        from ledger.append.events import new_id
+        from ledger.parsed_events import new_id
 
         asked = {
             "id": new_id(), "type": "action.planned", "run": run, "action": f"act_{name}",

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ledger.append.events import Recorded, new_id, record
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.append.events import Recorded, record
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from django.db import connection
 
-from ledger.append.events import new_id
 from ledger.intake import INLINE_BYTES_MAX
+from ledger.parsed_events import new_id
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
 

@@ -12,8 +12,8 @@ import psycopg
 from django.utils import timezone
 
 from approvals.models import Approval
-from ledger.append.events import new_id
 from ledger.models import Run
+from ledger.parsed_events import new_id
 from recovery.casework import cases
 from recovery.models import Case
 from tests.conftest import started

@@ -5,10 +5,10 @@ from typing import Any
 from django.db import transaction
 
 from ledger import drivers
-from ledger.append.events import new_id, record
+from ledger.append.events import record
 from ledger.desk_events import plain_connection
 from ledger.models import Run
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 from recovery.models import Case, Plan
 from recovery.planning import plans

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger import drivers
-from ledger.append.events import new_id, record
+from ledger.append.events import record
 from ledger.desk_events import plain_connection
-from ledger.parsed_events import ParsedEvent
+from ledger.parsed_events import ParsedEvent, new_id
 from ledger.wire import read
 from recovery.casework import resuming
 from recovery.corrections import publishing

@@ -18,11 +18,10 @@ from connectors import calls
 from connectors.contract import Target
 from connectors.models import Connection
 from ledger import intake
-from ledger.append.events import new_id
 from ledger.canonical import digest
 from ledger.desk_events import plain_connection
 from ledger.models import Effect, Run
-from ledger.parsed_events import Actor, ParsedEvent
+from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 from recovery.engine import approved_calls, preconditions
 from recovery.models import Case, Plan, PlanState, Step, StepState
