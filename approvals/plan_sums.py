@@ -6,7 +6,7 @@ the tool `connection.operation`. It is written into the tallies that a call read
 (`approvals.memory`), so that a call looks up nothing more because of plans, and one that has read a
 tally meanwhile reads it anew.
 
-A step that ends without an effect gives back what it held, and whoever ends it says so: the desk
+A step that ends without an effect releases what it held, and whoever ends it says so: the desk
 makes the step, so nothing has to be looked up. The rows of an ended plan go, and what it did stays
 in the sums until their windows are over.
 """
@@ -53,7 +53,7 @@ SELECT t.id FROM approvals_tally t WHERE t.id IN (
     SELECT r.tally_id FROM approvals_reservation r
     WHERE r.action = '' AND r.run_ref = %b AND r.key = ANY(%b::text[]))
 ORDER BY t.meter, t.subject {ROW_LOCK}"""  # noqa: S608 - our own words
-GIVE_BACK = """
+RELEASE = """
 WITH freed AS (
     DELETE FROM approvals_reservation r
     WHERE r.action = '' AND r.run_ref = %b AND r.key = ANY(%b::text[])
@@ -127,10 +127,10 @@ def hold(
     drivers.execute(desk_events.plain_connection(), [locks, (HOLD, held)])
 
 
-def give_back(plan_id: int, places: Iterable[int]) -> None:
+def release(plan_id: int, places: Iterable[int]) -> None:
     """Steps of the plan, by their positions, end without an effect; harmless to repeat."""
     named = [_name(plan_id), array(_key(plan_id, place) for place in places)]
-    drivers.execute(desk_events.plain_connection(), [(LOCK_HELD, named), (GIVE_BACK, named)])
+    drivers.execute(desk_events.plain_connection(), [(LOCK_HELD, named), (RELEASE, named)])
 
 
 def settle(plan_id: int) -> None:

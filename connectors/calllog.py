@@ -204,7 +204,7 @@ WHERE id = %s AND open_until <= statement_timestamp()
 RETURNING open_until
 """
 
-_GIVE_BACK = """
+_RELEASE = """
 UPDATE connectors_connection SET open_until = statement_timestamp()
 WHERE id = %s AND open_until = %s
 """
@@ -250,11 +250,11 @@ def pause_words(failures: int, until: datetime) -> str:
     return f"failed {failures} times in a row; it is left alone until {when:%H:%M} UTC"
 
 
-def give_back(connection: Connection) -> None:
+def release_trial(connection: Connection) -> None:
     """Let the next caller have the trial that was taken with `may_call`, if it was: no call is made
     after all, and the system would be left alone for as long as one may last.
     """
     if connection.open_until is None:
         return
     with database.cursor() as cursor:
-        cursor.execute(_GIVE_BACK, [connection.pk, connection.open_until])
+        cursor.execute(_RELEASE, [connection.pk, connection.open_until])

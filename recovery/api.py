@@ -29,7 +29,7 @@ from recovery.casework import cases, closing, resuming, settling
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
 from recovery.corrections.facts import without_values
-from recovery.engine.steps import RECORDED
+from recovery.engine.steps import RELATED
 from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSource, Step
 from recovery.planning import plans
 from recovery.planning.plans import TargetsDrifted
@@ -249,7 +249,7 @@ def settle(request: AsPerson, pk: int, given: Settle) -> Any:
     if bool(given.action) == (given.step is not None):
         return problem_response(422, "Of which?", "Name an action or a step, and not both.")
     if given.step is not None:
-        found = Step.objects.select_related(*RECORDED)
+        found = Step.objects.select_related(*RELATED)
         step = get_object_or_404(found, pk=given.step, plan__case=case)
         settling.decide_step(step, way=given.outcome, words=words, by=by, seen=seen)
     else:

@@ -132,7 +132,7 @@ def settle_step(
         _move(step, StepState.APPLIED, by=by, note=text, data=data, evidence=kept, probes=0)
     elif step.state == StepState.NEEDS_HUMAN and not again:
         _move(step, StepState.SKIPPED, by=by, note=text, data=data, evidence=kept)
-        steps.without_effect([step])
+        steps.release_sums_of_no_effect([step])
     else:
         _move(step, StepState.READY, by=by, note=text, data=data, evidence=kept, **_again(step))
     return step
@@ -156,7 +156,7 @@ def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
     if step.is_lost:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
     _move(step, StepState.SKIPPED, by=by, note=_text(reason), data={"skipped": True})
-    steps.give_back([step])
+    steps.release_sums([step])
     return step
 
 
@@ -172,7 +172,7 @@ def steps_in_doubt(case: Case) -> list[Step]:
     waiting = Step.objects.filter(plan__case=case, state__in=TROUBLED).exclude(
         plan__state=PlanState.SUPERSEDED
     )
-    return list(waiting.select_related(*steps.RECORDED).order_by("-plan__number", "position"))
+    return list(waiting.select_related(*steps.RELATED).order_by("-plan__number", "position"))
 
 
 def facts_now(case: Case) -> RunFacts:

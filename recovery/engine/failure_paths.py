@@ -6,7 +6,6 @@ whether anything moved, so that its plan may go on.
 """
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
@@ -38,15 +37,6 @@ UNREADABLE_MAX = 20
 """Then a person is asked: about an hour, for the pauses grow."""
 
 
-def attempt(step: Step, verb: Callable[[], bool]) -> bool:
-    """Leave by a verb; False, too, if the step was taken from us meanwhile."""
-    try:
-        return verb()
-    except CannotMove as lost:
-        logger.info("step %d was taken from us: %s", step.pk, lost)
-        return False
-
-
 def abandon(step: Step, found: Verdict) -> bool:
     """By what was found at its target."""
     match found:
@@ -63,13 +53,13 @@ def abandon(step: Step, found: Verdict) -> bool:
     return True
 
 
-def too_late(step: Step) -> bool:
-    """Its lease was too short for the call, or it was no longer ours."""
+def lease_too_short(step: Step) -> bool:
+    """Shorter than the call may last; or the step was no longer ours."""
     steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note="The lease was too short.")
     return False
 
 
-def give_back(step: Step, why: str) -> None:
+def release_unsent(step: Step, why: str) -> None:
     """Release the step if no intent was committed, so that nobody waits for our lease. Whether one
     was, the row knows: this is a compare-and-swap like any other.
     """
@@ -105,18 +95,18 @@ def _target_unreadable(step: Step, why: str) -> bool:
     return False
 
 
-# Taking a step back from a worker that is gone.
+# Reclaiming a step from a worker that is gone.
 
 
-def take_back(step_id: int) -> bool:
-    """Take a step from a worker whose lease is over; False if it is not, or somebody was faster."""
+def reclaim(step_id: int) -> bool:
+    """From a worker whose lease is over; False if it is not, or somebody was faster."""
     step = steps.load(step_id)
     try:
         with transaction.atomic():
             if step.state == StepState.CLAIMED:
-                _take_back_claimed(step)
+                _reclaim_claimed(step)
             elif step.state == StepState.INTENDED:
-                _take_back_intended(step)
+                _reclaim_intended(step)
             else:
                 return False
     except CannotMove:
@@ -124,7 +114,7 @@ def take_back(step_id: int) -> bool:
     return True
 
 
-def _take_back_claimed(step: Step) -> None:
+def _reclaim_claimed(step: Step) -> None:
     """Nothing was sent, for nothing was intended."""
     if step.claims >= CLAIMS_MAX:
         steps.needs_human(step, f"Its worker was lost {step.claims} times.", where=[LEASE_OVER])
@@ -138,7 +128,7 @@ def _take_back_claimed(step: Step) -> None:
         )
 
 
-def _take_back_intended(step: Step) -> None:
+def _reclaim_intended(step: Step) -> None:
     """The call may have left until the end of the lease, so the horizon counts from here."""
     horizon = 0.0
     try:

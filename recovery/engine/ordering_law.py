@@ -110,7 +110,7 @@ class LivingPlan:
     steps: list[LivingStep]
 
 
-def of(plan_ids: Collection[int]) -> list[NextAction]:
+def next_actions(plan_ids: Collection[int]) -> list[NextAction]:
     """What each plan needs next; of those that have ended, nothing."""
     found = []
     for plan in living_plans(plan_ids, 1):

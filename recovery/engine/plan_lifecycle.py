@@ -245,7 +245,7 @@ def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
 def _cancel(ending: list[Step], why: str, by: User | None) -> None:
     for step in ending:
         steps.cancel(step, note=why, by=by)
-    steps.give_back(ending)
+    steps.release_sums(ending)
 
 
 @transaction.atomic
@@ -276,7 +276,7 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
 def _steps(plan: Plan, states: "list[str] | tuple[str, ...]", *, lock: bool = False) -> list[Step]:
     found = Step.objects.filter(plan=plan, state__in=list(states)).order_by("position")
     found = locks.locked(found) if lock else found
-    return list(found.select_related(*steps.RECORDED))
+    return list(found.select_related(*steps.RELATED))
 
 
 def move(plan: Plan, to: str, **changes: Any) -> None:

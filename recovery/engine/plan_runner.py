@@ -1,7 +1,7 @@
 """Running plans: one function does whatever can be done for a plan now.
 
-`run_together` is idempotent: tasks, the sweeper, a decision and a bored operator may all ask for
-it, at once and as often as they like. PostgreSQL is the truth, a message only a hint.
+`run_together` is idempotent: a task, the sweeper and a decision may all ask for it, at once and as
+often as they like. PostgreSQL is the truth, a message only a hint.
 
 It takes other plans along that wait for the same connectors: their steps share their commits (see
 `step_batch`). A plan at which the engine itself fails leaves the others alone; it is told to
@@ -143,18 +143,20 @@ class PlanRunner:
         """Go on until nothing moves, or our time is over."""
         batch = self._batch
         try:
-            self._batcher.is_closed |= not all(map(_may_be_batched, ordering_law.of(self._waiting)))
-            self._gather()
+            self._batcher.is_closed |= not all(
+                map(_may_be_batched, ordering_law.next_actions(self._waiting))
+            )
+            self._take_in()
             while self._has_work:
                 if wakeups.is_draining():
                     self._drain()
                     break
                 if self._is_time():
-                    self._do(self._end_and_claim())
+                    self._act_or_wait(self._end_and_claim())
                 while self._finishing and self._may_end:
                     self._act(self._finishing.pop(0)[0])
                 batch.go_on(self._patience)
-                self._gather()
+                self._take_in()
             batch.close()
         except DATABASE_AWAY:
             batch.disperse()
@@ -195,7 +197,7 @@ class PlanRunner:
     def _is_over(self) -> bool:
         return wakeups.is_draining() or time.monotonic() > self._until
 
-    def _do(self, others: list[NextAction]) -> None:
+    def _act_or_wait(self, others: list[NextAction]) -> None:
         """Acts of another kind than a step's; the end of a plan waits for its moment."""
         for action in others:
             if action.act == PlanAction.FINISH:
@@ -230,7 +232,7 @@ class PlanRunner:
         try:
             with transaction.atomic():
                 batch.end()
-                wanted, others = self._sorted(plans)
+                wanted, others = self._split(plans)
                 held = protocol.claim_all(self._reader.read(wanted)) if wanted else []
         except DATABASE_AWAY:
             raise
@@ -258,7 +260,7 @@ class PlanRunner:
             if plan_id in ending - ended:
                 continue
             with self._blaming(plan_id):
-                wanted, mine = self._sorted([plan_id])
+                wanted, mine = self._split([plan_id])
                 held += claim_each(self._reader.read(wanted)) if wanted else []
                 others += mine
         return held, others
@@ -288,13 +290,13 @@ class PlanRunner:
         self._continuations.pop(plan_id, None)
         steps.plan_fails(plan_id, failure)
 
-    def _sorted(self, plans: list[int]) -> tuple[list[int], list[NextAction]]:
+    def _split(self, plans: list[int]) -> tuple[list[int], list[NextAction]]:
         """The steps that are to be run now, and the actions of another kind."""
         if self._is_over:
             self._continuations |= dict.fromkeys(plans, self._queue or ENGINE_QUEUE)
             return [], []
         run, others = [], []
-        for action in ordering_law.of(plans):
+        for action in ordering_law.next_actions(plans):
             wanted = queue_of_connector(action.connector) if action.act in CALLS else ""
             if wanted and self._queue not in {"", wanted}:
                 self._continuations[action.plan_id] = wanted
@@ -311,7 +313,7 @@ class PlanRunner:
         self._continuations[action.plan_id] = self._queue
         return False
 
-    def _gather(self) -> None:
+    def _take_in(self) -> None:
         """Plans whose step moved go on, those at which we failed do not, and more plans take the
         room that is free.
         """
@@ -363,7 +365,7 @@ def _clashed(step: Step) -> None:
     if sibling is None:
         preconditions.wait_for_the_other(step)
     # Else its worker is still there, or somebody else takes it back.
-    elif not failure_paths.take_back(sibling):
+    elif not failure_paths.reclaim(sibling):
         steps.put_off(step, LOOK_AGAIN_SECONDS, note="Waits for another step of its plan.")
 
 
@@ -372,7 +374,7 @@ def _cancel(action: NextAction) -> bool:
     try:
         with transaction.atomic():
             steps.cancel(step, note="The plan was stopped.")
-            steps.give_back([step])
+            steps.release_sums([step])
     except CannotMove:
         return False
     return True
@@ -388,7 +390,7 @@ ACTS: Final[Mapping[PlanAction, Callable[[NextAction], bool]]] = MappingProxyTyp
         PlanAction.START: lambda action: plan_lifecycle.start(action.plan_id),
         PlanAction.PROBE: lambda action: failure_paths.probe(action.step),
         PlanAction.VERIFY: lambda action: failure_paths.verify(action.step),
-        PlanAction.RECLAIM: lambda action: failure_paths.take_back(action.step),
+        PlanAction.RECLAIM: lambda action: failure_paths.reclaim(action.step),
         PlanAction.CANCEL: _cancel,
         PlanAction.PEOPLE: lambda action: plan_lifecycle.wait_for_people(action.plan_id),
         PlanAction.FINISH: lambda action: plan_lifecycle.finish(action.plan_id),

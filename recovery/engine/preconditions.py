@@ -46,7 +46,7 @@ AT_ONCE_MAX = 32
 """More workers than that do not claim over one connection in the same moment."""
 
 
-def allowed(wanted: Sequence[Step]) -> list[Step]:
+def claimable(wanted: Sequence[Step]) -> list[Step]:
     """Those that need not wait: for a pause to be lifted, or for their system."""
     concurrency = {step.connection_id: step.connection.concurrency for step in wanted}
     busy = _busy(concurrency)
@@ -85,12 +85,14 @@ def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     return wait is not None
 
 
-def give_trials_back(free: Sequence[Step], *, going: Sequence[Step] = ()) -> None:
-    """Of steps that were allowed to call and do not; those that are `going` may hold a trial."""
+def release_trials(free: Sequence[Step], *, going: Sequence[Step] = ()) -> None:
+    """Free the trial calls of open circuits that were taken for steps which do not call after all;
+    those that are `going` may need them.
+    """
     over = {step.connection_id for step in going}
     for step in free:
         if step.connection_id not in over:
-            calllog.give_back(step.connection)
+            calllog.release_trial(step.connection)
 
 
 def pause_of(step: Step) -> Pause | None:
@@ -145,7 +147,7 @@ class TargetUnreadable:
 Verdict = MayProceed | AlreadyRestored | Drifted | Mismatch | TargetUnreadable
 
 
-def may_be_done(step: Step) -> Operation | Mismatch:
+def before_read(step: Step) -> Operation | Mismatch:
     """What is known before anything is read: the operation, or why it must not be tried."""
     try:
         operation = outbound_calls.operation_of(step)
@@ -155,14 +157,16 @@ def may_be_done(step: Step) -> Operation | Mismatch:
     return Mismatch(doubt) if doubt else operation
 
 
-def seen(step: Step, operation: Operation, read: Callable[[], Observation | None]) -> Verdict:
+def check_target(
+    step: Step, operation: Operation, read: Callable[[], Observation | None]
+) -> Verdict:
     """What the read says of the step, or that nothing can be said."""
     try:
         observation = read()
         return (
             MayProceed(operation, None)
             if observation is None
-            else _held(step, operation, observation)
+            else _compared(step, operation, observation)
         )
     except CannotRestore as refused:
         return Mismatch(str(refused))
@@ -172,7 +176,7 @@ def seen(step: Step, operation: Operation, read: Callable[[], Observation | None
         return Mismatch(str(refused))
 
 
-def _held(step: Step, operation: Operation, observation: Observation) -> Verdict:
+def _compared(step: Step, operation: Operation, observation: Observation) -> Verdict:
     if outbound_calls.satisfied(step, observation):
         return AlreadyRestored(operation, observation)
     differences = outbound_calls.drifted(step, observation)

@@ -98,7 +98,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     # Of two steps on one target only the first is claimed now.
     by_target = {(step.target_type, step.target_id): step for step in reversed(wanted)}
     first = list(by_target.values())[::-1]
-    free = preconditions.allowed([step for step in first if step.state in WAITS_FOR_TURN])
+    free = preconditions.claimable([step for step in first if step.state in WAITS_FOR_TURN])
     held, events = _claim(free) if free else ([], [])
     mine = {claimed.step.pk for claimed in held}
     second = [step for step in wanted if step not in first]
@@ -107,7 +107,7 @@ def claim_all(wanted: Sequence[Step]) -> list[ClaimedStep]:
     if events:
         desk_events.append_deferred(held[0].step.workspace, events)
     going = [claimed for claimed in held if not _claimed_too_often(claimed.step)]
-    preconditions.give_trials_back(free, going=[claimed.step for claimed in going])
+    preconditions.release_trials(free, going=[claimed.step for claimed in going])
     return going
 
 

@@ -10,6 +10,7 @@ its connection may, and is read anew each time.
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -336,10 +337,14 @@ def _secret(row: Sequence[Any]) -> Secret | None:
 
 # Reading them anew, at the moment of the intent.
 
-FRESH_SQL = """
-SELECT s.id, s.connection_digest, s.connector_version, s.operation, s.args, s.target_type,
-       s.target_id, s.expected, s.fingerprint, s.post_condition, s.digest, s.key,
-       p.policy_digest, p.approval_id, c.name, c.connector, c.settings, c.disabled_at,
+FROZEN = (
+    "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
+    "expected", "fingerprint", "post_condition", "digest", "key",
+)  # fmt: skip
+CONNECTION_NOW = ("name", "connector", "settings", "disabled_at")
+FRESH_SQL = f"""
+SELECT s.id, {", ".join(f"s.{name}" for name in FROZEN)}, p.policy_digest, p.approval_id,
+       {", ".join(f"c.{name}" for name in CONNECTION_NOW)},
        EXISTS (SELECT FROM approvals_pause WHERE workspace_id = s.workspace_id
                AND lifted_at IS NULL),
        (SELECT v.digest FROM approvals_policyversion v
@@ -347,12 +352,7 @@ SELECT s.id, s.connection_digest, s.connector_version, s.operation, s.args, s.ta
 FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
      JOIN connectors_connection c ON c.id = s.connection_id
 WHERE s.id = ANY(%s::bigint[])
-"""
-
-FROZEN = (
-    "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
-    "expected", "fingerprint", "post_condition", "digest", "key",
-)  # fmt: skip
+"""  # noqa: S608
 
 JSON_AT = frozenset({"args", "expected", "post_condition", "settings"})
 
@@ -371,25 +371,20 @@ def read_anew(found: Sequence[Step]) -> dict[int, IntentContext]:
     beside: dict[int, Connection] = {}
     fresh = {}
     for step in found:
-        row = rows[step.pk]
-        for name, value in zip(FROZEN, row, strict=False):
+        values = iter(rows[step.pk])
+        for name, value in zip(FROZEN, islice(values, len(FROZEN)), strict=True):
             if name not in JSON_AT or value is None or step.texts.get(name) != value:
                 setattr(step, name, _decoded(name, value))
         step.plan = copied(step.plan)
-        step.plan.policy_digest, step.plan.approval_id = row[11:13]
-        known = beside.get(step.connection_id)
-        step.connection = known or _connection_anew(step, row)
-        beside[step.connection_id] = step.connection
-        fresh[step.pk] = IntentContext(*row[17:])
+        step.plan.policy_digest, step.plan.approval_id = next(values), next(values)
+        now = dict(zip(CONNECTION_NOW, islice(values, len(CONNECTION_NOW)), strict=True))
+        if step.connection_id not in beside:  # the steps of one statement share it
+            known = beside[step.connection_id] = copied(step.connection)
+            for name, value in now.items():
+                setattr(known, name, _decoded(name, value))
+        step.connection = beside[step.connection_id]
+        fresh[step.pk] = IntentContext(*values)
     return fresh
-
-
-def _connection_anew(step: Step, row: Sequence[Any]) -> Connection:
-    """The step's connection as it is now; the steps of one statement share it."""
-    found = copied(step.connection)
-    found.name, found.connector = row[13:15]
-    found.settings, found.disabled_at = _decoded("settings", row[15]), row[16]
-    return found
 
 
 def _decoded(name: str, value: Any) -> Any:

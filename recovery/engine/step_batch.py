@@ -10,6 +10,7 @@ itself fails at a step, the others are committed one by one without it, and it w
 its lease as if its worker were gone.
 """
 
+import logging
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +34,10 @@ from recovery.models import Step, StepState
 from recovery.models.plans import DONE
 from workspaces import wakeups
 from workspaces.clock import boot_seconds
+from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Done = TypeVar("Done")
@@ -104,9 +108,9 @@ class StepBatch:
         self._set_out()
 
     def _take(self, held: ClaimedStep) -> None:
-        found = preconditions.may_be_done(held.step)
+        found = preconditions.before_read(held.step)
         if isinstance(found, Mismatch):
-            preconditions.give_trials_back([held.step])
+            preconditions.release_trials([held.step])
             self._leave(held.step, partial(failure_paths.abandon, held.step, found))
             return
         member = BatchMember(held, held.step, found)
@@ -238,7 +242,7 @@ class StepBatch:
         self._look(member, call.told)
 
     def _look(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
-        found = preconditions.seen(member.step, member.operation, read)
+        found = preconditions.check_target(member.step, member.operation, read)
         faults.point("checked")
         if isinstance(found, MayProceed):
             checked = CheckedStep(member.held, found.operation, found.observation)
@@ -271,7 +275,7 @@ class StepBatch:
             self._unsent.discard(member)
             self._send(member, intent, checked.observation)
         elif step.pk in found.refused:
-            self._leave(step, partial(failure_paths.too_late, step), member)
+            self._leave(step, partial(failure_paths.lease_too_short, step), member)
         else:  # given up, and it says why
             self._unsent.discard(member)
             self.rested.append((step, True))
@@ -337,7 +341,12 @@ class StepBatch:
     ) -> None:
         if member is not None:
             self._unsent.discard(member)
-        self.rested.append((step, failure_paths.attempt(step, verb)))
+        try:
+            moved = verb()
+        except CannotMove as lost:
+            logger.info("step %d was taken from us: %s", step.pk, lost)
+            moved = False
+        self.rested.append((step, moved))
 
     def close(self) -> None:
         """Nobody is under way any more."""
@@ -357,7 +366,7 @@ class StepBatch:
         """What was not sent need not wait for its lease to end; what is on the wire is seen
         through, and read back by somebody else."""
         for member in self._unsent:
-            failure_paths.give_back(member.step, why)
+            failure_paths.release_unsent(member.step, why)
         self._unsent.clear()
         self._checked.clear()
         self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]

@@ -34,91 +34,9 @@ from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
 
-# Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
-
 logger = logging.getLogger(__name__)
 
-FAILED = "compensation.failed"
-"""The subject to which a channel subscribes."""
-
-
-def let_triage_look(run: Run) -> None:
-    """Triage looks at every run whose revision it has not seen."""
-    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
-
-
-def step_needs_a_person(step: Step, why: str) -> None:
-    """Bring the case back into the queue and tell its channels; the caller holds the transaction.
-
-    Triage looks at runs whose revision it has not seen, so raising it is enough: the table is the
-    queue, and nothing is lost if this process dies after its commit. The message goes out by
-    itself, with its own retries, and names no arguments.
-    """
-    logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
-    run = step.effect.action.run
-    let_triage_look(run)
-    message = Message(
-        title=f"Step {step.position} of case {step.plan.case_id} needs a person",
-        text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",
-        url=_page(step.plan),
-    )
-    # One message for each time that it comes to stand there: the fence tells them apart.
-    channels.announce(
-        step.workspace, FAILED, message, key=f"step {step.pk} fence {step.fence} {step.tries}"
-    )
-
-
-def plan_fails(plan_id: int, failure: Exception) -> None:
-    """Tell that the engine itself fails at a plan, once for each kind of failure: every hint fails
-    again, and would be found in the log alone. Its case goes back into the queue as open.
-
-    In a transaction of its own; raises only where the database is away.
-    """
-    try:
-        with transaction.atomic():
-            _plan_fails(plan_id, type(failure).__name__)
-    except DATABASE_AWAY:
-        raise
-    except Exception:
-        logger.exception("Nobody could be told that the engine fails at plan %d.", plan_id)
-
-
-def _plan_fails(plan_id: int, kind: str) -> None:
-    plan = Plan.objects.select_related("case__run", "workspace").get(pk=plan_id)
-    lifecycle.follow(
-        Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING), CaseState.OPEN
-    )
-    words = (
-        f"The desk itself fails at it with {kind}: the worker's log says where. It is tried again."
-        " What was sent stays on the record."
-    )
-    _tell(plan, "does not go on", words, key=f"fails {kind}")
-
-
-def plan_is_unproven(plan: Plan, why: str) -> None:
-    """Tell that a plan did not start, for nobody is known to have said the yes that stands on its
-    approval's row: somebody wrote it there, or took it out of the ledger. The caller holds the
-    transaction.
-    """
-    logger.error("Plan %d is not started: %s", plan.pk, why)
-    words = f"{why} People can be asked anew; somebody should look into who writes to the database."
-    _tell(plan, "was not started", words, key="is unproven")
-
-
-def _tell(plan: Plan, what: str, words: str, *, key: str) -> None:
-    message = Message(
-        title=f"Plan {plan.number} of case {plan.case_id} {what}",
-        text=f"{words}\nRun {plan.case.run.run}.",
-        url=_page(plan),
-    )
-    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} {key}")
-
-
-def _page(plan: Plan) -> str:
-    return f"{settings.AMENDS_URL}/w/{plan.workspace.slug}/cases/{plan.case_id}/"
-
-
-RECORDED: Final = (
+RELATED: Final = (
     "workspace",
     "plan__case",
     "connection__observe_secret",
@@ -140,7 +58,7 @@ TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
 
 def load(step_id: int) -> Step:
     """The step with everything that the engine reads of it, in one query."""
-    return Step.objects.select_related(*RECORDED).get(pk=step_id)
+    return Step.objects.select_related(*RELATED).get(pk=step_id)
 
 
 def run_of(plan: Plan) -> str:
@@ -364,23 +282,105 @@ def needs_human(step: Step, why: str, **changes: Any) -> None:
     step_needs_a_person(step, why)
 
 
-# What a step gives back of the sums and counts of rules where it ends without an effect. Its plan
+# Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
+
+FAILED = "compensation.failed"
+"""The subject to which a channel subscribes."""
+
+
+def let_triage_look(run: Run) -> None:
+    """Triage looks at every run whose revision it has not seen."""
+    Run.objects.filter(pk=run.pk).update(revision=F("revision") + 1)
+
+
+def step_needs_a_person(step: Step, why: str) -> None:
+    """Bring the case back into the queue and tell its channels; the caller holds the transaction.
+
+    Triage looks at runs whose revision it has not seen, so raising it is enough: the table is the
+    queue, and nothing is lost if this process dies after its commit. The message goes out by
+    itself, with its own retries, and names no arguments.
+    """
+    logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
+    run = step.effect.action.run
+    let_triage_look(run)
+    message = Message(
+        title=f"Step {step.position} of case {step.plan.case_id} needs a person",
+        text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",
+        url=_page(step.plan),
+    )
+    # One message for each time that it comes to stand there: the fence tells them apart.
+    channels.announce(
+        step.workspace, FAILED, message, key=f"step {step.pk} fence {step.fence} {step.tries}"
+    )
+
+
+def plan_fails(plan_id: int, failure: Exception) -> None:
+    """Tell that the engine itself fails at a plan, once for each kind of failure: every hint fails
+    again, and would be found in the log alone. Its case goes back into the queue as open.
+
+    In a transaction of its own; raises only where the database is away.
+    """
+    try:
+        with transaction.atomic():
+            _plan_fails(plan_id, type(failure).__name__)
+    except DATABASE_AWAY:
+        raise
+    except Exception:
+        logger.exception("Nobody could be told that the engine fails at plan %d.", plan_id)
+
+
+def _plan_fails(plan_id: int, kind: str) -> None:
+    plan = Plan.objects.select_related("case__run", "workspace").get(pk=plan_id)
+    lifecycle.follow(
+        Case.objects.filter(pk=plan.case_id, state=CaseState.RECOVERING), CaseState.OPEN
+    )
+    words = (
+        f"The desk itself fails at it with {kind}: the worker's log says where. It is tried again."
+        " What was sent stays on the record."
+    )
+    _tell(plan, "does not go on", words, key=f"fails {kind}")
+
+
+def plan_is_unproven(plan: Plan, why: str) -> None:
+    """Tell that a plan did not start, for nobody is known to have said the yes that stands on its
+    approval's row: somebody wrote it there, or took it out of the ledger. The caller holds the
+    transaction.
+    """
+    logger.error("Plan %d is not started: %s", plan.pk, why)
+    words = f"{why} People can be asked anew; somebody should look into who writes to the database."
+    _tell(plan, "was not started", words, key="is unproven")
+
+
+def _tell(plan: Plan, what: str, words: str, *, key: str) -> None:
+    message = Message(
+        title=f"Plan {plan.number} of case {plan.case_id} {what}",
+        text=f"{words}\nRun {plan.case.run.run}.",
+        url=_page(plan),
+    )
+    channels.announce(plan.workspace, FAILED, message, key=f"plan {plan.pk} {key}")
+
+
+def _page(plan: Plan) -> str:
+    return f"{settings.AMENDS_URL}/w/{plan.workspace.slug}/cases/{plan.case_id}/"
+
+
+# What a step releases of the sums and counts of rules where it ends without an effect. Its plan
 # holds it from the yes on (`approvals.plan_sums`). A step that waits for people may still be
-# tried, so it holds on; one that is cancelled or skipped gives back, unless one of its tries may
+# tried, so it holds on; one that is cancelled or skipped releases it, unless one of its tries may
 # have had its effect.
 
 
-def give_back(steps: Sequence[Step]) -> None:
+def release_sums(steps: Sequence[Step]) -> None:
     """These steps were cancelled or skipped; in the same transaction."""
     tried = StepAttempt.objects.filter(step__in=steps).with_possible_effect()
     doubtful = set(tried.values_list("step", flat=True))
-    without_effect([one for one in steps if one.pk not in doubtful])
+    release_sums_of_no_effect([one for one in steps if one.pk not in doubtful])
 
 
-def without_effect(steps: Iterable[Step]) -> None:
+def release_sums_of_no_effect(steps: Iterable[Step]) -> None:
     """The same of steps that are known to have had none, such as by a person's word."""
     places: dict[int, list[int]] = {}
     for one in steps:
         places.setdefault(one.plan_id, []).append(one.position)
     for plan_id, positions in places.items():
-        plan_sums.give_back(plan_id, positions)
+        plan_sums.release(plan_id, positions)

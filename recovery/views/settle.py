@@ -47,7 +47,7 @@ def subject_of(request: HttpRequest, case: Case) -> Action | Step | None:
     posted = request.POST
     if is_number(posted.get("step", "")):
         found = Step.objects.filter(plan__case=case, pk=posted["step"])
-        return found.select_related(*steps.RECORDED).first()
+        return found.select_related(*steps.RELATED).first()
     if is_number(posted.get("action", "")):
         return Action.objects.filter(run=case.run_id, pk=posted["action"]).first()
     return None

@@ -58,7 +58,7 @@ def advance(plan_id: int, *, queue: str = "") -> str:
 
 def advance_once(plan_id: int) -> None:
     """One act of the plan, or one step of it from its claim to its end."""
-    for action in ordering_law.of([plan_id]):
+    for action in ordering_law.next_actions([plan_id]):
         if action.act == PlanAction.RUN:
             take_through(plan_runner.claim_each([steps.load(action.step)]))
         elif action.act in plan_runner.ACTS:
@@ -100,10 +100,10 @@ def intend(
 
 def look(step: Step) -> Verdict:
     """Hold the target against what the step expects."""
-    operation = preconditions.may_be_done(step)
+    operation = preconditions.before_read(step)
     if isinstance(operation, Mismatch):
         return operation
-    return preconditions.seen(
+    return preconditions.check_target(
         step, operation, lambda: outbound_calls.observe(step) if operation.observes else None
     )
 

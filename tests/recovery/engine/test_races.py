@@ -103,7 +103,7 @@ def test_a_worker_that_slept_past_its_lease_finds_its_writes_refused(case, world
     sleeper = in_hand(plan)
     found = looked_at(sleeper)
     make_due(plan)
-    assert failure_paths.take_back(step.pk)
+    assert failure_paths.reclaim(step.pk)
     newer = in_hand(plan)
 
     with pytest.raises(CannotMove):
@@ -148,7 +148,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_as_evidence(case, world, o
     intent = by_hand.intend(held, found.operation, found.observation)
     assert intent is not None
     make_due(plan)
-    assert failure_paths.take_back(held.step.pk)
+    assert failure_paths.reclaim(held.step.pk)
     answer = by_hand.send(intent, found.observation)
 
     assert not by_hand.settles(intent, found.operation, answer)
@@ -426,7 +426,7 @@ def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world
     by_hand.advance_once(plan.pk)
     sleeper = in_hand(plan)
     make_due(plan)
-    assert failure_paths.take_back(sleeper.step.pk)
+    assert failure_paths.reclaim(sleeper.step.pk)
     newer = in_hand(plan)
 
     with pytest.raises(CannotMove):
@@ -443,7 +443,7 @@ def test_a_living_workers_step_is_not_taken_back(case, world, state):
     by_hand.advance_once(plan.pk)
     held = in_hand(plan) if state == "claimed" else intended(plan)
 
-    assert not failure_paths.take_back(held.step.pk)
+    assert not failure_paths.reclaim(held.step.pk)
 
     step = plan.steps.get(position=1)
     assert (step.state, step.fence) == (state, held.step.fence)
@@ -456,7 +456,7 @@ def test_a_step_whose_worker_was_lost_is_not_probed_before_the_horizon(case, wor
     intended(plan)
     make_due(plan)
 
-    assert failure_paths.take_back(plan.steps.get(position=1).pk)
+    assert failure_paths.reclaim(plan.steps.get(position=1).pk)
     by_hand.advance_once(plan.pk)
 
     step = plan.steps.get(position=1)
