@@ -159,13 +159,13 @@ def affected(approval: Approval, zone: tzinfo, *, link: bool) -> list[dict[str, 
             "time": formatting.moment(one.answered_at or one.asked_at, "ago", zone),
             "link": consent_requests.link_of(one) if link else "",
         }
-        for one in approval.wishes.order_by("pk")
+        for one in approval.consent_requests.order_by("pk")
     ]
 
 
 def enquiries(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     """What was asked back, with the answers; an agent's are quoted, as all that it writes."""
-    rows = approval.enquiries.select_related("asked_by", "answered_by").order_by("pk")
+    rows = approval.clarifications.select_related("asked_by", "answered_by").order_by("pk")
     return [
         {
             "id": one.pk,

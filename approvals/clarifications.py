@@ -24,7 +24,7 @@ from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 ANSWER_CHARACTERS_MAX = 8_000
 """An agent's, too: what it may send at all has 16 KiB (gate/waiting.py)."""
 
-ENQUIRIES_MAX = 20
+CLARIFICATIONS_MAX = 20
 """Of one approval; whoever still does not know after that should say no."""
 
 
@@ -34,29 +34,29 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
     text = kept_text(question, REASON_CHARACTERS_MAX, asking="Write what you want to know.")
     approval = _open(approval)
     may_answer(approval, by)
-    if approval.enquiries.count() >= ENQUIRIES_MAX:
-        raise NotEntitled(approval, "asked", f"{ENQUIRIES_MAX} questions were asked already")
-    enquiry = Clarification.objects.create(approval=approval, asked_by=by, question=text)
-    _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=enquiry.pk, question=text)
-    notifications.questioned(approval, enquiry)
+    if approval.clarifications.count() >= CLARIFICATIONS_MAX:
+        raise NotEntitled(approval, "asked", f"{CLARIFICATIONS_MAX} questions were asked already")
+    clarification = Clarification.objects.create(approval=approval, asked_by=by, question=text)
+    _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=clarification.pk, question=text)
+    notifications.questioned(approval, clarification)
     publish_on_commit(approval.pk)
-    return enquiry
+    return clarification
 
 
 @transaction.atomic
-def answer(enquiry: Clarification, words: str, *, by: User) -> Clarification:
+def answer(clarification: Clarification, words: str, *, by: User) -> Clarification:
     """Answer as a person: whoever asked for it, the agent's owner, or an operator."""
-    approval = _open(enquiry.approval)
+    approval = _open(clarification.approval)
     if not may_reply(approval, by):
         raise NotEntitled(approval, "answered", "only operators and whoever asked reply")
-    return _answered(approval, enquiry, words, by=by)
+    return _answered(approval, clarification, words, by=by)
 
 
 @transaction.atomic
-def answer_as_agent(enquiry: Clarification, words: str) -> Clarification:
+def answer_as_agent(clarification: Clarification, words: str) -> Clarification:
     """Answer as the agent that waits; the words are shown as an agent's, untrusted."""
-    approval = _open(enquiry.approval)
-    return _answered(approval, enquiry, words, by=None)
+    approval = _open(clarification.approval)
+    return _answered(approval, clarification, words, by=None)
 
 
 def may_reply(approval: Approval, person: User) -> bool:
@@ -74,16 +74,16 @@ def _open(approval: Approval) -> Approval:
 
 
 def _answered(
-    approval: Approval, enquiry: Clarification, words: str, *, by: User | None
+    approval: Approval, clarification: Clarification, words: str, *, by: User | None
 ) -> Clarification:
     text = kept_text(words, ANSWER_CHARACTERS_MAX, asking="Write an answer.")
-    waiting = Clarification.objects.filter(pk=enquiry.pk, answered_at=None)
+    waiting = Clarification.objects.filter(pk=clarification.pk, answered_at=None)
     if not waiting.update(answer=text, answered_by=by, answered_at=Now()):
-        raise CannotMove(enquiry, "answered", "it is answered already")
-    enquiry.refresh_from_db()
-    _record(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=enquiry.pk, answer=text)
-    notifications.answered(approval, enquiry)
-    return enquiry
+        raise CannotMove(clarification, "answered", "it is answered already")
+    clarification.refresh_from_db()
+    _record(approval, EventType.APPROVAL_ANSWERED, by=by, enquiry=clarification.pk, answer=text)
+    notifications.answered(approval, clarification)
+    return clarification
 
 
 def _record(approval: Approval, event: EventType, *, by: User | None, **data: Any) -> None:

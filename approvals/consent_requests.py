@@ -123,7 +123,7 @@ def lacking(approval: Approval) -> str:
     """What keeps deciders from granting, in words; empty where none of them stands in the way."""
     if approval.affected != "must":
         return ""
-    answers = list(approval.wishes.values_list("answer", flat=True))
+    answers = list(approval.consent_requests.values_list("answer", flat=True))
     if ConsentAnswer.NO in answers:
         return "the affected person does not want it, and the rule asks for their yes"
     if not answers or ConsentAnswer.OPEN in answers:

@@ -201,16 +201,20 @@ def ended(approval: Approval) -> None:
         tell(approval)
 
 
-def questioned(approval: Approval, enquiry: Clarification) -> None:
+def questioned(approval: Approval, clarification: Clarification) -> None:
     """Tell whoever could answer best, and the channels. The agent hears it where it waits."""
     asker = approval.requested_by or approval.agent_owner
-    _tell(approval, NotificationKind.QUESTIONED, _readers(approval, asker), mark=enquiry.pk)
+    _tell(approval, NotificationKind.QUESTIONED, _readers(approval, asker), mark=clarification.pk)
 
 
-def answered(approval: Approval, enquiry: Clarification) -> None:
+def answered(approval: Approval, clarification: Clarification) -> None:
     """Tell whoever wanted to know, and the channels."""
-    asker = None if enquiry.asked_by_id == enquiry.answered_by_id else enquiry.asked_by
-    _tell(approval, NotificationKind.ANSWERED, _readers(approval, asker), mark=enquiry.pk)
+    asker = (
+        None
+        if clarification.asked_by_id == clarification.answered_by_id
+        else clarification.asked_by
+    )
+    _tell(approval, NotificationKind.ANSWERED, _readers(approval, asker), mark=clarification.pk)
 
 
 def ask_affected(consent: ConsentRequest, link: str) -> None:

@@ -80,7 +80,7 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _reply(approval: int, actor: Actor, said: QuestionReply) -> Answered:
-    enquiry = (
+    clarification = (
         Clarification.objects.select_related("approval__workspace", "approval__agent")
         .filter(
             pk=said.question,
@@ -90,15 +90,15 @@ def _reply(approval: int, actor: Actor, said: QuestionReply) -> Answered:
         )
         .first()
     )
-    if enquiry is None:
+    if clarification is None:
         raise refuse("not-found", "There is no such question to this agent", 404)
     try:
-        clarifications.answer_as_agent(enquiry, said.answer)
+        clarifications.answer_as_agent(clarification, said.answer)
     except InvalidInput as wrong:
         raise refuse("schema", "The answer cannot be kept", 422, str(wrong)) from wrong
     except CannotMove as over:
         raise refuse("over", "It cannot be answered any more", 409, str(over)) from over
-    return Answered(str(enquiry.pk), answered=True)
+    return Answered(str(clarification.pk), answered=True)
 
 
 ASK_EVERY_SECONDS = 3.0

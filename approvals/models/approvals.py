@@ -234,7 +234,7 @@ class Approval(models.Model):
     @property
     def asker(self) -> str:
         """Who asks, by name."""
-        return str(self.requested_by or self.agent or "the policy itself")
+        return str(self.requested_by or self.agent or "the policy")
 
 
 class Requirement(models.Model):
@@ -380,7 +380,7 @@ class GrantUse(models.Model):
 class Clarification(models.Model):
     """One question to whoever asked for the approval. Its answer is read, and decides nothing."""
 
-    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="enquiries")
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="clarifications")
     asked_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     question = models.TextField()
     asked_at = models.DateTimeField(auto_now_add=True)
@@ -468,7 +468,9 @@ class ConsentRequest(models.Model):
     The link is known by its digest; the sealed copy is for operators who pass it on by hand.
     """
 
-    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="wishes")
+    approval = models.ForeignKey(
+        Approval, on_delete=models.CASCADE, related_name="consent_requests"
+    )
     person_ref = models.CharField(max_length=120, help_text="Their id, as the agent named them")
     name = models.CharField(max_length=200, blank=True)
     contact = models.CharField(max_length=320, blank=True)

@@ -377,7 +377,7 @@ def answer(request: Request, workspace: str, pk: int, enquiry: int) -> HttpRespo
     """Answer what was asked back, as a person."""
     here = workspace_or_404(request, workspace)
     approval = get_object_or_404(approvals_of(here), pk=pk)
-    asked = get_object_or_404(approval.enquiries.select_related("approval"), pk=enquiry)
+    asked = get_object_or_404(approval.clarifications.select_related("approval"), pk=enquiry)
     try:
         clarifications.answer(asked, request.POST.get(f"answer_{enquiry}", ""), by=request.user)
     except (CannotMove, InvalidInput) as refusal:

@@ -227,7 +227,7 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
 def _asked_by(one: Any) -> str:
     if one.replaces_id is not None:
         return f"asked by {one.agent}, changed by {one.requested_by}"
-    return f"asked by {one.requested_by or one.agent or 'the policy'}"
+    return f"asked by {one.asker}"
 
 
 def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_an_empty_question_and_one_too_many_are_refused(ask, ben):
     approval = ask()
     with pytest.raises(InvalidInput, match="Write what"):
         clarifications.ask_back(approval, "  ", by=ben)
-    for number in range(clarifications.ENQUIRIES_MAX):
+    for number in range(clarifications.CLARIFICATIONS_MAX):
         clarifications.ask_back(approval, f"Question {number}", by=ben)
     with pytest.raises(inbox.NotEntitled, match="asked already"):
         clarifications.ask_back(approval, "One more", by=ben)

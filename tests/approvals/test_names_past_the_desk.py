@@ -107,7 +107,7 @@ def test_a_list_keeps_its_name(desk, acme, ada):  # noqa: F811
 
 def test_what_the_affected_person_wants_is_what_they_said(desk, ask_first, ben):  # noqa: F811
     approval = ask_first("must")
-    [wish] = approval.wishes.all()
+    [wish] = approval.consent_requests.all()
     for change in (
         "UPDATE approvals_wish SET answer = 'yes', answered_at = now()",
         "DELETE FROM approvals_wish",
@@ -130,7 +130,7 @@ def test_what_the_affected_person_wants_is_what_they_said(desk, ask_first, ben):
 
 def test_a_secret_is_shown_in_no_other_ones_place(desk, acme, ask_first, ben):  # noqa: F811
     """Each sealed text opens with the same keys, so a link would show whatever stands there."""
-    [wish] = ask_first("must").wishes.all()
+    [wish] = ask_first("must").consent_requests.all()
     assert "/ask/" in consent_requests.link_of(wish)
     Secret.objects.seal(acme, "crm (compensate)", {"token": "hunter2"})
     with pytest.raises(REFUSED):

@@ -149,7 +149,7 @@ def test_a_question_back_and_its_answer_are_kept_whole_or_come_back(as_person, a
     assert f'value="{TOO_LONG}"' in refused.text
     assert "half a thought" in refused.text
     bens.post(ask_url, {"question": LONG})
-    asked = approval.enquiries.get()
+    asked = approval.clarifications.get()
     assert asked.question == LONG
     answer_url, name = f"{card_of(approval)}answer/{asked.pk}/", f"answer_{asked.pk}"
     refused = adas.post(answer_url, {name: "z" * 8_001})
@@ -395,7 +395,7 @@ def test_a_stranger_finds_no_card_and_no_answer_counts(ask, dev, as_person):
         said = {"decision": "grant", "digest": approval.digest, "question": "?", "reason": "x"}
         assert browser.post(card_of(approval) + path, said).status_code == 404
     approval.refresh_from_db()
-    assert (approval.state, approval.enquiries.count()) == (ApprovalState.WAITING, 0)
+    assert (approval.state, approval.clarifications.count()) == (ApprovalState.WAITING, 0)
 
 
 def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):

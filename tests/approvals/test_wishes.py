@@ -103,7 +103,7 @@ def test_where_her_yes_is_a_must_nobody_grants_before_it(ask_first, ben, post_of
 
     with pytest.raises(inbox.NotEntitled, match="asked first"):
         inbox.grant(approval, by=ben, seen=approval.digest)
-    wish = approval.wishes.get()
+    wish = approval.consent_requests.get()
     consent_requests.answer(wish, "yes")
 
     approval.refresh_from_db()
@@ -115,7 +115,7 @@ def test_where_her_yes_is_a_must_nobody_grants_before_it(ask_first, ben, post_of
 
 def test_after_her_no_people_can_only_reject(ask_first, ben):
     approval = ask_first("must")
-    consent_requests.answer(approval.wishes.get(), "no", "I like it as it is.")
+    consent_requests.answer(approval.consent_requests.get(), "no", "I like it as it is.")
 
     with pytest.raises(inbox.NotEntitled, match="does not want it"):
         inbox.grant(approval, by=ben, seen=approval.digest)
@@ -125,7 +125,7 @@ def test_after_her_no_people_can_only_reject(ask_first, ben):
 def test_every_affected_person_is_asked_and_one_no_is_a_no(ask_first, ben):
     fay = {"id": "cus_8", "name": "Fay"}
     approval = ask_first("must", people=(EVE, fay, EVE, None))
-    eve, fays = approval.wishes.order_by("pk")
+    eve, fays = approval.consent_requests.order_by("pk")
     consent_requests.answer(eve, "yes")
     assert approval.headline not in eve.question  # it tells of what is Fay's, too
     with pytest.raises(inbox.NotEntitled):
@@ -137,7 +137,7 @@ def test_every_affected_person_is_asked_and_one_no_is_a_no(ask_first, ben):
 def test_where_no_address_is_known_an_operator_passes_the_link_on(ask_first, ada, ben, acme):
     approval = ask_first(people=({"id": "cus_8", "name": "Fay"},))
 
-    link = consent_requests.link_of(approval.wishes.get())
+    link = consent_requests.link_of(approval.consent_requests.get())
 
     shown = {}
     for who in (ada, ben):
@@ -151,12 +151,12 @@ def test_where_no_address_is_known_an_operator_passes_the_link_on(ask_first, ada
 def test_a_must_without_anybody_to_ask_asks_nobody(ask_first):
     with pytest.raises(approval_requests.NobodyToAsk, match="names nobody"):
         ask_first("must", people=())
-    assert ask_first("ask", people=()).wishes.count() == 0
+    assert ask_first("ask", people=()).consent_requests.count() == 0
 
 
 def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
     approval = ask_first()
-    wish = approval.wishes.get()
+    wish = approval.consent_requests.get()
     path = urlsplit(consent_requests.link_of(wish)).path
     Client().post(path, {"answer": "no"})
 
@@ -182,13 +182,16 @@ def test_what_she_writes_is_kept_whole_or_refused_with_nothing_lost(ask_first, p
     assert refused.status_code == 422
     assert "it has 2,001 characters, of which 2,000 can be kept" in refused.text
     assert "yes\r\n12345" in refused.text
-    assert approval.wishes.get().answer == ""
+    assert approval.consent_requests.get().answer == ""
     Client().post(page, {"answer": "yes", "note": sent})
-    assert (approval.wishes.get().answer, approval.wishes.get().note) == ("yes", longest)
+    assert (approval.consent_requests.get().answer, approval.consent_requests.get().note) == (
+        "yes",
+        longest,
+    )
 
 
 def test_the_database_keeps_answer_and_time_together(ask_first):
-    wish = ask_first().wishes.get()
+    wish = ask_first().consent_requests.get()
     with pytest.raises(IntegrityError), transaction.atomic():
         ConsentRequest.objects.filter(pk=wish.pk).update(answer="yes")
 
@@ -221,7 +224,7 @@ def test_at_the_gate_the_person_of_the_run_is_asked(key, acme, ada, ben, post_of
 
     approval = Approval.objects.get()
     assert approval.affected == "must"
-    assert approval.wishes.get().contact == EVE["contact"]
+    assert approval.consent_requests.get().contact == EVE["contact"]
     nobody = trip.begin(run="run_2", action="act_2", key="key-2").json()
     assert (nobody["answer"], nobody["code"]) == ("denied", "nobody_to_ask")
 

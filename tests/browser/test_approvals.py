@@ -163,7 +163,7 @@ def test_ben_asks_back_by_keyboard_and_ada_answers_on_the_card(
     hers.get_by_role("button", name="Answer", exact=True).click()
     hers.get_by_text("Yes, by phone.").wait_for()
 
-    assert [one.answer for one in approval.enquiries.all()] == ["Yes, by phone."]
+    assert [one.answer for one in approval.clarifications.all()] == ["Yes, by phone."]
     approval.refresh_from_db()
     assert approval.state == "waiting"
     assert_accessible(hers)
@@ -219,7 +219,7 @@ def test_the_affected_person_answers_without_a_script_and_people_see_it(
     assert_accessible(bens)
 
     eves = visit(java_script_enabled=False, color_scheme=scheme, viewport=size)
-    eves.goto(urlsplit(consent_requests.link_of(approval.wishes.get())).path)
+    eves.goto(urlsplit(consent_requests.link_of(approval.consent_requests.get())).path)
     eves.get_by_role("button", name="Yes, please").click()
     eves.get_by_text("Thank you, we have your answer").wait_for()
     readable = visit(color_scheme=scheme, viewport=size)
