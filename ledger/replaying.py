@@ -17,8 +17,10 @@ from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
 from ledger.desk_events import people_of, plain_connection
-from ledger.fold import ActionRow, checkpoint_of, fold_action, fold_run, moves_action, moves_run
+from ledger.fold.actions import ActionRow, fold_action
 from ledger.fold.effects import EffectRow
+from ledger.fold.meaning import moves_action, moves_run
+from ledger.fold.runs import checkpoint_of, fold_run
 from ledger.models import UNNAMED, Event, Run
 from ledger.parsed_events import StoredEvent
 from ledger.settlements import OUTCOMES, Settlement, settlements_in

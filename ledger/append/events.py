@@ -39,8 +39,7 @@ from ledger.append.statements import (
     joined_numbers,
     json_text,
 )
-from ledger.fold import ActionRow
-from ledger.fold.actions import planned_alone
+from ledger.fold.actions import ActionRow, planned_alone
 from ledger.fold.effects import undone_as
 from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
 

@@ -30,16 +30,9 @@ from ledger.append.statements import (
     joined_texts,
     json_text,
 )
-from ledger.fold import (
-    ActionRow,
-    CheckpointRow,
-    RunRow,
-    checkpoint_of,
-    fold_action,
-    fold_run,
-    moves_action,
-    moves_run,
-)
+from ledger.fold.actions import ActionRow, fold_action
+from ledger.fold.meaning import moves_action, moves_run
+from ledger.fold.runs import CheckpointRow, RunRow, checkpoint_of, fold_run
 from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 
 RUN = {

@@ -12,8 +12,9 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from ledger.fold import fold_action, fold_run
+from ledger.fold.actions import fold_action
 from ledger.fold.attempts import fold_all, one_success
+from ledger.fold.runs import fold_run
 from ledger.models import Action, Attempt, Checkpoint, Effect, Run
 from ledger.parsed_events import Actor, StoredEvent
 from tests.ledger.conftest import event, record_events
