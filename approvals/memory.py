@@ -1,22 +1,15 @@
-"""Memory: sums and counts over calls that ran or are granted, and values that are known.
+"""Memory: values that are known, and what is written with a call: these, and what it holds of sums.
 
 A tally is written in the transaction in which the call proceeds, and only where nobody has written
 it since it was read (`gate_remember`, in the last migration of that name), so that any number of
 calls at once never pass a cap. What a call holds is written beside it, by its action: whoever reads
-the tally next looks what became of it. A call without effect gives back what
-it held, and a granted call holds what it asked for before it is made; nobody has to be told of
-either, so nothing is lost.
-
-Windows move in steps of a forty-eighth, and the oldest step counts whole: a sum may be held for
-half an hour longer than a day, and never shorter.
+the tally next looks what became of it. A call without effect gives back what it held, and a granted
+call holds what it asked for before it is made; nobody has to be told of either, so nothing is lost.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
-from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -24,177 +17,21 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, WITHOUT_EFFECT
-from approvals.models import ApprovalState, Reservation, Review, Sighting, Tally
-from approvals.models.policy import DIGEST_CHARACTERS
+from approvals.models import Reservation, Review, Sighting, Tally
 from approvals.policy.spelling import as_known, skeleton
+from approvals.tallies import TallyOwner, TallyState, digest_of
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState, Compensated
 from ledger.models.actions import Verified
 from ledger.schemas import IMPORTED
 from workspaces.moves import literals
 
-BUCKETS = 48
-OPEN_MAX = 200
-"""Of a tally so many calls are looked up whose outcome is not known yet; asked ones first."""
 KEPT_DAYS = 62  # twice the longest window
 FORGOTTEN_AT_A_TIME = 1_000
 SIGHTED_MAX = 200
 """Of a value so many calls, the newest, are looked through."""
 
 _json = msgspec.json.Encoder()
-
-
-@lru_cache(maxsize=1_000)
-def name_of(asked: str) -> str:
-    """Under which name it is kept what a question asks: a policy has few of them."""
-    return digest_of(asked)
-
-
-def digest_of(*parts: str) -> str:
-    return sha256("\x1f".join(parts).encode()).hexdigest()[:DIGEST_CHARACTERS]
-
-
-# Sums and counts.
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """What is summed, for which subjects, and how much this call adds to each."""
-
-    meter: str
-    subjects: Sequence[str]
-    amount: Decimal
-    window_seconds: int
-
-    def bucket(self, now: datetime) -> int:
-        return int(now.timestamp() // max(1, self.window_seconds // BUCKETS))
-
-
-@dataclass(frozen=True, slots=True)
-class TallyOwner:
-    """Whose call it is that reads and reserves."""
-
-    workspace_id: int
-    agent_id: int
-    key: str
-
-
-# In the order of the rows, so that two calls with several tallies in common wait in line.
-LOCK = """
-INSERT INTO approvals_tally (workspace_id, meter, subject, buckets, since, touched_at)
-SELECT %b, meter, subject, '{}', clock_timestamp(), clock_timestamp()
-FROM unnest(%b::text[], %b::text[]) AS u (meter, subject) ORDER BY meter, subject
-ON CONFLICT (workspace_id, meter, subject) DO UPDATE SET touched_at = clock_timestamp()"""
-
-TALLIES = f"""
-SELECT json_agg(json_build_array(t.meter, t.subject, t.buckets, extract(epoch FROM t.since),
-    t.touched_at, (
-    SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, (
-        SELECT a.state FROM ledger_action a WHERE a.action = o.action AND a.run_id = (
-            SELECT id FROM ledger_run WHERE workspace_id = t.workspace_id AND run = o.run_ref)), (
-        SELECT CASE WHEN p.expires_at > clock_timestamp() THEN p.state END
-        FROM approvals_approval p WHERE NOT o.held AND p.workspace_id = t.workspace_id
-            AND p.subject_key = concat(o.agent_id, ' ', o.key) AND p.run_ref = o.run_ref
-        ORDER BY p.id DESC LIMIT 1)) ORDER BY o.held, o.id)
-    FROM (SELECT r.*, r.agent_id = %b AND r.key = %b AS is_own FROM approvals_reservation r
-        WHERE r.tally_id = t.id ORDER BY r.held, r.id LIMIT {OPEN_MAX + 1}) o)))
-FROM approvals_tally t
-WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::text[])"""  # noqa: S608
-
-
-def lock(caller: TallyOwner, meters: Iterable[Meter]) -> Statement:
-    """Hold the rows of these tallies, new ones among them."""
-    pairs = [(one.meter, subject) for one in meters for subject in one.subjects]
-    names, subjects = [one for one, _ in pairs], [one for _, one in pairs]
-    return LOCK, [caller.workspace_id, names, subjects]
-
-
-def tallies(caller: TallyOwner, meters: Sequence[Meter]) -> Statement:
-    """What stands in them, and what became of the calls whose outcome was not known; among them
-    also those of one meter for the subjects of another, which `tally_states` leaves out.
-    """
-    names = array(one.meter for one in meters)
-    subjects = array({subject for one in meters for subject in one.subjects})
-    return TALLIES, [caller.agent_id, caller.key, caller.workspace_id, names, subjects]
-
-
-@dataclass(slots=True)
-class TallyState:
-    """One tally as it stands for this call: what others hold, and what is to be written."""
-
-    meter: Meter
-    subject: str
-    buckets: dict[int, Decimal] = field(default_factory=dict)
-    since: datetime | None = None
-    touched_at: str | None = None
-    """When it was written last, as PostgreSQL spells it; None for one that is not there yet."""
-    granted: Decimal = Decimal(0)
-    done: list[int] = field(default_factory=list)
-    is_complete: bool = True
-
-    @property
-    def others(self) -> Decimal:
-        return sum(self.buckets.values(), self.granted)
-
-    def written(self, now: datetime, *, held: bool) -> dict[str, str]:
-        """The sums as they are to be kept, with this call where it holds at once."""
-        buckets = dict(self.buckets)
-        if held:
-            bucket = self.meter.bucket(now)
-            buckets[bucket] = buckets.get(bucket, Decimal(0)) + self.meter.amount
-        return {str(number): str(amount) for number, amount in buckets.items() if amount}
-
-
-def tally_states(
-    meter: Meter, rows: Sequence[Sequence[Any]] | None, now: datetime, *, is_begun: bool = False
-) -> list[TallyState]:
-    """The tallies of this meter out of what `TALLIES` gives; a call that has begun stands in them
-    as those of others do.
-    """
-    oldest = meter.bucket(now) - BUCKETS
-    found = {subject: TallyState(meter, subject) for subject in meter.subjects}
-    for name, subject, buckets, since, touched_at, open_rows in rows or ():
-        if name != meter.meter or subject not in found:
-            continue
-        kept = {int(n): Decimal(amount) for n, amount in buckets.items() if int(n) >= oldest}
-        begun = datetime.fromtimestamp(float(since), now.tzinfo)
-        one = found[subject] = TallyState(meter, subject, kept, begun, touched_at)
-        one.is_complete = len(open_rows or ()) <= OPEN_MAX or bool(open_rows[OPEN_MAX][3])
-        for row in open_rows or ():
-            _settle(one, *row, is_begun=is_begun)
-    return list(found.values())
-
-
-def _settle(
-    tally: TallyState, id_: int, bucket: int, amount: str, held: bool, is_own: bool,  # noqa: FBT001
-    state: str | None, approval: str | None, *, is_begun: bool,
-) -> None:  # fmt: skip
-    """What one call holds by now. Its own row is written anew, and so left out here, unless it has
-    begun.
-    """
-    is_own = is_own and not is_begun
-    if held:
-        if (state == ActionState.FAILED or is_own) and bucket in tally.buckets:
-            tally.buckets[bucket] -= Decimal(amount)
-        if state in {ActionState.FAILED, ActionState.SUCCEEDED} and not is_own:
-            tally.done.append(id_)
-        return
-    if is_own:
-        return
-    if approval == ApprovalState.GRANTED:
-        tally.granted += Decimal(amount)
-    elif approval != ApprovalState.WAITING:
-        tally.done.append(id_)
-
-
-LET_GO = """
-DELETE FROM approvals_reservation r USING approvals_tally t
-WHERE t.id = r.tally_id AND t.workspace_id = %b AND r.agent_id = %b AND r.key = %b AND NOT r.held"""
-
-
-def let_go(caller: TallyOwner) -> Statement:
-    """Drop what a call that people were asked about would hold: it is written anew for another."""
-    return LET_GO, [caller.workspace_id, caller.agent_id, caller.key]
 
 
 # Values that are known: done before, stood every check, and never overturned.
@@ -325,16 +162,16 @@ def _seen(whose: HistoryScope, sql: str, values: list[Any], *, alike: bool) -> S
 # What is written with a call.
 
 # The parameters of `gate_remember` after the first: the types that its migration gives them, in the
-# order of `remembered`.
-SIGNATURE = {
+# order of `remember_arguments`.
+REMEMBER_SIGNATURE = {
     "here": "bigint", "of_agent": "bigint", "under_key": "text", "in_run": "text",
     "by_action": "text", "is_held": "boolean",
     "meters": "text[]", "subjects": "text[]", "seen_at": "timestamptz[]", "sums": "text[]",
     "buckets": "bigint[]", "amounts": "numeric[]", "settled": "bigint[]",
     "fields": "text[]", "had": "text[]", "looking_like": "text[]", "for_person": "text",
 }  # fmt: skip
-PARAMETERS = ", ".join(f"%b::{kind}" for kind in SIGNATURE.values())
-REMEMBER = f"SELECT gate_remember(clock_timestamp(), {PARAMETERS})"
+REMEMBER_PARAMETERS = ", ".join(f"%b::{kind}" for kind in REMEMBER_SIGNATURE.values())
+REMEMBER = f"SELECT gate_remember(clock_timestamp(), {REMEMBER_PARAMETERS})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +185,7 @@ class RememberedCall:
     is_held: bool
 
 
-def remembered(
+def remember_arguments(
     doing: RememberedCall,
     tally_states: Sequence[TallyState],
     sighted: Mapping[tuple[str, str], ValueDigest],

@@ -3,8 +3,8 @@
 A plan holds what all its steps add from the moment on at which people have approved it, or it is
 submitted where nobody has to be asked: in that same transaction, under the same meters as calls of
 the tool `connection.operation`. It is written into the tallies that a call reads
-(`approvals.memory`), so that a call looks up nothing more because of plans, and one that has read a
-tally meanwhile reads it anew.
+(`approvals.tallies`), so that a call looks up nothing more because of plans, and one that has read
+a tally meanwhile reads it anew.
 
 A step that ends without an effect releases what it held, and whoever ends it says so: the desk
 makes the step, so nothing has to be looked up. The rows of an ended plan go, and what it did stays
@@ -14,12 +14,11 @@ in the sums until their windows are over.
 from collections.abc import Iterable, Iterator, Sequence
 
 from amends.protocol.vocabulary import ActionClass
-from approvals import memory
-from approvals.memory import Meter, TallyOwner
-from approvals.meters import Account, meter_of
+from approvals import tallies
 from approvals.models import Approval
 from approvals.policy import Policy, ToolCall, active, lookups
 from approvals.policy.conditions import COUNTING
+from approvals.tallies import Account, Meter, TallyOwner, meter_of
 from ledger import desk_events, drivers
 from ledger.append.statements import array
 from ledger.models import Run
@@ -29,7 +28,7 @@ from workspaces.locks import ROW_LOCK
 NO_AGENT = 0
 """Whose rows these are: no agent begins a call under the same key."""
 
-# Under the locks of their tallies (`memory.lock`); what a plan holds already is not added again.
+# Under the locks of their tallies (`tallies.lock`); what a plan holds already is not added again.
 HOLD = """
 WITH held AS (
     INSERT INTO approvals_reservation
@@ -123,7 +122,7 @@ def hold(
         array(str(one.amount) for _, one, _ in rows),
         workspace_id,
     ]  # fmt: skip
-    locks = memory.lock(caller, _once(meters))
+    locks = tallies.lock(caller, _once(meters))
     drivers.execute(desk_events.plain_connection(), [locks, (HOLD, held)])
 
 

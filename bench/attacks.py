@@ -177,8 +177,8 @@ class People:
         from django.db import connections
         from django.db.models import F
 
-        from approvals.memory import BUCKETS
         from approvals.models import Sighting, Tally
+        from approvals.tallies import BUCKETS
 
         day, here = timedelta(days=1), {"workspace__slug": f"{desk}-{self._name}"}
         Sighting.objects.filter(**here).update(at=F("at") - day)
@@ -191,9 +191,9 @@ class People:
 
 def windows(source: str) -> dict[str, int]:
     """The window of each sum and count of a policy, in seconds, by its meter."""
-    from approvals.memory import digest_of
     from approvals.policy import load
     from approvals.policy.conditions import COUNTING, window_seconds
+    from approvals.tallies import digest_of
 
     asked = [one for rule in load(source).asking if rule.when for one in rule.when.lookups]
     counting = [one for one in asked if one.function in COUNTING]

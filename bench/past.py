@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import psycopg
 
-from approvals import memory
+from approvals import memory, tallies
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy import Lookup
 from approvals.policy.conditions import window_seconds
@@ -50,10 +50,10 @@ def remember(url: str, asked: Iterable[Lookup]) -> int:
     begun = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         for one in known:
-            connection.execute(SIGHTINGS, {"field": memory.name_of(one.subject)})
+            connection.execute(SIGHTINGS, {"field": tallies.name_of(one.subject)})
         for one in sums:
-            meter = memory.Meter("", [], Decimal(0), window_seconds(one.option("over")))
-            said = {"meter": memory.name_of(one.key), "bucket": meter.bucket(datetime.now(UTC))}
+            meter = tallies.Meter("", [], Decimal(0), window_seconds(one.option("over")))
+            said = {"meter": tallies.name_of(one.key), "bucket": meter.bucket(datetime.now(UTC))}
             connection.execute(TALLIES, said)
             connection.execute(RESERVATIONS, said)
         connection.execute("VACUUM (ANALYZE)")
@@ -65,5 +65,5 @@ def remember(url: str, asked: Iterable[Lookup]) -> int:
 
 def _same_digests() -> None:
     """What the statements above make of a number is what the gate looks for."""
-    assert memory.ValueDigest.of("card 7").value == memory.digest_of("card 7")
+    assert memory.ValueDigest.of("card 7").value == tallies.digest_of("card 7")
     assert f"{as_one('charge')} {as_one('ch_7')}" == "charge ch_7"

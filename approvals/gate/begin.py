@@ -24,7 +24,7 @@ from psycopg.errors import SerializationFailure, UniqueViolation
 
 from approvals import memory, reviews
 from approvals.gate import gathering, slow_path, snapshot_cache
-from approvals.gate.begin_context import BeginContext
+from approvals.gate.begin_context import BeginContext, Gathered
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
     BeginResponse,
@@ -33,7 +33,6 @@ from approvals.gate.decision_table import (
     pause_of,
     with_address,
 )
-from approvals.gate.remembered import Gathered
 from approvals.policy import (
     Lookup,
     Policy,
@@ -74,7 +73,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
 
 _BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.BEGIN_PARAMETERS})"
 BEGIN = pools.numbered(f"SELECT {_BEGIN}")
-BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.PARAMETERS})")
+BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.REMEMBER_PARAMETERS})")
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 

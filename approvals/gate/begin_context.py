@@ -4,7 +4,7 @@ The run is locked here too: recovery starts under the same lock, so that no call
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -12,8 +12,12 @@ from typing import Any
 import msgspec
 
 from amends.protocol.masking import BARE_PLACEHOLDER
+from approvals import memory
 from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
+from approvals.memory import RememberedCall, ValueDigest
+from approvals.policy import LookupResult, Policy, ToolCall
+from approvals.tallies import Account, Meter, TallyOwner, TallyState
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
 from workspaces.locks import ROW_LOCK
@@ -86,7 +90,6 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT v.digest FROM approvals_policyversion v
     WHERE v.workspace_id = call.workspace AND v.active) policy ON true"""
-RUN_COLUMNS, ACTION_COLUMNS, APPROVAL_COLUMNS = 9, 17, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +231,10 @@ def context_of(rows: Sequence[Rows]) -> BeginContext:
     """What the rows of `reads` say."""
     lease_of, lease_until, denied, now = rows[0][0]
     parts = iter(rows[-1][0])
-    run = list(islice(parts, RUN_COLUMNS))
-    action = list(islice(parts, ACTION_COLUMNS))
+    run = list(islice(parts, len(fields(KnownRun))))
+    action = list(islice(parts, len(fields(KnownAction))))
     other = next(parts)
-    approval = list(islice(parts, APPROVAL_COLUMNS))
+    approval = list(islice(parts, len(fields(KnownApproval))))
     of_key, of_run, pauses, policy = parts
     return BeginContext(
         now=now,
@@ -256,17 +259,84 @@ def _run(row: Sequence[Any]) -> KnownRun:
 
 
 def _action(row: Sequence[Any]) -> KnownAction:
-    values = list(row)
-    for place in (6, 13, 15, 16):
-        values[place] = _read(values[place])
-    return KnownAction(*values)
+    found = KnownAction(*row)
+    return replace(
+        found,
+        result=_read(found.result),
+        compensation=_read(found.compensation),
+        plan=_read(found.plan),
+        other_call=_read(found.other_call),
+    )
 
 
 def _approval(row: Sequence[Any]) -> KnownApproval:
-    values = list(row)
-    values[-1] = _read(values[-1])
-    return KnownApproval(*values)
+    found = KnownApproval(*row)
+    return replace(found, change=_read(found.change))
 
 
-def _read(text: str | None) -> Any:
+def _read(text: Any) -> Any:
     return None if text is None else msgspec.json.decode(text)
+
+
+# What was looked up for the call.
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was found for one call, and what is to be remembered of it if it goes on."""
+
+    request: BeginRequest
+    context: BeginContext
+    policy: Policy
+    call: ToolCall
+    findings: dict[str, LookupResult] = field(default_factory=dict)
+    meters: list[Meter] = field(default_factory=list)
+    tally_states: list[TallyState] = field(default_factory=list)
+    sighted: dict[tuple[str, str], ValueDigest] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    """What each look took by itself, where it is only asked what would be."""
+
+    @property
+    def caller(self) -> TallyOwner:
+        actor = self.request.actor
+        return TallyOwner(actor.workspace_id, actor.agent_id or 0, self.request.key)
+
+    def disagrees(self, name: str) -> bool:
+        """Whether the run was begun with this more than once, each time otherwise."""
+        return self.context.run is not None and f"disagree:{name}" in self.context.run.flags
+
+    @property
+    def person(self) -> str:
+        """On whose behalf the run acts; empty where nobody is named, or more than one was."""
+        person = None if self.disagrees("on_behalf_of") else self.context.on_behalf_of
+        return str(person.get("id") or "") if isinstance(person, dict) else ""
+
+    @property
+    def account(self) -> Account:
+        request = self.request
+        return Account(
+            agent_id=request.actor.agent_id or 0,
+            tool=request.tool,
+            run=request.planned.run,
+            person=self.person,
+            targets=request.targets,
+        )
+
+    def memory_values(self, run: str, action: str) -> list[Any]:
+        """The parameters of `memory.REMEMBER` for a call that proceeds: its sums and its values."""
+        doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
+        return memory.remember_arguments(doing, self.tally_states, self.sighted, self.context.now)
+
+    def proceed_statements(self, run: str, action: str) -> list[Statement]:
+        """What a call that proceeds writes to memory; nothing if there is nothing to remember."""
+        if not self.tally_states and not self.sighted:
+            return []
+        return [(memory.REMEMBER, self.memory_values(run, action))]
+
+    def ask_statements(self, run: str, action: str) -> list[Statement]:
+        """What is written when people are asked: the sums count from their yes on."""
+        if not self.tally_states:
+            return []
+        doing = RememberedCall(self.caller, run, action, self.person, is_held=False)
+        values = memory.remember_arguments(doing, self.tally_states, {}, self.context.now)
+        return [(memory.REMEMBER, values)]

@@ -13,7 +13,7 @@ from datetime import timedelta
 from amends.protocol.vocabulary import EventType
 from approvals import denials, reviews
 from approvals.gate import snapshot_cache
-from approvals.gate.begin_context import BeginContext, as_approved, context_of, reads
+from approvals.gate.begin_context import BeginContext, Gathered, as_approved, context_of, reads
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
@@ -27,7 +27,6 @@ from approvals.gate.decision_table import (
     decide,
 )
 from approvals.gate.gathering import gather, reads_texts
-from approvals.gate.remembered import Gathered
 from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_policies, class_of
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append

@@ -4,7 +4,7 @@ It is asked for from the card of a call, of the same people, as an approval of i
 are in its digest, its end is the grant's, and taking it back ends it. `begin` draws on it under the
 lock of its row, instead of asking: so no number of calls at once passes its uses or its sum, and a
 revocation comes before a call or after it. A call without effect gives its use back, as with sums
-(approvals/memory.py). It lets nothing pass that its rules, word by word, do not ask people for: a
+(approvals/tallies.py). It lets nothing pass that its rules, word by word, do not ask people for: a
 changed rule, another rule that asks, a pause or a no ends it for that call.
 """
 

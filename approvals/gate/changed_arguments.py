@@ -25,7 +25,7 @@ from approvals import (
     grants,
     inbox,
     inventory,
-    memory,
+    tallies,
 )
 from approvals.argument_fields import ArgumentField
 from approvals.digests import ArgumentChange, CallFacts
@@ -227,7 +227,7 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
     except call_context.TooLargeToShow as large:
         raise InvalidInput(str(large)) from large
     holds = [
-        memory.let_go(gathered.caller),
+        tallies.let_go(gathered.caller),
         *gathered.ask_statements(request.planned.run, action.action),
     ]
     seconds = policy.action_expires_seconds

@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS
-from approvals import inbox, memory, pauses
+from approvals import inbox, memory, pauses, tallies
 from approvals.gate import begin_context, covered_questions
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
@@ -303,12 +303,12 @@ def test_what_a_rule_remembers_is_looked_up_call_by_call_and_not_run_by_run(youn
     calls that there are.
     """
     whose = memory.HistoryScope(1, "args.to", None, None)
-    meter = memory.Meter("m", ["s"], Decimal(1), 3_600)
+    meter = tallies.Meter("m", ["s"], Decimal(1), 3_600)
     probe = r"action_id_in_run on ledger_action\b.*\n +Index Cond: \(\(run_id = .* AND \(\(?action"
     young.execute("SET enable_seqscan = off")
     for sql, values in (
         memory.seen_values(whose, [memory.ValueDigest.of("acc 1")], alike=True),
-        memory.tallies(memory.TallyOwner(1, 1, "k"), [meter]),
+        tallies.tallies(tallies.TallyOwner(1, 1, "k"), [meter]),
     ):
         young.execute("EXPLAIN " + sql.replace("%b", "%s"), values)
         plan = "\n".join(line for (line,) in young.fetchall())

@@ -12,7 +12,7 @@ from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
-from approvals import inbox, memory
+from approvals import inbox, memory, tallies
 from approvals.card_context import why
 from approvals.models import Approval, Reservation, Sighting, Tally
 from ledger import erasure
@@ -179,7 +179,7 @@ def test_where_more_calls_are_open_than_are_looked_at_a_rule_asks(trip, obey, ag
     Reservation.objects.bulk_create(
         Reservation(tally=tally, agent_id=agent.pk, key=f"o{n}", run_ref="run_1", action=f"o{n}",
                     bucket=1, amount=1, held=False, at=timezone.now())
-        for n in range(memory.OPEN_MAX + 1)
+        for n in range(tallies.OPEN_MAX + 1)
     )  # fmt: skip
 
     assert answer(trip, "k2", 1) == "wait"
@@ -202,14 +202,14 @@ def test_what_is_older_than_the_window_no_longer_counts(trip, obey):
     assert answer(trip, "k1", 90) == "proceed"
     tally = Tally.objects.get()
     assert answer(trip, "k2", 20) == "wait"
-    for steps, wanted in ((memory.BUCKETS - 1, "wait"), (memory.BUCKETS + 1, "proceed")):
+    for steps, wanted in ((tallies.BUCKETS - 1, "wait"), (tallies.BUCKETS + 1, "proceed")):
         Tally.objects.update(
             buckets={str(int(n) - steps): amount for n, amount in tally.buckets.items()}
         )
         assert answer(trip, f"k-{steps}", 20) == wanted
 
 
-@pytest.mark.parametrize(("steps_ago", "other"), [(0, 40), (memory.BUCKETS + 1, 90)])
+@pytest.mark.parametrize(("steps_ago", "other"), [(0, 40), (tallies.BUCKETS + 1, 90)])
 def test_a_call_that_is_done_is_answered_with_its_result_and_not_counted_twice(
     trip, obey, steps_ago, other
 ):
@@ -343,7 +343,7 @@ def test_who_is_forgotten_is_not_to_be_found_among_what_rules_remember(trip, obe
     erasure.erase(acme, person="mia", by=None)
 
     kept = {(one.run_ref, one.person, one.value) for one in Sighting.objects.all()}
-    eve = (memory.digest_of("eve"), memory.ValueDigest.of("eve@example.com").value)
+    eve = (tallies.digest_of("eve"), memory.ValueDigest.of("eve@example.com").value)
     assert kept == {("run_1", ERASED, ERASED), ("run_2", *eve)}
     asked.refresh_from_db()
     assert (asked.digest, asked.decisions.get().seen_digest) == (ERASED, ERASED)
