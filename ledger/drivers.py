@@ -1,6 +1,8 @@
-"""Two ways to carry statements to PostgreSQL: on a waiting connection, and on an awaited one.
+"""Two ways to run a generator of statements: on a waiting connection, and on an awaited one.
 
-Statements that are yielded together travel together, in libpq's pipeline mode.
+What appends to the ledger, and what `begin` looks at and writes, is such a generator, so that the
+edge and Django share it. Statements that are yielded together travel together, in libpq's pipeline
+mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,30 +10,36 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
-from ledger.append.statements import LastWrites, Rows, Statement, StatementsWithWork, Steps
+from ledger.append.statements import (
+    LastWrites,
+    Rows,
+    Statement,
+    StatementGenerator,
+    StatementsWithWork,
+)
 
-__all__ = ["Rows", "Steps", "commit", "commit_async", "execute", "run", "run_async"]
+__all__ = ["Rows", "StatementGenerator", "commit", "commit_async", "execute", "run", "run_async"]
 
 T = TypeVar("T")
 
 
-def run(steps: Steps[T], connection: Connection[Any]) -> T:
-    """Carry out all steps in the connection's transaction and return what they return."""
+def run(generator: StatementGenerator[T], connection: Connection[Any]) -> T:
+    """Run it in the transaction of the connection; returns what it returns."""
     try:
-        wanted = next(steps)
+        wanted = next(generator)
         while True:
             meanwhile = wanted.work if isinstance(wanted, StatementsWithWork) else None
-            wanted = steps.send(execute(connection, wanted, meanwhile))
+            wanted = generator.send(execute(connection, wanted, meanwhile))
     except StopIteration as done:
         value: T = done.value
         return value
 
 
-async def run_async(steps: Steps[T], connection: AsyncConnection[Any]) -> T:
+async def run_async(generator: StatementGenerator[T], connection: AsyncConnection[Any]) -> T:
     try:
-        wanted = next(steps)
+        wanted = next(generator)
         while True:
-            wanted = steps.send(await _execute_async(connection, wanted))
+            wanted = generator.send(await _execute_async(connection, wanted))
     except StopIteration as done:
         value: T = done.value
         return value
@@ -41,33 +49,33 @@ BEGIN: list[Statement] = [("BEGIN", ()), ("SET LOCAL lock_timeout = '5s'", ())]
 COMMIT: list[Statement] = [("COMMIT", ())]
 
 
-def commit(steps: Steps[T], connection: Connection[Any]) -> T:
-    """Carry out all steps in a transaction of their own, on a connection in autocommit."""
+def commit(generator: StatementGenerator[T], connection: Connection[Any]) -> T:
+    """Run it in a transaction of its own, on a connection in autocommit."""
     try:
-        return run(in_transaction(steps), connection)
+        return run(in_transaction(generator), connection)
     except BaseException:
         connection.rollback()
         raise
 
 
-async def commit_async(steps: Steps[T], connection: AsyncConnection[Any]) -> T:
+async def commit_async(generator: StatementGenerator[T], connection: AsyncConnection[Any]) -> T:
     try:
-        return await run_async(in_transaction(steps), connection)
+        return await run_async(in_transaction(generator), connection)
     except BaseException:
         await connection.rollback()
         raise
 
 
-def in_transaction(steps: Steps[T]) -> Steps[T]:
-    """The same steps; BEGIN travels with the first and COMMIT with the last, which saves two trips.
+def in_transaction(generator: StatementGenerator[T]) -> StatementGenerator[T]:
+    """BEGIN travels with its first statements and COMMIT with the last, which saves two trips.
 
-    Whoever carries them out rolls back where they fail.
+    Whoever runs it rolls back where it fails.
     """
     begun = committed = False
     rows: list[Rows] | None = None
     while True:
         try:
-            wanted = next(steps) if rows is None else steps.send(rows)
+            wanted = next(generator) if rows is None else generator.send(rows)
         except StopIteration as done:
             if begun and not committed:
                 yield COMMIT

@@ -155,7 +155,7 @@ class UsualCall:
 
 def usual_call(request: BeginRequest) -> UsualCall | None:
     """None where it is no usual call."""
-    if snapshot_cache.brings_news(request):
+    if snapshot_cache.announces_new_schema(request):
         return None
     snapshot = snapshot_cache.snapshot(request)
     policy = active_policies.known(snapshot.policy_digest) if snapshot else None

@@ -31,10 +31,10 @@ from approvals.argument_fields import ArgumentField
 from approvals.digests import ArgumentChange, CallFacts
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest, parse
-from approvals.gate.begin_steps import policy_in_force, read_context
 from approvals.gate.decision_table import judged
 from approvals.gate.gathering import gather
-from approvals.gate.slow_path import run_steps
+from approvals.gate.slow_path import run_statements
+from approvals.gate.slow_path_statements import policy_in_force, read_context
 from approvals.models import Approval, SubjectKind
 from approvals.policy import PolicyDecision
 from edge.asgi import Refused
@@ -136,7 +136,7 @@ def change(
     action = actions.get(pk=approval.action_id or 0)
     asked = _as_asked(approval, action)
     try:  # the key's lock and the run's come before the approval's
-        context = run_steps(read_context(asked))
+        context = run_statements(read_context(asked))
     except LockNotAvailable as busy:
         raise InvalidInput(BUSY) from busy
     row = inbox.as_shown(approval, seen)
@@ -213,7 +213,7 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
     if digests.diff(args, request.data["args"]):
         raise InvalidInput(MASKED)
     policy = policy_in_force(row.workspace_id, context.policy_digest)
-    gathered = run_steps(gather(request, context, policy))
+    gathered = run_statements(gather(request, context, policy))
     judgement = judged(request, context, policy, gathered.findings)
     if judgement.approval == "DENY":
         raise InvalidInput(f"So changed it is never allowed: {judgement.why}.")

@@ -1,7 +1,7 @@
 """The table of `begin` (docs/architecture.md): from what is known of a call to its decision.
 
 A pure function, `decide`: the first row of the table that fits. What a decision has to write is in
-`begin_steps` and `slow_path`.
+`slow_path_statements` and `slow_path`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,6 @@ from approvals import grants
 from approvals.gate import covered_questions
 from approvals.gate.begin_context import as_approved
 from approvals.gate.begin_request import BeginRequest
-from approvals.gate.begin_steps import Decided
 from approvals.gate.decision_table import (
     KEY_REUSED,
     ApprovalRequired,
@@ -32,6 +31,7 @@ from approvals.gate.decision_table import (
     UseGrant,
     order_breach,
 )
+from approvals.gate.slow_path_statements import Decided
 from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Rule, fitting_rules
 from approvals.policy.conditions import FINDINGS, of_call

@@ -20,10 +20,12 @@ from approvals.gate.lookup_queries import OF_MEMORY, OF_TEXTS, QUERY_BUILDERS, S
 from approvals.policy import Lookup, LookupResult, Policy, ToolCall, lookups
 from approvals.tallies import TallyOwner
 from ledger.append.statements import Statement
-from ledger.drivers import Steps
+from ledger.drivers import StatementGenerator
 
 
-def gather(request: BeginRequest, context: BeginContext, policy: Policy) -> Steps[Gathered]:
+def gather(
+    request: BeginRequest, context: BeginContext, policy: Policy
+) -> StatementGenerator[Gathered]:
     """Look up what the policy needs to judge the call that would run; `findings` has the results by
     `Lookup.key`.
     """
@@ -76,7 +78,9 @@ def is_of_memory(lookup: Lookup) -> bool:
 GENERIC_PLAN: Statement = ("SET LOCAL plan_cache_mode = force_generic_plan", ())
 
 
-def _run(queries: Mapping[str, ScalarQuery], found: Gathered) -> Steps[dict[str, LookupResult]]:
+def _run(
+    queries: Mapping[str, ScalarQuery], found: Gathered
+) -> StatementGenerator[dict[str, LookupResult]]:
     is_locking = found.meters and not found.request.explain
     locks = [tallies.lock(found.caller, found.meters)] if is_locking else []
     *_, [(row,)] = yield [GENERIC_PLAN, *locks, combined(queries, found.caller)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from approvals.gate import begin_steps, slow_path
+from approvals.gate import slow_path, slow_path_statements
 from approvals.policy import active_policies, default
 from edge import pools
 from edge.asgi import Receive, Refused, Scope, Send, answer, header, refuse
@@ -61,7 +61,7 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     if row[1] is not None:
         digest, document = row[1], msgspec.json.decode(row[2])
         if active_policies.known(digest) is None:
-            await slow_path.call(begin_steps.policy_in_force, actor.workspace_id, digest)
+            await slow_path.call(slow_path_statements.policy_in_force, actor.workspace_id, digest)
     tag = f'"{digest}.{FORM}"'
     if header(scope, b"if-none-match") == tag:
         await send(

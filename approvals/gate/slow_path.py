@@ -1,9 +1,9 @@
 """The slow path of `begin`: every call that the fast path leaves, in one transaction.
 
-`begin_steps.steps` runs on the event loop and mostly ends with an answer. Where people have to be
-asked, the desk itself has to record something, or the policy reads long texts, it has written
-nothing but the key. Then a thread runs it again on Django's connection, and does the rest, which is
-in this module.
+`slow_path_statements.look_and_decide` runs on the event loop and mostly ends with an answer. Where
+people have to be asked, the desk itself has to record something, or the policy reads long texts, it
+has written nothing but the key. Then a thread runs it again on Django's connection, and does the
+rest, which is in this module.
 """
 
 import asyncio
@@ -21,19 +21,6 @@ from approvals import approval_requests, call_context, digests, grants, inventor
 from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext
 from approvals.gate.begin_request import BeginRequest
-from approvals.gate.begin_steps import (
-    Decided,
-    check_accepted,
-    denial_statement,
-    is_often,
-    is_told,
-    planned_event,
-    policy_in_force,
-    read_context,
-    record_start,
-    renewals,
-    steps,
-)
 from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
@@ -54,6 +41,19 @@ from approvals.gate.decision_table import (
 )
 from approvals.gate.explaining import explained
 from approvals.gate.gathering import gather
+from approvals.gate.slow_path_statements import (
+    Decided,
+    check_accepted,
+    denial_statement,
+    is_often,
+    is_told,
+    look_and_decide,
+    planned_event,
+    policy_in_force,
+    read_context,
+    record_start,
+    renewals,
+)
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy import PolicyDecision
 from edge import pools
@@ -61,7 +61,7 @@ from edge.asgi import Refused, problem
 from ledger import desk_events, drivers, snapshots
 from ledger.append import events as append
 from ledger.append.events import AppendBatch
-from ledger.drivers import Steps
+from ledger.drivers import StatementGenerator
 from ledger.models import Action, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces import locks
@@ -122,13 +122,15 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
     """Decide on this call by the table, carry the decision out and record it. Raises Refused; then
     nothing was written.
 
-    A thread does what `steps` leaves, whatever comes while AWAITED_MAX are on the event loop, and
-    the next try after a deadlock.
+    A thread does what `look_and_decide` leaves, whatever comes while AWAITED_MAX are on the event
+    loop, and the next try after a deadlock.
     """
     if not _awaited.locked():
         with suppress(DeadlockDetected, SerializationFailure):
             async with _awaited, pools.pool().connection() as connection:
-                found = await drivers.commit_async(steps(request, in_thread=False), connection)
+                found = await drivers.commit_async(
+                    look_and_decide(request, in_thread=False), connection
+                )
             if isinstance(found, BeginResponse):
                 return found
     return await call(begin, request)
@@ -137,11 +139,11 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
 @transaction.atomic
 def begin(request: BeginRequest) -> BeginResponse:
     """The same in a thread, in a transaction on Django's connection."""
-    reply = _carry_out(request, run_steps(steps(request, in_thread=True)))
+    reply = _carry_out(request, run_statements(look_and_decide(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(desk_events.plain_connection(), [shape])
-        transaction.on_commit(lambda: snapshot_cache.note_shape(request))
+        transaction.on_commit(lambda: snapshot_cache.note_schema(request))
     return reply
 
 
@@ -172,20 +174,20 @@ def _carry_out(  # noqa: PLR0911 - one per kind of decision
 
 def decision_of(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
     """What would be decided, under the locks of the open transaction; begins nothing."""
-    context = run_steps(read_context(request))
+    context = run_statements(read_context(request))
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
-    gathered = run_steps(gather(request, context, policy))
+    gathered = run_statements(gather(request, context, policy))
     return decide(request, context, policy, gathered.findings)
 
 
-def run_steps(found: Steps[T]) -> T:
+def run_statements(found: StatementGenerator[T]) -> T:
     """Run the statements in the transaction that is open on Django's connection."""
     return drivers.run(found, desk_events.plain_connection())
 
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
     """Record in the transaction that is open; raises `Refused` for the first that is not kept."""
-    run_steps(append.record_or_refuse(actor, events))
+    run_statements(append.record_or_refuse(actor, events))
 
 
 def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> BeginResponse:
@@ -208,8 +210,8 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
         return _denied(request, found.context, Denied(code, words))
     elif approval.replaces_id is not None:
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
-        return run_steps(record_start(request, found.context, proceed, found.gathered))
-    return run_steps(record_start(request, found.context, decision.proceed, found.gathered))
+        return run_statements(record_start(request, found.context, proceed, found.gathered))
+    return run_statements(record_start(request, found.context, decision.proceed, found.gathered))
 
 
 def _replay_changed(
@@ -274,7 +276,7 @@ def _draw_grant(
     if grant is None:
         return None
     proceed = replace(proceed, grant=grant)
-    reply = run_steps(record_start(request, context, proceed, found.gathered))
+    reply = run_statements(record_start(request, context, proceed, found.gathered))
     bounded_grants.tell(request, grant, (proceed.run, proceed.action))
     return reply
 
@@ -318,14 +320,14 @@ def _planned_action(request: BeginRequest, proceed: Proceed) -> Action | None:
     """
     batch = None
     if not proceed.is_planned:
-        batch = AppendBatch(request.actor, [run_steps(planned_event(request, proceed))])
-        run_steps(batch.lock_runs())
+        batch = AppendBatch(request.actor, [run_statements(planned_event(request, proceed))])
+        run_statements(batch.lock_runs())
     if _open_questions(request) >= OPEN_PER_AGENT_MAX:
         if batch is not None:
-            run_steps(batch.discard())
+            run_statements(batch.discard())
         return None
     if batch is not None:
-        run_steps(batch.insert_or_refuse())
+        run_statements(batch.insert_or_refuse())
     return Action.objects.select_related("run", "agent__owner", "workspace").get(
         workspace_id=request.actor.workspace_id, run__run=proceed.run, action=proceed.action
     )
@@ -389,7 +391,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> BeginResponse:
 def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> BeginResponse:
     """Record the try as one of unknown outcome: a case opens, in which people settle it."""
     context, proceed = found.context, decision.proceed
-    run_steps(record_start(request, context, proceed, found.gathered))
+    run_statements(record_start(request, context, proceed, found.gathered))
     held = context.run.held_by if context.run else ""
     words = f"{held}: whether the call was made after the backup was taken is not known"
     error = {"type": "Restored", "message": words}

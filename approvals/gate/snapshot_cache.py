@@ -22,7 +22,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Latest(Generic[K, V]):
+class RecentValues(Generic[K, V]):
     """The last values of the keys that were met lately."""
 
     def __init__(self, most: int) -> None:
@@ -50,16 +50,16 @@ class WorkspaceSnapshot:
     pauses: Sequence[Paused]
 
 
-_standing: Latest[int, WorkspaceSnapshot] = Latest(WORKSPACES_MAX)
-_labels: Latest[tuple[int, str], Mapping[str, Any]] = Latest(RUNS_MAX)
-_shapes: Latest[tuple[int, str], str] = Latest(SHAPES_MAX)
+_snapshots: RecentValues[int, WorkspaceSnapshot] = RecentValues(WORKSPACES_MAX)
+_labels: RecentValues[tuple[int, str], Mapping[str, Any]] = RecentValues(RUNS_MAX)
+_shapes: RecentValues[tuple[int, str], str] = RecentValues(SHAPES_MAX)
 """The shape of arguments that was noted last, by agent and tool."""
 
 
 def note(request: BeginRequest, context: BeginContext) -> None:
     """Remember what the gate has just read."""
     workspace = request.actor.workspace_id
-    _standing.keep(workspace, WorkspaceSnapshot(context.policy_digest, context.pauses))
+    _snapshots.keep(workspace, WorkspaceSnapshot(context.policy_digest, context.pauses))
     key = workspace, request.planned.run
     if context.labels:
         _labels.keep(key, context.labels)
@@ -67,13 +67,13 @@ def note(request: BeginRequest, context: BeginContext) -> None:
         _labels.forget(key)
 
 
-def brings_news(request: BeginRequest) -> bool:
+def announces_new_schema(request: BeginRequest) -> bool:
     """Whether it announces a shape of arguments that this process has not noted last."""
     schema = request.tool_schema
     return schema is not None and _shapes.get(_tool_of(request)) != digest(schema)
 
 
-def note_shape(request: BeginRequest) -> None:
+def note_schema(request: BeginRequest) -> None:
     """Remember that the shape is noted, once it is."""
     _shapes.keep(_tool_of(request), digest(request.tool_schema))
 
@@ -83,7 +83,7 @@ def _tool_of(request: BeginRequest) -> tuple[int, str]:
 
 
 def snapshot(request: BeginRequest) -> WorkspaceSnapshot | None:
-    return _standing.get(request.actor.workspace_id)
+    return _snapshots.get(request.actor.workspace_id)
 
 
 def labels(request: BeginRequest) -> Mapping[str, Any]:

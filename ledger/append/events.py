@@ -33,8 +33,8 @@ from ledger.append.projection import (
 from ledger.append.statements import (
     LastWrites,
     Statement,
+    StatementGenerator,
     StatementsWithWork,
-    Steps,
     joined,
     joined_numbers,
     json_text,
@@ -74,7 +74,9 @@ class Recorded:
     actions: dict[tuple[str, str], ActionRow] = field(default_factory=dict)
 
 
-def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Steps[Recorded]:
+def record(
+    actor: Actor, events: Sequence[ParsedEvent], *more: Statement
+) -> StatementGenerator[Recorded]:
     """Insert `events`, fold them, and return the result of each. The statements `more` are sent
     with the writes.
     """
@@ -86,7 +88,7 @@ def record(actor: Actor, events: Sequence[ParsedEvent], *more: Statement) -> Ste
 
 def record_or_refuse(
     actor: Actor, events: Sequence[ParsedEvent], *more: Statement
-) -> Steps[Recorded]:
+) -> StatementGenerator[Recorded]:
     """The same; raises Refused for the first event that is rejected. That is before the writes,
     with which COMMIT may be sent, so the caller rolls back.
     """
@@ -121,14 +123,14 @@ class AppendBatch:
                 self.problems[index] = CONFLICT
         return first
 
-    def insert_or_refuse(self, *more: Statement) -> Steps[Recorded]:
+    def insert_or_refuse(self, *more: Statement) -> StatementGenerator[Recorded]:
         """`insert_ids` and `write`, with Refused between them for the first rejected event."""
         yield from self.insert_ids()
         if self.problems:
             raise Refused(self.problems[min(self.problems)])
         return (yield from self.write(*more))
 
-    def discard(self, *more: Statement) -> Steps[None]:
+    def discard(self, *more: Statement) -> StatementGenerator[None]:
         """Write no event, and delete the runs that were opened for it."""
         opened = self.folding.new_runs()
         writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
@@ -137,7 +139,7 @@ class AppendBatch:
 
     # Runs first: they are locked in one order, and a key may record only in its own agent's runs.
 
-    def lock_runs(self) -> Steps[None]:
+    def lock_runs(self) -> StatementGenerator[None]:
         names, fresh = self._run_names()
         workspace, agent = self.actor.workspace_id, self.actor.agent_id
         lock: Statement = (statements.LOCK_RUNS, [names, workspace])
@@ -186,7 +188,7 @@ class AppendBatch:
     # Then the event ids: those that are there already are duplicates or conflicts. The same round
     # trip reads what the fold needs.
 
-    def insert_ids(self) -> Steps[None]:
+    def insert_ids(self) -> StatementGenerator[None]:
         actor = self.actor
         fresh = sorted(
             (event_id, index, sequence)
@@ -227,7 +229,7 @@ class AppendBatch:
 
     # Last the writes, in one round trip.
 
-    def write(self, *more: Statement) -> Steps[Recorded]:
+    def write(self, *more: Statement) -> StatementGenerator[Recorded]:
         if not self.accepted and not self.conflicts:
             yield from self.discard(*more)
             return Recorded(self._results())
@@ -306,7 +308,9 @@ class SequenceRange(NamedTuple):
     received: datetime
 
 
-def append_deferred(actor: Actor, events: Sequence[ParsedEvent]) -> Steps[list[StoredEvent]]:
+def append_deferred(
+    actor: Actor, events: Sequence[ParsedEvent]
+) -> StatementGenerator[list[StoredEvent]]:
     """Insert `events`, whose ids are new; returns them as the fold reads them, in their order."""
     (rows,) = yield [deferred_statement(actor, events)]
     sequences = {event_id: sequence for event_id, sequence, _ in rows}
@@ -342,7 +346,7 @@ def deferred_statement(
 
 def append_completions(
     actor: Actor, events: Sequence[ParsedEvent], earlier: Mapping[FoldKey, Sequence[StoredEvent]]
-) -> Steps[bool]:
+) -> StatementGenerator[bool]:
     """Record `events`, whose ids are new, and fold them; True where that was done.
 
     `earlier` has of some actions, which have no row yet, all earlier events. False, and nothing is

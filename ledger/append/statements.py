@@ -18,8 +18,10 @@ from workspaces.locks import ROW_LOCK
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]
 T = TypeVar("T")
-Steps = Generator[list[Statement], list[Rows], T]
-"""Yields statements that travel together, gets their rows, returns a T (`ledger.drivers`)."""
+StatementGenerator = Generator[list[Statement], list[Rows], T]
+"""A protocol without I/O: yields statements that travel together, is sent their rows, and returns a
+T. `ledger.drivers` runs it.
+"""
 
 PARTED, NOTHING = "\x1f", "\x1e"
 # The parameter of a joined list, in SQL.

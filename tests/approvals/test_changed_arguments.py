@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 from approvals import deciders, digests, inbox
-from approvals.gate import begin_request, begin_steps, decision_table
+from approvals.gate import begin_request, decision_table, slow_path_statements
 from approvals.models import Approval, Reservation, Tally
 from edge.asgi import Refused
 from ledger.models import Action, Event
@@ -447,9 +447,9 @@ def test_changed_arguments_reach_nobody_who_would_make_the_call_with_their_own(a
     old = begin_request.parse(json.dumps(planned()).encode(), actor, explain=False)
     new = json.dumps(planned(accepts_changed_arguments=True)).encode()
 
-    begin_steps.check_accepted(begin_request.parse(new, actor, explain=False), changed)
+    slow_path_statements.check_accepted(begin_request.parse(new, actor, explain=False), changed)
     with pytest.raises(Refused, match="takes none but its own"):
-        begin_steps.check_accepted(old, changed)
+        slow_path_statements.check_accepted(old, changed)
 
 
 def test_a_web_process_that_is_killed_half_way_leaves_the_question_and_its_answers(

@@ -21,7 +21,7 @@ TITLE = "This tool takes other arguments than before."
 @pytest.fixture
 def trip(key, acme, ada, ben, leads):
     versions.activate(versions.save(acme, json.dumps(POLICY), by=ada), by=ada)
-    snapshot_cache._shapes = snapshot_cache.Latest(10)
+    snapshot_cache._shapes = snapshot_cache.RecentValues(10)
     return Trip(key)
 
 

@@ -1,9 +1,9 @@
 """The slow path of `begin` as statements: lock and read, decide by the table, record.
 
 The key is locked first, then the run; everything else is read after both, so that no change which
-was committed during the wait is missed. `steps` is a generator of statements and does not know who
-runs them (`ledger.drivers`): an async connection, or Django's in a thread. What takes more than
-statements is returned as `Decided`, and the thread does it (`approvals.gate.slow_path`).
+was committed during the wait is missed. `look_and_decide` is a generator of statements and does not
+know who runs them (`ledger.drivers`): an async connection, or Django's in a thread. What takes more
+than statements is returned as `Decided`, and the thread does it (`approvals.gate.slow_path`).
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_po
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
 from ledger.append.statements import LastWrites, Statement
-from ledger.drivers import Steps
+from ledger.drivers import StatementGenerator
 from ledger.parsed_events import ParsedEvent
 
 DETAIL_CHARACTERS_MAX = 500
@@ -48,9 +48,9 @@ class Decided:
     decision: Decision
 
 
-def steps(  # noqa: PLR0911 - one per kind of decision
+def look_and_decide(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, *, in_thread: bool
-) -> Steps[BeginResponse | Decided | None]:
+) -> StatementGenerator[BeginResponse | Decided | None]:
     """Lock, read, decide, and carry the decision out where statements alone do it. None if the
     thread has to begin anew: to compile the policy, read long texts, or note a tool's announcement.
     `Decided` if it has more to do than statements, and always with `explain`, which writes nothing.
@@ -60,7 +60,7 @@ def steps(  # noqa: PLR0911 - one per kind of decision
     if not in_thread and (
         policy is None
         or request.explain
-        or snapshot_cache.brings_news(request)
+        or snapshot_cache.announces_new_schema(request)
         or reads_texts(policy, as_approved(request, context).tool_call(context.labels))
     ):
         return None
@@ -125,7 +125,7 @@ def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
 LOCK_TIMEOUT: Statement = ("SET LOCAL lock_timeout = '5s'", ())
 
 
-def read_context(request: BeginRequest) -> Steps[BeginContext]:
+def read_context(request: BeginRequest) -> StatementGenerator[BeginContext]:
     _, *rows = yield [LOCK_TIMEOUT, *reads(request)]
     return context_of(rows)
 
@@ -181,7 +181,7 @@ def record_start(
     decision: Proceed,
     gathered: Gathered,
     more: Sequence[Statement] = (),
-) -> Steps[BeginResponse]:
+) -> StatementGenerator[BeginResponse]:
     events = [] if decision.is_planned else [(yield from planned_event(request, decision))]
     started = request.started(
         decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
@@ -197,7 +197,7 @@ def record_start(
     return reply
 
 
-def planned_event(request: BeginRequest, proceed: Proceed) -> Steps[ParsedEvent]:
+def planned_event(request: BeginRequest, proceed: Proceed) -> StatementGenerator[ParsedEvent]:
     if not proceed.replaces:
         return request.planned
     of_action = [request.actor.workspace_id, proceed.run, proceed.action, EventType.ACTION_PLANNED]
