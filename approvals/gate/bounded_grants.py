@@ -24,6 +24,7 @@ from amends.protocol.vocabulary import ActionClass, EventType, Risk
 from approvals import approval_requests, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import BeginRequest
+from approvals.gate.decision_table import Proceed
 from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
 from approvals.policy import CannotEvaluate, PolicyDecision
 from approvals.policy.expressions import Expression
@@ -328,10 +329,9 @@ class GrantableCall:
         )  # fmt: skip
 
 
-def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, str]) -> int | None:
-    """The grant that lets this call pass, drawn on; None where people have to be asked.
-
-    Call it in the transaction in which the call proceeds, as the run and action of `action`.
+def draw(request: BeginRequest, judgement: PolicyDecision, proceed: Proceed) -> int | None:
+    """The grant that lets this call pass, drawn on; None where people have to be asked. Call it in
+    the transaction in which the call proceeds.
     """
     limits = GrantLimits.of(judgement.rules)
     if limits is None or judgement.approval != "MANUAL" or judgement.affected or judgement.signed:
@@ -341,7 +341,7 @@ def draw(request: BeginRequest, judgement: PolicyDecision, action: tuple[str, st
     for pk in ids:
         approval = _held(pk)
         if approval is not None and not lacking(approval, asked):
-            _note(approval, asked, action)
+            _note(approval, asked, proceed)
             return pk
     return None
 
@@ -462,27 +462,27 @@ def _compiled(source: str) -> Expression:
     return Expression(source, CALL_FACTS)
 
 
-def _note(approval: Approval, asked: GrantableCall, action: tuple[str, str]) -> None:
+def _note(approval: Approval, asked: GrantableCall, proceed: Proceed) -> None:
     amount = amount_of(approval.calls[0]["more"]["bounded"], asked)
     GrantUse.objects.update_or_create(
         approval=approval, agent_id=asked.agent_id, key=asked.key,
-        defaults={"run_ref": action[0], "action": action[1], "amount": amount or Decimal(0),
-                  "at": Now()},
+        defaults={"run_ref": proceed.run, "action": proceed.action,
+                  "amount": amount or Decimal(0), "at": Now()},
     )  # fmt: skip
 
 
-def tell(request: BeginRequest, grant: int, action: tuple[str, str]) -> None:
+def tell(request: BeginRequest, proceed: Proceed) -> None:
     """The ledger hears under which grant the call went on, in the story of the call."""
-    approval = Approval.objects.get(pk=grant)
+    approval = Approval.objects.get(pk=proceed.grant)
     used = grants.Drawdown.of(grants.drawn(approval))
     desk_events.record(
         Workspace.objects.get(pk=request.actor.workspace_id),
         EventType.APPROVAL_DRAWN,
-        run=action[0],
-        action=action[1],
+        run=proceed.run,
+        action=proceed.action,
         part="gate",
         data={
-            "approval": grant,
+            "approval": proceed.grant,
             "digest": approval.digest,
             "key": request.key,
             "uses": used.calls,

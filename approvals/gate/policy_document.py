@@ -61,7 +61,9 @@ async def policy(scope: Scope, receive: Receive, send: Send) -> None:
     if row[1] is not None:
         digest, document = row[1], msgspec.json.decode(row[2])
         if active_policies.known(digest) is None:
-            await slow_path.call(slow_path_statements.policy_in_force, actor.workspace_id, digest)
+            await slow_path.run_in_thread(
+                slow_path_statements.policy_in_force, actor.workspace_id, digest
+            )
     tag = f'"{digest}.{FORM}"'
     if header(scope, b"if-none-match") == tag:
         await send(

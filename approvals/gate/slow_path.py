@@ -19,7 +19,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, call_context, digests, grants, inventory
 from approvals.gate import bounded_grants, snapshot_cache
-from approvals.gate.begin_context import BeginContext
+from approvals.gate.begin_context import BeginContext, KnownAction
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
@@ -93,7 +93,7 @@ _threads = pools.Threads("gate", threads_max=THREADS_MAX, waiting_max=WAITING_MA
 _awaited = asyncio.Semaphore(AWAITED_MAX)
 
 
-async def call(function: Callable[..., T], *args: Any) -> T:
+async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run `function` in one of the gate's threads, with a connection of its own. Where PostgreSQL
     ended it because two had locked each other out, the next try finds the way free.
     """
@@ -133,7 +133,7 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
                 )
             if isinstance(found, BeginResponse):
                 return found
-    return await call(begin, request)
+    return await run_in_thread(begin, request)
 
 
 @transaction.atomic
@@ -272,12 +272,12 @@ def _draw_grant(
     context, proceed = found.context, decision.proceed
     if not request.may_draw or order_breach(request, context, found.judgement):
         return None
-    grant = bounded_grants.draw(request, found.judgement, (proceed.run, proceed.action))
+    grant = bounded_grants.draw(request, found.judgement, proceed)
     if grant is None:
         return None
     proceed = replace(proceed, grant=grant)
     reply = run_statements(record_start(request, context, proceed, found.gathered))
-    bounded_grants.tell(request, grant, (proceed.run, proceed.action))
+    bounded_grants.tell(request, proceed)
     return reply
 
 
@@ -384,7 +384,7 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> BeginResponse:
     known = decision.known
     if decision.is_new:
         error = {"type": "LeaseOver", "message": "the try ended without an outcome in its time"}
-        _record_doubt(request, (known.run, known.action), known.attempt, known.fence, error)
+        _record_doubt(request, known, known.attempt, error)
     return BeginResponse(decision.as_body())
 
 
@@ -395,24 +395,24 @@ def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> Be
     held = context.run.held_by if context.run else ""
     words = f"{held}: whether the call was made after the backup was taken is not known"
     error = {"type": "Restored", "message": words}
-    _record_doubt(request, (proceed.run, proceed.action), request.attempt, proceed.fence, error)
+    _record_doubt(request, proceed, request.attempt, error)
     keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
     keys.update(denied=RESTORED)
     return BeginResponse(decision.as_body())
 
 
 def _record_doubt(
-    request: BeginRequest, call: tuple[str, str], attempt: str, fence: int, error: dict[str, str]
+    request: BeginRequest, call: KnownAction | Proceed, attempt: str, error: dict[str, str]
 ) -> None:
-    """Record a try of `call`, (run, action), as one of unknown outcome."""
+    """Record a try of the call as one of unknown outcome."""
     data: dict[str, Any] = {"attempt": attempt, "outcome": "unknown", "error": error}
-    if fence:
-        data["fence"] = fence
+    if call.fence:
+        data["fence"] = call.fence
     desk_events.record(
         _workspace(request),
         EventType.ACTION_FAILED,
-        run=call[0],
-        action=call[1],
+        run=call.run,
+        action=call.action,
         part="gate",
         data=data,
     )

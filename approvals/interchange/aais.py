@@ -376,7 +376,7 @@ async def take_in(scope: Scope, receive: Receive, send: Send) -> None:
         asked = parse(document)
     except ValueError as wrong:
         raise refuse("document", "The document is not taken", 422, str(wrong)[:500]) from wrong
-    seen, is_new = await slow_path.call(_create, actor, asked)
+    seen, is_new = await slow_path.run_in_thread(_create, actor, asked)
     await answer(send, 201 if is_new else 200, _told(seen))
 
 
@@ -407,21 +407,21 @@ async def read(scope: Scope, receive: Receive, send: Send) -> None:
 async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
     """`DELETE /aais/v1/requests/{id}`."""
     actor, id_ = await _asked_of(scope)
-    await answer(send, 200, _told(await slow_path.call(requests.cancel, actor, id_)))
+    await answer(send, 200, _told(await slow_path.run_in_thread(requests.cancel, actor, id_)))
 
 
 async def consume(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aais/v1/requests/{id}/consume`: the resolution, for one call."""
     actor, id_ = await _asked_of(scope)
     key = aap.idempotency_key(scope)
-    await answer(send, 200, _told(await slow_path.call(requests.consume, actor, id_, key)))
+    await answer(send, 200, _told(await slow_path.run_in_thread(requests.consume, actor, id_, key)))
 
 
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aais/v1/requests/{id}/outcome`: what became of the call."""
     actor, id_ = await _asked_of(scope)
     succeeded, note = await aap.reported_outcome(scope, receive)
-    seen = await slow_path.call(aap.report, actor, id_, succeeded, note)
+    seen = await slow_path.run_in_thread(aap.report, actor, id_, succeeded, note)
     await answer(send, 200, _told(seen))
 
 

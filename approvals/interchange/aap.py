@@ -90,13 +90,13 @@ async def provision(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     key = idempotency_key(scope)
     submission = instances.checked(await strict_body(scope, receive))
-    is_new = not await slow_path.call(instances.is_known, actor, key, submission)
+    is_new = not await slow_path.run_in_thread(instances.is_known, actor, key, submission)
     if is_new:
         if submission.receiver is not None:
             id_ = instances.id_of(actor, key, submission)
             await _receivers.call(instances.verify, id_, submission.receiver)
-        is_new = await slow_path.call(instances.register, actor, key, submission)
-    expires = await slow_path.call(instances.expiry, actor)
+        is_new = await slow_path.run_in_thread(instances.register, actor, key, submission)
+    expires = await slow_path.run_in_thread(instances.expiry, actor)
     told = instances.document(actor, key, submission, bearer(scope), expires)
     await answer(send, 201 if is_new else 200, told)
 
@@ -105,7 +105,7 @@ async def read_instance(scope: Scope, receive: Receive, send: Send) -> None:
     """`GET /aap/v1/instances/{id}`."""
     actor = await actor_of(scope, "begin")
     await answer(
-        send, 200, await slow_path.call(instances.shown, actor, scope["path_params"]["id"])
+        send, 200, await slow_path.run_in_thread(instances.shown, actor, scope["path_params"]["id"])
     )
 
 
@@ -118,20 +118,20 @@ async def change_instance(scope: Scope, receive: Receive, send: Send) -> None:
     submission = instances.checked(given)._replace(body=body)
     if not body:
         raise refuse("invalid_submission", "Nothing is to be changed.", 400)
-    await slow_path.call(instances.shown, actor, id_)
-    told = await slow_path.call(instances.known_change, actor, id_, key, submission)
+    await slow_path.run_in_thread(instances.shown, actor, id_)
+    told = await slow_path.run_in_thread(instances.known_change, actor, id_, key, submission)
     if told is None:
         if submission.receiver is not None:
             await _receivers.call(instances.verify, id_, submission.receiver)
         changing = functools.partial(instances.change, removes=removes)
-        told = await slow_path.call(changing, actor, id_, key, submission)
+        told = await slow_path.run_in_thread(changing, actor, id_, key, submission)
     await answer(send, 200, told)
 
 
 async def remove_instance(scope: Scope, receive: Receive, send: Send) -> None:
     """`DELETE /aap/v1/instances/{id}`: it is told nothing more; again is as once."""
     actor = await actor_of(scope, "begin")
-    await slow_path.call(instances.remove, actor, scope["path_params"]["id"])
+    await slow_path.run_in_thread(instances.remove, actor, scope["path_params"]["id"])
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
@@ -147,7 +147,7 @@ async def create(scope: Scope, receive: Receive, send: Send) -> None:
         submission = requests.checked(body)
     except ValueError as wrong:
         raise refuse("invalid_submission", str(wrong), 400) from wrong
-    seen, is_new = await slow_path.call(requests.create, actor, key, submission)
+    seen, is_new = await slow_path.run_in_thread(requests.create, actor, key, submission)
     await answer(send, 201 if is_new else 200, seen.document)
 
 
@@ -164,15 +164,15 @@ async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> Requ
     end = loop.time() + _wait(scope)
     went = asyncio.ensure_future(gone(receive))
     try:
-        seen = await slow_path.call(requests.read, actor, id_)
+        seen = await slow_path.run_in_thread(requests.read, actor, id_)
         while seen.status == requests.PENDING and seen.approval and waiters.left(end) > 0:
             with waiters.registered(seen.approval) as decided:
-                seen = await slow_path.call(requests.read, actor, id_)
+                seen = await slow_path.run_in_thread(requests.read, actor, id_)
                 if seen.status == requests.PENDING:
                     with waiting_agents.track_inprogress():
                         await asyncio.wait({decided, went}, timeout=waiters.left(end),
                                            return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
-                    seen = await slow_path.call(requests.read, actor, id_)
+                    seen = await slow_path.run_in_thread(requests.read, actor, id_)
             if went.done():
                 raise refuse("disconnected", "The client went away", 400)
     finally:
@@ -183,7 +183,7 @@ async def waited(scope: Scope, receive: Receive, actor: Actor, id_: str) -> Requ
 async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
     """`DELETE /aap/v1/requests/{id}`."""
     actor = await actor_of(scope, "begin")
-    seen = await slow_path.call(requests.cancel, actor, scope["path_params"]["id"])
+    seen = await slow_path.run_in_thread(requests.cancel, actor, scope["path_params"]["id"])
     await answer(send, 200, seen.document)
 
 
@@ -191,7 +191,7 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/consume`: once; the same key again is the same answer."""
     actor = await actor_of(scope, "begin")
     key, id_ = idempotency_key(scope), scope["path_params"]["id"]
-    seen = await slow_path.call(requests.consume, actor, id_, key)
+    seen = await slow_path.run_in_thread(requests.consume, actor, id_, key)
     await answer(send, 200, seen.document)
 
 
@@ -199,7 +199,7 @@ async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/outcome`."""
     actor = await actor_of(scope, "begin")
     succeeded, note = await reported_outcome(scope, receive)
-    seen = await slow_path.call(report, actor, scope["path_params"]["id"], succeeded, note)
+    seen = await slow_path.run_in_thread(report, actor, scope["path_params"]["id"], succeeded, note)
     await answer(send, 200, seen.document)
 
 

@@ -452,7 +452,9 @@ def test_what_is_no_news_is_answered_while_every_thread_of_the_gate_is_busy(trip
     free = threading.Event()
 
     async def story(client):
-        busy = [asyncio.create_task(slow_path.call(free.wait)) for _ in range(SLOW_THREADS)]
+        busy = [
+            asyncio.create_task(slow_path.run_in_thread(free.wait)) for _ in range(SLOW_THREADS)
+        ]
         try:
             headers = {"authorization": f"Bearer {trip.token}"}
             said = {}
