@@ -147,7 +147,7 @@ class TargetUnreadable:
 Verdict = MayProceed | AlreadyRestored | Drifted | Mismatch | TargetUnreadable
 
 
-def before_read(step: Step) -> Operation | Mismatch:
+def check_operation(step: Step) -> Operation | Mismatch:
     """What is known before anything is read: the operation, or why it must not be tried."""
     try:
         operation = outbound_calls.operation_of(step)

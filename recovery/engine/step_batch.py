@@ -82,7 +82,7 @@ class StepBatch:
         self._calls: dict[OutboundCall[Any], tuple[BatchMember, Then]] = {}
         self._answers: Answers = queue.SimpleQueue()
         self._side = CallPool(self._answers)
-        self._leaving: list[tuple[OutboundCall[Any], float]] = []
+        self._ready_calls: list[tuple[OutboundCall[Any], float]] = []
         self._log = Log()
         self._checked: list[tuple[BatchMember, CheckedStep]] = []
         self._answered: list[tuple[BatchMember, AnsweredTry]] = []
@@ -105,10 +105,10 @@ class StepBatch:
         """Take over steps that were just claimed, and read their targets."""
         for one in held:
             self._guard(one.step, partial(self._take, one))
-        self._set_out()
+        self._start_calls()
 
     def _take(self, held: ClaimedStep) -> None:
-        found = preconditions.before_read(held.step)
+        found = preconditions.check_operation(held.step)
         if isinstance(found, Mismatch):
             preconditions.release_trials([held.step])
             self._leave(held.step, partial(failure_paths.abandon, held.step, found))
@@ -116,19 +116,21 @@ class StepBatch:
         member = BatchMember(held, held.step, found)
         self._unsent.add(member)
         if found.observes:
-            self._read(member, outbound_calls.observing, partial(self._looked, member))
+            self._read(
+                member, outbound_calls.observing, lambda call: self._check(member, call.told)
+            )
         else:
-            self._look(member, lambda: None)
+            self._check(member, lambda: None)
 
     def go_on(self, patience: float = float("inf")) -> None:
         """Wait for answers, and take the steps as far as one commit of each kind goes. Waits for at
         most `patience` seconds.
         """
-        self._hear(patience)
+        self._wait_for_answers(patience)
         self._intend()
-        for member, moved in self._kept():
-            self._guard(member.step, partial(self._settled, member, moved))
-        self._set_out()
+        for member, moved in self._settle():
+            self._guard(member.step, partial(self._verify, member, moved))
+        self._start_calls()
 
     def end(self) -> None:
         """Write the good ends down, in the caller's transaction; afterwards they are `ended`."""
@@ -189,7 +191,7 @@ class StepBatch:
         """
         call = made(member.step)
         self._calls[call] = member, then
-        self._leaving.append((call, latest))
+        self._ready_calls.append((call, latest))
 
     def _read(
         self, member: BatchMember, made: Callable[[Step], OutboundCall[Any]], then: Then
@@ -201,15 +203,15 @@ class StepBatch:
             void = Mismatch(str(gone))
             self._leave(member.step, partial(failure_paths.abandon, member.step, void), member)
 
-    def _set_out(self) -> None:
+    def _start_calls(self) -> None:
         """What the last commit has allowed leaves now, if it ends before its lease does."""
-        leaving, self._leaving = self._leaving, []
-        for call, latest in leaving:
+        ready, self._ready_calls = self._ready_calls, []
+        for call, latest in ready:
             if boot_seconds() > latest:
                 call.withhold("Not sent: the lease would not outlast the call.")
-        self._side.start(call for call, _ in leaving)
+        self._side.start(call for call, _ in ready)
 
-    def _hear(self, patience: float = float("inf")) -> None:
+    def _wait_for_answers(self, patience: float = float("inf")) -> None:
         """Wait for an answer, and then a moment for more."""
         heard: list[OutboundCall[Any]] = []
         until = min((call.ends_at for call in self._calls), default=0.0)
@@ -238,10 +240,7 @@ class StepBatch:
             self._guard(member.step, partial(then, call))
         self._log.add(call.line for call in ended)
 
-    def _looked(self, member: BatchMember, call: OutboundCall[Observation]) -> None:
-        self._look(member, call.told)
-
-    def _look(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
+    def _check(self, member: BatchMember, read: Callable[[], Observation | None]) -> None:
         found = preconditions.check_target(member.step, member.operation, read)
         faults.point("checked")
         if isinstance(found, MayProceed):
@@ -262,10 +261,10 @@ class StepBatch:
             record_spans("intend", began, (one.step for one in found.intents.values()))
             for step, checked in some:
                 member = members[step.pk]
-                self._guard(step, partial(self._intended, member, checked, found))
-        self._set_out()
+                self._guard(step, partial(self._send_or_leave, member, checked, found))
+        self._start_calls()
 
-    def _intended(
+    def _send_or_leave(
         self, member: BatchMember, checked: CheckedStep, found: protocol.IntentResult
     ) -> None:
         step = member.step
@@ -285,20 +284,20 @@ class StepBatch:
         seconds = member.operation.limit_seconds + calls.GRACE_SECONDS
         sent_at = intent.attempt.intended_at
         made = partial(outbound_calls.applying, observation=observation, sent_at=sent_at)
-        heard = partial(self._answer, member, intent)
+        heard = partial(self._keep_answer, member, intent)
         try:
             self._call(member, made, heard, latest=member.held.ends_at - seconds)
         except SnapshotGone as gone:  # the try is on record: it is answered by that nothing left
             nothing = Answer(outcome="no_effect", detail=str(gone))
             self._answered.append((member, AnsweredTry(intent, member.operation, nothing)))
 
-    def _answer(self, member: BatchMember, intent: Intent, call: OutboundCall[Answer]) -> None:
+    def _keep_answer(self, member: BatchMember, intent: Intent, call: OutboundCall[Answer]) -> None:
         answer = call.told()
         record_spans("act", wall_time(call.began), [intent.step])
         faults.point("answered")
         self._answered.append((member, AnsweredTry(intent, member.operation, answer)))
 
-    def _kept(self) -> Iterator[tuple[BatchMember, Step | None]]:
+    def _settle(self) -> Iterator[tuple[BatchMember, Step | None]]:
         """Settle what was answered; each member with its step as it is then, None if it is lost."""
         settling, self._answered = self._answered, []
         if not settling:
@@ -313,7 +312,7 @@ class StepBatch:
             for step, _ in some:
                 yield members[step.pk], stand.get(step.pk)
 
-    def _settled(self, member: BatchMember, moved: Step | None) -> None:
+    def _verify(self, member: BatchMember, moved: Step | None) -> None:
         if moved is not None:
             faults.point("settled")
             member.step = moved
@@ -369,15 +368,15 @@ class StepBatch:
             failure_paths.release_unsent(member.step, why)
         self._unsent.clear()
         self._checked.clear()
-        self._leaving = [one for one in self._leaving if one[0].line.method == "apply"]
-        self._set_out()
+        self._ready_calls = [one for one in self._ready_calls if one[0].line.method == "apply"]
+        self._start_calls()
         self._calls = {
             call: who for call, who in self._calls.items() if call.line.method == "apply"
         }
         while self._calls or self._answered:
             if self._calls:
-                self._hear()
-            for _ in self._kept():  # the sweeper goes on with them
+                self._wait_for_answers()
+            for _ in self._settle():  # the sweeper goes on with them
                 pass
 
 

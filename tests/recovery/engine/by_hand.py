@@ -100,7 +100,7 @@ def intend(
 
 def look(step: Step) -> Verdict:
     """Hold the target against what the step expects."""
-    operation = preconditions.before_read(step)
+    operation = preconditions.check_operation(step)
     if isinstance(operation, Mismatch):
         return operation
     return preconditions.check_target(
