@@ -19,7 +19,7 @@ from approvals.models import Approval
 from approvals.policy import Policy, ToolCall, active, lookups
 from approvals.policy.conditions import COUNTING
 from approvals.tallies import Account, Meter, TallyOwner, meter_of
-from ledger import desk_events, drivers
+from ledger import drivers
 from ledger.append.statements import array
 from ledger.models import Run
 from workspaces.clock import database_time
@@ -123,18 +123,18 @@ def hold(
         workspace_id,
     ]  # fmt: skip
     locks = tallies.lock(caller, _once(meters))
-    drivers.execute(desk_events.plain_connection(), [locks, (HOLD, held)])
+    drivers.execute(drivers.plain_connection(), [locks, (HOLD, held)])
 
 
 def release(plan_id: int, places: Iterable[int]) -> None:
     """Steps of the plan, by their positions, end without an effect; harmless to repeat."""
     named = [_name(plan_id), array(_key(plan_id, place) for place in places)]
-    drivers.execute(desk_events.plain_connection(), [(LOCK_HELD, named), (RELEASE, named)])
+    drivers.execute(drivers.plain_connection(), [(LOCK_HELD, named), (RELEASE, named)])
 
 
 def settle(plan_id: int) -> None:
     """All steps of the plan have ended: what is still held has had its effect, and stays."""
-    drivers.execute(desk_events.plain_connection(), [(SETTLE, [_name(plan_id)])])
+    drivers.execute(drivers.plain_connection(), [(SETTLE, [_name(plan_id)])])
 
 
 def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Meter]:

@@ -117,7 +117,7 @@ def fail(agent: Any, name: str, steps: int) -> None:
     from django.db import transaction
 
     from ledger import intake
-    from ledger.desk_events import plain_connection
+    from ledger.drivers import plain_connection
     from ledger.parsed_events import Actor, ParsedEvent, new_id
     from ledger.wire import read
 

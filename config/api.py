@@ -18,7 +18,7 @@ from ninja.openapi.schema import OpenAPISchema
 from approvals.policy import PolicyUnreadable
 from config.edge import HOT_MODULES
 from config.middleware import come_back
-from edge.asgi import described
+from edge.asgi import openapi
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
@@ -75,7 +75,7 @@ class DeskAPI(NinjaAPI):
         for operation in _operations(schema):
             if operation.get("security"):
                 operation["responses"] = {**REFUSALS, **operation["responses"]}
-        paths, schemas = described(
+        paths, schemas = openapi(
             route for name in HOT_MODULES for route in import_module(name).routes
         )
         schema["paths"].update(paths)

@@ -165,10 +165,10 @@ class Protocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """uvicorn ends, and asks each connection to: the first one also has who waits answered."""
-        from edge.asgi import leave
+        from edge.asgi import shut_down
 
         super().shutdown()
-        leave()
+        shut_down()
 
     def give_up(self) -> None:
         """Close it; whoever waits for the rest of the request hears that the client is gone."""

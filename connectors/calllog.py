@@ -17,7 +17,7 @@ from psycopg import Cursor
 from connectors.contract import Target
 from connectors.models import CallOutcome, Connection
 from ledger.append.statements import array
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from connectors.refusals import CannotRead, CannotRestore, Refused
-from edge.pools import described
+from edge.pools import describe_types
 from ledger.canonical import digest, same
 from workspaces import formatting
 
@@ -129,7 +129,7 @@ class Operation:
             raise ValueError(
                 f"{self.name}: limit_seconds is above 0 and at most {LIMIT_SECONDS_MAX}"
             )
-        described(self.args_schema)
+        describe_types(self.args_schema)
 
     def check_args(self, args: Mapping[str, Any]) -> Any:
         """The arguments as the schema's struct; raises Refused with the first mistake's path."""

@@ -185,7 +185,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of a connection that templates may use, with what each is for."""
 
 
-pools.described(Manifest)
+pools.describe_types(Manifest)
 
 
 @cache

@@ -24,7 +24,7 @@ import msgspec
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
 from connectors.contract import Connector
-from edge.pools import described
+from edge.pools import describe_types
 
 GROUP = "amends.connectors"
 
@@ -101,7 +101,7 @@ def _found() -> Registry:
             wrong.append("another connector has this name already")
         faults.extend(f"{entry.name} ({entry.value}): {one}" for one in wrong)
         if not wrong:
-            described(connector.settings_schema, connector.credential_schema)
+            describe_types(connector.settings_schema, connector.credential_schema)
             found[entry.name] = connector
     return Registry(MappingProxyType(found), tuple(faults))
 

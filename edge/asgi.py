@@ -67,16 +67,16 @@ class Route(NamedTuple):
 
 
 # A process that ends answers first whom it lets wait (config/web.py begins it).
-_leaving: list[Callable[[], None]] = []
+_at_shutdown: list[Callable[[], None]] = []
 
 
-def when_leaving(call: Callable[[], None]) -> None:
-    """Have `call` made, on the event loop, as soon as this process takes nobody any more."""
-    _leaving.append(call)
+def on_shutdown(call: Callable[[], None]) -> None:
+    """Have `call` made, on the event loop, as soon as this process takes no more requests."""
+    _at_shutdown.append(call)
 
 
-def leave() -> None:
-    for call in _leaving:
+def shut_down() -> None:
+    for call in _at_shutdown:
         call()
 
 
@@ -237,7 +237,7 @@ REF = "#/components/schemas/{name}"
 PARAMETER = re.compile(r"\(\?P<(\w+)>([^)]*)\)")
 
 
-def described(routes: Iterable[Route]) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def openapi(routes: Iterable[Route]) -> tuple[dict[str, Schema], dict[str, Schema]]:
     """The path items of these routes by path, and the schemas to which they refer by name."""
     told = [(route, route.operation) for route in routes if route.operation is not None]
     types = [Problem, *(one for _, what in told for one in (what.body, what.answer))]

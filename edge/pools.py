@@ -239,7 +239,7 @@ in_thread = threads.call
 _one_at_a_time = threading.Lock()
 
 
-def described(*types: type[msgspec.Struct]) -> None:
+def describe_types(*types: type[msgspec.Struct]) -> None:
     """Work the types out now. Whoever makes a type that threads will share calls this at once."""
     with _one_at_a_time:
         for one in types:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from psycopg import Connection
 
 from amends.protocol.masking import MaskingKey
 from amends.protocol.vocabulary import EventType
@@ -65,7 +64,7 @@ def record_all(
     who = desk_actor(workspace, by=by, part=part)
     parsed = [_parse(who, one) for one in drafts]
     with transaction.atomic(savepoint=False), connection.wrap_database_errors:
-        drivers.run(append.record(who, parsed), plain_connection())
+        drivers.run(append.record(who, parsed), drivers.plain_connection())
     return [one.id for one in parsed]
 
 
@@ -82,7 +81,7 @@ def append_deferred(workspace: Workspace, parsed: Sequence[ParsedEvent]) -> list
     """
     who = desk_actor(workspace, part="engine")
     with connection.wrap_database_errors:
-        return drivers.run(append.append_deferred(who, parsed), plain_connection())
+        return drivers.run(append.append_deferred(who, parsed), drivers.plain_connection())
 
 
 def append_completions(
@@ -97,7 +96,7 @@ def append_completions(
     """
     who = desk_actor(workspace, part="engine")
     with connection.wrap_database_errors:
-        plain = plain_connection()
+        plain = drivers.plain_connection()
         if not drivers.run(append.append_completions(who, parsed, earlier), plain):
             drivers.run(append.record(who, parsed), plain)
 
@@ -143,14 +142,6 @@ def masking_key(workspace: Workspace) -> MaskingKey:
     """What makes the workspace's placeholders. Raises `encryption.CannotOpen`."""
     secret = opened_masking_key(bytes(workspace.masking_key))
     return MaskingKey(secret, shows_last4=workspace.mask_shows_last4)
-
-
-def plain_connection() -> Connection[Any]:
-    """psycopg's own connection under Django's, with the transaction that is open on it."""
-    connection.close_if_health_check_failed()  # as Django's own cursors do
-    connection.ensure_connection()
-    plain: Connection[Any] = connection.connection
-    return plain
 
 
 # Acts of people, taken in from the outbox of the floor below.

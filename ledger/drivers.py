@@ -8,6 +8,7 @@ mode.
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from django.db import connection as database
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
 from ledger.append.statements import (
@@ -43,6 +44,14 @@ async def run_async(generator: StatementGenerator[T], connection: AsyncConnectio
     except StopIteration as done:
         value: T = done.value
         return value
+
+
+def plain_connection() -> Connection[Any]:
+    """psycopg's own connection under Django's, with the transaction that is open on it."""
+    database.close_if_health_check_failed()  # as Django's own cursors do
+    database.ensure_connection()
+    plain: Connection[Any] = database.connection
+    return plain
 
 
 BEGIN: list[Statement] = [("BEGIN", ()), ("SET LOCAL lock_timeout = '5s'", ())]

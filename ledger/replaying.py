@@ -16,7 +16,8 @@ from ledger.api import first_traces
 from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
 from ledger.append.statements import LastWrites, Rows, Statement
-from ledger.desk_events import people_of, plain_connection
+from ledger.desk_events import people_of
+from ledger.drivers import plain_connection
 from ledger.fold.actions import ActionRow, fold_action
 from ledger.fold.effects import EffectRow
 from ledger.fold.meaning import moves_action, moves_run

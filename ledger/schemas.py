@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from edge.pools import described
+from edge.pools import describe_types
 from ledger import clocks
 
 Short = Annotated[str, Meta(max_length=120)]
@@ -157,7 +157,7 @@ AGENT_TYPES: Mapping[str, type[msgspec.Struct]] = {
     EventType.ACTION_FAILED: ActionFailed,
     EventType.ACTION_VERIFIED: ActionVerified,
 }
-described(*AGENT_TYPES.values())
+describe_types(*AGENT_TYPES.values())
 
 IMPORTED = "reported"
 """What an import says as the `source` of a run: it happened elsewhere, and passed no gate here."""

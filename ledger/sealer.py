@@ -27,7 +27,7 @@ from psycopg import Cursor
 from amends.protocol.proofs import leaf_hash
 from ledger import logkeys, merkle
 from ledger.append.statements import LIST, joined_numbers
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.merkle import ParsedHead, Signer
 from ledger.models import TreeHead
 from ledger.proofs import Entry, leaf_bytes, stored_nodes

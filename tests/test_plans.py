@@ -20,7 +20,7 @@ from bench.lists import places
 from bench.servers import Made
 from ledger import erasure
 from ledger.append import statements
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 
 RUNS = 42_000
 """They have 100,000 events and 60,000 actions; 8,400 have a case."""

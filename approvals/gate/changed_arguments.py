@@ -166,7 +166,7 @@ def change(
     except approval_requests.NobodyToAsk as nobody:
         raise InvalidInput(f"Nobody could be asked: {nobody}.") from nobody
     _check_somebody_else(new)
-    drivers.execute(desk_events.plain_connection(), changed.holds)
+    drivers.execute(drivers.plain_connection(), changed.holds)
     _tell(row, new, by, reason)
     return new
 

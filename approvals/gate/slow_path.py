@@ -142,7 +142,7 @@ def begin(request: BeginRequest) -> BeginResponse:
     reply = _carry_out(request, run_statements(look_and_decide(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
-        drivers.execute(desk_events.plain_connection(), [shape])
+        drivers.execute(drivers.plain_connection(), [shape])
         transaction.on_commit(lambda: snapshot_cache.note_schema(request))
     return reply
 
@@ -182,7 +182,7 @@ def decision_of(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
 
 def run_statements(found: StatementGenerator[T]) -> T:
     """Run the statements in the transaction that is open on Django's connection."""
-    return drivers.run(found, desk_events.plain_connection())
+    return drivers.run(found, drivers.plain_connection())
 
 
 def record(actor: Actor, events: list[ParsedEvent]) -> None:
@@ -203,7 +203,7 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
         if found.judgement.approval != "AUTO":
             return _ask_people(request, found, ApprovalRequired(decision.proceed, why))
     elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
-        drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
+        drivers.execute(drivers.plain_connection(), renewals(request, found.context))
         return BeginResponse(wait_body(decision.proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
         code, words = grants.why_unused(approval.pk, approval.digest, now=found.context.now)
@@ -225,7 +225,7 @@ def _replay_changed(
         raise Refused(NOT_AS_APPROVED)
     reply = BeginResponse(decision.body)
     check_accepted(request, reply)
-    drivers.execute(desk_events.plain_connection(), renewals(request, found.context))
+    drivers.execute(drivers.plain_connection(), renewals(request, found.context))
     return reply
 
 
@@ -309,7 +309,7 @@ def _ask_people(request: BeginRequest, found: Decided, decision: ApprovalRequire
         return _denied(request, found.context, Denied("nobody_to_ask", str(nobody)))
     asking = found.gathered.ask_statements(request.planned.run, action.action)
     if asking:
-        drivers.execute(desk_events.plain_connection(), asking)
+        drivers.execute(drivers.plain_connection(), asking)
     return BeginResponse(wait_body(action.action, approval.pk, approval.expires_at))
 
 
@@ -349,7 +349,7 @@ def _open_questions(request: BeginRequest) -> int:
 def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> BeginResponse:
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
     if decision.code == BY_RULE:
-        drivers.execute(desk_events.plain_connection(), [denial_statement(request, context)])
+        drivers.execute(drivers.plain_connection(), [denial_statement(request, context)])
     if is_often(context, decision):
         _show_to_triage(request, context)
     if not is_told(context, decision):

@@ -34,10 +34,10 @@ from edge.asgi import (
     Send,
     answer,
     body_of,
+    on_shutdown,
     query,
     refuse,
     wait_seconds,
-    when_leaving,
 )
 from edge.asgi import answer as send_answer
 from ledger.agent_keys import actor_of
@@ -146,7 +146,7 @@ class Waiters:
         self._look = asyncio.Event()
         self._is_leaving = False
         self.count = 0
-        when_leaving(self.let_go)
+        on_shutdown(self.let_go)
 
     def let_go(self) -> None:
         """Everybody's time is over: they are told how it stands, and ask another process."""

@@ -98,7 +98,7 @@ def _append(workspace: Workspace, past: Sequence[past_runs.PastRun]) -> None:
         ]
         for at in range(0, len(told), EVENTS_AT_A_TIME):
             some = told[at : at + EVENTS_AT_A_TIME]
-            drivers.run(append.record(actor, some), desk_events.plain_connection())
+            drivers.run(append.record(actor, some), drivers.plain_connection())
 
 
 def _parsed(one: past_runs.PastEvent, actor: Actor) -> ParsedEvent:

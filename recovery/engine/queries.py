@@ -24,7 +24,7 @@ from django.db.models.base import ModelState
 from connectors.models import Connection
 from ledger import drivers
 from ledger.append.statements import Rows, Statement, array
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.models import Action, Effect, Run
 from recovery.models import Plan, PlanState, Step, StepState
 from recovery.models.plans import (

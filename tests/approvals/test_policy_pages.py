@@ -9,7 +9,7 @@ from approvals.models import Pause, PolicyVersion
 from approvals.policy import ToolCall, active, active_policies, judge
 from connectors import channels, connections
 from connectors.models import Delivery
-from ledger import desk_events, intake
+from ledger import drivers, intake
 from ledger.canonical import digest
 from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent, new_id
@@ -53,7 +53,7 @@ def history(acme, agent):
         }
         said = read(json.dumps(event | {"action": f"act_{number}"}).encode(), actor)
         assert isinstance(said, ParsedEvent)
-        intake.record(desk_events.plain_connection(), actor, [said])
+        intake.record(drivers.plain_connection(), actor, [said])
 
 
 def test_where_no_policy_was_ever_in_force_its_page_says_what_goes_on(ada_s, acme):
@@ -214,7 +214,7 @@ def test_a_version_in_the_shadow_has_no_say_and_counts_what_it_would_have_said(
     event = {"id": new_id(), "type": "action.planned", "run": "run_2", "action": "a", "n": 1}
     said = read(json.dumps(event | {"data": data}).encode(), actor)
     assert isinstance(said, ParsedEvent)
-    intake.record(desk_events.plain_connection(), actor, [said])
+    intake.record(drivers.plain_connection(), actor, [said])
 
     shown = ada_s.get(f"{POLICIES}1/").content.decode()
     assert "Over 1 actions since it is in shadow" in shown

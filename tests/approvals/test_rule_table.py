@@ -13,7 +13,7 @@ from approvals.policy import Invalid, load_new
 from approvals.policy.condition_words import in_words
 from approvals.policy.reading import read
 from approvals.views.rule_form import split_agent
-from ledger import desk_events, intake
+from ledger import drivers, intake
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read as parsed
 from tests.approvals.cast import put_in_force
@@ -200,7 +200,7 @@ def history(acme, agent):
     event = {"id": new_id(), "type": "action.planned", "run": "run_1", "n": 0, "action": "act_0"}
     said = parsed(json.dumps({**event, "data": data}).encode(), actor)
     assert isinstance(said, ParsedEvent)
-    intake.record(desk_events.plain_connection(), actor, [said])
+    intake.record(drivers.plain_connection(), actor, [said])
 
 
 def test_a_condition_on_an_amount_says_what_it_is_in_money_where_the_preview_knows_it() -> None:

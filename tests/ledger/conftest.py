@@ -57,7 +57,7 @@ def record_events(actor: Actor, *events: dict[str, Any], reserved: bool = False)
     from django.db import transaction
 
     from ledger import drivers
-    from ledger.desk_events import plain_connection
+    from ledger.drivers import plain_connection
 
     said = [parsed_event(actor, one, reserved=reserved) for one in events]
     with transaction.atomic():

@@ -3,7 +3,7 @@
 import pytest
 
 from ledger.append.statements import array
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 
 TEXTS = [
     "plain", "", "NULL", None, 'a "quoted" word', "back\\slash", "comma, {braces}", " spaces ",

@@ -9,7 +9,7 @@ from django.db import transaction
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events, drivers
 from ledger.append.events import record
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.models import Action, Effect, Event, EventConflict, EventKey, Run, Unsealed
 from ledger.parsed_events import ParsedEvent
 from ledger.wire import read

@@ -17,7 +17,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import Pause
 from bench.retention import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.merkle import ParsedHead
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from tests.ledger.conftest import event, record_events

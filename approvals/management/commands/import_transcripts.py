@@ -14,7 +14,7 @@ from approvals.dry_run import would_have_asked
 from approvals.policy import active
 from ledger import drivers
 from ledger.append.events import Recorded, record
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.foreign import transcripts
 from ledger.foreign.calls import Import, ImportBatch, events_of, importer
 from ledger.intake import KEEP_BLOB

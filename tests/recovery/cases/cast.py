@@ -6,7 +6,7 @@ from django.db import transaction
 
 from ledger import drivers
 from ledger.append.events import record
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read

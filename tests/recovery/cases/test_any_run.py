@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ledger import drivers
 from ledger.append.events import record
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.parsed_events import ParsedEvent, new_id
 from ledger.wire import read
 from recovery.casework import resuming

@@ -19,7 +19,7 @@ from connectors.contract import Target
 from connectors.models import Connection
 from ledger import intake
 from ledger.canonical import digest
-from ledger.desk_events import plain_connection
+from ledger.drivers import plain_connection
 from ledger.models import Effect, Run
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
