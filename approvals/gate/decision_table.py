@@ -166,7 +166,7 @@ class KeyReused:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class LostInRestore:
     """The run lived when the backup was taken from which the desk was restored, and nothing is
     known of the call: it may have been made since. The try is recorded as one of unknown outcome.
     """
@@ -178,7 +178,7 @@ class Forgotten:
 
 
 Repeated = KnownAnswer | ChangedReplay
-NotMade = Denied | InDoubt | InProgress | KeyReused | Forgotten
+NotMade = Denied | InDoubt | InProgress | KeyReused | LostInRestore
 Decision = Repeated | Proceed | UseGrant | ApprovalRequired | NotMade
 Findings = Mapping[str, LookupResult]
 
@@ -398,8 +398,8 @@ def _before_begun(
         is_planned=known is not None and not replaces and bool(known.args_digest),
         replaces=replaces,
     )
-    if _is_forgotten(context):
-        return Forgotten(proceed)
+    if _is_lost_in_restore(context):
+        return LostInRestore(proceed)
     approval = context.approval
     living = approval is not None and approval.state in LIVING
     if judgement.approval == "AUTO" and not living:
@@ -411,7 +411,7 @@ def _before_begun(
     return KnownAnswer(wait_body(proceed.action, approval.id, approval.expires_at), renews=True)
 
 
-def _is_forgotten(context: BeginContext) -> bool:
+def _is_lost_in_restore(context: BeginContext) -> bool:
     """Whether the call may have been made after the backup, and nobody was told of the doubt."""
     run = context.run
     return run is not None and run.held_by.startswith(BY_A_RESTORE) and context.denied != RESTORED

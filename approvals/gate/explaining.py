@@ -22,11 +22,11 @@ from approvals.gate.decision_table import (
     BeginResponse,
     ChangedReplay,
     Denied,
-    Forgotten,
     InDoubt,
     InProgress,
     KeyReused,
     KnownAnswer,
+    LostInRestore,
     Proceed,
     UseGrant,
     order_breach,
@@ -54,7 +54,7 @@ def explained(request: BeginRequest, found: Decided) -> BeginResponse:
             would = {"answer": "wait"}
         case Denied() as denied:
             would = denied.as_body()
-        case Forgotten(proceed=proceed):
+        case LostInRestore(proceed=proceed):
             would = {"answer": "in_doubt", "action": proceed.action}
         case InDoubt(known=known):
             would = {"answer": "in_doubt", "action": known.action}

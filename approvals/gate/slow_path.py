@@ -30,9 +30,9 @@ from approvals.gate.decision_table import (
     ChangedReplay,
     Decision,
     Denied,
-    Forgotten,
     InDoubt,
     KeyReused,
+    LostInRestore,
     Proceed,
     UseGrant,
     decide,
@@ -45,9 +45,9 @@ from approvals.gate.slow_path_statements import (
     Decided,
     check_accepted,
     denial_statement,
-    is_often,
-    is_told,
+    is_on_record,
     look_and_decide,
+    needs_a_look,
     planned_event,
     policy_in_force,
     read_context,
@@ -167,8 +167,8 @@ def _carry_out(  # noqa: PLR0911 - one per kind of decision
             return _in_doubt(request, doubt)
         case Decided(decision=KeyReused() as reused):
             return _key_reused(request, reused)
-        case Decided(decision=Forgotten() as forgotten):
-            return _forgotten(request, found, forgotten)
+        case Decided(decision=LostInRestore() as lost):
+            return _lost_in_restore(request, found, lost)
     raise AssertionError(f"decided, and not done: {found}")
 
 
@@ -350,9 +350,9 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> B
     """Say no, and tell the ledger once per reason; the action itself is not begun."""
     if decision.code == BY_RULE:
         drivers.execute(drivers.plain_connection(), [denial_statement(request, context)])
-    if is_often(context, decision):
+    if needs_a_look(context, decision):
         _show_to_triage(request, context)
-    if not is_told(context, decision):
+    if not is_on_record(context, decision):
         desk_events.record(
             _workspace(request),
             EventType.APPROVAL_DENIED,
@@ -388,7 +388,9 @@ def _in_doubt(request: BeginRequest, decision: InDoubt) -> BeginResponse:
     return BeginResponse(decision.as_body())
 
 
-def _forgotten(request: BeginRequest, found: Decided, decision: Forgotten) -> BeginResponse:
+def _lost_in_restore(
+    request: BeginRequest, found: Decided, decision: LostInRestore
+) -> BeginResponse:
     """Record the try as one of unknown outcome: a case opens, in which people settle it."""
     context, proceed = found.context, decision.proceed
     run_statements(record_start(request, context, proceed, found.gathered))

@@ -80,7 +80,7 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
         case Proceed():
             reviewed = review_statements(request, context, policy, gathered, decision)
             return (yield from record_start(request, context, decision, gathered, reviewed))
-        case Denied() if is_told(context, decision) and not is_often(context, decision):
+        case Denied() if is_on_record(context, decision) and not needs_a_look(context, decision):
             if decision.code == BY_RULE:
                 yield LastWrites([denial_statement(request, context)])
             return BeginResponse(decision.as_body())
@@ -205,7 +205,7 @@ def planned_event(request: BeginRequest, proceed: Proceed) -> StatementGenerator
     return request.planned_as(proceed.action, [event_id for (event_id,) in earlier])
 
 
-def is_told(context: BeginContext, decision: Denied) -> bool:
+def is_on_record(context: BeginContext, decision: Denied) -> bool:
     """Whether the ledger has recorded this denial before."""
     if decision.code == BY_RULE:
         return context.denials_of_key > 0
@@ -223,7 +223,7 @@ def denial_statement(request: BeginRequest, context: BeginContext) -> Statement:
     )
 
 
-def is_often(context: BeginContext, decision: Denied) -> bool:
+def needs_a_look(context: BeginContext, decision: Denied) -> bool:
     """Whether this denial makes the run one that somebody has to look at."""
     now = context.denials_of_run + 1 if decision.code == BY_RULE else 0
     return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)

@@ -39,7 +39,6 @@ from edge.asgi import (
     refuse,
     wait_seconds,
 )
-from edge.asgi import answer as send_answer
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.moves import CannotMove
@@ -76,7 +75,7 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
         said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
     except msgspec.DecodeError as wrong:
         raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
-    await send_answer(send, 200, await slow_path.run_in_thread(_reply, pk, actor, said))
+    await answer(send, 200, await slow_path.run_in_thread(_reply, pk, actor, said))
 
 
 def _reply(approval: int, actor: Actor, said: QuestionReply) -> Answered:

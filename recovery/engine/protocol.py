@@ -230,8 +230,8 @@ def _write_intents(sound: Sequence[CheckedStep], copies: Sequence[Step]) -> dict
         copies,
         StepState.INTENDED,
         where=[PLAN_RUNS, LEASE_OUTLASTS],
-        each={"seconds": needed},
-        alike={"tries": Fragment("tries + 1"), "probes": Fragment("0"), "note": Fragment("''")},
+        per_step={"seconds": needed},
+        for_all={"tries": Fragment("tries + 1"), "probes": Fragment("0"), "note": Fragment("''")},
         drafts=lambda step: [
             steps.event_draft(step, step.state, _intent_facts(step, observed[step.pk]))
         ],
@@ -315,7 +315,7 @@ def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
     applied = [tried for tried in mine if tried.answer.outcome == "applied"]
     if not applied:
         ask_all([_kept_answers(answered)])
-    moved = _settle_applied(applied, ahead=[_kept_answers(answered)])
+    moved = _settle_applied(applied, before=[_kept_answers(answered)])
     for tried in mine:
         if tried.answer.outcome != "applied":
             with suppress(CannotMove):
@@ -336,7 +336,7 @@ def _kept_answers(answered: Sequence[AnsweredTry]) -> Statement:
     ]
 
 
-def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement]) -> list[Step]:
+def _settle_applied(answered: Sequence[AnsweredTry], before: Sequence[Statement]) -> list[Step]:
     """Move steps whose calls were applied; they are read back next."""
     answers = {tried.intent.step.pk: tried.answer for tried in answered}
 
@@ -347,9 +347,9 @@ def _settle_applied(answered: Sequence[AnsweredTry], ahead: Sequence[Statement])
     moved = steps.move_all(
         [tried.intent.step for tried in answered],
         StepState.APPLIED,
-        each={"evidence": [tried.answer.evidence or None for tried in answered]},
-        alike=AT_REST | {"probes": Fragment("0"), "note": Fragment("''")},
-        ahead=ahead,
+        per_step={"evidence": [tried.answer.evidence or None for tried in answered]},
+        for_all=AT_REST | {"probes": Fragment("0"), "note": Fragment("''")},
+        before=before,
         drafts=drafts,
     )
     steps.record(moved)
@@ -468,8 +468,8 @@ def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     moved = steps.move_all(
         [copied(end.step) for end in ending],
         state,
-        each={"note": [end.note for end in ending], "evidence": evidence},
-        alike=AT_REST,
+        per_step={"note": [end.note for end in ending], "evidence": evidence},
+        for_all=AT_REST,
         drafts=lambda step: _ending_events(by_step[step.pk], step),
     )
     if moved:

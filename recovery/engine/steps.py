@@ -141,17 +141,17 @@ def move_all(
     to: str,
     *,
     where: Iterable[Fragment] = (),
-    each: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    alike: Mapping[str, Fragment] = MappingProxyType({}),
-    ahead: Sequence[Statement] = (),
+    per_step: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    for_all: Mapping[str, Fragment] = MappingProxyType({}),
+    before: Sequence[Statement] = (),
     drafts: Callable[[Step], Sequence[EventDraft]],
 ) -> list[MovedStep]:
     """Move steps that are in one state by one statement; returns those that moved.
 
-    A step that another worker has taken meanwhile is not among them. `each` has, by column, a value
-    for every step, `alike` one for all. `drafts` gives the events of a step that moves; they are
-    parsed while PostgreSQL executes, and the caller records them in the same transaction. The
-    statements `ahead` are sent just before.
+    A step that another worker has taken meanwhile is not among them. `per_step` has, by column, one
+    value for each step, `for_all` one expression. `drafts` gives the events of a step that moves;
+    they are parsed while PostgreSQL executes, and the caller records them in the same transaction.
+    The statements `before` travel with the UPDATE, ahead of it.
 
     `moving` are copies: they are changed before it is known which of them have moved.
     """
@@ -160,14 +160,14 @@ def move_all(
     (seen,) = {step.state for step in moving}
     if to not in STEP_MOVES[seen]:
         raise CannotMove(moving[0], to)
-    names = ["id", "fence", *each]
+    names = ["id", "fence", *per_step]
     sets = ["was = state", "state = %s", "moved_at = clock_timestamp()"]
     sets += [
         f"{name} = u.{name}{'::jsonb' if name in JSON_COLUMNS else ''}"
-        for name in each
+        for name in per_step
         if name in COLUMNS
     ]
-    sets += [f"{name} = {sql.text}" for name, sql in alike.items()]
+    sets += [f"{name} = {sql.text}" for name, sql in for_all.items()]
     conditions = ["recovery_step.id = u.id", "state = %s", "recovery_step.fence = u.fence"]
     conditions += [sql.text for sql in where]
     lists = ", ".join(f"%s::{TYPES.get(name, 'text')}[]" for name in names)
@@ -176,20 +176,20 @@ def move_all(
         f" FROM unnest({lists}) AS u ({', '.join(names)})"
         f" WHERE {' AND '.join(conditions)} RETURNING recovery_step.id"
     )
-    values: list[Any] = [to, *(value for sql in alike.values() for value in sql.values)]
+    values: list[Any] = [to, *(value for sql in for_all.values() for value in sql.values)]
     values += [[step.pk for step in moving], [step.fence for step in moving]]
-    values += [_list(name, given) for name, given in each.items()]
+    values += [_list(name, given) for name, given in per_step.items()]
     values += [seen, *(value for sql in where for value in sql.values)]
     events: dict[int, list[ParsedEvent]] = {}
 
     def change() -> None:
         for number, step in enumerate(moving):
             step.was, step.state = seen, to
-            for name in COLUMNS & each.keys():
-                setattr(step, name, each[name][number])
+            for name in COLUMNS & per_step.keys():
+                setattr(step, name, per_step[name][number])
         events.update(parse_events(moving, drafts))
 
-    *_, rows = ask_all([*ahead, (text, values)], change)
+    *_, rows = ask_all([*before, (text, values)], change)
     moved = {pk for (pk,) in rows}
     return [MovedStep(step, events[step.pk]) for step in moving if step.pk in moved]
 
