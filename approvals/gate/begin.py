@@ -120,11 +120,11 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
         async with pools.AutocommitConnection() as connection:
             gathered, judged = None, call.judged
             if needed:
-                gathered = await _looked_up(connection, call, needed)
+                gathered = await _look_up(connection, call, needed)
                 judged = replace(judged, findings=gathered.findings)
             if verdict(call.policy, judged)[0] != "AUTO":
                 return None
-            sql, parameters = BEGIN, arguments(call)
+            sql, parameters = BEGIN, gate_begin_arguments(call)
             if gathered:
                 sql = BEGIN_REMEMBERED
                 parameters += gathered.memory_values(request.planned.run, request.planned.action)
@@ -169,7 +169,7 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
     return UsualCall(request, policy, snapshot, labels, request.tool_call(labels))
 
 
-async def _looked_up(
+async def _look_up(
     connection: AsyncConnection[Any], call: UsualCall, needed: Sequence[Lookup]
 ) -> Gathered:
     """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
@@ -187,7 +187,7 @@ async def _looked_up(
     return gathered
 
 
-def arguments(call: UsualCall) -> list[Any]:
+def gate_begin_arguments(call: UsualCall) -> list[Any]:
     """What `gate_begin` is to hold against the database."""
     request, policy = call.request, call.policy
     action_class = class_of(policy, call.judged)

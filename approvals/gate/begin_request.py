@@ -145,7 +145,7 @@ class BeginRequest:
     def opened(self) -> ParsedEvent:
         """The event that this run was named, where nothing is known of it."""
         event = {"id": new_id(), "type": EventType.RUN_STARTED, "run": self.planned.run, "data": {}}
-        return _checked(of_gate(self.actor, event))
+        return _or_refuse(of_gate(self.actor, event))
 
     def started(
         self, run: str, action: str, fence: int, action_class: str, args: Any = None
@@ -162,7 +162,7 @@ class BeginRequest:
         if self.retry:
             data["retry"] = self.retry
         event = {"id": new_id(), "type": EventType.ACTION_STARTED, "run": run, "action": action}
-        return _checked(of_gate(self.actor, event | {"n": self.planned.n, "data": data}))
+        return _or_refuse(of_gate(self.actor, event | {"n": self.planned.n, "data": data}))
 
     def planned_as(self, action: str, replaces: list[str]) -> ParsedEvent:
         """The plan under the key's first action, in place of the plans that came to nothing."""
@@ -174,10 +174,10 @@ class BeginRequest:
             "n": self.planned.n,
             "data": self.data | {"replaces": replaces},
         }
-        return _checked(read(_json.encode(event), self.actor, reserved=True))
+        return _or_refuse(read(_json.encode(event), self.actor, reserved=True))
 
 
-def _checked(event: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
+def _or_refuse(event: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
     if isinstance(event, ParsedEvent):
         return event
     raise Refused(event[1])
@@ -185,7 +185,7 @@ def _checked(event: ParsedEvent | tuple[str, Problem]) -> ParsedEvent:
 
 def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
     """The request in a body. Raises Refused (400, 422) with what does not fit."""
-    loose = _object(body)
+    loose = _parse_object(body)
     if number := rounded(body):
         detail = f"{number} has more digits than a double: send it as text."
         raise refuse("unfit", "The body holds what the ledger does not keep", 422, detail)
@@ -203,10 +203,10 @@ def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
         loose["id"] = new_id()
     if loose.setdefault("type", EventType.ACTION_PLANNED) != EventType.ACTION_PLANNED:
         raise refuse("schema", "begin takes action.planned and nothing else", 422)
-    planned = _checked(read(_json.encode(loose), actor))
+    planned = _or_refuse(read(_json.encode(loose), actor))
     targets: list[Mapping[str, Any]] = list(planned_targets(planned.data))
-    _can_be_told_apart(planned, targets, attempt)
-    key = planned.data.get("key") or _own_key(planned, targets, actor)
+    _refuse_masked_names(planned, targets, attempt)
+    key = planned.data.get("key") or _derived_key(planned, targets, actor)
     if "key" not in planned.data:
         loose["data"] = loose["data"] | {"key": key}
         kept = read(_json.encode(loose), actor)
@@ -214,7 +214,7 @@ def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
     return BeginRequest(actor, planned, key, attempt, retry or "", explain=explain, targets=targets)
 
 
-def _can_be_told_apart(
+def _refuse_masked_names(
     planned: ParsedEvent, targets: list[Mapping[str, Any]], attempt: str
 ) -> None:
     """Refuse what names the call by a masked number: another number would be the same call.
@@ -232,7 +232,7 @@ def _can_be_told_apart(
         raise refuse("masked", "The target reads like a card number", 422, "Send a “key”, too.")
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     """The body, an object in which no name stands twice.
 
     A decoder in C drops the second in silence; so what it read is written again and the signs that
@@ -243,23 +243,23 @@ def _object(body: bytes) -> dict[str, Any]:
         if (
             isinstance(loose, dict)
             and b"\\" not in body
-            and _names(body) == _names(_json.encode(loose))
+            and _count_names(body) == _count_names(_json.encode(loose))
         ):
             return loose
-    return _slowly(body)
+    return _parse_strictly(body)
 
 
-def _names(text: bytes) -> int:
+def _count_names(text: bytes) -> int:
     return text.translate(None, b" \t\n\r").count(b'":')
 
 
-def _slowly(body: bytes) -> dict[str, Any]:
+def _parse_strictly(body: bytes) -> dict[str, Any]:
     """Two readers: one sees names that stand twice, the other the numbers and texts beyond JSON's.
 
     To the first, 1e400 is infinite, which would be written as null and shown to people as that.
     """
     try:
-        json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+        json.loads(body, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
         loose = _any.decode(body)
     except RecursionError as deep:
         raise refuse("unfit", "The body is nested too deep", 422) from deep
@@ -270,7 +270,7 @@ def _slowly(body: bytes) -> dict[str, Any]:
     return loose
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands twice in one object")
@@ -281,7 +281,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _own_key(planned: ParsedEvent, targets: list[Mapping[str, Any]], actor: Actor) -> str:
+def _derived_key(planned: ParsedEvent, targets: list[Mapping[str, Any]], actor: Actor) -> str:
     """The key of one logical operation, as the SDK makes it (docs/wire.md)."""
     tool = planned.data["tool"]
     identity = {
