@@ -327,7 +327,7 @@ def deferred_statement(
     values = [
         contents, salts, b"".join(digests),
         *([] if drawn is None else [joined_numbers(drawn.sequences)]),
-        *statements.event_lists(events, statements.DESK),
+        *statements.event_lists(events, statements.DESK_COLUMNS),
         *[actor.workspace_id] * 3, actor.kind, actor.name,
     ]  # fmt: skip
     if drawn is None:

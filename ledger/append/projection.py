@@ -2,8 +2,8 @@
 
 Their earlier events have been read under the runs' locks. The new ones are added, and the rows are
 written set-based: one upsert for all actions of a batch, one for all attempts, and so on. The
-tables below map each column to how its values are sent: `json` and `moment` as text that PostgreSQL
-casts, `words` as a list joined by commas, `number` as an integer or NULL, `whole` as an integer.
+tables below map each column to its type, by which its values are sent as text (`_ENCODERS`), and
+cast where they land (`_CASTS`).
 """
 
 from collections import defaultdict
@@ -37,33 +37,34 @@ from ledger.parsed_events import Actor, ParsedEvent, StoredEvent
 
 RUN = {
     "state": "text", "model": "text", "request": "text", "goal": "text", "customer": "text",
-    "customer_name": "text", "on_behalf_of": "json", "labels": "json", "trace": "json",
-    "summary": "text", "error": "json", "failed_action": "text", "cancelled_by": "text",
-    "reason": "text", "resumed_from": "text", "flags": "words", "ended_at": "moment",
+    "customer_name": "text", "on_behalf_of": "jsonb", "labels": "jsonb", "trace": "jsonb",
+    "summary": "text", "error": "jsonb", "failed_action": "text", "cancelled_by": "text",
+    "reason": "text", "resumed_from": "text", "flags": "text[]", "ended_at": "timestamptz",
 }  # fmt: skip
 ACTION = {
-    "n": "number", "first_place": "whole", "last_place": "whole", "tool": "text",
+    "n": "nullable bigint", "first_place": "bigint", "last_place": "bigint", "tool": "text",
     "action_class": "text", "risk": "text", "saga": "text", "op": "text", "key": "text",
-    "targets": "json", "args": "json", "args_digest": "text", "intent": "json",
-    "compensation": "json", "before": "json", "result": "json", "error": "json", "state": "text",
-    "compensated": "text", "verified": "text", "checks": "json", "settled_by": "text",
-    "flags": "words", "trusted": "claim", "current_attempt": "text", "fence": "whole",
-    "planned_at": "moment", "started_at": "moment", "finished_at": "moment",
+    "targets": "jsonb", "args": "jsonb", "args_digest": "text", "intent": "jsonb",
+    "compensation": "jsonb", "before": "jsonb", "result": "jsonb", "error": "jsonb",
+    "state": "text", "compensated": "text", "verified": "text", "checks": "jsonb",
+    "settled_by": "text",
+    "flags": "text[]", "trusted": "boolean", "current_attempt": "text", "fence": "bigint",
+    "planned_at": "timestamptz", "started_at": "timestamptz", "finished_at": "timestamptz",
 }  # fmt: skip
 ATTEMPT = {
-    "state": "text", "fence": "number", "stale": "claim", "retry": "text", "error": "json",
-    "started_at": "moment", "finished_at": "moment",
+    "state": "text", "fence": "nullable bigint", "stale": "boolean", "retry": "text",
+    "error": "jsonb", "started_at": "timestamptz", "finished_at": "timestamptz",
 }  # fmt: skip
 EFFECT = {
-    "target_type": "text", "target_id": "text", "before": "json", "after": "json",
-    "has_before": "claim", "has_after": "claim", "source": "text", "summary": "text",
-    "reversibility": "text", "undo_until": "moment", "affects": "json", "compensated": "text",
+    "target_type": "text", "target_id": "text", "before": "jsonb", "after": "jsonb",
+    "has_before": "boolean", "has_after": "boolean", "source": "text", "summary": "text",
+    "reversibility": "text", "undo_until": "timestamptz", "affects": "jsonb", "compensated": "text",
 }  # fmt: skip
 
-_LANDS = {
-    "text": "coalesce(u.{0}, '')", "json": "u.{0}::jsonb", "moment": "u.{0}::timestamptz",
-    "words": "string_to_array(coalesce(u.{0}, ''), ',')", "number": "u.{0}::bigint",
-    "whole": "u.{0}::bigint", "claim": "u.{0}::boolean",
+_CASTS = {
+    "text": "coalesce(u.{0}, '')", "jsonb": "u.{0}::jsonb", "timestamptz": "u.{0}::timestamptz",
+    "text[]": "string_to_array(coalesce(u.{0}, ''), ',')", "nullable bigint": "u.{0}::bigint",
+    "bigint": "u.{0}::bigint", "boolean": "u.{0}::boolean",
 }  # fmt: skip
 
 
@@ -72,14 +73,16 @@ def moment_or_none(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
 
 
-_PACKS: dict[str, Callable[[Iterable[Any]], str]] = {
+_ENCODERS: dict[str, Callable[[Iterable[Any]], str]] = {
     "text": joined_texts,
-    "json": lambda values: joined(map(json_text, values)),
-    "moment": lambda values: joined(map(moment_or_none, values)),
-    "words": lambda values: joined(map(",".join, values)),
-    "number": lambda values: joined(None if value is None else str(value) for value in values),
-    "whole": joined_numbers,
-    "claim": lambda values: joined("t" if value else "f" for value in values),
+    "jsonb": lambda values: joined(map(json_text, values)),
+    "timestamptz": lambda values: joined(map(moment_or_none, values)),
+    "text[]": lambda values: joined(map(",".join, values)),
+    "nullable bigint": lambda values: joined(
+        None if value is None else str(value) for value in values
+    ),
+    "bigint": joined_numbers,
+    "boolean": lambda values: joined("t" if value else "f" for value in values),
 }
 
 
@@ -88,9 +91,9 @@ def _columns(rows: Sequence[Any], columns: Mapping[str, str]) -> list[str]:
     return _lists(rows, columns.values(), columns)
 
 
-def _lists(rows: Sequence[Any], kinds: Iterable[str], names: Iterable[str]) -> list[str]:
+def _lists(rows: Sequence[Any], types: Iterable[str], names: Iterable[str]) -> list[str]:
     by_column = zip(*map(attrgetter(*names), rows), strict=True)
-    return [_PACKS[kind](values) for kind, values in zip(kinds, by_column, strict=True)]
+    return [_ENCODERS[type_](values) for type_, values in zip(types, by_column, strict=True)]
 
 
 def _source(keys: Mapping[str, str], columns: Mapping[str, str]) -> str:
@@ -98,8 +101,8 @@ def _source(keys: Mapping[str, str], columns: Mapping[str, str]) -> str:
     return f"unnest({', '.join([LIST] * len(names))}) AS u ({', '.join(names)})"
 
 
-def _lands(columns: Mapping[str, str]) -> str:
-    return ", ".join(_LANDS[kind].format(name) for name, kind in columns.items())
+def _cast(columns: Mapping[str, str]) -> str:
+    return ", ".join(_CASTS[kind].format(name) for name, kind in columns.items())
 
 
 def _excluded(columns: Mapping[str, str]) -> str:
@@ -108,38 +111,38 @@ def _excluded(columns: Mapping[str, str]) -> str:
 
 # Keys were looked up under the run's lock, so what is new is inserted plainly: to ask once more for
 # each row whether it is there would cost as much as a third of it.
-_ACTION_KEYS = {"id": "whole", "agent_id": "number", "run_id": "whole", "action": "text"}
+_ACTION_KEYS = {"id": "bigint", "agent_id": "nullable bigint", "run_id": "bigint", "action": "text"}
 NEW_ACTIONS = f"""
 INSERT INTO ledger_action (workspace_id, {", ".join(_ACTION_KEYS | ACTION)})
-SELECT %b, {_lands(_ACTION_KEYS | ACTION)}
+SELECT %b, {_cast(_ACTION_KEYS | ACTION)}
 FROM {_source({}, _ACTION_KEYS | ACTION)}"""  # noqa: S608
 KNOWN_ACTIONS = f"{NEW_ACTIONS} ON CONFLICT (id) DO UPDATE SET {_excluded(ACTION)}"
 
-_ATTEMPT_KEYS = {"action_id": "whole", "attempt": "text"}
+_ATTEMPT_KEYS = {"action_id": "bigint", "attempt": "text"}
 NEW_ATTEMPTS = f"""
 INSERT INTO ledger_attempt ({", ".join(_ATTEMPT_KEYS | ATTEMPT)})
-SELECT {_lands(_ATTEMPT_KEYS | ATTEMPT)}
+SELECT {_cast(_ATTEMPT_KEYS | ATTEMPT)}
 FROM {_source({}, _ATTEMPT_KEYS | ATTEMPT)}"""  # noqa: S608
 KNOWN_ATTEMPTS = (
     f"{NEW_ATTEMPTS} ON CONFLICT (action_id, attempt) DO UPDATE SET {_excluded(ATTEMPT)}"
 )
 
-_EFFECT_KEYS = {"action_id": "whole", "position": "whole"}
+_EFFECT_KEYS = {"action_id": "bigint", "position": "bigint"}
 NEW_EFFECTS = f"""
 INSERT INTO ledger_effect (workspace_id, withdrawn, {", ".join(_EFFECT_KEYS | EFFECT)})
-SELECT %b, false, {_lands(_EFFECT_KEYS | EFFECT)}
+SELECT %b, false, {_cast(_EFFECT_KEYS | EFFECT)}
 FROM {_source({}, _EFFECT_KEYS | EFFECT)}"""  # noqa: S608
 KNOWN_EFFECTS = f"""{NEW_EFFECTS}
 ON CONFLICT (action_id, position) DO UPDATE SET withdrawn = false, {_excluded(EFFECT)}"""
 
-_RUN_SET = ", ".join(f"{name} = {_LANDS[kind].format(name)}" for name, kind in RUN.items())
+_RUN_SET = ", ".join(f"{name} = {_CASTS[kind].format(name)}" for name, kind in RUN.items())
 UPDATE_RUNS = f"""
 UPDATE ledger_run r SET {_RUN_SET}
-FROM {_source({"id": "whole"}, RUN)} WHERE r.id = u.id::bigint"""  # noqa: S608
+FROM {_source({"id": "bigint"}, RUN)} WHERE r.id = u.id::bigint"""  # noqa: S608
 
 _TOUCHED = {
-    "id": "whole", "first_place": "whole", "last_place": "whole", "actions": "whole",
-    "effects": "whole",
+    "id": "bigint", "first_place": "bigint", "last_place": "bigint", "actions": "bigint",
+    "effects": "bigint",
 }  # fmt: skip
 TOUCH_RUNS = f"""
 UPDATE ledger_run r SET {TOUCH}
@@ -186,7 +189,7 @@ def _write(
     if not folded:
         return []
     rows = [one.row for one in folded]
-    keys = _lists(folded, ("whole", "number", "whole"), ("id", "agent_id", "run_id"))
+    keys = _lists(folded, ("bigint", "nullable bigint", "bigint"), ("id", "agent_id", "run_id"))
     names = joined_texts([row.action for row in rows])
     found: list[Statement] = [(actions, [workspace_id, *keys, names, *_columns(rows, ACTION)])]
     tried = [one for row in rows for one in row.attempts]
@@ -238,14 +241,14 @@ def touch_runs(touches: Sequence[RunDelta], actor: Actor, received: datetime) ->
 
 
 CHECKPOINT = {
-    "event_id": "text", "name": "text", "n": "number", "place": "whole", "at": "moment",
-    "state": "json", "state_ref": "text", "completed": "json", "pending": "json",
+    "event_id": "text", "name": "text", "n": "nullable bigint", "place": "bigint",
+    "at": "timestamptz", "state": "jsonb", "state_ref": "text", "completed": "jsonb", "pending": "jsonb",
     "recovery_mode": "text", "instructions": "text", "summary": "text",
 }  # fmt: skip
 NEW_CHECKPOINTS = f"""
 INSERT INTO ledger_checkpoint (run_id, {", ".join(CHECKPOINT)})
-SELECT u.run_id::bigint, {_lands(CHECKPOINT)}
-FROM {_source({"run_id": "whole"}, CHECKPOINT)}
+SELECT u.run_id::bigint, {_cast(CHECKPOINT)}
+FROM {_source({"run_id": "bigint"}, CHECKPOINT)}
 ON CONFLICT (run_id, event_id) DO NOTHING"""  # noqa: S608
 
 

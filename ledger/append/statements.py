@@ -23,7 +23,7 @@ StatementGenerator = Generator[list[Statement], list[Rows], T]
 T. `ledger.drivers` runs it.
 """
 
-PARTED, NOTHING = "\x1f", "\x1e"
+SEPARATOR, NULL_MARK = "\x1f", "\x1e"
 # The parameter of a joined list, in SQL.
 LIST = "string_to_array(%b, E'\\x1f', E'\\x1e')"
 
@@ -37,20 +37,20 @@ def json_text(value: Any) -> str | None:
 
 def joined(values: Iterable[str | None]) -> str:
     """A list of texts as one; see above."""
-    return PARTED.join([NOTHING if value is None else value for value in values])
+    return SEPARATOR.join([NULL_MARK if value is None else value for value in values])
 
 
 def joined_bytes(values: Iterable[bytes]) -> str:
     """A list of JSON texts that are still bytes."""
-    return PARTED.encode().join(values).decode()
+    return SEPARATOR.encode().join(values).decode()
 
 
 def joined_texts(values: Iterable[str]) -> str:
     """A list of texts that anybody may have written."""
     texts = list(values)
-    text = PARTED.join(texts)
-    if text.count(PARTED) != len(texts) - 1 or NOTHING in text:
-        return PARTED.join(one.replace(PARTED, " ").replace(NOTHING, " ") for one in texts)
+    text = SEPARATOR.join(texts)
+    if text.count(SEPARATOR) != len(texts) - 1 or NULL_MARK in text:
+        return SEPARATOR.join(one.replace(SEPARATOR, " ").replace(NULL_MARK, " ") for one in texts)
     return text
 
 
@@ -78,7 +78,7 @@ def _element(value: str | float | None) -> str:
 
 
 def joined_numbers(values: Iterable[int]) -> str:
-    return PARTED.join(map(str, values))
+    return SEPARATOR.join(map(str, values))
 
 
 class LastWrites(list[Statement]):
@@ -109,7 +109,7 @@ INSERT INTO ledger_run (workspace_id, run, agent_id, model, request, goal, custo
 SELECT %b, run, %b, '', '', '', '', '', '{}', 'running', '', '', '', '', '', '{}', 0, 0, 0, '', 0,
     0
 FROM unnest(%b::text[]) AS run
-ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
+ON CONFLICT (workspace_id, run) DO NULL_MARK RETURNING id, run"""
 
 # Sequence numbers for events, the time, and ids for actions that may turn out to be new.
 SEQUENCES = """
@@ -127,7 +127,7 @@ NEW_KEYS = f"""
 INSERT INTO ledger_eventkey (workspace_id, received_at, content, event_id, place)
 SELECT %b, %b::timestamptz, {_NTH}, event_id, place::bigint
 FROM unnest({LIST}, {LIST}) WITH ORDINALITY AS u (event_id, place, i)
-ON CONFLICT (workspace_id, event_id) DO NOTHING RETURNING event_id"""  # noqa: S608
+ON CONFLICT (workspace_id, event_id) DO NULL_MARK RETURNING event_id"""  # noqa: S608
 
 KNOWN_KEYS = """
 SELECT event_id, content FROM ledger_eventkey
@@ -167,7 +167,7 @@ class EventColumn(NamedTuple):
     pack: Callable[[Sequence[ParsedEvent]], str]
 
 
-EVENT = {
+EVENT_COLUMNS = {
     "event_id": EventColumn("event_id", lambda events: joined([e.id for e in events])),
     "type": EventColumn("type", lambda events: joined([e.type for e in events])),
     "run": EventColumn("coalesce(run, '')", lambda events: joined([e.run for e in events])),
@@ -185,26 +185,26 @@ EVENT = {
         "trace::jsonb", lambda events: joined([json_text(e.trace) for e in events])
     ),
 }
-DESK = ("event_id", "type", "run", "action", "data")
+DESK_COLUMNS = ("event_id", "type", "run", "action", "data")
 """The desk's own events have no more; to the rest the table gives what stands for none."""
-HASHED = ("salt", "digest")
-BATCH = ("received_at", "workspace_id", "actor_kind", "actor", "key_prefix", "trusted")
+HASH_COLUMNS = ("salt", "digest")
+BATCH_COLUMNS = ("received_at", "workspace_id", "actor_kind", "actor", "key_prefix", "trusted")
 
 
-def event_lists(events: Sequence[ParsedEvent], names: Iterable[str] = EVENT) -> list[str]:
+def event_lists(events: Sequence[ParsedEvent], names: Iterable[str] = EVENT_COLUMNS) -> list[str]:
     """The values of these columns, each as one text."""
-    return [EVENT[name].pack(events) for name in names]
+    return [EVENT_COLUMNS[name].pack(events) for name in names]
 
 
 def _read(names: Iterable[str]) -> str:
-    return ", ".join(EVENT[name].read for name in names)
+    return ", ".join(EVENT_COLUMNS[name].read for name in names)
 
 
 NEW_EVENTS = f"""
-INSERT INTO ledger_event ({", ".join((*BATCH, *HASHED, "place", *EVENT))})
-SELECT %b::timestamptz, %b, %b, %b, %b, %b, {_NTH}, {_NTH}, place::bigint, {_read(EVENT)}
-FROM unnest({", ".join([LIST] * (1 + len(EVENT)))}) WITH ORDINALITY
-AS u (place, {", ".join(EVENT)}, i)"""  # noqa: S608
+INSERT INTO ledger_event ({", ".join((*BATCH_COLUMNS, *HASH_COLUMNS, "place", *EVENT_COLUMNS))})
+SELECT %b::timestamptz, %b, %b, %b, %b, %b, {_NTH}, {_NTH}, place::bigint, {_read(EVENT_COLUMNS)}
+FROM unnest({", ".join([LIST] * (1 + len(EVENT_COLUMNS)))}) WITH ORDINALITY
+AS u (place, {", ".join(EVENT_COLUMNS)}, i)"""  # noqa: S608
 
 NEW_UNSEALED = f"""
 INSERT INTO ledger_unsealed (place, workspace_id, received_at)
@@ -285,15 +285,15 @@ _HASHED = f"{_NTH} AS content, {_NTH} AS salt, {_NTH} AS digest"
 _DRAWING = f"""
 WITH moment AS (SELECT clock_timestamp() AS received),
 deferred AS MATERIALIZED (
-    SELECT {_HASHED}, nextval('ledger_place') AS place, {", ".join(DESK)}
-    FROM unnest({", ".join([LIST] * len(DESK))}) WITH ORDINALITY
-    AS u ({", ".join(DESK)}, i)),"""  # noqa: S608
+    SELECT {_HASHED}, nextval('ledger_place') AS place, {", ".join(DESK_COLUMNS)}
+    FROM unnest({", ".join([LIST] * len(DESK_COLUMNS))}) WITH ORDINALITY
+    AS u ({", ".join(DESK_COLUMNS)}, i)),"""  # noqa: S608
 _DRAWN = f"""
 WITH moment AS (SELECT %b::timestamptz AS received),
 deferred AS MATERIALIZED (
-    SELECT {_HASHED}, drawn::bigint AS place, {", ".join(DESK)}
-    FROM unnest({", ".join([LIST] * (1 + len(DESK)))}) WITH ORDINALITY
-    AS u (drawn, {", ".join(DESK)}, i)),"""  # noqa: S608
+    SELECT {_HASHED}, drawn::bigint AS place, {", ".join(DESK_COLUMNS)}
+    FROM unnest({", ".join([LIST] * (1 + len(DESK_COLUMNS)))}) WITH ORDINALITY
+    AS u (drawn, {", ".join(DESK_COLUMNS)}, i)),"""  # noqa: S608
 _DEFERRED = f"""
 keys AS (
     INSERT INTO ledger_eventkey (workspace_id, event_id, content, place, received_at)
@@ -301,8 +301,8 @@ keys AS (
 waiting AS (
     INSERT INTO ledger_unsealed (place, workspace_id, received_at)
     SELECT place, %b, received FROM deferred, moment)
-INSERT INTO ledger_event ({", ".join((*BATCH[:4], *HASHED, "place", *DESK))})
-SELECT received, %b, %b, %b, salt, digest, place, {_read(DESK)}
+INSERT INTO ledger_event ({", ".join((*BATCH_COLUMNS[:4], *HASH_COLUMNS, "place", *DESK_COLUMNS))})
+SELECT received, %b, %b, %b, salt, digest, place, {_read(DESK_COLUMNS)}
 FROM deferred, moment
 RETURNING event_id, place, received_at::text"""  # noqa: S608
 DEFERRED_DRAWING, DEFERRED_DRAWN = _DRAWING + _DEFERRED, _DRAWN + _DEFERRED

@@ -265,9 +265,9 @@ def test_the_functions_of_begin_have_the_parameters_and_write_the_columns_that_a
         r"INSERT INTO ledger_event \((.*?)\)", found["ledger_begin"][1], re.DOTALL
     )
     assert set(re.split(r",\s+", written)) == {
-        *statements.BATCH, *statements.HASHED, "place", *statements.EVENT,
+        *statements.BATCH_COLUMNS, *statements.HASH_COLUMNS, "place", *statements.EVENT_COLUMNS,
     }  # fmt: skip
-    assert set(statements.DESK) < set(statements.EVENT)
+    assert set(statements.DESK_COLUMNS) < set(statements.EVENT_COLUMNS)
 
 
 @pytest.fixture
