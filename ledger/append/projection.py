@@ -242,7 +242,8 @@ def touch_runs(touches: Sequence[RunDelta], actor: Actor, received: datetime) ->
 
 CHECKPOINT = {
     "event_id": "text", "name": "text", "n": "nullable bigint", "place": "bigint",
-    "at": "timestamptz", "state": "jsonb", "state_ref": "text", "completed": "jsonb", "pending": "jsonb",
+    "at": "timestamptz", "state": "jsonb", "state_ref": "text", "completed": "jsonb",
+    "pending": "jsonb",
     "recovery_mode": "text", "instructions": "text", "summary": "text",
 }  # fmt: skip
 NEW_CHECKPOINTS = f"""

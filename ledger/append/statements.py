@@ -109,7 +109,7 @@ INSERT INTO ledger_run (workspace_id, run, agent_id, model, request, goal, custo
 SELECT %b, run, %b, '', '', '', '', '', '{}', 'running', '', '', '', '', '', '{}', 0, 0, 0, '', 0,
     0
 FROM unnest(%b::text[]) AS run
-ON CONFLICT (workspace_id, run) DO NULL_MARK RETURNING id, run"""
+ON CONFLICT (workspace_id, run) DO NOTHING RETURNING id, run"""
 
 # Sequence numbers for events, the time, and ids for actions that may turn out to be new.
 SEQUENCES = """
@@ -127,7 +127,7 @@ NEW_KEYS = f"""
 INSERT INTO ledger_eventkey (workspace_id, received_at, content, event_id, place)
 SELECT %b, %b::timestamptz, {_NTH}, event_id, place::bigint
 FROM unnest({LIST}, {LIST}) WITH ORDINALITY AS u (event_id, place, i)
-ON CONFLICT (workspace_id, event_id) DO NULL_MARK RETURNING event_id"""  # noqa: S608
+ON CONFLICT (workspace_id, event_id) DO NOTHING RETURNING event_id"""  # noqa: S608
 
 KNOWN_KEYS = """
 SELECT event_id, content FROM ledger_eventkey
