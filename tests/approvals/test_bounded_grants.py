@@ -194,19 +194,17 @@ def test_another_agent_draws_nothing(trip, obey, acme, ben):
     assert answer(stranger, "k1", run="run_2") == "wait"
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        {"uses": "10"}, {"hours": "25"}, {"each": "101"}, {"sum": "501"}, {"uses": "0"},
-        {"uses": "1.5"}, {"sum": ""}, {"each": "NaN"}, {"hours": ""}, {"hours": "0.0001"},
-    ],
-)  # fmt: skip
-def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, typed):
+def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, subtests):
     obey()
     pay(trip, "k0")
-    with pytest.raises(InvalidInput):
-        approve(ben, **typed)
-    assert Approval.objects.get().state == ApprovalState.WAITING, "nor is the call approved"
+    for typed in (
+        {"uses": "10"}, {"hours": "25"}, {"each": "101"}, {"sum": "501"}, {"uses": "0"},
+        {"uses": "1.5"}, {"sum": ""}, {"each": "NaN"}, {"hours": ""}, {"hours": "0.0001"},
+    ):  # fmt: skip
+        with subtests.test(typed=typed):
+            with pytest.raises(InvalidInput):
+                approve(ben, **typed)
+            assert Approval.objects.get().state == ApprovalState.WAITING, "nor is the call approved"
 
 
 def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, ben):

@@ -1,5 +1,7 @@
 """A decision is made by a person in a session: no key of an agent and no token decides."""
 
+from itertools import product
+
 import pytest
 from django.test import Client
 
@@ -32,14 +34,15 @@ def test_a_bearer_does_not_open_the_pages(ask, bearers, whose, verb):
     assert (approval.state, approval.decisions.count()) == (ApprovalState.WAITING, 0)
 
 
-@pytest.mark.parametrize("whose", ["agent", "person"])
-@pytest.mark.parametrize("verb", ["", "/decide", "/grant", "/reject", "/withdraw", "/answers"])
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_the_api_has_no_way_to_decide(ask, bearers, whose, verb, method):
+def test_the_api_has_no_way_to_decide(ask, bearers, subtests):
     approval = ask()
-    path = f"/api/v1/approvals/{approval.pk}{verb}"
     said = {"decision": "grant", "digest": approval.digest, "question": 1, "answer": "yes"}
-    headers = {"authorization": f"Bearer {bearers[whose]}"}
+    verbs = ["", "/decide", "/grant", "/reject", "/withdraw", "/answers"]
+    asked = list(product(bearers, verbs, ["POST", "PUT"]))
+
+    def request(whose, verb, method):
+        bearer = {"authorization": f"Bearer {bearers[whose]}"}
+        return (method, f"/api/v1/approvals/{approval.pk}{verb}"), {"headers": bearer}
 
     async def django(scope, receive, send):
         """What the hot door does not know is answered behind it; asked below by Django itself."""
@@ -47,11 +50,15 @@ def test_the_api_has_no_way_to_decide(ask, bearers, whose, verb, method):
         await send({"type": "http.response.body", "body": b""})
 
     async def story(client):
-        return await client.request(method, path, json=said, headers=headers)
+        requests = [request(*one) for one in asked]
+        return [await client.request(*at, json=said, **headers) for at, headers in requests]
 
-    assert door.visit(story, behind=django).status_code in {401, 403, 404, 405, 422}
-    behind = Client().generic(method, path, headers=headers)
-    assert behind.status_code in {401, 403, 404, 405}
+    for one, answer in zip(asked, door.visit(story, behind=django), strict=True):
+        with subtests.test(asked=one):
+            assert answer.status_code in {401, 403, 404, 405, 422}
+            at, headers = request(*one)
+            behind = Client().generic(*at, **headers)
+            assert behind.status_code in {401, 403, 404, 405}
     assert Approval.objects.get().state == ApprovalState.WAITING
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -77,55 +78,54 @@ def everything(case, acme, ada):
     return job
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
-@pytest.mark.parametrize(
-    ("place", "column"),
-    [("queue/", "headline"), ("approvals/?view=all", "title"), ("runs/", "run"),
-     ("audit/", "did"), ("residue/", "what"), ("approvals/history/", "title"),
-     ("causes/", "title"), ("corrections/", "title"), ("ledger/", "what"), ("tools/", "answer"),
-     ("bulk/", "started_by"), ("bulk/{job}/", "case_state"), ("approvals/grants/", "over_because"),
-     ("policies/lists/", "kind"), ("policies/lists/payees/", "value"),
-     ("policies/reported/", "why"), ("connectors/", "health"), ("channels/", "subject"),
-     ("connectors/shop/?table=last-calls", "milliseconds"),
-     ("settings/members/", "email"), ("settings/keys/", "prefix"),
-     ("approvals/health/", "median_seconds_at_the_card"),
-     ("approvals/health/?table=rules-that-ask", "asked"),
-     ("approvals/health/?table=rules-under-review", "looked_at"),
-     ("approvals/health/?table=days", "median_seconds_to_decide"),
-     ("channels/?table=channels", "carries"), ("insights/?table=figures", "value"),
-     ("insights/?table=by-agent", "agent"), ("insights/?table=by-tool", "put_right"),
-     ("policies/?table=pauses", "reason"), ("policies/?table=policy-versions", "in_force_since"),
-     ("settings/directory/?table=directory-tokens", "made_by"),
-     ("settings/directory/?table=directory-people", "user_name"),
-     ("settings/keys/?table=your-tokens", "prefix"),
-     ("settings/keys/?table=limits", "requests_a_minute"),
-     ("settings/kept/?table=erasures", "reason"), ("settings/kept/?table=let-go-by-time", "week"),
-     ("settings/members/?table=teams", "may"), ("settings/members/?table=invitations", "address"),
-     ("settings/members/?table=who-decides-for-whom", "decides_for"),
-     ("settings/signing-keys/?table=signing-keys", "fingerprint"),
-     ("views/?table=saved-views", "query")],
-)  # fmt: skip
-def test_every_list_is_had_as_a_file_by_who_may_see_it(
-    client, everything, ada, dev, place, column, kind
-):
-    place = place.format(job=everything.pk)
-    address = f"/w/acme/{place}{'&' if '?' in place else '?'}format={kind}"
-    client.force_login(ada)
+FILES = [
+    ("queue/", "headline"), ("approvals/?view=all", "title"), ("runs/", "run"),
+    ("audit/", "did"), ("residue/", "what"), ("approvals/history/", "title"),
+    ("causes/", "title"), ("corrections/", "title"), ("ledger/", "what"), ("tools/", "answer"),
+    ("bulk/", "started_by"), ("bulk/{job}/", "case_state"), ("approvals/grants/", "over_because"),
+    ("policies/lists/", "kind"), ("policies/lists/payees/", "value"),
+    ("policies/reported/", "why"), ("connectors/", "health"), ("channels/", "subject"),
+    ("connectors/shop/?table=last-calls", "milliseconds"),
+    ("settings/members/", "email"), ("settings/keys/", "prefix"),
+    ("approvals/health/", "median_seconds_at_the_card"),
+    ("approvals/health/?table=rules-that-ask", "asked"),
+    ("approvals/health/?table=rules-under-review", "looked_at"),
+    ("approvals/health/?table=days", "median_seconds_to_decide"),
+    ("channels/?table=channels", "carries"), ("insights/?table=figures", "value"),
+    ("insights/?table=by-agent", "agent"), ("insights/?table=by-tool", "put_right"),
+    ("policies/?table=pauses", "reason"), ("policies/?table=policy-versions", "in_force_since"),
+    ("settings/directory/?table=directory-tokens", "made_by"),
+    ("settings/directory/?table=directory-people", "user_name"),
+    ("settings/keys/?table=your-tokens", "prefix"),
+    ("settings/keys/?table=limits", "requests_a_minute"),
+    ("settings/kept/?table=erasures", "reason"), ("settings/kept/?table=let-go-by-time", "week"),
+    ("settings/members/?table=teams", "may"), ("settings/members/?table=invitations", "address"),
+    ("settings/members/?table=who-decides-for-whom", "decides_for"),
+    ("settings/signing-keys/?table=signing-keys", "fingerprint"),
+    ("views/?table=saved-views", "query"),
+]  # fmt: skip
+"""Each list, and a column that its file has."""
 
-    answer = client.get(address)
 
-    assert answer.status_code == 200
-    assert f".{kind}" in answer["Content-Disposition"]
-    rows = rows_of(answer, kind)
-    assert all(column in row for row in rows)
-    assert bool(rows) is (place not in EMPTY)
-    if "table=" in place and rows:
-        page = client.get(f"/w/acme/{place.partition('?')[0]}").content.decode()
-        assert (
-            f'href="?{urlencode(parse_qsl(urlsplit(address).query))}"'.replace("&", "&amp;") in page
-        )
-    client.force_login(dev)
-    assert client.get(address).status_code == 404
+def test_every_list_is_had_as_a_file_by_who_may_see_it(client, everything, ada, dev, subtests):
+    for (place, column), kind in itertools.product(FILES, ("csv", "json")):
+        with subtests.test(place=place, kind=kind):
+            path = f"/w/acme/{place.format(job=everything.pk)}"
+            address = f"{path}{'&' if '?' in path else '?'}format={kind}"
+            client.force_login(ada)
+            answer = client.get(address)
+
+            assert answer.status_code == 200
+            assert f".{kind}" in answer["Content-Disposition"]
+            rows = rows_of(answer, kind)
+            assert all(column in row for row in rows)
+            assert bool(rows) is (place not in EMPTY)
+            if "table=" in place and rows:
+                page = client.get(path.partition("?")[0]).content.decode()
+                asked = urlencode(parse_qsl(urlsplit(address).query))
+                assert f'href="?{asked}"'.replace("&", "&amp;") in page
+            client.force_login(dev)
+            assert client.get(address).status_code == 404
 
 
 def test_a_page_gives_only_its_own_tables_and_to_whom_it_shows_them(client, everything, ada, acme):

@@ -271,14 +271,14 @@ def test_the_browser_colours_the_keys_that_the_server_has(queue, client, ada):
     assert f'data-query="{" ".join(KEYS)}"' in shown
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_what_a_key_gives_as_an_example_and_what_it_offers_is_read(queue, ada, key):
-    row = KEYS[key]
-    offered = [one for one in row.offered(queue) if " " not in one]
-    for value in (row.example, *offered):
-        runs(queue, f"{key}:{value}", by=ada)
-    hints = {one.text: one.hint for one in search.suggest(queue, key)}
-    assert hints[f"{key}:"] == row.hint
+def test_what_a_key_gives_as_an_example_and_what_it_offers_is_read(queue, ada, subtests):
+    for key, row in KEYS.items():
+        with subtests.test(key=key):
+            offered = [one for one in row.offered(queue) if " " not in one]
+            for value in (row.example, *offered):
+                runs(queue, f"{key}:{value}", by=ada)
+            hints = {one.text: one.hint for one in search.suggest(queue, key)}
+            assert hints[f"{key}:"] == row.hint
 
 
 def test_an_empty_field_shows_every_key_and_values_say_what_they_mean(queue):
