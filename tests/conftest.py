@@ -112,8 +112,8 @@ LONG = (
     "tests/approvals/test_bounded_grants.py::test_of_a_thousand_at_once",
     "tests/approvals/test_keys_change.py",
     "tests/approvals/test_notifications.py::test_a_scanner_that_opens_every_link",
-    "tests/approvals/test_redteam.py::test_no_generated_attack_on_payments_passes_and_every_honest_call_does[1",  # noqa: E501 - one of several
-    "tests/approvals/test_redteam.py::test_no_generated_attack_on_payments_passes_and_every_honest_call_does[2",  # noqa: E501 - one of several
+    "tests/approvals/test_redteam.py::test_no_generated_attack_on_payments_passes_and_every_honest_call_does[1",
+    "tests/approvals/test_redteam.py::test_no_generated_attack_on_payments_passes_and_every_honest_call_does[2",
     "tests/approvals/test_starters.py::test_hijacked_runs_are_stopped",
     "tests/approvals/test_two_desks.py::test_a_bounded_grant_lets_nine_pass",
     "tests/approvals/test_two_desks.py::test_a_changed_call_is_made_once_and_as_it_was_changed[pooled",
@@ -123,15 +123,15 @@ LONG = (
     "tests/browser/test_api_docs.py",
     "tests/browser/test_approvals.py::test_an_open_inbox_is_told_once",
     "tests/browser/test_approvals.py::test_everybody_can_use_the_pages",
-    "tests/browser/test_approvals.py::test_the_affected_person_answers_without_a_script_and_people_see_it[dark",  # noqa: E501 - one of several
+    "tests/browser/test_approvals.py::test_the_affected_person_answers_without_a_script_and_people_see_it[dark",
     "tests/browser/test_console.py::test_ada_walks_from_case_to_case",
     "tests/browser/test_console.py::test_an_answer_that_takes_long",
     "tests/browser/test_console.py::test_every_new_page_is_for_everybody",
     "tests/browser/test_console.py::test_the_focus_stays_where_it_is",
     "tests/browser/test_deputies.py::test_pages_of_deputies_glass_and_directory",
     "tests/browser/test_every_page.py",
-    "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look1",  # noqa: E501 - one of several
-    "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look2",  # noqa: E501 - one of several
+    "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look1",
+    "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look2",
     "tests/browser/test_granting.py::test_ben_approves_the_next_ones_too",
     "tests/browser/test_granting.py::test_ben_corrects_an_amount_and_sees_both",
     "tests/browser/test_inbox_keys.py::test_the_other_lists_are_reached",
@@ -207,7 +207,7 @@ OF_ADAPTERS = (
     "tests/adapters/test_story.py::test_what_an_approver_made_of_the_arguments",
     "tests/adapters/test_traps.py",
     "tests/adapters/test_types.py",
-    "tests/contract/test_contract.py::test_a_call_does_not_wait_for_all_that_an_outage_has_left[typescript",  # noqa: E501 - as below
+    "tests/contract/test_contract.py::test_a_call_does_not_wait_for_all_that_an_outage_has_left[typescript",
     "tests/contract/test_contract.py::test_a_client_does_what_the_table_says[typescript",
     "tests/mcp/",
 )

@@ -142,7 +142,7 @@ def test_what_is_no_number_passes_no_limit(trip, obey, amount, when):
 @pytest.mark.parametrize("when", ["args.amount > 100", "sum(args.amount, over: '1h') > 100"])
 def test_an_amount_in_another_shape_passes_no_limit(trip, obey, when, subtests):
     obey(when)
-    shapes = (
+    shapes: tuple[dict[str, object], ...] = (
         {}, {"amount": None}, {"amount": "50"}, {"amount": "५०"}, {"amount": [50, 60]},
         {"amount": {"value": 500}}, {"amount": True}, {"Amount": 500}, {"amount ": 500},
     )  # fmt: skip
