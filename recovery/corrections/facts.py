@@ -14,8 +14,6 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from django.db.models import CharField, Exists, OuterRef, Value
-from django.db.models.functions import Cast, Concat
 from django.utils import translation
 from django.utils.translation import gettext_noop
 
@@ -25,10 +23,8 @@ from connectors.contract import Money
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.corrections import approvers, names, sentences
-from recovery.engine.steps import PLAN_RUN, PLAN_STEP
 from recovery.models import Case, CaseOutcome, Step, StepState
-from recovery.models.plans import DONE
-from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import MAILS, capitalised, changed_fields, shortened
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
@@ -196,26 +192,13 @@ def _is_chain(effects: Sequence[Effect]) -> bool:
 
 def as_it_stands(effect: Effect, steps: dict[int, Step]) -> Effect:
     """The effect; as one that stands, and without its step, where its undo was itself undone."""
-    if not getattr(steps.get(effect.pk), "is_undone_again", False):
+    step = steps.get(effect.pk)
+    if step is None or not step.is_undone_again:
         return effect
     del steps[effect.pk]
     stands = copy(effect)
     stands.compensated = Compensated.NONE
     return stands
-
-
-def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
-    """The last step that ended well for each effect of a run, and whether it `is_undone_again`."""
-    again = Effect.objects.filter(
-        workspace=OuterRef("workspace"),
-        action__run__run=Concat(Value(PLAN_RUN), Cast(OuterRef("plan_id"), CharField())),
-        action__action=Concat(Value(PLAN_STEP), Cast(OuterRef("position"), CharField())),
-        compensated=Compensated.COMPENSATED,
-    )
-    ended = Step.objects.filter(plan__case__run=run, effect__in=effects, state__in=DONE)
-    ended = ended.annotate(is_undone_again=Exists(again))
-    found = ended.prefetch_related("plan__drafted_by").order_by("pk")  # one plan, mostly
-    return {step.effect_id: step for step in found}
 
 
 def item(

@@ -333,16 +333,24 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     move(plan, PlanState.FINISHED, ended_at=Clock())
     counted = (*DONE, StepState.SKIPPED)
     record(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
-    undone = run.run.removeprefix(steps.PLAN_RUN)
-    if undone != run.run:  # whoever was told of that plan's work is told anew
-        Case.objects.filter(workspace=plan.workspace_id, plans=int(undone)).update(
-            corrections_drafted_at=None
-        )
+    _tell_anew(run)
     if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:
         move_case(plan, CaseState.OPEN)
     steps.let_triage_look(run)
+
+
+def _tell_anew(run: Run) -> None:
+    """Whoever was told of a plan's work that was undone is told anew, and so on back to the run of
+    an agent.
+    """
+    while run.run.startswith(steps.PLAN_RUN):
+        undone = Case.objects.filter(
+            workspace=run.workspace_id, plans=int(run.run.removeprefix(steps.PLAN_RUN))
+        )
+        undone.update(corrections_drafted_at=None)
+        run = undone.select_related("run").get().run
 
 
 def is_restored(case: Case, run: Run) -> bool:

@@ -277,6 +277,8 @@ class Step(models.Model):
     recorded: tuple[StoredEvent, ...] | None = None
     # And the texts of which its frozen JSON was read: what is the same need not be read again.
     texts: Mapping[str, str | None] = MappingProxyType({})
+    # Where it was asked: whether what it did was itself undone.
+    is_undone_again = False
 
     class Meta:
         constraints: ClassVar = [

@@ -13,6 +13,9 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from django.db.models import CharField, OuterRef, Subquery, Value
+from django.db.models.functions import Cast, Concat
+
 from amends.protocol.planning import newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import denials, policy, reviews
@@ -41,8 +44,9 @@ from ledger.models import (
     RunState,
 )
 from ledger.schemas import IMPORTED
+from recovery.engine.steps import PLAN_RUN, PLAN_STEP
 from recovery.models import Directive, PlanState, Readback, Report, Step
-from recovery.models.plans import TROUBLED, UNDER_WAY
+from recovery.models.plans import DONE, TROUBLED, UNDER_WAY
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
@@ -357,6 +361,34 @@ def facts_of(run: Run) -> RunFacts:
 def facts_of_each(runs: Sequence[Run]) -> list[RunFacts]:
     """The facts of many runs, in their order, for as many queries as of one."""
     return gather(runs, policies=policies_of(runs), now=database_time())
+
+
+def steps_of(run: int, effects: Sequence[int]) -> dict[int, Step]:
+    """The last step that ended well for each effect of a run, and whether it `is_undone_again`."""
+    ended = Step.objects.filter(plan__case__run=run, effect__in=effects, state__in=DONE)
+    found = ended.prefetch_related("plan__drafted_by").order_by("pk")  # one plan, mostly
+    steps = {step.effect_id: step for step in found}
+    for number in _undone_again([step.pk for step in steps.values()]):
+        steps[number].is_undone_again = True
+    return steps
+
+
+def _undone_again(steps: Sequence[int]) -> set[int]:
+    """The effects whose undo by one of these steps was itself undone, and that not again."""
+    undone = Effect.objects.filter(
+        workspace=OuterRef("workspace"),
+        action__run__run=Concat(Value(PLAN_RUN), Cast(OuterRef("plan_id"), CharField())),
+        action__action=Concat(Value(PLAN_STEP), Cast(OuterRef("position"), CharField())),
+        compensated=Compensated.COMPENSATED,
+    )
+    own = Subquery(undone.values("pk")[:1])
+    found = Step.objects.filter(pk__in=steps).annotate(own=own).exclude(own=None)
+    told = dict(found.values_list("effect_id", "own"))
+    if not told:
+        return set()
+    last = Step.objects.filter(effect__in=told.values(), state__in=DONE).order_by("pk")
+    stands = _undone_again([*dict(last.values_list("effect_id", "pk")).values()])
+    return {effect for effect, own_effect in told.items() if own_effect not in stands}
 
 
 def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:

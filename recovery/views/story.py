@@ -28,10 +28,10 @@ from ledger.replaying import UNDONE, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
 from recovery.corrections import names, sentences
-from recovery.corrections.facts import act_of, outcome_of, steps_of
+from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
-from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.triage.headlines import money_of
 from workspaces import formatting
@@ -82,7 +82,7 @@ def _line(
         standing = sentences.WORDS[act].lower()
         if lasting and effect.compensated == Compensated.COMPENSATED:
             standing += " as far as possible"
-        if is_again := getattr(step, "is_undone_again", False):
+        if is_again := step is not None and step.is_undone_again:
             standing = "was undone, and the undo was undone: it stands again"
     elif effect.compensated != Compensated.NONE:
         standing = UNDONE[effect.compensated].lower()

@@ -97,6 +97,12 @@ def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_l
     page = client.get(f"/w/acme/cases/{first.pk}/").content.decode()
     assert "was undone, and the undo was undone: it stands again" in page
 
+    second = Run.objects.get(run=steps.run_of(case.plans.get()))
+    by_hand.advance(submitted(cases.report(second, text="No: normal", by=ada), ada).pk)
+    publishing.draft_due()
+    newest = first.corrections.latest("pk")
+    assert (newest.pk > newer.pk, newest.facts["items"][0]["word"]) == (True, "Put back")
+
 
 def test_a_correction_is_not_published_as_it_was_drafted_before_more_was_undone(
     raised, ticket, ada
