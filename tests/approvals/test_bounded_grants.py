@@ -490,9 +490,10 @@ def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, ke
         "authorization": f"Bearer {key}", "content-type": "application/json",
         "idempotency-key": "r1",
     }  # fmt: skip
-    body = {"tool": "pay.refund", "arguments": {"amount": 5, "currency": "EUR"}, "timeout": "1h"}
+    body = {"tool": "pay.refund", "arguments": {"amount": 5, "currency": "eur"}, "timeout": "1h"}
 
     async def story(client):
         return await client.post("/aap/v1/requests", content=json.dumps(body), headers=headers)
 
     assert visit(story).json()["status"] == "pending"
+    assert answer(trip, "k1", 5, targets=[]) == "proceed", "the grant would cover it"
