@@ -259,7 +259,7 @@ def elsewhere(ada):
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     some.lists(some.tuples(some.sampled_from(["r1", "r2"]), some.one_of(STATEMENTS, LIVES)),

@@ -308,7 +308,7 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(words, max_size=30))
 def test_any_text_is_read_or_refused_in_words(parts):
     text = " ".join(parts)
