@@ -36,7 +36,7 @@ from edge.asgi import (
 from ledger import drivers, wire
 from ledger.agent_keys import actor_of
 from ledger.append import events as append
-from ledger.append.events import Recorded
+from ledger.append.events import RecordedBatch
 from ledger.canonical import rounded
 from ledger.parsed_events import Actor, EventResult, ParsedEvent
 
@@ -71,7 +71,9 @@ ON CONFLICT (workspace_id, sha256) DO UPDATE SET received_at = excluded.received
 RETURNING xmax = 0"""
 
 
-def record(connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]) -> Recorded:
+def record(
+    connection: Connection[Any], actor: Actor, events: Sequence[ParsedEvent]
+) -> RecordedBatch:
     """Record in the transaction that is open on a plain connection."""
     return drivers.run(append.record(actor, events), connection)
 
@@ -113,11 +115,11 @@ def take_in(
     """
     read = read_batch(body, actor, ndjson)
     parsed = [one for one in read if isinstance(one, ParsedEvent)]
-    recorded = record_waiting(actor, parsed) if parsed else Recorded([])
+    recorded = record_waiting(actor, parsed) if parsed else RecordedBatch([])
     return _json.encode(_in_order(read, recorded.results))
 
 
-def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
+def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> RecordedBatch:
     """Record in a thread, in a transaction of its own."""
     for tries_left in reversed(range(TRIES_MAX)):
         try:
@@ -138,9 +140,9 @@ async def record_read(actor: Actor, read: Read) -> list[EventResult]:
     return _in_order(read, recorded.results)
 
 
-async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> Recorded:
+async def _recorded(actor: Actor, parsed: Sequence[ParsedEvent]) -> RecordedBatch:
     if not parsed:
-        return Recorded([])
+        return RecordedBatch([])
     for tries_left in reversed(range(TRIES_MAX)):
         async with pools.pool().connection() as connection:
             try:

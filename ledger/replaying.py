@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from amends.protocol.vocabulary import EventType
-from ledger import clocks, drivers, snapshots
+from ledger import drivers, snapshots, timestamps
 from ledger.api import first_traces
 from ledger.append import projection, statements
 from ledger.append.projection import stored_event_of
@@ -184,7 +184,7 @@ def _event(event: Event, slug: str, *, sensitive: bool) -> dict[str, Any]:
         "actor_kind": event.actor_kind,
         "received": formatting.moment(event.received_at, "full"),
         "said_at": formatting.moment(event.time, "full") if event.time else "",
-        "astray": clocks.astray(event.time, event.received_at),
+        "astray": timestamps.astray(event.time, event.received_at),
         "erased": event.data is None,
         "data": pretty(event.data) if sensitive else "",
     }

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
 from edge.pools import describe_types
-from ledger import clocks
+from ledger import timestamps
 
 Short = Annotated[str, Meta(max_length=120)]
 Name = Annotated[str, Meta(max_length=200)]
@@ -119,7 +119,7 @@ class ParsedEffect(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.undo_until is not None:
-            clocks.check(self.undo_until)
+            timestamps.check(self.undo_until)
 
 
 class ActionSucceeded(ParsedEffect):

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from amends.protocol.masking import MaskingScan, Unfit, mask_in_place
 from amends.protocol.vocabulary import CLASSES, DESK_EVENTS, RISKS, EventType
 from edge.asgi import Problem, problem
-from ledger import clocks, schemas
+from ledger import schemas, timestamps
 from ledger.canonical import canonical, rounded
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces.formatting import is_all_seen
@@ -330,12 +330,12 @@ def _no_number_rounded(raw: bytes) -> None:
 def _moment(text: str) -> tuple[datetime, str]:
     """The moment, and how the ledger writes it."""
     try:
-        moment = clocks.read(text)
+        moment = timestamps.parse(text)
     except ValueError as wrong:
         raise _Wrong("schema", f"time {wrong}", 422, text[:40]) from wrong
     if len(text) == 24 and text[4:22:3] == "--T::." and text[23] == "Z":  # noqa: PLR2004
         return moment, text  # it came as 2026-11-21T10:02:15.120Z, which is how we write it
-    return moment, clocks.written(moment)
+    return moment, timestamps.formatted(moment)
 
 
 def as_kept(parsed: ParsedEvent) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def as_kept(parsed: ParsedEvent) -> dict[str, Any]:
     if parsed.n is not None:
         event["n"] = parsed.n
     if parsed.time is not None:
-        event["time"] = clocks.written(parsed.time)
+        event["time"] = timestamps.formatted(parsed.time)
     if parsed.trace:
         event["trace"] = parsed.trace
     return event

@@ -28,7 +28,7 @@ from approvals.interchange.aap_requests import Conflict, RequestRecord, Submissi
 from approvals.interchange.instances import stamp
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
-from ledger import clocks, disclosure
+from ledger import disclosure, timestamps
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
 from workspaces.access import require
@@ -436,11 +436,11 @@ def _told(seen: RequestRecord) -> dict[str, Any]:
     id_, decided = str(request["id"]), seen.document.get("decision", {})
     is_open = seen.status == requests.PENDING
     if is_open or (seen.status == requests.APPROVED and "consumption" not in seen.document):
-        at = clocks.read(seen.document["created_at"] if is_open else decided["decided_at"])
+        at = timestamps.parse(seen.document["created_at"] if is_open else decided["decided_at"])
         stage, words = ("waiting", WAITS) if is_open else ("agreed", AGREED)
         content: dict[str, Any] = {"request_id": id_, "message": words, "stage": stage}
         return envelope("activity", f"{id_[:180]}:{stage}", at, {"activity": content})
-    at = clocks.read(decided["decided_at"])
+    at = timestamps.parse(decided["decided_at"])
     words = decided.get("note") or f"It was {seen.status}."
     end = resolution(id_, request["action_digest"], at, seen.status, words)
     return envelope("resolved", f"{id_[:180]}:resolved", at, {"resolution": end})

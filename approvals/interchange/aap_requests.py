@@ -35,7 +35,7 @@ from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import PolicyDecision
 from connectors.models import Delivery
 from edge.asgi import Problem, Refused
-from ledger import clocks, wire
+from ledger import timestamps, wire
 from ledger.canonical import canonical
 from ledger.models import Action, ActionState, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent, new_id
@@ -317,7 +317,7 @@ def consume(actor: Actor, id_: str, key: str) -> RequestRecord:
         raise Conflict("already_consumed")
     if found.status != APPROVED:
         raise Conflict("not_approved")
-    if clocks.read(found.document["decision"]["expires_at"]) <= database_time():
+    if timestamps.parse(found.document["decision"]["expires_at"]) <= database_time():
         raise Conflict("approval_expired")
     reply = slow_path.begin(sealed.ask(attempt)).body
     if isinstance(reply, TryUnderWay):

@@ -30,7 +30,7 @@ from approvals.models import (
 )
 from approvals.policy import ToolCall, active, judge
 from demo.setting import past_runs
-from ledger import clocks, desk_events, drivers, wire
+from ledger import desk_events, drivers, timestamps, wire
 from ledger.append import events as append
 from ledger.desk_events import EventDraft
 from ledger.models import Action, Run
@@ -104,7 +104,7 @@ def _append(workspace: Workspace, past: Sequence[past_runs.PastRun]) -> None:
 def _parsed(one: past_runs.PastEvent, actor: Actor) -> ParsedEvent:
     said = {
         "id": new_id(), "type": one.type, "run": one.run, "action": one.action or None,
-        "n": one.n, "time": clocks.written(one.at), "data": one.data | SAYS,
+        "n": one.n, "time": timestamps.formatted(one.at), "data": one.data | SAYS,
     }  # fmt: skip
     found = wire.read(msgspec.json.encode(said), actor, reserved=True)
     if not isinstance(found, ParsedEvent):

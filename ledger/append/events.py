@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from amends.protocol.canonical import content_digest, salted_digest
 from amends.protocol.vocabulary import EventType
 from edge.asgi import Problem, Refused, problem
-from ledger import clocks
+from ledger import timestamps
 from ledger.append import statements
 from ledger.append.projection import (
     CompensatedEffect,
@@ -40,7 +40,7 @@ from ledger.append.statements import (
     json_text,
 )
 from ledger.fold.actions import ActionRow, planned_alone
-from ledger.fold.effects import undone_as
+from ledger.fold.effects import compensation_of
 from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
 
 SALT_BYTES = 32
@@ -67,7 +67,7 @@ def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
 
 
 @dataclass
-class Recorded:
+class RecordedBatch:
     """The result of each event, in their order, and the rows of the actions that they moved."""
 
     results: list[EventResult]
@@ -76,7 +76,7 @@ class Recorded:
 
 def record(
     actor: Actor, events: Sequence[ParsedEvent], *more: Statement
-) -> StatementGenerator[Recorded]:
+) -> StatementGenerator[RecordedBatch]:
     """Insert `events`, fold them, and return the result of each. The statements `more` are sent
     with the writes.
     """
@@ -88,7 +88,7 @@ def record(
 
 def record_or_refuse(
     actor: Actor, events: Sequence[ParsedEvent], *more: Statement
-) -> StatementGenerator[Recorded]:
+) -> StatementGenerator[RecordedBatch]:
     """The same; raises Refused for the first event that is rejected. That is before the writes,
     with which COMMIT may be sent, so the caller rolls back.
     """
@@ -123,7 +123,7 @@ class AppendBatch:
                 self.problems[index] = CONFLICT
         return first
 
-    def insert_or_refuse(self, *more: Statement) -> StatementGenerator[Recorded]:
+    def insert_or_refuse(self, *more: Statement) -> StatementGenerator[RecordedBatch]:
         """`insert_ids` and `write`, with Refused between them for the first rejected event."""
         yield from self.insert_ids()
         if self.problems:
@@ -229,12 +229,12 @@ class AppendBatch:
 
     # Last the writes, in one round trip.
 
-    def write(self, *more: Statement) -> StatementGenerator[Recorded]:
+    def write(self, *more: Statement) -> StatementGenerator[RecordedBatch]:
         if not self.accepted and not self.conflicts:
             yield from self.discard(*more)
-            return Recorded(self._results())
+            return RecordedBatch(self._results())
         yield LastWrites([*self._writes(), *more])
-        return Recorded(self._results(), self.folding.folded)
+        return RecordedBatch(self._results(), self.folding.folded)
 
     def _writes(self) -> list[Statement]:
         sequence_of = dict(zip(self.first.values(), self.sequences, strict=True))
@@ -289,7 +289,9 @@ class AppendBatch:
             return EventResult(event.id, "rejected", self.problems[index])
         if index in self.duplicates:
             return EventResult(event.id, "duplicate")
-        return EventResult(event.id, "accepted", None, clocks.warning(event.time, self.received))
+        return EventResult(
+            event.id, "accepted", None, timestamps.warning(event.time, self.received)
+        )
 
 
 # Deferred append: the desk's events that go into the ledger and are not folded at once.
@@ -394,7 +396,7 @@ def _single_compensations(events: Sequence[ParsedEvent]) -> dict[FoldKey, Compen
         if event.type != EventType.ACTION_COMPENSATED or len(positions) != 1 or key in found:
             others.add(key)
         else:
-            found[key] = CompensatedEffect(positions[0], undone_as(event.data))
+            found[key] = CompensatedEffect(positions[0], compensation_of(event.data))
     return {key: one for key, one in found.items() if key not in others}
 
 

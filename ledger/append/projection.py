@@ -280,7 +280,7 @@ def locked_runs(rows: Rows) -> dict[str, LockedRun]:
     return {name: LockedRun(id_, *rest) for id_, name, *rest in rows}
 
 
-class KnownAction(NamedTuple):
+class ExistingAction(NamedTuple):
     """The row of an action before this batch, and how many effects it has."""
 
     id: int
@@ -310,7 +310,7 @@ class Folding:
     runs: dict[str, LockedRun] = field(default_factory=dict)
     prior_of: dict[FoldKey, list[StoredEvent]] = field(default_factory=lambda: defaultdict(list))
     erased: set[FoldKey] = field(default_factory=set)
-    known_actions: dict[tuple[int, str], KnownAction] = field(default_factory=dict)
+    known_actions: dict[tuple[int, str], ExistingAction] = field(default_factory=dict)
     """By the run's row id and the action."""
     fresh_ids: list[int] = field(default_factory=list)
     """Row ids for actions that are new; as many as there may be."""
@@ -350,7 +350,7 @@ class Folding:
 
     def add_known(self, actions: Rows) -> None:
         for run_id, action, id_, effects in actions:
-            self.known_actions[run_id, action] = KnownAction(id_, effects)
+            self.known_actions[run_id, action] = ExistingAction(id_, effects)
 
     def standing_query(self, compensated: Mapping[FoldKey, CompensatedEffect]) -> Statement:
         """Asks which of these effects stand in a row, of actions of which nothing was erased."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ledger.fold.effects import UNDONE
+from ledger.fold.effects import COMPENSATION_ORDER
 from ledger.parsed_events import ParsedEvent
 from workspaces.locks import ROW_LOCK
 
@@ -261,13 +261,13 @@ WHERE (
 
 # What `ledger.fold.effects` makes of it, in the rows. By keys alone: a join would read whole tables
 # where the statistics are not up to date.
-UNDONE_IN_ORDER = f"'{{{','.join(UNDONE)}}}'::text[]"
+_ORDER = f"'{{{','.join(COMPENSATION_ORDER)}}}'::text[]"
 
 COMPENSATE_EFFECTS = f"""
 UPDATE ledger_effect SET compensated = said.outcome
 FROM (SELECT %b::text AS outcome) said
-WHERE id = ANY(%b::bigint[]) AND array_position({UNDONE_IN_ORDER}, compensated::text)
-    < array_position({UNDONE_IN_ORDER}, said.outcome)"""  # noqa: S608
+WHERE id = ANY(%b::bigint[]) AND array_position({_ORDER}, compensated::text)
+    < array_position({_ORDER}, said.outcome)"""  # noqa: S608
 
 COMPENSATE_ACTIONS = f"""
 UPDATE ledger_action a SET
@@ -275,7 +275,7 @@ UPDATE ledger_action a SET
     compensated = (
         SELECT CASE WHEN bool_or(f.compensated = 'none') AND bool_or(f.compensated <> 'none')
             THEN 'partly' ELSE
-            ({UNDONE_IN_ORDER})[min(array_position({UNDONE_IN_ORDER}, f.compensated::text))] END
+            ({_ORDER})[min(array_position({_ORDER}, f.compensated::text))] END
         FROM ledger_effect f WHERE f.action_id = a.id AND NOT f.withdrawn)
 WHERE id = ANY(%b::bigint[])"""  # noqa: S608 - our own words
 

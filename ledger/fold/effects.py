@@ -13,13 +13,13 @@ from typing import Any
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
-from ledger import clocks
+from ledger import timestamps
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow
 from ledger.fold.meaning import fence_of, text
 from ledger.parsed_events import StoredEvent
 
-UNDONE = ("none", "repaired", "corrected", "compensated")
+COMPENSATION_ORDER = ("none", "repaired", "corrected", "compensated")
 """Of two words about one effect the later here stands, in whatever order they came; of an action
 whose effects differ the earlier, and `partly` where some stand (`all_compensated`). The statements
 that change the rows where they stand are made of it (`ledger.append.statements`).
@@ -177,7 +177,7 @@ def _row(position: int, stated: dict[str, Any], known: SnapshotIndex) -> EffectR
     if row.reversibility == "exact" and holds_mask([row.before, row.after]):
         row.reversibility = "compensable"
     if isinstance(until := stated.get("undo_until"), str):
-        row.undo_until = clocks.read(until)
+        row.undo_until = timestamps.parse(until)
     row.affects = stated.get("affects")
     return row
 
@@ -187,13 +187,13 @@ def _compensate(effects: list[EffectRow], events: list[StoredEvent]) -> None:
         positions = event.data.get("positions")
         if positions is None:
             positions = [event.data.get("position", 0)]
-        outcome = undone_as(event.data)
+        outcome = compensation_of(event.data)
         for effect in effects:
             if effect.position in positions:
-                effect.compensated = max(effect.compensated, outcome, key=UNDONE.index)
+                effect.compensated = max(effect.compensated, outcome, key=COMPENSATION_ORDER.index)
 
 
-def undone_as(data: Mapping[str, Any]) -> str:
+def compensation_of(data: Mapping[str, Any]) -> str:
     """What an `action.compensated` says of the effects that it names."""
     outcome = data.get("outcome")
     return outcome if outcome in {"corrected", "repaired"} else "compensated"
@@ -203,10 +203,10 @@ def all_compensated(effects: list[EffectRow], events: list[StoredEvent]) -> str:
     """What the action as a whole is: the weaker word where its effects differ."""
     states = {effect.compensated for effect in effects}
     if not effects:
-        outcomes = (undone_as(event.data) for event in events)
-        return max(outcomes, default="none", key=UNDONE.index)
+        outcomes = (compensation_of(event.data) for event in events)
+        return max(outcomes, default="none", key=COMPENSATION_ORDER.index)
     if states == {"none"}:
         return "none"
     if "none" in states:
         return "partly"
-    return min(states, key=UNDONE.index)
+    return min(states, key=COMPENSATION_ORDER.index)

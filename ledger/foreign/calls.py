@@ -17,7 +17,7 @@ from amends.protocol.canonical import canonical
 from amends.protocol.masking import MaskingKey, Unfit, made_by, masked, secret_name
 from amends.protocol.vocabulary import EventType
 from ledger import wire
-from ledger.append.events import Recorded
+from ledger.append.events import RecordedBatch
 from ledger.canonical import exactly
 from ledger.desk_events import masking_key
 from ledger.intake import BLOB_BYTES_MAX
@@ -183,7 +183,7 @@ class ImportBatch(NamedTuple):
     blobs: dict[str, bytes]
 
 
-Keep = Callable[[ImportBatch], Recorded]
+Keep = Callable[[ImportBatch], RecordedBatch]
 """Records a batch in a transaction of its own."""
 
 

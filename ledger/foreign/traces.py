@@ -40,9 +40,9 @@ from edge.asgi import (
     media_type,
     refuse,
 )
-from ledger import clocks, wire
+from ledger import timestamps, wire
 from ledger.agent_keys import actor_of
-from ledger.append.events import Recorded
+from ledger.append.events import RecordedBatch
 from ledger.foreign.calls import (
     NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
@@ -168,7 +168,7 @@ def take_in(body: bytes, actor: Actor, media: str) -> bytes:
     return bytes(answered.SerializeToString())
 
 
-def _keep(batch: ImportBatch) -> Recorded:
+def _keep(batch: ImportBatch) -> RecordedBatch:
     if batch.blobs:
         with pools.threads_pool().connection() as connection:
             for sha256, body in batch.blobs.items():
@@ -378,6 +378,6 @@ def _time(nanoseconds: int) -> str | None:
     with suppress(ValueError, OverflowError, OSError):
         moment = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
         moment = moment.replace(microsecond=nanoseconds % 1_000_000_000 // 1_000)
-        clocks.check(moment)
-        return clocks.written(moment)
+        timestamps.check(moment)
+        return timestamps.formatted(moment)
     return None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from amends.protocol.vocabulary import EventType
-from ledger import canonical, clocks, wire
+from ledger import canonical, timestamps, wire
 from ledger.foreign.calls import (
     NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
@@ -251,12 +251,12 @@ def _time_in(value: dict[str, Any]) -> str | None:
         moment = value.get(name)
         with suppress(ValueError, OverflowError, OSError):
             if isinstance(moment, str):
-                return clocks.written(clocks.read(moment))
+                return timestamps.formatted(timestamps.parse(moment))
             if isinstance(moment, int | float) and not isinstance(moment, bool):
                 seconds = moment / 1000 if moment > SECONDS_MAX else moment
                 moment = datetime.fromtimestamp(seconds, UTC)
-                clocks.check(moment)
-                return clocks.written(moment)
+                timestamps.check(moment)
+                return timestamps.formatted(moment)
     return None
 
 

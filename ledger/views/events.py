@@ -16,12 +16,12 @@ from amends.protocol.vocabulary import EventType
 from ledger import (
     audit,
     audit_sentences,
-    clocks,
     desk_events,
     disclosure,
     logkeys,
     proofs,
     snapshots,
+    timestamps,
 )
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
@@ -190,7 +190,7 @@ def _facts(found: Event, people: dict[str, str]) -> list[dict[str, Any]]:
     said_at, received_at = found.time, found.received_at
     moments = [{"name": "Received", "time": formatting.moment(received_at, "full")}]
     if said_at is not None:
-        astray = clocks.astray(said_at, received_at)
+        astray = timestamps.astray(said_at, received_at)
         moments += [
             {
                 "name": "By the agent’s clock",

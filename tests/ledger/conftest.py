@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ledger.append.events import Recorded, record
+from ledger.append.events import RecordedBatch, record
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 
@@ -52,7 +52,7 @@ def parsed_event(actor: Actor, event: dict[str, Any], *, reserved: bool = False)
     return said
 
 
-def record_events(actor: Actor, *events: dict[str, Any], reserved: bool = False) -> Recorded:
+def record_events(actor: Actor, *events: dict[str, Any], reserved: bool = False) -> RecordedBatch:
     """Record events through Django's own connection."""
     from django.db import transaction
 

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from approvals.dry_run import would_have_asked
 from approvals.policy import active
 from ledger import drivers
-from ledger.append.events import Recorded, record
+from ledger.append.events import RecordedBatch, record
 from ledger.drivers import plain_connection
 from ledger.foreign import transcripts
 from ledger.foreign.calls import Import, ImportBatch, events_of, importer
@@ -99,7 +99,7 @@ def _read(path: Path, taking: Import) -> list[transcripts.Conversation]:
     return found
 
 
-def _keep(batch: ImportBatch) -> Recorded:
+def _keep(batch: ImportBatch) -> RecordedBatch:
     with transaction.atomic(), connection.wrap_database_errors:
         plain = plain_connection()
         for sha256, body in batch.blobs.items():

@@ -1,4 +1,4 @@
-"""Clocks: reading the moments that agents state, and telling when their clock is astray.
+"""Timestamps: reading the moments that agents state, and telling when their clock is astray.
 
 An agent's clock orders nothing and decides nothing, so a wrong one is no reason to lose an event:
 what it says is kept and shown, its answer warns of it, and the pages say how far off it is.
@@ -19,7 +19,7 @@ BEHIND_MAX = timedelta(days=31)
 DAYS_A_YEAR = 365
 
 
-def read(text: str) -> datetime:
+def parse(text: str) -> datetime:
     """An RFC 3339 moment in UTC; more than six digits of a second are rounded.
 
     Raises `ValueError` with what is wrong in words.
@@ -34,7 +34,7 @@ def read(text: str) -> datetime:
     return moment.astimezone(UTC)
 
 
-def written(moment: datetime) -> str:
+def formatted(moment: datetime) -> str:
     """RFC 3339 in UTC with three digits of a second, or six where three lose something."""
     digits = "milliseconds" if moment.microsecond % 1000 == 0 else "microseconds"
     return moment.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
