@@ -123,20 +123,6 @@ class AppendBatch:
                 self.problems[index] = CONFLICT
         return first
 
-    def insert_or_refuse(self, *more: Statement) -> StatementGenerator[RecordedBatch]:
-        """`insert_ids` and `write`, with Refused between them for the first rejected event."""
-        yield from self.insert_ids()
-        if self.problems:
-            raise Refused(self.problems[min(self.problems)])
-        return (yield from self.write(*more))
-
-    def discard(self, *more: Statement) -> StatementGenerator[None]:
-        """Write no event, and delete the runs that were opened for it."""
-        opened = self.folding.new_runs()
-        writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
-        if writes:
-            yield LastWrites(writes)
-
     # Runs first: they are locked in one order, and a key may record only in its own agent's runs.
 
     def lock_runs(self) -> StatementGenerator[None]:
@@ -235,6 +221,20 @@ class AppendBatch:
             return RecordedBatch(self._results())
         yield LastWrites([*self._writes(), *more])
         return RecordedBatch(self._results(), self.folding.folded)
+
+    def discard(self, *more: Statement) -> StatementGenerator[None]:
+        """Write no event, and delete the runs that were opened for it."""
+        opened = self.folding.new_runs()
+        writes = [*([(statements.FORGET_RUNS, [opened])] if opened else []), *more]
+        if writes:
+            yield LastWrites(writes)
+
+    def insert_or_refuse(self, *more: Statement) -> StatementGenerator[RecordedBatch]:
+        """`insert_ids` and `write`, with Refused between them for the first rejected event."""
+        yield from self.insert_ids()
+        if self.problems:
+            raise Refused(self.problems[min(self.problems)])
+        return (yield from self.write(*more))
 
     def _writes(self) -> list[Statement]:
         sequence_of = dict(zip(self.first.values(), self.sequences, strict=True))

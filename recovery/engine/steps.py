@@ -43,17 +43,17 @@ RELATED: Final = (
     "connection__compensate_secret",
     "effect__action__run",
 )
-
+"""What the engine reads of a step beyond its own row."""
 
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
 PLAN_STEP = "step-"
 
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
-
 COLUMNS: Final = JSON_COLUMNS | {"note"}
-
+"""What `move_all` sets step by step; other names in `per_step` are there for its conditions."""
 TYPES: Final = {"id": "bigint", "fence": "bigint", "seconds": "float8"}
+"""Of the lists that travel with it; all others are text."""
 
 
 def load(step_id: int) -> Step:
