@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from amends.protocol.vocabulary import EventType
 from ledger import drivers, snapshots, timestamps
 from ledger.api import first_traces
 from ledger.append import projection, statements
-from ledger.append.projection import stored_event_of
-from ledger.append.statements import LastWrites, Rows, Statement
+from ledger.append.projection import ExistingAction, locked_runs, stored_event_of
+from ledger.append.statements import LastWrites, StatementGenerator
 from ledger.desk_events import people_of
 from ledger.drivers import plain_connection
 from ledger.fold.actions import ActionRow, fold_action
@@ -327,12 +327,13 @@ def _next_names(workspace_id: int, after: str) -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement], list[Rows], None]:
+def _fold_runs(workspace_id: int, names: list[str]) -> StatementGenerator[None]:
     locked, events = yield [
         (statements.LOCK_RUNS, [names, workspace_id]),
         (EVENTS_OF_RUNS, [workspace_id, names]),
     ]
-    ids = {name: id_ for id_, name, *_ in locked}
+    runs = locked_runs(locked)
+    ids = {name: run.id for name, run in runs.items()}
     of_action: dict[tuple[str, str], list[StoredEvent]] = defaultdict(list)
     of_run: dict[str, list[StoredEvent]] = defaultdict(list)
     moved: dict[str, list[StoredEvent]] = defaultdict(list)
@@ -350,14 +351,14 @@ def _fold_runs(workspace_id: int, names: list[str]) -> Generator[list[Statement]
         (statements.KNOWN_ACTIONS, [[ids[r] for r, _ in of_action], [a for _, a in of_action]]),
         (statements.ACTION_IDS, [len(of_action)]),
     ]
-    had = {(run_id, action): (id_, count) for run_id, action, id_, count in known}
-    spare = iter(fresh[0][0] or ())
-    agents = {name: agent for _, name, agent, *_ in locked}
+    existing = {(run_id, action): ExistingAction(*row) for run_id, action, *row in known}
+    fresh_ids = iter(fresh[0][0] or ())
     actions = []
     for (run, action), found in of_action.items():
-        id_, effects = had.get((ids[run], action)) or (next(spare), None)
-        row = fold_action(action, found)
-        actions.append(projection.Folded(id_, ids[run], agents[run], effects, row))
+        row = existing.get((ids[run], action))
+        id_, effects = row or (next(fresh_ids), None)
+        folded = fold_action(action, found)
+        actions.append(projection.Folded(id_, ids[run], runs[run].agent_id, effects, folded))
     checkpoints = [
         (ids[run], checkpoint_of(stored))
         for run, found in of_run.items()
