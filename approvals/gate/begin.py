@@ -122,7 +122,7 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
             if needed:
                 gathered = await _look_up(connection, call, needed)
                 judged = replace(judged, findings=gathered.findings)
-            if verdict(call.policy, judged)[0] != "AUTO":
+            if verdict(call.policy, judged) != "AUTO":
                 return None
             sql, parameters = BEGIN, gate_begin_arguments(call)
             if gathered:

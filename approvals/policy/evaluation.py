@@ -43,14 +43,12 @@ def judge(policy: Policy, call: ToolCall) -> PolicyDecision:
     return strictest([found, _joined(policy, action_class, always, facts)]) if always else found
 
 
-def verdict(policy: Policy, call: ToolCall) -> tuple[Verdict, ActionClass]:
-    """The first two words of what `judge` says, for those who need no reasons."""
-    action_class, base, facts = _seen(policy, call)
+def verdict(policy: Policy, call: ToolCall) -> Verdict:
+    """The `approval` of what `judge` says, for those who need no reasons."""
+    _, base, facts = _seen(policy, call)
     found = [verdict for _, _, verdict in _deciding(policy, call, base, facts)]
     always = [verdict for _, _, verdict in _always(policy, call, base, facts)]
-    return higher(
-        VERDICTS, *(found or [_verdict_without_rule(policy, call, base)]), *always
-    ), action_class
+    return higher(VERDICTS, *(found or [_verdict_without_rule(policy, call, base)]), *always)
 
 
 def lookups(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
