@@ -175,7 +175,10 @@ async def _look_up(
     """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
     was changed meanwhile.
     """
-    unknown = BeginContext(EPOCH, "", None, "", call.snapshot.policy_digest)
+    unknown = BeginContext(
+        now=EPOCH, lease_of="", lease_until=None, denied="",
+        policy_digest=call.snapshot.policy_digest,
+    )  # fmt: skip
     gathered = Gathered(call.request, unknown, call.policy, call.judged)
     queries = gathering.queries_of(gathered, needed)
     sql, values = gathering.combined(queries, gathered.caller)
