@@ -48,13 +48,14 @@ OF_MONEY = [
 ]
 
 
-@pytest.mark.parametrize(("text", "found"), OF_MONEY)
-def test_an_amount_is_in_whole_units_of_the_currency_of_each_case(queue, text, found):
+def test_an_amount_is_in_whole_units_of_the_currency_of_each_case(queue, subtests):
     """1 001 yen, 1 000.00 euros and 1 000.000 dinars."""
     amounts = {"run_1": (1001, "JPY"), "run_2": (100_000, "EUR"), "run_3": (1_000_000, "KWD")}
     for run, (minor, currency) in amounts.items():
         Case.objects.filter(run__run=run).update(amount_minor=minor, currency=currency)
-    assert runs(queue, text) == found
+    for text, found in OF_MONEY:
+        with subtests.test(text=text):
+            assert runs(queue, text) == found
 
 
 MEANS = [
@@ -102,28 +103,28 @@ def test_what_queries_find(queue):
         assert search.count(queue, text, by=None).number == len(wanted)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "wanted"),
-    [
-        ("tool", "tickets.*", ["run_3", "run_1"]),
-        ("tool", "tickets.upd?te", ["run_1"]),
-        ("tool", "tickets", []),
-        ("connection", "shop", ["run_2", "run_3", "run_1"]),
-        ("connection", "sho", []),
-        ("agent", "ticket-desk", ["run_2", "run_3", "run_1"]),
-        ("run", "run_2", ["run_2"]),
-        ("workspace", "", ["run_2", "run_3", "run_1"]),
-    ],
-)
-def test_what_is_paused_is_what_the_pause_holds_up(queue, globex, ada, kind, name, wanted):
+PAUSED = [
+    ("tool", "tickets.*", ["run_3", "run_1"]),
+    ("tool", "tickets.upd?te", ["run_1"]),
+    ("tool", "tickets", []),
+    ("connection", "shop", ["run_2", "run_3", "run_1"]),
+    ("connection", "sho", []),
+    ("agent", "ticket-desk", ["run_2", "run_3", "run_1"]),
+    ("run", "run_2", ["run_2"]),
+    ("workspace", "", ["run_2", "run_3", "run_1"]),
+]
+
+
+def test_what_is_paused_is_what_the_pause_holds_up(queue, globex, ada, subtests):
     pauses.pause(globex, "workspace", by=ada, reason="Another company's")
     assert runs(queue, "is:paused") == []
+    for kind, name, wanted in PAUSED:
+        with subtests.test(kind=kind, name=name):
+            placed = pauses.pause(queue, kind, name, by=ada, reason="Look at it first")
 
-    placed = pauses.pause(queue, kind, name, by=ada, reason="Look at it first")
-
-    assert runs(queue, "is:paused") == wanted
-    pauses.lift(placed, by=ada)
-    assert runs(queue, "is:paused") == []
+            assert runs(queue, "is:paused") == wanted
+            pauses.lift(placed, by=ada)
+            assert runs(queue, "is:paused") == []
 
 
 def test_a_step_that_a_pause_holds_makes_its_case_a_paused_one(raised, ada):
@@ -199,30 +200,32 @@ def test_mine_is_what_i_claimed(queue, ada, finn):
     assert runs(queue, "is:unclaimed") == ["run_2", "run_3"]
 
 
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
-        ("risk:huge", 5),
-        ("is:open (tool:x", 15),
-        ("tool:x)", 6),
-        ('"never closed', 0),
-        ("nokey:1", 0),
-        ("age:soon", 4),
-        ("tool:", 5),
-        ("OR", 0),
-        ("a OR", 4),
-        ("amount:lots", 7),
-        ("opened:tomorrow", 7),
-        ("opened:9999-12-31", 7),
-        ("tool:" + "a*" * 300, 5),
-        ("customer:" + "a*" * 300, 9),
-        ("-OR", 1),
-    ],
-)
-def test_a_mistake_is_pointed_at(acme, text, position):
-    with pytest.raises(QueryError) as found:
-        search.find(acme, text, by=None)
-    assert found.value.position == position
+MISTAKES = [
+    ("risk:huge", 5),
+    ("is:open (tool:x", 15),
+    ("tool:x)", 6),
+    ('"never closed', 0),
+    ("nokey:1", 0),
+    ("age:soon", 4),
+    ("tool:", 5),
+    ("OR", 0),
+    ("a OR", 4),
+    ("amount:lots", 7),
+    ("opened:tomorrow", 7),
+    ("opened:9999-12-31", 7),
+    ("tool:" + "a*" * 300, 5),
+    ("customer:" + "a*" * 300, 9),
+    ("-OR", 1),
+]
+"""A query that is none, and the character at which it goes wrong."""
+
+
+def test_a_mistake_is_pointed_at(acme, subtests):
+    for text, position in MISTAKES:
+        with subtests.test(text=text[:40]):
+            with pytest.raises(QueryError) as found:
+                search.find(acme, text, by=None)
+            assert found.value.position == position
 
 
 def test_paging_by_key_lists_every_case_once(queue):
@@ -237,10 +240,10 @@ def test_paging_by_key_lists_every_case_once(queue):
         assert sorted(seen) == ["run_1", "run_2", "run_3"], order
 
 
-@pytest.mark.parametrize("after", ["x", "!!!!", "W10", "WzFd", "eyJhIjoxfQ", "9" * 500])
-def test_a_place_that_no_page_gave_out_is_refused(queue, after):
-    with pytest.raises(search.BadPlace):
-        search.find(queue, "", by=None, after=after)
+def test_a_place_that_no_page_gave_out_is_refused(queue, subtests):
+    for after in ("x", "!!!!", "W10", "WzFd", "eyJhIjoxfQ", "9" * 500):
+        with subtests.test(after=after), pytest.raises(search.BadPlace):
+            search.find(queue, "", by=None, after=after)
 
 
 def test_words_of_an_error_that_no_page_shows_are_not_found(agent, policy):
