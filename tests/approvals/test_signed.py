@@ -1,5 +1,6 @@
 """A decision that its person signed: who owns the database cannot make one."""
 
+import hashlib
 import json
 from datetime import timedelta
 
@@ -24,6 +25,8 @@ from tests.approvals.security_key import DESK, FLAG, SecurityKey
 from tests.people import person, team
 from workspaces import delegations, teams
 from workspaces.written import InvalidInput
+
+pytestmark = pytest.mark.django_db
 
 SIGNED = {"policies": {"pay.*": {"approval": "MANUAL", "risk": "HIGH"}}, "signedFrom": "HIGH"}
 
@@ -94,7 +97,6 @@ def forge(table, assignments, *values):
         cursor.execute("SET session_replication_role = origin")
 
 
-@pytest.mark.django_db
 def test_a_key_of_a_curve_by_which_nobody_can_check_is_not_put_on_record(acme, ben):
     """An authenticator may offer Ed448 where it was asked for EdDSA."""
     public = ed448.Ed448PrivateKey.generate().public_key().public_bytes_raw()
@@ -104,7 +106,6 @@ def test_a_key_of_a_curve_by_which_nobody_can_check_is_not_put_on_record(acme, b
         signatures.enrolment_options(acme, ben, key.row)
 
 
-@pytest.mark.django_db
 def test_what_ben_signed_is_used_once_and_what_he_only_clicked_never(asked, ben, blue):
     with pytest.raises(signatures.NotSigned, match="did not sign"):
         inbox.grant(asked, by=ben, seen=asked.digest)
@@ -117,7 +118,6 @@ def test_what_ben_signed_is_used_once_and_what_he_only_clicked_never(asked, ben,
     assert grants.lost(asked.pk, asked.calls[0]["digest"], signed=True) == ""
 
 
-@pytest.mark.django_db
 def test_a_yes_that_was_written_into_the_database_is_not_used(asked, ben):
     """With all that belongs to it: the row, the state and the event in the ledger."""
     Decision.objects.create(approval=asked, person=ben, granted=True, seen_digest=asked.digest)
@@ -134,7 +134,6 @@ def test_a_yes_that_was_written_into_the_database_is_not_used(asked, ben):
     assert "did not sign it" in grants.lost(asked.pk, call, signed=True)
 
 
-@pytest.mark.django_db
 def test_the_signature_of_another_question_is_none_of_this_one(asked, ask, ben, blue, seal):
     other = ask(signed=True)
     seal()
@@ -150,7 +149,6 @@ def test_the_signature_of_another_question_is_none_of_this_one(asked, ask, ben, 
     assert not grants.use(asked.pk, asked.digest)
 
 
-@pytest.mark.django_db
 def test_each_byte_of_a_signature_counts(granted):
     """One character of any part is another one: nothing of it is believed."""
     whole = granted.decisions.get().signature
@@ -165,7 +163,6 @@ def test_each_byte_of_a_signature_counts(granted):
     assert grants.use(granted.pk, granted.digest)
 
 
-@pytest.mark.django_db
 def test_what_was_signed_is_bound_to_its_bytes_its_person_and_its_number(granted, cleo):
     Approval.objects.update(digest="f" * 64)
     granted.refresh_from_db()
@@ -177,7 +174,6 @@ def test_what_was_signed_is_bound_to_its_bytes_its_person_and_its_number(granted
     assert not grants.use(granted.pk, granted.digest)
 
 
-@pytest.mark.django_db
 def test_a_key_that_came_after_the_question_says_nothing_to_it(acme, ask, ben, seal):
     approval = ask(signed=True)
     late = SecurityKey(ben)
@@ -188,7 +184,6 @@ def test_a_key_that_came_after_the_question_says_nothing_to_it(acme, ask, ben, s
         inbox.grant(approval, by=ben, seen=approval.digest, signed={})
 
 
-@pytest.mark.django_db
 def test_an_enrolment_that_was_written_into_the_database_is_none(acme, ask, ben, seal):
     """Everything but the desk's own signature can be made by who owns the database."""
     mallory = SecurityKey(ben, "of somebody else")
@@ -207,7 +202,6 @@ def test_an_enrolment_that_was_written_into_the_database_is_none(acme, ask, ben,
     assert signatures.options(approval, ben) == signatures.NO_KEY
 
 
-@pytest.mark.django_db
 def test_a_public_key_that_was_exchanged_in_an_old_enrolment_is_seen(asked, ben, blue, seal):
     """The head outside holds the old one."""
     other = SecurityKey(ben, "of somebody else")
@@ -222,7 +216,6 @@ def test_a_public_key_that_was_exchanged_in_an_old_enrolment_is_seen(asked, ben,
     assert signatures.options(asked, ben) in {signatures.NO_KEY, signatures.NOT_SEALED}
 
 
-@pytest.mark.django_db
 def test_nothing_counts_that_no_head_outside_covers(acme, asked, ben, settings, tmp_path):
     assert isinstance(signatures.options(asked, ben), dict)
     settings.AMENDS_HEADS_FOLDER = str(tmp_path / "another")
@@ -231,7 +224,6 @@ def test_nothing_counts_that_no_head_outside_covers(acme, asked, ben, settings, 
     assert "outside the database" in signatures.options(asked, ben)
 
 
-@pytest.mark.django_db
 def test_what_a_key_signed_that_was_removed_is_not_used(granted, acme, ben, blue, rf):
     signatures._when_removed(user=ben, authenticator=blue.row)
     assert told(acme, "signing_key.removed")[0]["person"] == str(ben.pk)
@@ -241,13 +233,11 @@ def test_what_a_key_signed_that_was_removed_is_not_used(granted, acme, ben, blue
     assert "none of your keys" in signatures.lacking(granted)
 
 
-@pytest.mark.django_db
 def test_a_key_gone_from_the_account_alone_does_not_count_either(granted, blue):
     blue.row.delete()
     assert not grants.use(granted.pk, granted.digest)
 
 
-@pytest.mark.django_db
 def test_a_counter_that_goes_back_is_a_copy_of_the_key(asked, ask, ben, blue, seal):
     other = ask(signed=True)
     seal()
@@ -260,7 +250,6 @@ def test_a_counter_that_goes_back_is_a_copy_of_the_key(asked, ask, ben, blue, se
     signed_yes(other, ben, blue)
 
 
-@pytest.mark.django_db
 def test_the_counter_counts_from_the_enrolment_on_in_whichever_workspace(
     acme, globex, ask, ben, seal
 ):
@@ -283,7 +272,6 @@ def test_the_counter_counts_from_the_enrolment_on_in_whichever_workspace(
     signed_yes(approval, ben, key)
 
 
-@pytest.mark.django_db
 def test_whoever_may_decide_in_any_way_puts_a_key_on_record_and_nobody_else(
     client, acme, ada, ben, cleo
 ):
@@ -314,7 +302,6 @@ def test_whoever_may_decide_in_any_way_puts_a_key_on_record_and_nobody_else(
     assert found == {"Ada": may, "Ben": may, "Cleo": may, "Dora": may, "Eve": (False, 403)}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "how",
     [
@@ -331,14 +318,29 @@ def test_a_signature_from_elsewhere_or_without_its_person_is_refused(asked, ben,
     assert not Decision.objects.exists()
 
 
-@pytest.mark.django_db
+def test_offline_too_a_signature_without_its_person_is_none(blue):
+    """The desk would not have taken it; who owns the database may put it there."""
+    challenge = hashlib.sha256(b"this yes").digest()
+    key = offline.SigningKey.of(Event.objects.get(type=EventType.SIGNING_KEY_ENROLLED).data)
+
+    def checked(flags):
+        said = blue.sign({"challenge": websafe_encode(challenge)}, flags=flags)["response"]
+        of_browser = (said[one] for one in ("authenticatorData", "clientDataJSON", "signature"))
+        named = zip(offline.SIGNED_FIELDS, (key.credential, *of_browser), strict=True)
+        return offline.check(dict(named), key, challenge)
+
+    assert checked(FLAG.UP | FLAG.UV).origin == DESK
+    for flags in (FLAG.UP, FLAG.UV):
+        with pytest.raises(NotProven, match="did not verify its person"):
+            checked(flags)
+
+
 @pytest.mark.parametrize("answer", [[], "x", 7, {"response": []}, {"id": 1, "rawId": None}])
 def test_what_is_no_answer_of_a_key_is_refused_in_words(asked, ben, answer):
     with pytest.raises(signatures.NotSigned, match="did not sign"):
         inbox.grant(asked, by=ben, seen=asked.digest, signed=answer)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("tail", [b"", b"\x1b", b"\x81" * 5_000, b"\x9f", b"\xff"])
 def test_extensions_that_cannot_be_read_are_refused_in_words(asked, ben, blue, tail):
     answer = blue.sign(signatures.options(asked, ben))
@@ -348,7 +350,6 @@ def test_extensions_that_cannot_be_read_are_refused_in_words(asked, ben, blue, t
         inbox.grant(asked, by=ben, seen=asked.digest, signed=answer)
 
 
-@pytest.mark.django_db
 def test_a_second_key_is_put_on_record_by_one_that_is(acme, ben, blue, seal):
     green = SecurityKey(ben, "green key")
     with pytest.raises(signatures.NotSigned):
@@ -357,7 +358,6 @@ def test_a_second_key_is_put_on_record_by_one_that_is(acme, ben, blue, seal):
     assert SigningKey.objects.filter(person=ben).count() == 2
 
 
-@pytest.mark.django_db
 def test_no_row_lets_a_key_of_hers_in_beside_his(acme, ben, blue, seal):
     """Who has the credentials of the desk's role, and with them Ben's log-in, puts a key of hers
     on record as his: with his own row said to be gone, with a row of one that never was enrolled,
@@ -451,7 +451,6 @@ def test_anybody_checks_it_offline(granted, acme, ben):
         offline.verify(json.dumps(swapped), keys)
 
 
-@pytest.mark.django_db
 def test_offline_a_key_that_came_after_the_question_proves_nothing(granted, acme, ask, ben, seal):
     """The document that somebody makes who has all rows: the question is another, earlier one."""
     document = signatures.document(granted, granted.decisions.get())
@@ -460,7 +459,6 @@ def test_offline_a_key_that_came_after_the_question_proves_nothing(granted, acme
         offline.verify(json.dumps(late), logkeys.public_keys(acme))
 
 
-@pytest.mark.django_db
 def test_the_policy_names_the_risk_and_the_server_may_name_a_lower_one(acme, ada, settings, client):
     client.force_login(ada)
     there = "/w/acme/settings/signing-keys/"
