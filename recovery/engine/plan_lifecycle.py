@@ -334,7 +334,10 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     counted = (*DONE, StepState.SKIPPED)
     record(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
     _tell_anew(run)
-    if ended.keys() == {StepState.VERIFIED} and is_restored(plan.case, run):
+    # What somebody said while it ran nobody has looked at yet.
+    since = plan.submitted_at
+    unheard = since is not None and plan.case.reports.filter(at__gt=since).exists()
+    if ended.keys() == {StepState.VERIFIED} and not unheard and is_restored(plan.case, run):
         lifecycle.restored(plan.case)
     else:
         move_case(plan, CaseState.OPEN)

@@ -4,6 +4,8 @@ import pytest
 from django.test import Client
 
 from recovery.models import Case, Report
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -56,6 +58,18 @@ def test_the_same_words_again_are_the_same_report_and_there_is_an_end(raised, ag
 
     assert send(agent, "run_1", "one more").status_code == 429
     assert Report.objects.count() == 20
+
+
+def test_what_is_reported_while_a_plan_runs_is_read_by_somebody(raised, agent, send, ada):
+    """Before the plan was submitted it had been read; since then nobody has looked."""
+    send(agent, "run_1", "wrong ticket")
+    plan = submitted(raised.case(), ada)
+    send(agent, "run_1", "and it mailed Eve, too")
+    by_hand.advance(plan.pk)
+
+    case = raised.case()
+    assert (case.state, case.standing_count) == ("open", 0)
+    assert case.suggestion_reason.endswith("but somebody reports it: answer that first.")
 
 
 def test_nobody_reports_the_run_of_another(raised, acme, agent, send):
