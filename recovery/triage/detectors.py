@@ -368,7 +368,7 @@ _ROWS = (
     ReasonKind(
         "told_after_undo",
         told_after_the_undo,
-        headline="and told of {tool} only after it had been undone",
+        headline="and told of {tool} only after the rest had been undone",
         person=gettext_noop("This should not have happened."),
         is_about_repair=True,
         allows_automatic=False,

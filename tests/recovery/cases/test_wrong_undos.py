@@ -62,7 +62,7 @@ def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, tic
 
     assert (case.state, case.standing_count, case.suggestion) == ("open", 1, "compensate")
     assert case.reasons[0] == "told_after_undo"
-    assert "told of tickets.update only after it had been undone" in case.headline
+    assert "told of tickets.update only after the rest had been undone" in case.headline
     seen = case.revision
     triage.look([case.run_id])
     case.refresh_from_db()
