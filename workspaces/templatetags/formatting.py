@@ -215,11 +215,12 @@ def _diff_row(row: Mapping[str, Any]) -> SafeString:
             head,
             _with_note(lines, row.get("note")),
         )
+    old, new = _values(was, now)
     return format_html(
         '{}<td class="diff-was">{}</td><td class="diff-now">{}</td></tr>',
         head,
-        _with_note(_value(was), row.get("was_money")),
-        _with_note(_with_note(_value(now), row.get("now_money")), row.get("note")),
+        _with_note(old, row.get("was_money")),
+        _with_note(_with_note(new, row.get("now_money")), row.get("note")),
     )
 
 
@@ -240,12 +241,11 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
                 kind if (kind := str(row.get("kind", "changed"))) in DIFF_SIGNS else "changed",
                 *DIFF_SIGNS.get(kind, DIFF_SIGNS["changed"]),
                 formatting.visible(row["field"]),
-                _value(row.get("was")),
-                _value(row.get("wrote")),
-                _value(row.get("now")),
-                _with_note(_value(row.get("becomes")), row.get("note")),
+                *values,
+                _with_note(becomes, row.get("note")),
             )
             for row in rows
+            for *values, becomes in [_values(*map(row.get, ("was", "wrote", "now", "becomes")))]
         ),
     )
     return format_html(
@@ -257,6 +257,18 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
         formatting.visible(caption),
         body,
     )
+
+
+def _values(*values: object) -> list[SafeString]:
+    """What stands beside each other. Of two that look alike and are not, as 5 and “5”, the text is
+    shown in quotation marks.
+    """
+    shown = [_value(one) for one in values]
+    others = {text for value, text in zip(values, shown, strict=True) if type(value) is not str}
+    return [
+        quoted(value) if type(value) is str and text in others else text
+        for value, text in zip(values, shown, strict=True)
+    ]
 
 
 def _value(value: object) -> SafeString:

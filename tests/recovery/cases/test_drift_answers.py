@@ -99,3 +99,13 @@ def test_long_texts_are_shown_as_the_lines_that_differ():
     assert "line 3<" not in shown
     assert "True" not in tags.diff([{"field": "a", "was": {"x": True}, "now": None}])
     assert formatting.digest("abcdef0123456789") == "abcdef012345"
+
+
+def test_a_text_that_looks_like_the_other_value_is_told_from_it():
+    fields = [{"field": "a", "was": 5, "wrote": "5", "now": "6", "becomes": 5}]
+    assert "<td>5</td><td>“5”</td><td>6</td><td>5</td>" in tags.drift(fields)
+    for was, now in ((False, "false"), ([1], "[1]"), (1.5, "1.5")):
+        shown = tags.diff([{"field": "a", "was": was, "now": now}])
+        assert f'<td class="diff-now">“{now}”</td>' in shown
+    alike = tags.diff([{"field": "a", "was": "5", "now": "6"}])
+    assert "“" not in alike, "no marks where nothing is mistaken"
