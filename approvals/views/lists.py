@@ -209,11 +209,12 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
     waits = approvals_of(here).open().exists()
     others = [{"label": "Show what waits for others", "url": f"{root}?view=all"}] if waits else []
     if not delegations.may_decide(request.user, here):
+        members = reverse("workspaces:members", args=[here.slug])
         return {
             "icon": "lock",
             "title": "You do not decide here.",
-            "text": "It needs the permission “approve”. The members page says who can give it.",
-            "links": others,
+            "text": "It needs the permission “approve”, which administrators give.",
+            "links": [*others, {"label": "Who administers", "url": members}],
         }
     if waits:
         text = "What waits now is asked of others."

@@ -19,6 +19,7 @@ BUSY = {
     CaseState.RECOVERING: "its plan is running",
     CaseState.RESUMING: "the run was told to resume",
 }
+NO_RIGHT = "You look on: acting on a case takes the permission “recover”, which administrators give."
 
 
 def offered(case: Case, person: User) -> list[dict[str, Any]]:
@@ -33,7 +34,7 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
         ("Compensate…", "compensate", "u", Suggestion.COMPENSATE, blocked or doubt or standing),
         ("Close…", "close", "e", Suggestion.CLOSE, blocked or doubt),
     ]
-    waiting = "" if case.state == CaseState.RECOVERING else blocked
+    waiting = "" if blocked == BUSY[CaseState.RECOVERING] else blocked
     if case.unknown_count or case.suggestion == Suggestion.SETTLE:
         entries.insert(0, ("Settle…", "settle", "s", Suggestion.SETTLE, waiting))
     return [
@@ -66,6 +67,8 @@ def why_not(acts: list[dict[str, Any]]) -> str:
     reasons = list(dict.fromkeys(act["why_not"] for act in acts if act["why_not"]))
     if not reasons:
         return ""
+    if NO_RIGHT in reasons:
+        return NO_RIGHT
     if len(reasons) == 1 and all(act["why_not"] for act in acts):
         return f"Not now: {reasons[0]}."
     named = []
@@ -77,7 +80,7 @@ def why_not(acts: list[dict[str, Any]]) -> str:
 
 def _blocked(case: Case, person: User) -> str:
     if not may(person, "recover", case.workspace):
-        return "this needs the permission “recover”"
+        return NO_RIGHT
     other = held_by_another(case, person)
     if other is not None:
         return f"{other} has claimed it"

@@ -11,14 +11,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from ledger import disclosure
 from ledger.models import UNNAMED, Run
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import cases
 from recovery.models import Case
 from recovery.views import acts
 from recovery.views.case import refused
-from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import formatting
 from workspaces.models import Workspace
@@ -111,11 +109,7 @@ def _show_report(request: Request, here: Workspace, run: Run, *, problem: str = 
             }
             for one in run.actions.order_by("-first_place")[:ACTIONS_BESIDE_MAX]
         ],
-        "known": {
-            "url": case_url(known),
-            "headline": trouble_of(known, sensitive=disclosure.sees(request.user, here)),
-            "state": known.state,
-        }
+        "known": {"url": case_url(known), "headline": known.headline, "state": known.state}
         if known
         else None,
         "why": request.POST.get("why", ""),

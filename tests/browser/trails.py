@@ -1,6 +1,7 @@
 """Correction trails in the browser: published as an operator does, read as their person does."""
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import Page
 
@@ -46,6 +47,11 @@ def check_the_record(page: Page) -> None:
         page.get_by_text("Being sealed").wait_for()
         page.wait_for_timeout(500)
         page.reload()
+    keys = page.locator(".secret code").all_inner_texts()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download the key").click()
+    assert download.value.suggested_filename == "log.pub"
+    assert Path(download.value.path()).read_text().splitlines() == keys
     for_everybody(page)
     page.go_back()
     page.get_by_role("link", name="Tell us").click()

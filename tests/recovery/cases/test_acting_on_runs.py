@@ -10,7 +10,7 @@ from ledger.models import Action, Event
 from recovery.models import Case
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
-from tests.people import person, team
+from tests.people import logged_in, person, team
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_report_needs_words_a_run_and_somebody_who_recovers(desk, client, good
     assert not Case.objects.exists()
 
 
-def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, ada):
+def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, ada, acme):
     run = begin_run()
     run.fails("tickets.update", outcome="unknown")
     triage.look()
@@ -78,6 +78,10 @@ def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, a
     assert (pause.kind, pause.name, pause.paused_by) == ("run", "run_1", ada)
     assert pauses.held_runs(pause) == (1, False)
     assert desk.get("/w/acme/queue/?q=is:paused").context["cases"][0]["run"] == "run_1"
+    looks_on = logged_in(person("vik", team(acme, "viewers", "view")))
+    seen = looks_on.get(f"/w/acme/cases/{case.pk}/")
+    assert "You look on: acting on a case takes the permission “recover”" in seen.text
+    assert all(one["why_not"] for one in seen.context["acts"])
     again = desk.post(f"/w/acme/cases/{case.pk}/pause/", said, follow=True)
     assert "already paused" in again.text
     for wrong in ({"kind": "workspace", "why": "x"}, {"kind": "agent", "why": " "}, {}):
