@@ -19,7 +19,9 @@ BUSY = {
     CaseState.RECOVERING: "its plan is running",
     CaseState.RESUMING: "the run was told to resume",
 }
-NO_RIGHT = "You look on: acting on a case takes the permission “recover”, which administrators give."
+NO_RIGHT = (
+    "You look on: acting on a case takes the permission “recover”, which administrators give."
+)
 
 
 def offered(case: Case, person: User) -> list[dict[str, Any]]:
