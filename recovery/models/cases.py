@@ -300,7 +300,9 @@ class Report(models.Model):
     source = models.CharField(max_length=8, choices=ReportSource.choices)
     person = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     text = models.TextField()
-    at = models.DateTimeField(auto_now_add=True)
+    at = models.DateTimeField(
+        db_default=Now(), help_text="By the database's clock: the end of a plan is held against it"
+    )
 
     def __str__(self) -> str:
         return self.text[:60]
