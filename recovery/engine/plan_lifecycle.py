@@ -348,12 +348,15 @@ def _tell_anew(run: Run) -> None:
     """Whoever was told of a plan's work that was undone is told anew, and so on back to the run of
     an agent.
     """
-    while run.run.startswith(steps.PLAN_RUN):
-        undone = Case.objects.filter(
-            workspace=run.workspace_id, plans=int(run.run.removeprefix(steps.PLAN_RUN))
-        )
-        undone.update(corrections_drafted_at=None)
-        run = undone.select_related("run").get().run
+    number = steps.plan_number(run)
+    while number is not None:
+        case = Case.objects.filter(workspace=run.workspace_id, plans=number).first()
+        if case is None:
+            return
+        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=None)
+        earlier = steps.plan_number(case.run)
+        # Whatever a plan undoes is older than it.
+        number = earlier if earlier is not None and earlier < number else None
 
 
 def is_restored(case: Case, run: Run) -> bool:

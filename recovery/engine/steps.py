@@ -9,6 +9,7 @@ longer to put one together than PostgreSQL to carry it out.
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -48,6 +49,7 @@ RELATED: Final = (
 # The desk's own runs are named so.
 PLAN_RUN = "desk-plan-"
 PLAN_STEP = "step-"
+PLAN_NUMBER = re.compile("[0-9]{1,18}")
 
 JSON_COLUMNS: Final = frozenset({"drift", "evidence"})
 COLUMNS: Final = JSON_COLUMNS | {"note"}
@@ -64,6 +66,13 @@ def load(step_id: int) -> Step:
 def run_of(plan: Plan) -> str:
     """The id of the run as which the desk records a plan."""
     return f"{PLAN_RUN}{plan.pk}"
+
+
+def plan_number(run: Run) -> int | None:
+    """The plan that the desk records as this run; None of an agent's, whatever it calls itself."""
+    number = run.run.removeprefix(PLAN_RUN)
+    is_plans = run.agent_id is None and number != run.run and PLAN_NUMBER.fullmatch(number)
+    return int(number) if is_plans else None
 
 
 def action_of(step: Step) -> str:

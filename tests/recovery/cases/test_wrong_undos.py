@@ -50,6 +50,24 @@ def test_a_wrong_undo_is_undone_once_a_person_reports_it(undone, shop, ada):
     assert Case.objects.count() == 2
 
 
+@pytest.mark.parametrize("name", ["desk-plan-x", "desk-plan-", "desk-plan-1"])
+def test_a_run_that_an_agent_calls_like_a_plans_is_undone_as_any_other(
+    begin_run, shop, ticket, ada, name
+):
+    run = begin_run(name)
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    high = ticket | {"priority": "high"}
+    action = run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.is_verified(action, ok=False)
+    run.ends()
+
+    by_hand.advance(submitted(run.case(), ada).pk)
+
+    assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
+    case = run.case()
+    assert (case.state, case.outcome) == ("closed", "restored")
+
+
 def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, ticket, ada):
     """A spool came late: the case said that every effect was undone, and one stands."""
     case = raised.case()
