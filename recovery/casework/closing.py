@@ -43,7 +43,7 @@ from recovery.models import (
 from recovery.models.plans import LIVING
 from recovery.run_facts.runs import RunFacts, facts_of_each
 from recovery.run_facts.sentences import plural
-from recovery.triage.detectors import reasons
+from recovery.triage.detectors import left_at_closing, reasons
 from workspaces import access, clock
 from workspaces.clock import Clock
 from workspaces.models import User, Workspace
@@ -156,7 +156,8 @@ def close_each(
         answers.append(refusal or one.case)
         if refusal is None:
             left = [{"text": it.text, "owner": it.owner.pk} for it in one.left]
-            endings.append(Ending(one.case, reasons(known, one.case), known.remaining(), left))
+            present = [*reasons(known, one.case), *left_at_closing(known)]
+            endings.append(Ending(one.case, present, known.remaining(), left))
             for it in one.left:
                 text = kept_text(it.text, TEXT_CHARACTERS_MAX)
                 Residue.objects.create(

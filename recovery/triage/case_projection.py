@@ -16,9 +16,9 @@ from recovery.planning import previews
 from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
-from recovery.triage.case_reasons import Reason
+from recovery.triage.case_reasons import Reason, is_for_review, is_without_effects
 from recovery.triage.causes import Fingerprint, fingerprint_of
-from recovery.triage.detectors import KINDS, changing, is_for_review, is_without_effects
+from recovery.triage.detectors import KINDS, changing
 from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
 
 # Suggestion: what to do next with a case, and why in one sentence.

@@ -1,6 +1,6 @@
 """What a reason is, and a kind of reason; which there are say `recovery.triage.detectors`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recovery.run_facts.sentences import shortened
@@ -62,3 +62,13 @@ class ReasonKind:
     def __post_init__(self) -> None:
         if not (self.code and self.headline and self.person):
             raise ValueError(f"The kind of reason “{self.code}” lacks its words.")
+
+
+def is_without_effects(found: Sequence[Reason]) -> bool:
+    """Whether all that is told of a run is that it failed and did nothing."""
+    return [reason.code for reason in found] == ["failed_without_effects"]
+
+
+def is_for_review(found: Sequence[Reason]) -> bool:
+    """Whether nothing is known to be wrong with a run, and somebody is to look at it."""
+    return {reason.code for reason in found} == {"unlike_before"}

@@ -7,7 +7,7 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
@@ -37,20 +37,10 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
     """
     found = [reason for finder in FINDERS for reason in finder(facts)]
     if case is not None:
-        found[:0] = told_after_the_undo(facts, case)
+        found[:0] = told_after_closing(facts, case)
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
-
-
-def is_without_effects(found: Sequence[Reason]) -> bool:
-    """Whether all that is told of a run is that it failed and did nothing."""
-    return [reason.code for reason in found] == ["failed_without_effects"]
-
-
-def is_for_review(found: Sequence[Reason]) -> bool:
-    """Whether nothing is known to be wrong with a run, and somebody is to look at it."""
-    return {reason.code for reason in found} == {"unlike_before"}
 
 
 def living(facts: RunFacts) -> Iterator[Action]:
@@ -106,20 +96,37 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
             yield Reason("late_effect", words, action.action)
 
 
-def told_after_the_undo(facts: RunFacts, case: Case) -> Iterator[Reason]:
-    """What changed something, and was told once the case was closed because nothing stood: a spool
-    that came late. A case that was opened again for it goes on telling of it.
+STOOD_AT_CLOSING = Reason("told_after_closing", "")
+LEFT_MAX = 500
+
+
+def told_after_closing(facts: RunFacts, case: Case) -> Iterator[Reason]:
+    """What changed something and was told once the case was closed: a spool that came late. A case
+    that was opened again for it goes on telling of it.
     """
     told = {str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one}
-    was_restored = case.state == CaseState.CLOSED and case.outcome == CaseOutcome.RESTORED
+    is_kept = STOOD_AT_CLOSING.key in case.answered and case.outcome != CaseOutcome.RESUMED
+    is_over = case.state == CaseState.CLOSED and (is_kept or case.outcome == CaseOutcome.RESTORED)
+    for one in _left(facts):
+        if one.key in told or (is_over and one.key not in case.answered):
+            yield one
+
+
+def left_at_closing(facts: RunFacts) -> list[Reason]:
+    """What stands as a case is closed, to answer it: whatever else comes was told late. Empty where
+    the run may go on, and where so much stands that the row cannot keep it.
+    """
+    left = [STOOD_AT_CLOSING, *_left(facts)]
+    is_whole = facts.run.ended_at is not None and facts.run.action_count <= len(facts.actions)
+    return left if is_whole and len(left) <= LEFT_MAX else []
+
+
+def _left(facts: RunFacts) -> Iterator[Reason]:
     untold = facts.untold()
     for action in living(facts):
-        if not (_stands(facts, action) or action.pk in untold or facts.is_untold(action)):
-            continue
-        words = f"{action.tool_words} was told of after the run had been undone, and stands"
-        reason = Reason("told_after_undo", words, action.action)
-        if was_restored or reason.key in told:
-            yield reason
+        if _stands(facts, action) or action.pk in untold or facts.is_untold(action):
+            words = f"{action.tool_words} was told of after the case had been closed, and stands"
+            yield Reason("told_after_closing", words, action.action)
 
 
 def verifications(facts: RunFacts) -> Iterator[Reason]:
@@ -366,9 +373,9 @@ _ROWS = (
         person=gettext_noop("This was done after the request had been cancelled."),
     ),
     ReasonKind(
-        "told_after_undo",
-        told_after_the_undo,
-        headline="and told of {tool} only after the rest had been undone",
+        "told_after_closing",
+        told_after_closing,
+        headline="and told of {tool} only after the case had been closed",
         person=gettext_noop("This should not have happened."),
         is_about_repair=True,
         allows_automatic=False,
@@ -484,7 +491,7 @@ _ROWS = (
 KINDS = {kind.code: kind for kind in _ROWS}
 """Every kind of reason there is, the weightiest first."""
 
-OF_CASES = (failed_without_effects, told_after_the_undo)
+OF_CASES = (failed_without_effects, told_after_closing)
 """What is looked for by more than the facts of a run."""
 
 FINDERS = tuple(dict.fromkeys(kind.finder for kind in _ROWS if kind.finder not in OF_CASES))

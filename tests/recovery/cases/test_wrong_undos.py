@@ -79,15 +79,45 @@ def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, tic
     case = raised.case()
 
     assert (case.state, case.standing_count, case.suggestion) == ("open", 1, "compensate")
-    assert case.reasons[0] == "told_after_undo"
-    assert "told of tickets.update only after the rest had been undone" in case.headline
+    assert case.reasons[0] == "told_after_closing"
+    assert "told of tickets.update only after the case had been closed" in case.headline
     seen = case.revision
     triage.look([case.run_id])
     case.refresh_from_db()
-    assert (case.reasons[0], case.revision) == ("told_after_undo", seen), "it goes on telling of it"
+    assert (case.reasons[0], case.revision) == ("told_after_closing", seen), "it stays told"
 
     closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=seen)
     assert raised.case().state == CaseState.CLOSED
+
+
+@pytest.mark.parametrize("outcome", ["expected", "already_handled", "duplicate"])
+def test_what_is_told_only_after_a_case_was_closed_by_a_person_opens_it_again(
+    raised, ticket, ada, outcome
+):
+    """Whoever said that it may stay spoke of what they saw."""
+    case = raised.case()
+    closing.close(case, outcome=outcome, reason="It may stay", by=ada, seen=case.revision)
+    triage.look([case.run_id])
+    assert raised.case().state == CaseState.CLOSED, "what they saw stands, and is answered"
+
+    raised.does("tickets.update", ("ticket", "main/T-9", ticket, ticket | {"priority": "high"}))
+    case = raised.case()
+    assert (case.state, case.reasons[0]) == ("open", "told_after_closing")
+    assert case.headline.count("only after the case had been closed") == 1
+
+    closing.close(case, outcome=outcome, reason="That, too", by=ada, seen=case.revision)
+    triage.look([case.run_id])
+    assert raised.case().state == CaseState.CLOSED
+
+
+def test_what_goes_on_after_a_case_was_closed_is_not_told_late(raises, ticket, ada):
+    """A run that was reported while it lives may go on: what it does next is no surprise."""
+    run = raises(1)
+    case = cases.report(Run.objects.get(run=run.run), text="Look", by=ada)
+    closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=case.revision)
+
+    run.does("tickets.update", ("ticket", "main/T-9", ticket, ticket | {"priority": "high"}))
+    assert run.case().state == CaseState.CLOSED
 
 
 def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_longer_so(
