@@ -248,7 +248,14 @@ def _work(items: Sequence[BulkItem]) -> None:
         _keep(items, [PermissionDenied(why)] * len(items))
         return
     with transaction.atomic() if verb.together > 1 else nullcontext():
-        _keep(items, verb.work(items))
+        _keep(items, [_told(item, came) for item, came in zip(items, verb.work(items), strict=True)])
+
+
+def _told(item: BulkItem, came: Worked | Exception) -> Worked | Exception:
+    """Who counted as lost may only have been slow, and done it while we tried."""
+    if not (item.was_lost and isinstance(came, Exception)):
+        return came
+    return VERBS[item.job.verb].found(item) or came
 
 
 def _keep(items: Sequence[BulkItem], worked: Sequence[Worked | Exception]) -> None:

@@ -239,8 +239,13 @@ def _directed(item: BulkItem) -> Directive | None:
     return mine.first()
 
 
-def _nothing(item: BulkItem) -> None:
-    """What changes in one transaction with its item is never half done."""
+def _ended(item: BulkItem) -> Case | None:
+    job = item.job
+    mine = Case.objects.filter(
+        pk=item.case_id, outcome=job.ending or CaseOutcome.EXPECTED, closed_by=job.started_by,
+        closed_at__gte=job.started_at,
+    )  # fmt: skip
+    return mine.first()
 
 
 # The verbs.
@@ -309,7 +314,7 @@ class Verb:
     work: Callable[[Sequence[BulkItem]], list[Worked | Exception]]
     """What became of each of these items of one job, in their order: a refusal is one's own."""
 
-    found: Callable[[BulkItem], Worked] = _nothing
+    found: Callable[[BulkItem], Worked]
     """What came of an item before its worker was lost, if it had its turn."""
 
     choice: VerbOption | None = None
@@ -363,6 +368,7 @@ VERBS: dict[str, Verb] = {
         "Closed",
         _closed,
         _close,
+        _ended,
         choice=VerbOption(
             "ending", "ending", "How do they end?", _endings, default=CaseOutcome.EXPECTED
         ),

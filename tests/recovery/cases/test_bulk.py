@@ -1,11 +1,12 @@
 """One act on many cases: exactly those that were shown, each with its own plan and its own end."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -17,6 +18,7 @@ from recovery.models import BulkItem, BulkJob, Case, CaseState, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
 from recovery.views import bulk as bulk_pages
+from tests.locks import waits
 from tests.people import person
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
@@ -26,6 +28,13 @@ from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 def frozen(seen):
     return [bulk.FrozenCase(one.case.pk, one.case.revision, one.digest) for one in seen.eligible]
+
+
+def in_another_session(act):
+    try:
+        return act()
+    finally:
+        connection.close()
 
 
 def test_the_dry_run_says_who_is_meant_and_who_not(three, acme, ada, finn):
@@ -128,6 +137,28 @@ def test_a_worker_that_was_lost_with_an_item_leaves_nothing_untrue(three, acme, 
     assert acted.count() == (1 if stopped else 2)
     job.refresh_from_db()
     assert job.ended_at is not None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", ["compensate", "close"])
+def test_a_worker_that_was_only_slow_is_told_of_by_who_took_its_place(three, acme, ada, act):
+    """It counted as lost, and is done first after all: the item said that it was refused."""
+    seen = bulk.dry_run(acme, act, by=ada, query="run:run_1")
+    bulk.start(acme, act, by=ada, reason="Same cause", frozen=frozen(seen))
+    [slow] = bulk._taken()
+    BulkItem.objects.update(taken_at=F("taken_at") - timedelta(minutes=10))
+
+    with ThreadPoolExecutor() as others:
+        with transaction.atomic():
+            [came] = VERBS[act].work([slow])
+            bulk._keep([slow], [came])
+            sweeping = others.submit(in_another_session, bulk.sweep)
+            waits(1)
+        assert sweeping.result() == 1
+
+    assert [(one.state, one.plan_id) for one in BulkItem.objects.all()] == [
+        ("done", came.pk if act == "compensate" else None)
+    ]
 
 
 def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, ada):
