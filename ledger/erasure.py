@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connections, transaction
-from django.db.models.functions import Now
+from django.db.models.functions import Collate, Now
 
 from amends.protocol.vocabulary import EventType
 from ledger.models import Action, Effect, Erasure, ErasureState, Run
@@ -250,6 +250,7 @@ def work(erasure_id: int) -> bool:
             _finish(erasure, ErasureState.DONE)
             return False
         scope = part.scope
+        hold([*scope.runs, *scope.touched], using=alias)
         if blockers := _blockers(erasure.workspace, [*_untouched(scope.runs), *scope.touched]):
             _finish(erasure, ErasureState.REFUSED, ", ".join(blockers[:BLOCKERS_SHOWN]))
             return False
@@ -260,6 +261,14 @@ def work(erasure_id: int) -> bool:
             erasure.named = part.left
         erasure.save()
     return True
+
+
+def hold(runs: Sequence[int], *, using: str) -> None:
+    """Lock runs by their names, as recordings do: who was at work on one has said all they did,
+    and who comes now finds it forgotten.
+    """
+    named = locks.locked(Run.objects.using(using).filter(pk__in=runs))
+    list(named.order_by(Collate("run", "C"), "pk").values_list("pk"))
 
 
 def _untouched(runs: Sequence[int]) -> list[int]:

@@ -232,10 +232,14 @@ def over(workspace: Workspace, now: datetime) -> Iterator[list[int]]:
     then = before(workspace, now)
     found = Run.objects.filter(started_at__lt=then, last_event_at__lt=then, forgotten_at=None)
     for runs in _oldest_first(found.filter(workspace=workspace)):
-        held = erasure_registry.resting(workspace, runs) | erasure_registry.lingering(
-            workspace, runs
-        )
-        yield [one for one in runs if one not in held]
+        yield _free(workspace, runs)
+
+
+def _free(workspace: Workspace, runs: list[int]) -> list[int]:
+    """Those that nobody works with, and that are kept for nothing else."""
+    held = erasure_registry.resting(workspace, runs)
+    held |= erasure_registry.lingering(workspace, runs)
+    return [one for one in runs if one not in held]
 
 
 def _oldest_first(rows: QuerySet[Run]) -> Iterator[list[int]]:
@@ -286,6 +290,8 @@ def _forget(workspace: Workspace, runs: list[int]) -> int:
     if runs:
         alias = owner_alias()
         with transaction.atomic(using=alias):
+            erasure.hold(runs, using=alias)
+            runs = _free(workspace, runs)  # of those that somebody took up meanwhile, none
             erasure.forget(scope_of(workspace, runs), using=alias)
     return len(runs)
 

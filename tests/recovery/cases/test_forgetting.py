@@ -1,9 +1,12 @@
 """Eve is forgotten after her case: nothing of her is left on any floor, and every page opens."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 
 import pytest
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
 from amends.protocol.proofs import LogKey, verify
@@ -14,12 +17,13 @@ from ledger import audit, desk_events, erasure, finding, logkeys, proofs, retent
 from ledger.models import Action, Event, Run
 from ledger.replaying import rebuild
 from recovery import corrections
-from recovery.corrections import publishing
+from recovery.corrections import contesting, publishing
 from recovery.models import (
     BulkJob,
     Case,
     CaseState,
     Cause,
+    Contest,
     Correction,
     Plan,
     SavedView,
@@ -31,6 +35,7 @@ from recovery.triage import causes, triage
 from recovery.triage.causes import Fingerprint
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
+from tests.locks import waits
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
@@ -247,6 +252,51 @@ def test_what_she_downloaded_before_still_proves_what_it_says(told, ada, client)
     new = proofs.proof_of(case.workspace, json.loads(record)["event"]["id"])
     assert verify(new, keys).leaf["type"] == "correction.published"
     assert all(finding.ok for finding in audit.audit(case.workspace))
+
+
+def erased_behind(act, case):
+    """She is erased at a moment when this act is done, and not committed yet."""
+
+    def erase():
+        try:
+            return erasure.erase(case.workspace, person="eve", by=None)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor() as others:
+        with transaction.atomic():
+            act()
+            erasing = others.submit(erase)
+            waits(1)
+        return erasing.result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_letter_that_is_on_its_way_out_as_she_is_erased_leaves_nothing_of_her(raised, ada):
+    """What was said of it came after her events were emptied, and stayed in the ledger."""
+    case = raised.case()
+    by_hand.advance(submitted(case, ada).pk)
+    publishing.draft_due()
+    Run.objects.update(lease_until=None)
+    [letter] = Correction.objects.all()
+    ways = {"ways": (publishing.LINK, publishing.MAIL), "seen": letter.revision}
+
+    erased_behind(lambda: corrections.publish(letter, by=ada, **ways), case)
+
+    assert {word: tables_that_say(word) for word in CANARIES} == {word: {} for word in CANARIES}
+    assert Event.objects.get(type="correction.published").data is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_she_contests_as_she_is_erased_is_not_lost(told, ada):
+    """Her case came back to the queue with nothing in it but ⟦erased⟧."""
+    case, _ = told
+    contest = partial(contesting.contest, Correction.objects.get(), ground="other", text="Not so")
+
+    with pytest.raises(erasure.StillWorkedOn):
+        erased_behind(contest, case)
+
+    assert Contest.objects.get().text == "Not so"
 
 
 def test_an_open_case_is_not_erased_under_the_hands_of_its_operator(raised, ada):
