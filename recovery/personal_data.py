@@ -181,7 +181,7 @@ keeps(
 holds(
     "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
     "still_wrong_text", "token_sealed", rows=corrections,
-    facts=NOTHING_TOLD, token_digest="", person_id=F("reference"),
+    facts=NOTHING_TOLD, token_digest="", person_id=F("reference"), revision=F("revision") + 1,
 )  # fmt: skip
 holds("recovery.Cause", "message", rows=causes)
 holds(

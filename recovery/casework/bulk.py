@@ -248,7 +248,9 @@ def _work(items: Sequence[BulkItem]) -> None:
         _keep(items, [PermissionDenied(why)] * len(items))
         return
     with transaction.atomic() if verb.together > 1 else nullcontext():
-        _keep(items, [_told(item, came) for item, came in zip(items, verb.work(items), strict=True)])
+        _keep(
+            items, [_told(item, came) for item, came in zip(items, verb.work(items), strict=True)]
+        )
 
 
 def _told(item: BulkItem, came: Worked | Exception) -> Worked | Exception:

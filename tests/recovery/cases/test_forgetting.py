@@ -287,6 +287,25 @@ def test_a_letter_that_is_on_its_way_out_as_she_is_erased_leaves_nothing_of_her(
     assert Event.objects.get(type="correction.published").data is None
 
 
+def test_whoever_still_has_the_draft_of_a_letter_to_her_open_writes_nothing_into_it(
+    raised, ada, client
+):
+    """Her name came back with the words that were typed before."""
+    case = raised.case()
+    by_hand.advance(submitted(case, ada).pk)
+    publishing.draft_due()
+    Run.objects.update(lease_until=None)
+    [letter] = Correction.objects.all()
+
+    erasure.erase(case.workspace, person="eve", by=None)
+    client.force_login(ada)
+    words = {"title": "Dear Eve Adams", "lead": "", "revision": letter.revision}
+    answer = client.post(f"/w/acme/corrections/{letter.pk}/save/", words)
+
+    assert "Somebody changed this correction since you saw it." in answer.text
+    assert tables_that_say("Eve Adams") == {}
+
+
 @pytest.mark.django_db(transaction=True)
 def test_what_she_contests_as_she_is_erased_is_not_lost(told, ada):
     """Her case came back to the queue with nothing in it but ⟦erased⟧."""
