@@ -78,7 +78,8 @@ def _is_here(request: HttpRequest) -> bool:
 def _steps(request: HttpRequest, at_path: str) -> list[Step]:
     """For somebody who looks at the page `at_path`.
 
-    None once the correction is published, where the guide is hidden, or before the trip.
+    None where the guide is hidden, before the trip, and once the correction is published anywhere
+    but on its own page, whose last step is to read it.
     """
     is_skyline = at_path.startswith(f"/w/{skyline.SLUG}/")
     if not (is_skyline and request.user.is_authenticated) or request.session.get(HIDDEN):
@@ -91,23 +92,23 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
         return []
     plan = case.plans.order_by("-number").first()
     correction = case.corrections.order_by("pk").first()
-    if correction is not None and correction.state != CorrectionState.DRAFT:
-        return []
-    home = f"/w/{skyline.SLUG}/"
+    home, first_name = f"/w/{skyline.SLUG}/", TRAVELLER.partition(" ")[0]
     at = f"{home}cases/{case.pk}/"
+    page = f"{home}corrections/{correction.pk}/" if correction else at
+    is_told = correction is not None and correction.state != CorrectionState.DRAFT
+    if is_told and at_path != page:
+        return []
     told = [
-        (f"{TRAVELLER.partition(' ')[0]}’s trip failed: see what stands", at, OPERATOR),
+        (f"{first_name}’s trip failed: see what stands", at, OPERATOR),
         ("See what undoing does, and ask", f"{at}compensate/", OPERATOR),
         (
             "Approve the refund, as finance",
             f"{home}approvals/{plan.approval_id}/" if plan and plan.approval_id else at,
             APPROVER,
         ),
-        (
-            "Publish the correction",
-            f"{home}corrections/{correction.pk}/" if correction else at,
-            OPERATOR,
-        ),
+        (f"Read what {first_name} reads", f"{page}preview/", OPERATOR)
+        if is_told
+        else ("Publish the correction", page, OPERATOR),
     ]
     now = 3 if correction else _current(plan, is_open=at_path.startswith(at))
     me = getattr(request.user, "email", "")

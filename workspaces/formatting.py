@@ -70,6 +70,10 @@ WIDE_SIGN = re.compile(
 )
 
 SHORT_ID = re.compile(r"(?<![\w-])\w{1,6}-[A-Za-z]?\d\w{0,7}(?![\w-])")
+# What a narrow column has room for stays on one line.
+SHORT_QUOTE = re.compile("“[^”<>]{1,16}”")
+ADDRESS = re.compile(r"([\w.+\-]+)(@[\w\-]+(?:\.[\w\-]+)+)")
+LONG_PART = re.compile("[^.:/]{17,}")
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
 # How people are called: up to six words, without signs that end a sentence's part.
@@ -443,25 +447,29 @@ def _named(character: str) -> str:
 
 
 def breakable(name: object) -> SafeString:
-    """A name of a tool or a target that may break after each of its signs, never inside a word;
-    a mail address before its @ alone.
+    """A name of a tool or a target that may break after each of its signs, never inside a word or
+    a short part of several words.
 
     Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
     shown = re.sub(r"(?<!<)[^\s<>]+", _broken, _marked(html.escape(one_line(name)), _shown))
+    shown = SHORT_QUOTE.sub(r'<span class="nowrap">\g<0></span>', shown)
     return together(mark_safe(shown))  # noqa: S308  # escaped first
 
 
 def together(shown: SafeString) -> SafeString:
-    """What `visible` made, with short ids such as E-5392 never broken at their hyphen.
+    """What `visible` made, with short ids such as E-5392 never broken at their hyphen, and a mail
+    address, only where it has no line to itself, before its @.
 
     By markup, and not by another hyphen: who copies the id finds it again.
     """
     kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', shown)
+    kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
     return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
 
 
 def _broken(word: re.Match[str]) -> str:
-    if "@" in word[0]:
-        return word[0].replace("@", "<wbr>@")
-    return re.sub(r"[_.:/]", r"\g<0><wbr>", word[0])
+    if ADDRESS.search(word[0]):
+        return word[0]
+    parts = LONG_PART.sub(lambda part: part[0].replace("_", "_<wbr>"), word[0])
+    return re.sub(r"[.:/]", r"\g<0><wbr>", parts)

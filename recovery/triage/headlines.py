@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from approvals import call_context
@@ -46,6 +47,26 @@ HTTP_ERRORS = re.compile(
     r"(?:^|(?<=: ))(?:(?:Client|Server) error '|(?=\d{3} (?:Client|Server) Error: ))"
     r"(?P<status>\d{3})(?: (?:Client|Server) Error:)? (?P<words>[^'\n]{1,60}?)(?:'|$)"
 )
+# Without a client around it: a status with the words of its standard.
+BARE_STATUS = re.compile(
+    "|".join(
+        f"{one} {re.escape(one.phrase)}" for one in HTTPStatus if one >= HTTPStatus.BAD_REQUEST
+    ),
+    re.IGNORECASE,
+)
+OF_STATUS = {
+    401: "access was refused", 403: "access was refused", 404: "it was not found",
+    408: "no answer in time", 429: "it was asked too often", 503: "the service was not available",
+    504: "no answer in time",
+}  # fmt: skip
+OF_HTTP = {4: "the service refused the request", 5: "the service answered with an error of its own"}
+MAIL_STATUS = re.compile(r"(?:[45]\d\d[ -])?[45]\.(\d{1,3}\.\d{1,3})\b")
+OF_MAIL = {
+    "1.1": "there is no such mailbox", "2.2": "the mailbox is full", "3.4": "the mail is too large",
+    "4.1": "the mail server did not answer", "4.2": "the line to the mail server broke",
+    "4.7": "it could not be delivered in time", "7.1": "the mail server did not allow it",
+}  # fmt: skip
+"""What codes mean by their standards, RFC 9110 and (of mail) 3463. All else is quoted alone."""
 ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"}
 
 
@@ -59,7 +80,7 @@ def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = N
         did = "changed nothing that is known"
     sentence = f"{who} {did}, {wrong}" if did else f"{who} {bare}"
     end = _at_stake(money)
-    return shortened(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end
+    return _cut(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end
 
 
 def in_full(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
@@ -80,7 +101,14 @@ def in_full(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = No
     )
     sentence = next(filter(None, sentences), "")
     end = _at_stake(money)
-    return shortened(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end if sentence else ""
+    return _cut(sentence, HEADLINE_CHARACTERS_MAX - len(end)) + end if sentence else ""
+
+
+def _cut(sentence: str, characters_max: int) -> str:
+    """As `shortened`, where nobody's words go on behind what was cut."""
+    told = shortened(sentence, characters_max)
+    is_open = told.count("“") > told.count("”")
+    return f"{shortened(sentence, characters_max - 1)}”" if is_open else told
 
 
 def _of_another_target(facts: RunFacts, action: Action, check: Mapping[str, Any]) -> str:
@@ -170,12 +198,12 @@ def without_sum(sentence: str) -> str:
 
 
 def brief(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
-    """The trouble alone, for a line that names the action beside it: `Failed: 504 Gateway …`."""
+    """The trouble alone, for a line that names the action beside it: `Failed: “no room left”`."""
     sentence = trouble(facts, reasons, short=True).removeprefix("then ").removeprefix("and ")
     is_tool = "." in sentence.partition(" ")[0]
     end = _at_stake(money)
     most = BRIEF_CHARACTERS_MAX - len(end)
-    return shortened(sentence if is_tool else capitalised(sentence), most) + end
+    return _cut(sentence if is_tool else capitalised(sentence), most) + end
 
 
 def what_was_done(facts: RunFacts) -> str:
@@ -241,7 +269,8 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
     settled = kind.settled if blamed and blamed.settled_by else ""
     if blamed and kind.known and blamed.state in ENDED:
         settled = kind.known
-    error, check = _error(facts), _check(facts, reason)
+    (meaning, words), check = _error(facts), _check(facts, reason)
+    error = f"{meaning} ({words})" if meaning else words
     return (settled or (short and kind.brief) or kind.headline).format(
         tool=tool,
         ended=ENDED.get(ActionState(blamed.state), "") if blamed else "",
@@ -260,22 +289,32 @@ def _check(facts: RunFacts, reason: Reason) -> str:
 
 
 def _failure(facts: RunFacts) -> str:
-    """` at send_email (504 Gateway Timeout)`; of a call that is settled as done, that it is."""
-    action, text = facts.failed_action(), _error(facts)
+    """` at send_email (“no room left”)`; of a call that is settled as done, that it is."""
+    action, text = facts.failed_action(), ": ".join(filter(None, _error(facts)))
     at = f" at {action.tool_words}" if action and action.tool else ""
     if action and action.tool and action.settled_by and action.state == ActionState.SUCCEEDED:
         at = f" without knowing that {action.tool_words} had happened"
     return f"{at} ({text})" if text else at
 
 
-def _error(facts: RunFacts) -> str:
+def _error(facts: RunFacts) -> tuple[str, str]:
+    """`no answer in time` and `“504 Gateway Timeout”`: what a code says, if it is one, and what a
+    system said, in its own words.
+    """
     action = facts.failed_action()
     error = (action.error if action else None) or facts.run.error or {}
     if not isinstance(error, dict):
-        return ""
-    message = str(error.get("message") or error.get("type") or "")
-    said = HTTP_ERRORS.sub(r"the answer was \g<status> \g<words>", without_addresses(message))
-    return shortened(said, ERROR_CHARACTERS_MAX)
+        return "", ""
+    message = without_addresses(str(error.get("message") or error.get("type") or ""))
+    said = HTTP_ERRORS.sub(r"\g<status> \g<words>", message)
+    kinds = {one.get("type") for one in (action.targets or [] if action else [])}
+    meaning = ""
+    if http := HTTP_ERRORS.search(message) or BARE_STATUS.match(message):
+        status = int(http["status"] if http.re is HTTP_ERRORS else http[0][:3])
+        meaning = OF_STATUS.get(status) or OF_HTTP.get(status // 100, "")
+    elif (mail := MAIL_STATUS.match(message)) and kinds & MAILS:
+        meaning = OF_MAIL.get(mail[1], "")
+    return meaning, formatting.quoted(said, ERROR_CHARACTERS_MAX) if said else ""
 
 
 def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:

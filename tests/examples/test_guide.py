@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from demo import places
 from demo.stories import trip
@@ -48,6 +49,8 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
     newcomer.wait_for_url(f"**/corrections/{case.corrections.first().pk}/")
     newcomer.get_by_role("button", name=re.compile("^Publish")).first.click()
     until(lambda: case.corrections.first().state == "published")
+    guide.get_by_role("link", name="Read what Amelia reads").click()
+    expect(newcomer.get_by_role("heading", name="What changed, and what we did")).to_be_visible()
     newcomer.goto("/w/skyline/queue/")
     assert guide.count() == 0, "the story is told"
 

@@ -201,8 +201,16 @@ def test_a_name_that_may_break_shows_what_hides_in_it():
 
 
 def test_a_name_breaks_after_its_signs_and_an_address_before_its_at_alone():
-    assert formatting.breakable("a/b_c.d") == "a/<wbr>b_<wbr>c.<wbr>d"
-    assert formatting.breakable("mail a.b@x.example") == "mail a.b<wbr>@x.example"
+    assert formatting.breakable("a/b_c.d") == "a/<wbr>b_c.<wbr>d"
+    assert formatting.breakable("release_every_licence.x") == (
+        "release_<wbr>every_<wbr>licence.<wbr>x"
+    )
+    assert formatting.breakable("mail a.b@x.example") == (
+        'mail <span class="own-line">a.b<wbr>@x.example</span>'
+    )
+    assert formatting.breakable("card “ending 0088”") == (
+        'card <span class="nowrap">“ending 0088”</span>'
+    )
 
 
 def test_a_long_text_is_cut_and_says_by_how_much():

@@ -64,9 +64,10 @@ def test_it_is_low_has_no_due_time_and_is_in_its_own_view_alone(failed, acme, ad
     assert (case.risk, case.risk_rank, case.due_at, case.cause) == ("low", 0, None, None)
     assert case.suggestion == Suggestion.RESUME
     assert case.headline == (
-        "Agent “ticket-desk” failed at mail.send (504 Gateway Timeout) and nothing took effect"
+        "Agent “ticket-desk” failed at mail.send (no answer in time: “504 Gateway Timeout”)"
+        " and nothing took effect"
     )
-    assert case.brief == "Failed: 504 Gateway Timeout"
+    assert case.brief == "Failed: no answer in time (“504 Gateway Timeout”)"
     assert everywhere_else(acme, ada) == before
     assert listed(acme, ada, VIEW) == listed(acme, ada, f"{VIEW} 504") == ["run_1"]
     assert search.counts(acme, [VIEW, "-" + VIEW], by=ada, limit=10) == [1, 0]

@@ -7,6 +7,7 @@ from approvals import versions
 from ledger import desk_events
 from ledger.models import Action, Compensated
 from recovery.casework import cases, settling
+from recovery.triage import headlines
 from tests.people import logged_in
 from tests.recovery.cases.conftest import POLICY
 
@@ -57,22 +58,54 @@ def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
 
     assert run.case().headline == (
         "Agent “ticket-desk” reports “charged $1,286.00 to the card ending 4421”,"
-        " then failed (no room)"
+        " then failed (“no room”)"
     )
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "told"),
     [
-        "Server error '504 Gateway Timeout' for url 'https://pay.example.com/v1'",
-        "504 Server Error: Gateway Timeout for url: https://pay.example.com/v1",
+        (
+            "Server error '504 Gateway Timeout' for url 'https://pay.example.com/v1'",
+            "no answer in time (“504 Gateway Timeout”)",
+        ),
+        (
+            "504 Server Error: Gateway Timeout for url: https://pay.example.com/v1",
+            "no answer in time (“504 Gateway Timeout”)",
+        ),
+        (
+            "Client error '418 No Tea' for url 'https://pay.example.com/v1'",
+            "the service refused the request (“418 No Tea”)",
+        ),
+        ("451 4.4.1 no route", "the mail server did not answer (“451 4.4.1 no route”)"),
+        ("5.9.9 is not in our list", "“5.9.9 is not in our list”"),
+        ("504 rooms are full", "“504 rooms are full”"),
+        ("No “room” left", '“No "room" left”'),
     ],
 )
-def test_what_an_http_client_raised_is_told_as_an_answer(begin_run, message):
+def test_what_a_code_means_is_told_before_what_the_system_said(begin_run, message, told):
     run = begin_run()
-    run.fails("cards.charge", outcome="unknown", message=message)
+    run.fails("mail.send", outcome="unknown", message=message)
 
-    assert run.case().brief == "Outcome unknown: the answer was 504 Gateway Timeout"
+    assert run.case().brief.startswith(f"Outcome unknown: {told}")
+
+
+def test_of_what_is_no_mail_the_codes_of_mail_say_nothing(begin_run):
+    run = begin_run()
+    action = run.plans("cards.charge", ("card", "4421"))
+    error = {"type": "Old", "message": "4.4.1 is too old"}
+    run.send("action.failed", action, attempt="1", outcome="unknown", error=error)
+
+    assert run.case().brief == "Outcome unknown: “4.4.1 is too old”"
+
+
+def test_what_is_cut_of_a_systems_words_ends_as_its_words(begin_run):
+    run = begin_run()
+    run.fails("mail.send", outcome="unknown", message="no room " * 40)
+
+    assert run.case().brief.startswith("Outcome unknown: “no room no room")
+    assert run.case().brief.endswith("…”")
+    assert len(run.case().brief) <= headlines.BRIEF_CHARACTERS_MAX
 
 
 def test_what_is_settled_as_not_done_puts_no_money_at_stake(begin_run, acme, ada):

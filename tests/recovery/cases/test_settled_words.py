@@ -116,7 +116,8 @@ def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ti
     done = settled_at_the_failure(begin_run(), "applied", by=ada)
 
     assert done.headline.endswith(
-        "then failed without knowing that tickets.update had happened (504 Gateway Timeout)"
+        "then failed without knowing that tickets.update had happened"
+        " (no answer in time: “504 Gateway Timeout”)"
     )
     assert "failed at" not in done.headline
 
@@ -124,7 +125,9 @@ def test_a_call_that_is_settled_as_done_is_not_said_to_have_failed(begin_run, ti
 def test_a_call_that_is_settled_as_not_done_is_where_it_failed(begin_run, ada):
     done = settled_at_the_failure(begin_run(), "no_effect", by=ada)
 
-    assert "then failed at tickets.update (504 Gateway Timeout)" in done.headline
+    assert (
+        "then failed at tickets.update (no answer in time: “504 Gateway Timeout”)" in done.headline
+    )
 
 
 def test_a_case_that_was_closed_before_triage_heard_of_the_success_does_not_go_on_doubting(

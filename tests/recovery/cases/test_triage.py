@@ -151,7 +151,8 @@ def test_a_run_that_failed_after_an_effect(begin_run):
     case = run.case()
 
     assert case.headline == (
-        "Agent “ticket-desk” changed 2 tickets, then failed at mail.send (504 Gateway Timeout)"
+        "Agent “ticket-desk” changed 2 tickets, then failed at mail.send"
+        " (no answer in time: “504 Gateway Timeout”)"
     )
     assert case.reasons == ["failed_with_effects"]
     assert case.failed_tool == "mail.send"
@@ -167,7 +168,7 @@ def test_an_error_is_told_without_the_addresses_that_http_clients_add(begin_run)
 
     case = run.case()
 
-    assert case.brief == "Failed: the answer was 504 Gateway Timeout"
+    assert case.brief == "Failed: no answer in time (“504 Gateway Timeout”)"
     assert "mail.example" not in case.headline
 
 
