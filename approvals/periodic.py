@@ -1,9 +1,9 @@
 """What approvals do again and again."""
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.db.models.functions import Now, TruncDate
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
 from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
@@ -113,7 +113,8 @@ def _may_escalate(row: Approval, requirement: Requirement) -> bool:
 
 def forget_old_keys() -> int:
     """Forget keys that nobody has used for so long that they may be used anew."""
-    old = GateKey.objects.filter(met_at__lt=Now() - timedelta(days=KEYS_KEPT_DAYS))
+    oldest = TruncDate(Now() - timedelta(days=KEYS_KEPT_DAYS), tzinfo=UTC)
+    old = GateKey.objects.alias(day=TruncDate("met_at", tzinfo=UTC)).filter(day__lt=oldest)
     keys = list(old.values_list("agent_id", "key")[:BATCH])
     for agent, key in keys:
         GateKey.objects.filter(agent_id=agent, key=key).delete()

@@ -181,8 +181,12 @@ def verify_rate(workspace: Any) -> float:
     keys = [LogKey.parse(text) for text in logkeys.published(workspace)]
     leaves = Leaf.objects.filter(workspace=workspace).order_by("index")
     places = list(leaves.values_list("place", flat=True)[:: max(1, leaves.count() // PROOFS)])
-    events = Event.objects.filter(place__in=places).values_list("event_id", flat=True)
-    found = [proof for one in events if (proof := proofs.proof_of(workspace, one))]
+    events = Event.objects.filter(workspace=workspace, place__in=places)
+    found = [
+        proof
+        for one in events.values_list("event_id", flat=True)
+        if (proof := proofs.proof_of(workspace, one))
+    ]
     begun = time.perf_counter()
     for proof in found:
         verify(proof, keys)

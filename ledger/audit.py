@@ -275,7 +275,8 @@ class TamperReport:
 
     def look(self, leaves: list[Leaf]) -> None:
         places = [leaf.place for leaf in leaves]
-        events = {event.place: event for event in Event.objects.filter(place__in=places)}
+        found = Event.objects.filter(workspace=self.workspace, place__in=places)
+        events = {event.place: event for event in found}
         self.checked += len(leaves)
         # Asked after the events: what retention lets go meanwhile is not missing.
         let_go = retention.let_go_up_to(self.workspace) if len(events) < len(leaves) else 0

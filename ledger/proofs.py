@@ -123,7 +123,7 @@ def event_of(workspace: Workspace, event_id: str) -> Event | None:
     key = EventKey.objects.filter(workspace=workspace, event_id=event_id).first()
     if key is None:
         return None
-    return Event.objects.filter(place=key.place, received_at=key.received_at).first()
+    return Event.objects.filter(pk=(workspace.pk, key.place, key.received_at)).first()
 
 
 def proof_of(workspace: Workspace, event_id: str) -> str | None:

@@ -164,7 +164,8 @@ TURN_SECONDS_MAX = 60.0
 
 OLD_KEYS = """
 DELETE FROM ledger_eventkey WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM ledger_eventkey WHERE received_at < %s LIMIT %s))"""
+    SELECT ctid FROM ledger_eventkey WHERE (received_at AT TIME ZONE 'UTC')::date
+        < (%s::timestamptz AT TIME ZONE 'UTC')::date LIMIT %s))"""
 OLD_CONFLICTS = """
 DELETE FROM ledger_eventconflict WHERE id IN (
     SELECT id FROM ledger_eventconflict WHERE received_at < %s LIMIT %s)"""

@@ -57,13 +57,15 @@ WITH RECURSIVE found AS (
 TAKE_LOCK = "SELECT pg_try_advisory_xact_lock(%b, %b), set_config('enable_sort', 'off', true)"
 
 # The moment is written as `leaves.received_text` writes it: to read each and write it again took a
-# third of the sealer's time.
+# third of the sealer's time. Each event is looked up by itself (OFFSET 0 keeps it so).
 WAITING_EVENTS = """
 SELECT u.place, e.event_id, e.type,
     to_char(e.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
     e.actor_kind || ':' || e.actor, e.digest, e.key_prefix, e.trusted
 FROM ledger_unsealed u
-JOIN ledger_event e ON e.place = u.place AND e.received_at = u.received_at
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger_event e WHERE e.workspace_id = u.workspace_id AND e.place = u.place
+        AND e.received_at = u.received_at OFFSET 0) e
 WHERE u.workspace_id = %b ORDER BY u.place LIMIT %b"""
 
 # Hashes travel end to end, 32 bytes each; the leaves follow one another from the tree's size on.

@@ -122,7 +122,7 @@ class Action(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["run", "n", "first_place"], name="action_in_order"),
             models.Index(fields=["agent", "key"], name="action_by_key", condition=~Q(key="")),
-            models.Index(fields=["workspace", "tool", "-id"], name="action_by_tool"),
+            models.Index(fields=["workspace", "tool", "id"], name="action_of_tool"),
             models.Index(
                 fields=["workspace", "tool", "-id"],
                 condition=Q(compensated="compensated"),

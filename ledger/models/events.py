@@ -6,10 +6,12 @@ Other tables refer to an event by its plain `place`, for no foreign key can poin
 key.
 """
 
+from datetime import UTC
 from typing import ClassVar, NoReturn
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
+from django.db.models.functions import TruncDate
 
 from workspaces.models import Secret, User, Workspace
 
@@ -181,7 +183,7 @@ class ActorKind(models.TextChoices):
 class Event(models.Model):
     """One statement. `time` is the agent's clock and only shown; `place` is the ledger's order."""
 
-    pk = models.CompositePrimaryKey("place", "received_at")
+    pk = models.CompositePrimaryKey("workspace_id", "place", "received_at")
     place = models.BigIntegerField(help_text="From the sequence ledger_place")
     received_at = models.DateTimeField()
     workspace = models.ForeignKey(
@@ -236,9 +238,12 @@ class EventKey(models.Model):
     received_at = models.DateTimeField()
 
     class Meta:
-        # Keys come in the order of time, so this index is a few pages and costs ingest nothing.
+        # Keys come in the order of time, so this index is a few pages; and as it is of days, a key
+        # changes it once a day.
         indexes: ClassVar = [
-            BrinIndex(fields=["received_at"], autosummarize=True, name="event_key_by_age")
+            BrinIndex(
+                TruncDate("received_at", tzinfo=UTC), autosummarize=True, name="event_key_ages"
+            )
         ]
 
     def __str__(self) -> str:
