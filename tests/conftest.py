@@ -210,6 +210,7 @@ LONG = (
     "tests/sdk/test_approval_receivers.py::test_who_waits_for_a_call_that_was_approved_for_later",
     "tests/sdk/test_away.py::test_killed_between_call_and_outcome",
     "tests/sdk/test_docs.py::test_the_tests_of_the_guide_run_wherever",
+    "tests/test_schema.py::test_the_key_of_events_changes",
     "tests/test_plans.py",
 )
 # `make adapters` runs these folders whole, each client and each framework.
