@@ -3,11 +3,13 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Now
 
 from approvals import grants, inbox, periodic
 from approvals.gate import bounded_grants, covered_questions
-from approvals.models import Approval
+from approvals.models import Approval, GateKey
 from approvals.policy import Invalid, load_new
 from tests.approvals.cast import as_the_desk, now, put_in_force, told
 from tests.approvals.door import Agent as Trip
@@ -307,3 +309,18 @@ def test_what_stays_put_keeps_no_grant_and_no_question_from_its_turn(
     other.refresh_from_db()
     alike.refresh_from_db()
     assert (other.state, alike.state) == ("waiting", "withdrawn")
+
+
+def test_a_key_that_came_more_than_four_hundred_days_ago_is_forgotten(trip):
+    for days in (402, 399, 0):
+        trip.begin(tool="pay.card", action=f"act_{days}", key=f"key-{days}")
+    with connection.cursor() as owner:  # only the tables' owner turns the clock back
+        owner.execute("ALTER TABLE approvals_gatekey DISABLE TRIGGER gate_key_keeps_its_age")
+        for days in (402, 399):
+            old = GateKey.objects.filter(key=f"key-{days}")
+            old.update(met_at=F("met_at") - timedelta(days=days))
+        owner.execute("ALTER TABLE approvals_gatekey ENABLE TRIGGER gate_key_keeps_its_age")
+
+    assert periodic.forget_old_keys() == 1
+
+    assert set(GateKey.objects.values_list("key", flat=True)) == {"key-399", "key-0"}
