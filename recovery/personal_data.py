@@ -8,10 +8,12 @@ from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from amends.protocol.vocabulary import EventType
+from approvals.models import Approval, NotificationRecord
 from ledger.models import Action, Effect, Event, Run
 from recovery import search
 from recovery.engine import steps
 from recovery.models import (
+    BulkItem,
     BulkJob,
     Case,
     CaseState,
@@ -46,6 +48,11 @@ from workspaces.models import Act, Workspace
 from workspaces.pages import is_number
 
 ASKING = (EventType.CASE_BULK_STARTED, EventType.DATA_EXPORTED)
+COPYING = (
+    EventType.CASE_CLOSED, EventType.PLAN_SUBMITTED, EventType.APPROVAL_REQUESTED,
+    EventType.RESUME_DIRECTED,
+)  # fmt: skip
+"""What tells the reason of a job again, in the run of each of its cases."""
 NAMES_MAX = 100
 PART_CHARACTERS_MIN = 3
 NOTHING_TOLD: dict[str, Any] = {
@@ -129,6 +136,38 @@ def acts_on_a_query(scope: Scope) -> Iterator[Told]:
     return ((one.place, one.received_at, one.event_id) for one in acts(told, scope))
 
 
+def copied(scope: Scope) -> QuerySet[BulkItem]:
+    """Items of jobs whose reason names the person: with it cases of others were closed, and plans
+    of theirs submitted.
+    """
+    called = {scope.person, *_called(scope)} if scope.person else set()
+    jobs = BulkJob.objects.filter(workspace=scope.workspace).exclude(reason="")
+    named = [pk for pk, why in jobs.values_list("pk", "reason") if _is_named([why], called)]
+    return BulkItem.objects.filter(job__in=named)
+
+
+def copied_plans(scope: Scope) -> Q:
+    return Q(pk__in=copied(scope).values("plan_id"))
+
+
+def copied_approvals(scope: Scope) -> Q:
+    return Q(workspace=scope.workspace, plan_id__in=copied(scope).values("plan_id"))
+
+
+def copied_messages(scope: Scope) -> Q:
+    asked = Approval.objects.filter(copied_approvals(scope))
+    return Q(pk__in=NotificationRecord.objects.filter(approval__in=asked).values("delivery"))
+
+
+@names
+def copied_reasons(scope: Scope) -> Iterator[Told]:
+    told = Event.objects.filter(workspace=scope.workspace, type__in=COPYING).exclude(data=None)
+    for run, reason in copied(scope).values_list("case__run__run", "job__reason"):
+        yield from told.filter(run=run, data__reason=reason).values_list(
+            "place", "received_at", "event_id"
+        )
+
+
 def acts_taken_in(scope: Scope) -> Q:
     return Q(pk__in=[one.pk for one in acts(Act.objects.all(), scope)])
 
@@ -205,6 +244,13 @@ holds(
 # What is erased is undone no more, so nobody asks for a key of before.
 holds("recovery.StepAttempt", "detail", "evidence", "key",
       rows=of_runs("step__effect__action__run", "step__effect__action"))  # fmt: skip
+# Before the jobs, whose reason they repeat.
+holds("recovery.Case", "closing_reason", rows=lambda scope: Q(
+    pk__in=copied(scope).filter(case__closing_reason=F("job__reason")).values("case")))  # fmt: skip
+holds("recovery.Plan", "reason", rows=copied_plans)
+holds("approvals.Approval", "reason", rows=copied_approvals)
+holds("connectors.Delivery", "recipient", "last_error", rows=copied_messages,
+      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
 holds("recovery.BulkJob", "query", "reason", rows=naming(BulkJob, "query", "reason"))
 holds("workspaces.Act", rows=acts_taken_in, data={})
 # The address is made of the name, and addresses differ.

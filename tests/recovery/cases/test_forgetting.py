@@ -11,12 +11,14 @@ from django.db.models.functions import Now
 
 from amends.protocol.proofs import LogKey, verify
 from amends.protocol.vocabulary import EventType
+from approvals import versions
 from connectors import channels
 from connectors.models import Delivery
 from ledger import audit, desk_events, erasure, finding, logkeys, proofs, retention, sealer
 from ledger.models import Action, Event, Run
 from ledger.replaying import rebuild
 from recovery import corrections
+from recovery.casework import bulk
 from recovery.corrections import contesting, publishing
 from recovery.models import (
     BulkJob,
@@ -37,6 +39,7 @@ from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
 from tests.locks import waits
 from tests.recovery.cases.cast import AgentRun, submitted
+from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
 from workspaces import outbox
@@ -226,6 +229,45 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
     assert {one.slug for one in hers} == {f"erased-{one.pk}" for one in hers}
     assert SavedView.objects.filter(name="Others", query__startswith="dams").count() == 2
     assert SavedView.objects.filter(name="Part").count() == 3, "a neighbour's"
+
+
+def test_the_reason_of_a_job_that_names_her_is_forgotten_in_the_cases_of_others_too(
+    told, agent, shop, ticket, ada, acme, leads
+):
+    """Two of Bob's cases were acted on because Eve called: one closed, one put before people."""
+    asks = POLICY.replace("LOW, approval: AUTO}\n  twins", "LOW, approval: MANUAL}\n  twins")
+    versions.activate(versions.save(acme, asks, by=None), by=None)
+    secret = {"url": "https://chat.example/"}
+    channels.create(acme, "chat", "slack", by=ada, secret=secret, tier="headline")
+    for number, act in enumerate(("close", "compensate")):
+        run = AgentRun(agent, f"run_bob_{number}")
+        run.send("run.started", request="Bob asks", on_behalf_of={"id": "bob", "name": "Bob"})
+        row = ticket | {"id": f"T-{number}", "assignee": "Bob"}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Bob')",
+            [row["id"]],
+        )
+        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
+        run.is_verified(run.does("tickets.update", target), ok=False)
+        run.ends()
+        case = run.case()
+        assert case is not None
+        seen = bulk.dry_run(acme, act, by=ada, ids=[case.pk])
+        frozen = [bulk.FrozenCase(it.case.pk, it.case.revision, it.digest) for it in seen.eligible]
+        bulk.start(acme, act, by=ada, reason="Canary: Eve Adams called", frozen=frozen)
+        bulk.sweep()
+    assert tables_that_say("Canary: Eve") == {
+        "recovery_bulkjob": 2, "recovery_case": 1, "recovery_plan": 1, "approvals_approval": 1,
+        "connectors_delivery": 1, "ledger_event": 5,
+    }  # fmt: skip
+
+    erasure.erase(acme, person="eve", by=ada)
+
+    assert tables_that_say("Canary: Eve") == {}
+    plan = Plan.objects.get(case__run__run="run_bob_1")
+    assert (plan.state, plan.headline) == ("waiting", "Restore priority on ticket main/T-1")
+    assert Event.objects.filter(type="case.opened", run="run_bob_0").exclude(data=None).exists()
 
 
 def test_words_that_only_look_like_her_name_stay_on_the_record(told, ada, acme):
