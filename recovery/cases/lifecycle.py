@@ -196,6 +196,9 @@ class Reason(Protocol):
     def key(self) -> str: ...
 
 
+WAS_RESTORED = "Every effect was undone, and read back."
+
+
 def restored(case: Case) -> bool:
     """The desk's own closing: every effect was undone and read back. False if it was closed before.
 
@@ -207,7 +210,7 @@ def restored(case: Case) -> bool:
     case = locks.locked(rows).get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
-    end(case, CaseOutcome.RESTORED, "Every effect was undone, and read back.")
+    end(case, CaseOutcome.RESTORED, WAS_RESTORED)
     return True
 
 
@@ -270,21 +273,37 @@ def end_each(
         acknowledged_at=None,
         withdrawn_at=None,
     ).update(withdrawn_at=now)
-    said = [
-        desk_events.EventDraft(
-            EventType.CASE_CLOSED,
-            ending.case.run.run,
-            data={
-                "case": ending.case.pk,
-                "outcome": outcome,
-                "reason": reason,
-                "standing": [standing_words(*found) for found in ending.standing],
-                "residue": list(ending.left),
-            },
-        )
-        for ending in endings
-    ]
+    said = [_closed(ending, outcome, reason) for ending in endings]
     desk_events.record_all(cases[0].workspace, said, by=by)
+
+
+def _closed(ending: Ending, outcome: str, reason: str) -> desk_events.EventDraft:
+    return desk_events.EventDraft(
+        EventType.CASE_CLOSED,
+        ending.case.run.run,
+        data={
+            "case": ending.case.pk,
+            "outcome": outcome,
+            "reason": reason,
+            "standing": [standing_words(*found) for found in ending.standing],
+            "residue": list(ending.left),
+        },
+    )
+
+
+def close_otherwise(ending: Ending, outcome: str, reason: str) -> None:
+    """A case that the desk closed turns out to have ended otherwise; the caller holds its lock."""
+    answered = {*ending.case.answered, *(one.key for one in ending.present)}
+    change(
+        ending.case,
+        {
+            "outcome": outcome,
+            "closing_reason": reason,
+            "standing_count": len(ending.standing),
+            "answered": sorted(answered),
+        },
+    )
+    desk_events.record_all(ending.case.workspace, [_closed(ending, outcome, reason)])
 
 
 def _told(case: Case) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -314,9 +314,12 @@ def draft_due() -> int:
 
 
 def _to_draft() -> QuerySet[Case]:
+    # What the desk ended as expected it had restored, and that was undone again.
+    told = Exists(Correction.objects.filter(case=OuterRef("pk")))
+    stands_again = Q(told, outcome=CaseOutcome.EXPECTED, closed_by=None)
     return Case.objects.filter(
+        Q(outcome__in=RECOVERED) | stands_again,
         state=CaseState.CLOSED,
-        outcome__in=RECOVERED,
         closed_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS),
         corrections_drafted_at=None,
     )

@@ -7,6 +7,7 @@ agent which does not listen cannot hold it up for ever. It ends when nothing of 
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -333,7 +334,9 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     move(plan, PlanState.FINISHED, ended_at=Clock())
     counted = (*DONE, StepState.SKIPPED)
     record(plan, EventType.PLAN_FINISHED, data={str(state): ended[state] for state in counted})
-    _tell_anew(run)
+    # Whoever was told of a plan's work that was undone is told anew.
+    told = [case.pk for case in cases_behind(run)]
+    Case.objects.filter(pk__in=told).update(corrections_drafted_at=None)
     # What somebody said while it ran nobody has looked at yet.
     since = plan.submitted_at
     unheard = since is not None and plan.case.reports.filter(at__gt=since).exists()
@@ -344,16 +347,15 @@ def _finish(plan: Plan, run: Run, ended: Counter[str]) -> None:
     steps.let_triage_look(run)
 
 
-def _tell_anew(run: Run) -> None:
-    """Whoever was told of a plan's work that was undone is told anew, and so on back to the run of
-    an agent.
-    """
+def cases_behind(run: Run) -> Iterator[Case]:
+    """The case whose plan the desk recorded as this run, and so on back to that of an agent's."""
     number = steps.plan_number(run)
     while number is not None:
-        case = Case.objects.filter(workspace=run.workspace_id, plans=number).first()
+        cases = Case.objects.select_related("run", "workspace")
+        case = cases.filter(workspace=run.workspace_id, plans=number).first()
         if case is None:
             return
-        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=None)
+        yield case
         earlier = steps.plan_number(case.run)
         # Whatever a plan undoes is older than it.
         number = earlier if earlier is not None and earlier < number else None

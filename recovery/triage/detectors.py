@@ -97,6 +97,8 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
 
 
 STOOD_AT_CLOSING = Reason("told_after_closing", "")
+"""Answered by every closing that kept what stood then (`left_at_closing`)."""
+
 LEFT_MAX = 500
 
 

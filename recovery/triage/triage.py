@@ -23,16 +23,17 @@ from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
 from ledger import desk_events
-from ledger.models import Action, Event, Run, RunState
+from ledger.models import Action, Compensated, Effect, Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, record
+from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
-from recovery.run_facts.runs import RunFacts, gather, policies_of
+from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
 from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import reasons
+from recovery.triage.detectors import STOOD_AT_CLOSING, reasons
 from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
@@ -305,6 +306,30 @@ def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     lifecycle.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
 
 
+def _close_as_it_stands(case: Case) -> None:
+    """What the desk closed as restored is so no longer once its plan's work was itself undone, and
+    is so again once that was.
+    """
+    case = locks.locked(Case.objects.select_related("run", "workspace")).get(pk=case.pk)
+    if case.state != CaseState.CLOSED or case.closed_by_id or case.outcome == CaseOutcome.RESUMED:
+        return
+    told = Effect.objects.filter(action__run=case.run_id, withdrawn=False).exclude(
+        compensated=Compensated.NONE
+    )
+    effects = list(told.select_related("action").order_by("pk"))
+    undone = steps_of(case.run_id, [effect.pk for effect in effects])
+    again = [one for one in effects if one.pk in undone and undone[one.pk].is_undone_again]
+    outcome, words = CaseOutcome.PARTLY, "Some of what undid it was undone: that stands again."
+    if not again:
+        outcome, words = CaseOutcome.RESTORED, lifecycle.WAS_RESTORED
+    elif len(again) == len(effects):
+        outcome, words = CaseOutcome.EXPECTED, "What undid it was undone: it stands again."
+    if outcome != case.outcome:
+        standing = [(one.action, one) for one in again]
+        ending = lifecycle.Ending(case, [STOOD_AT_CLOSING], standing)
+        lifecycle.close_otherwise(ending, outcome, words)
+
+
 def overdue() -> list[int]:
     """Runs whose directive nobody acknowledged in time."""
     late = Directive.objects.filter(
@@ -430,6 +455,8 @@ def _look_at(wanted: QuerySet[Run]) -> int:
     connections = connections_of({run.workspace_id for run in runs})
     for facts in gather(runs, policies=policies_of(runs), now=now):
         _consider(facts, cases.get(facts.run.pk), connections)
+        for case in cases_behind(facts.run):
+            _close_as_it_stands(case)
     _remember(runs, now)
     return len(runs)
 

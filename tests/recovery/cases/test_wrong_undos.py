@@ -49,6 +49,14 @@ def test_a_wrong_undo_is_undone_once_a_person_reports_it(undone, shop, ada):
     triage.look()
     assert Case.objects.count() == 2
 
+    first = Case.objects.order_by("pk")[0]
+    assert (first.state, first.outcome, first.standing_count) == ("closed", "expected", 1)
+    assert first.closing_reason == "What undid it was undone: it stands again."
+    seen = first.revision
+    triage.look([case.run_id, first.run_id])
+    first.refresh_from_db()
+    assert (first.outcome, first.revision) == ("expected", seen), "looking twice changes nothing"
+
 
 @pytest.mark.parametrize("name", ["desk-plan-x", "desk-plan-", "desk-plan-1"])
 def test_a_run_that_an_agent_calls_like_a_plans_is_undone_as_any_other(
@@ -131,6 +139,7 @@ def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_l
 
     case = cases.report(undone, text="It was high for a reason", by=ada)
     by_hand.advance(submitted(case, ada).pk)
+    triage.look()
     publishing.draft_due()
 
     page = client.get(trail).content.decode()
@@ -150,6 +159,9 @@ def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_l
     publishing.draft_due()
     newest = first.corrections.latest("pk")
     assert (newest.pk > newer.pk, newest.facts["items"][0]["word"]) == (True, "Put back")
+    triage.look()
+    outcomes = list(Case.objects.order_by("pk").values_list("outcome", "standing_count"))
+    assert outcomes == [("restored", 0), ("expected", 1), ("restored", 0)]
 
 
 def test_a_correction_is_not_published_as_it_was_drafted_before_more_was_undone(
