@@ -107,6 +107,8 @@ def _after(facts: RunFacts, pivot: Action) -> list[Action]:
 
 
 def _why(facts: RunFacts) -> str:
+    if facts.troubled:
+        return f"step {facts.troubled[0].position} of undoing it waits for a person"
     if any(action.verified == "failed" for action in facts.actions):
         return "what it did was found to be wrong"
     sentences = {

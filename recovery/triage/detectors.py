@@ -341,7 +341,7 @@ _ROWS = (
     ReasonKind(
         "step_needs_person",
         steps_that_wait,
-        headline="and undoing it needs a person",
+        headline="and undoing it needs a person{at_step}",
         person=gettext_noop("One of our people had to step in to put this right."),
         is_about_repair=True,
         allows_automatic=False,

@@ -16,6 +16,7 @@ from typing import Any
 from approvals import call_context
 from connectors.contract import Money
 from ledger.models import Action, ActionState, Compensated, Effect
+from recovery.models import StepState
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     HEADLINE_CHARACTERS_MAX,
@@ -273,12 +274,25 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
     error = f"{meaning} ({words})" if meaning else words
     return (settled or (short and kind.brief) or kind.headline).format(
         tool=tool,
+        at_step=_at_step(facts),
         ended=ENDED.get(ActionState(blamed.state), "") if blamed else "",
         call=tool or "a call",
         failure=_failure(facts),
         error=f": {error}" if error else "",
         not_so=f": {check} is not so" if check else "",
     )
+
+
+def _at_step(facts: RunFacts) -> str:
+    """` at step 3, which found its target changed`"""
+    step = next(iter(facts.troubled), None)
+    if step is None:
+        return ""
+    more = {
+        StepState.DRIFTED: ", which found its target changed",
+        StepState.UNKNOWN: ", whose outcome is unknown",
+    }
+    return f" at step {step.position}{more.get(StepState(step.state), '')}"
 
 
 def _check(facts: RunFacts, reason: Reason) -> str:

@@ -282,6 +282,8 @@ def _afterwards(preview: Preview) -> list[dict[str, str]]:
 
 def _difference(one: DraftStep) -> list[dict[str, Any]]:
     """What the step writes over: as it is now, and as it will be."""
+    if one.drift_state == DriftState.ALREADY:
+        return []
     if one.preview.must_be_true.get("exists") is False:
         return story.whole(one.step.expected, None, sensitive=True)
     if one.preview.kind not in ("row", "calendar"):
@@ -307,7 +309,8 @@ def _same(one: DraftStep) -> list[dict[str, Any]]:
 
 def _drift(one: DraftStep) -> list[dict[str, Any]]:
     """Where the target is not as the agent left it, and what the plan as shown would make of it; of
-    one that came or went as a whole, field by field.
+    one that came or went as a whole, field by field. What it does not write stays; of a row that is
+    made again that is its key.
     """
     fields = one.preview.must_be_true.get("fields") or {}
     rows = [each for row in one.drift for each in _by_field(row, one.effect.before)]
@@ -317,10 +320,11 @@ def _drift(one: DraftStep) -> list[dict[str, Any]]:
             "was": row["was"],
             "wrote": row["agent_wrote"],
             "now": row["now"],
-            "becomes": fields.get(row["field"]),
+            "becomes": fields.get(row["field"], untouched if fields else None),
             "kind": "drifted",
         }
         for row in rows
+        for untouched in [row["was"] if row["now"] is None else row["now"]]
     ]
 
 

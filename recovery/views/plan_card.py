@@ -8,14 +8,15 @@ from approvals.models import Approval, ApprovalState
 from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
-from recovery.models import Case, Plan, Step, StepState
-from recovery.models.plans import LIVING, TROUBLED
+from recovery.models import Case, Plan, PlanState, Step, StepState
+from recovery.models.plans import DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.views.request_context import case_url
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import User
 
 STEPS_SHOWN_MAX = 200
+GOES_ON, FOR_PEOPLE = frozenset({*IN_HAND, *DUE_IN_TIME}), frozenset(WAITS_FOR_PEOPLE)
 # What a step in this state says under its title.
 OUTCOMES: dict[str, str] = {
     StepState.VERIFIED: "Read back: it is as it should be.",
@@ -41,12 +42,14 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         return None
     living = plan.state in LIVING
     steps = plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX]
+    states = {step.state for step in steps}
+    is_stuck = plan.state == PlanState.RUNNING and not states & GOES_ON and states & FOR_PEOPLE
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
     return {
         "number": plan.number,
         "digest": formatting.digest(plan.digest),
-        "state": plan.state,
+        "state": StepState.NEEDS_HUMAN if is_stuck else plan.state,
         "steps": [_step(case, step, sensitive=sensitive) for step in steps],
         "untouched": [],
         "progress_url": f"{url}progress/" if living else "",
@@ -64,7 +67,6 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
         "text": f"{step.connection.name} · {step.operation}",
         "state": step.state,
         "reversibility": step.reversibility,
-        "drift": "It changed since the agent wrote it." if step.state == StepState.DRIFTED else "",
         "diff": differences(step, sensitive=sensitive),
         "waits": step.note if step.state not in OUTCOMES else "",
         "outcome": OUTCOMES.get(step.state, ""),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -23,7 +24,7 @@ from ledger.models import Action, Effect, Event
 from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
-from recovery.models import Case, PlanState, Step, StepState
+from recovery.models import Case, PlanState, Step, StepAttempt, StepState
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import headlines, outcome_probes
@@ -271,7 +272,9 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "sent": named(sent),
         "links": Records(step.workspace, policy.active(step.workspace)).of_step(step),
         "raw": _raw(step.args) if sensitive else "",
-        "probes": _attempts(step),
+        "probes": (tried := _attempts(step)),
+        "sent_title": "What was sent" if tried else "What would be sent",
+        "no_probe": "Nothing was sent yet.",
         "ways": _ways(step, lost=lost),
         "stopped_by": stopped_by,
         **(_read_now(step) if sensitive else {}),
@@ -305,16 +308,24 @@ def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
 
 
 def _attempts(step: Step) -> list[dict[str, Any]]:
+    """The newest first; those with one answer are one line, with the time of the last."""
     tries = step.attempts.order_by("-number")[:ATTEMPTS_SHOWN_MAX]
+    grouped = groupby(tries, lambda one: (one.outcome, one.detail))
     return [
         {
-            "words": f"Try {one.number}: {one.outcome.replace('_', ' ') or 'no answer'}."
-            f" {one.detail}".strip(),
+            "words": f"{_tries(found)}: {outcome.replace('_', ' ') or 'no answer'}."
+            f" {detail}".strip(),
             "saw": "",
-            "time": formatting.moment(one.intended_at, "clock"),
+            "time": formatting.moment(found[0].intended_at, "clock"),
         }
-        for one in tries
+        for (outcome, detail), alike in grouped
+        for found in [list(alike)]
     ]
+
+
+def _tries(found: Sequence[StepAttempt]) -> str:
+    last, first = found[0].number, found[-1].number
+    return f"Try {last}" if first == last else f"Tries {first} to {last}"
 
 
 def _read_now(step: Step) -> dict[str, Any]:

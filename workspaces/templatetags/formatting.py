@@ -235,7 +235,8 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
         "",
         '<tr class="diff-{}"><td class="diff-sign"><span aria-hidden="true">{}</span>'
         '<span class="away">{}</span></td><th scope="row">{}</th>'
-        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        '<td data-label="was">{}</td><td data-label="agent wrote">{}</td>'
+        '<td data-label="now">{}</td><td data-label="becomes">{}</td></tr>',
         (
             (
                 kind if (kind := str(row.get("kind", "changed"))) in DIFF_SIGNS else "changed",
@@ -249,7 +250,7 @@ def drift(rows: Iterable[Mapping[str, Any]], caption: str = "Drift") -> SafeStri
         ),
     )
     return format_html(
-        '<div class="diff" role="region" tabindex="0" aria-label="{}"><table>'
+        '<div class="diff diff-four" role="region" tabindex="0" aria-label="{}"><table>'
         '<caption class="away">{}</caption><thead><tr><td></td><th scope="col">field</th>'
         '<th scope="col">was</th><th scope="col">agent wrote</th><th scope="col">now</th>'
         '<th scope="col">becomes</th></tr></thead><tbody>{}</tbody></table></div>',

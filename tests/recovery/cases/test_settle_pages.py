@@ -117,6 +117,10 @@ def test_what_others_wrote_is_hidden_from_who_may_not_see_payloads(client, raise
     (step,) = page.context["plan"]["steps"]
     assert {one["now"] for one in step["diff"]} == {"hidden: needs view_sensitive"}
     assert "Finn" not in page.text
+    assert page.context["plan"]["state"] == StepState.NEEDS_HUMAN, "nothing of it goes on by itself"
+    decided = client.get(step["url"])
+    assert "What would be sent" in decided.text
+    assert "Nothing was sent yet." in decided.text
 
 
 @pytest.fixture

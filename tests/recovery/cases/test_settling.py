@@ -99,6 +99,10 @@ def test_drift_between_approval_and_call_comes_back_to_people(raised, shop, ada)
     assert case.state == CaseState.OPEN
     assert case.reasons[0] == "step_needs_person"
     assert "found its target changed" in case.evidence[0]["words"]
+    assert case.brief == "Undoing it needs a person at step 1, which found its target changed"
+    assert case.suggestion_reason == (
+        "1 effect of this run stands, and step 1 of undoing it waits for a person."
+    )
     (step,) = settling.steps_in_doubt(case)
     settling.skip(step, reason="Finn is right", by=ada, seen=case.revision)
     by_hand.advance(plan.pk)
