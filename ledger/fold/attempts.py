@@ -5,7 +5,8 @@
 A fence is issued by `begin` alone, with the start of an attempt, and only when all earlier attempts
 are known to have had no effect. So a higher fence is itself the statement that the lower ones had
 none, and an outcome that comes with a fence other than its attempt's, or says otherwise for a lower
-one, is stale: kept, flagged, settling nothing.
+one, is stale: kept, flagged, settling nothing. Where a lower one is said to have succeeded and the
+highest had no effect, the call may have been made: that is a contradiction, for people to settle.
 """
 
 from collections.abc import Collection, Iterable
@@ -34,6 +35,8 @@ class AttemptRow:
     finished_at: datetime | None = None
     successes: list[StoredEvent] = field(default_factory=list)
     success_claimed: bool = False
+    late: list[StoredEvent] = field(default_factory=list)
+    """Successes of a lower fence."""
 
     def learn(self, state: str) -> None:
         self.state = join(self.state, state)
@@ -102,6 +105,8 @@ def fold_all(kinds: Kinds, flags: set[str]) -> Attempts:
     for found in rows.values():
         if found.fence is not None and found.fence < fence:
             found.state = "no_effect"
+    if current:
+        _doubt(rows[current], [one for found in rows.values() for one in found.late], overruled)
     _flag(rows.values(), flags)
     ordered = sorted(rows.values(), key=lambda found: (found.fence or 0, found.attempt))
     by = settled[-1].actor if settled else ""
@@ -175,6 +180,8 @@ def _end(
         row.error = event.data.get("error")
     if _is_stale(row, state, event, issued, fence):
         row.stale = True
+        if state == "succeeded" and fence_of(event) in {None, row.fence}:
+            row.late.append(event)
         return
     if state == "succeeded":
         row.successes.append(event)
@@ -197,6 +204,14 @@ def _is_stale(
             row.fence < fence and state != "no_effect"
         )
     return bool(issued) and given is not None
+
+
+def _doubt(highest: AttemptRow, late: list[StoredEvent], overruled: Collection[str]) -> None:
+    """A success that is told late, and that nobody has settled, against no effect of the last."""
+    if highest.state == "no_effect" and any(one.event_id not in overruled for one in late):
+        highest.state = "contradiction"
+    if highest.state in {"contradiction", "succeeded"} and not highest.successes:
+        highest.successes = sorted(late, key=lambda one: one.event_id)
 
 
 def _settle(row: AttemptRow, event: StoredEvent) -> None:

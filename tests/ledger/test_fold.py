@@ -160,20 +160,37 @@ def test_the_short_way_of_one_success_leads_where_the_general_one_does(data):
     assert not flags
 
 
-def test_a_late_success_of_an_older_fence_settles_nothing():
-    row = of(
-        PLAN,
-        ("action.started", {"attempt": "a", "fence": 1}),
-        ("action.failed", {"attempt": "a", "fence": 1, "outcome": "no_effect"}),
-        ("action.started", {"attempt": "b", "fence": 2}),
-        ("action.succeeded", {"attempt": "a", "fence": 1, "effects": []}),
-        ("action.failed", {"attempt": "b", "fence": 2, "outcome": "no_effect"}),
-    )
+LATE_SUCCESS = (
+    PLAN,
+    ("action.started", {"attempt": "a", "fence": 1}),
+    ("action.failed", {"attempt": "a", "fence": 1, "outcome": "no_effect"}),
+    ("action.started", {"attempt": "b", "fence": 2}),
+    ("action.succeeded", {"attempt": "a", "fence": 1, "effects": []}),
+)
 
-    assert (row.state, row.flags) == ("failed", ["stale_fence"])
+
+def test_a_late_success_of_an_older_fence_settles_nothing():
+    row = of(*LATE_SUCCESS)
+
+    assert (row.state, row.flags) == ("running", ["stale_fence"])
     assert (row.current_attempt, row.fence) == ("b", 2)
     assert [(a.attempt, a.state, a.stale) for a in row.attempts] == [
-        ("a", "no_effect", True), ("b", "no_effect", False)]  # fmt: skip
+        ("a", "no_effect", True), ("b", "running", False)]  # fmt: skip
+
+
+def test_a_late_success_is_in_doubt_where_the_last_try_had_no_effect_until_it_is_settled():
+    """It read as failed, and a third try proceeded, though the first may have been made."""
+    said = (*LATE_SUCCESS, ("action.failed", {"attempt": "b", "fence": 2, "outcome": "no_effect"}))
+    row = of(*said)
+    assert (row.state, row.flags) == ("unknown", ["contradiction", "stale_fence"])
+    assert fold_action("x", facts(said)[::-1]) == row
+
+    seen = [event.event_id for event in facts(said)]
+    for outcome, state in (("no_effect", "failed"), ("applied", "succeeded")):
+        settled = {"outcome": outcome, "seen": seen, "attempts": ["b"]}
+        row = of(*said, ("action.settled", settled))
+        assert row.state == state
+        assert "contradiction" not in row.flags
 
 
 def test_law_8_a_replayed_completion_never_alters_before():
