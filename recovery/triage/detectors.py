@@ -16,14 +16,14 @@ from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
-from ledger.models import Action, ActionState, Compensated, Effect, RunState, Verified
+from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, ran_at
 from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
 from workspaces import formatting
 
-REASONS_MAX = 100
+REASONS_MAX, LEFT_MAX = 100, 500
 NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
@@ -96,18 +96,19 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
             yield Reason("late_effect", words, action.action)
 
 
-STOOD_AT_CLOSING = Reason("told_after_closing", "")
-"""Answered by every closing that kept what stood then (`left_at_closing`)."""
-
-LEFT_MAX = 500
+def stood_at_closing(run: Run) -> Reason:
+    """Answered by a closing that kept what stood then; of a run that ended anew it says nothing."""
+    return Reason("told_after_closing", "", more=run.ended_at.isoformat() if run.ended_at else "")
 
 
 def told_after_closing(facts: RunFacts, case: Case) -> Iterator[Reason]:
     """What changed something and was told once the case was closed: a spool that came late. A case
-    that was opened again for it goes on telling of it.
+    that was opened for it goes on telling of it.
     """
     told = {str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one}
-    is_kept = STOOD_AT_CLOSING.key in case.answered and case.outcome != CaseOutcome.RESUMED
+    is_kept = (
+        stood_at_closing(facts.run).key in case.answered and case.outcome != CaseOutcome.RESUMED
+    )
     is_over = case.state == CaseState.CLOSED and (is_kept or case.outcome == CaseOutcome.RESTORED)
     for one in _left(facts):
         if one.key in told or (is_over and one.key not in case.answered):
@@ -118,8 +119,8 @@ def left_at_closing(facts: RunFacts) -> list[Reason]:
     """What stands as a case is closed, to answer it: whatever else comes was told late. Empty where
     the run may go on, and where so much stands that the row cannot keep it.
     """
-    left = [STOOD_AT_CLOSING, *_left(facts)]
-    is_whole = facts.run.ended_at is not None and facts.run.action_count <= len(facts.actions)
+    left = [stood_at_closing(facts.run), *_left(facts)]
+    is_whole = facts.run.ended_at and facts.run.action_count <= len(facts.actions)
     return left if is_whole and len(left) <= LEFT_MAX else []
 
 

@@ -33,7 +33,7 @@ from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
 from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import STOOD_AT_CLOSING, reasons
+from recovery.triage.detectors import reasons, stood_at_closing
 from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
@@ -326,7 +326,7 @@ def _close_as_it_stands(case: Case) -> None:
         outcome, words = CaseOutcome.EXPECTED, "What undid it was undone: it stands again."
     if outcome != case.outcome:
         standing = [(one.action, one) for one in again]
-        ending = lifecycle.Ending(case, [STOOD_AT_CLOSING], standing)
+        ending = lifecycle.Ending(case, [stood_at_closing(case.run)], standing)
         lifecycle.close_otherwise(ending, outcome, words)
 
 

@@ -118,6 +118,18 @@ def test_what_is_told_only_after_a_case_was_closed_by_a_person_opens_it_again(
     assert raised.case().state == CaseState.CLOSED
 
 
+def test_a_run_that_is_taken_up_again_after_its_case_was_closed_does_something_new(
+    raised, ticket, ada
+):
+    case = raised.case()
+    closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=case.revision)
+
+    raised.send("run.resumed")
+    raised.does("tickets.update", ("ticket", "main/T-9", ticket, ticket | {"priority": "high"}))
+    raised.ends()
+    assert raised.case().state == CaseState.CLOSED
+
+
 def test_what_goes_on_after_a_case_was_closed_is_not_told_late(raises, ticket, ada):
     """A run that was reported while it lives may go on: what it does next is no surprise."""
     run = raises(1)
