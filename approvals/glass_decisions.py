@@ -180,7 +180,8 @@ def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any
         {
             "title": glass.approval.headline,
             "url": reverse("approvals:card", args=[slug, glass.approval.pk]),
-            "people": " and ".join(one.who for one in glass_eligibility.broken_by(glass.approval)),
+            "people": " and ".join(one.who for one in broken_by),
+            "reasons": list(dict.fromkeys(one.reason for one in broken_by)),
             "opened": glass.opened_at is not None,
             "since": formatting.moment(glass.begun_at, "ago", zone),
             "why_not": glass_eligibility.why_no_review(glass, person),
@@ -188,4 +189,5 @@ def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any
             "id": glass.approval.pk,
         }
         for glass in glass_eligibility.unreviewed(here)[:SHOWN_MAX]
+        for broken_by in [list(glass_eligibility.broken_by(glass.approval))]
     ]

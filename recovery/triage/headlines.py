@@ -61,13 +61,20 @@ OF_STATUS = {
     504: "no answer in time",
 }  # fmt: skip
 OF_HTTP = {4: "the service refused the request", 5: "the service answered with an error of its own"}
+OF_SYSTEM = (
+    (re.compile(r"ETIMEDOUT|(?:Read|read operation|Connection) timed out"), "no answer in time"),
+    (re.compile(r"ECONNREFUSED|Connection refused"), "nothing answered at its address"),
+    (re.compile(r"ECONNRESET|Connection reset by peer"), "the connection broke"),
+)
 MAIL_STATUS = re.compile(r"(?:[45]\d\d[ -])?[45]\.(\d{1,3}\.\d{1,3})\b")
 OF_MAIL = {
     "1.1": "there is no such mailbox", "2.2": "the mailbox is full", "3.4": "the mail is too large",
     "4.1": "the mail server did not answer", "4.2": "the line to the mail server broke",
     "4.7": "it could not be delivered in time", "7.1": "the mail server did not allow it",
 }  # fmt: skip
-"""What codes mean by their standards, RFC 9110 and (of mail) 3463. All else is quoted alone."""
+"""What codes mean by their standards, RFC 9110, POSIX and (of mail) RFC 3463. All else is quoted
+alone.
+"""
 ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"}
 
 
@@ -328,6 +335,8 @@ def _error(facts: RunFacts) -> tuple[str, str]:
         meaning = OF_STATUS.get(status) or OF_HTTP.get(status // 100, "")
     elif (mail := MAIL_STATUS.match(message)) and kinds & MAILS:
         meaning = OF_MAIL.get(mail[1], "")
+    else:
+        meaning = next((words for sign, words in OF_SYSTEM if sign.search(message)), "")
     return meaning, formatting.quoted(said, ERROR_CHARACTERS_MAX) if said else ""
 
 

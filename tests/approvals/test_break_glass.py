@@ -105,6 +105,7 @@ def test_somebody_who_took_no_part_looks_at_it(client, acme, ada, olga, cleo, el
         assert "You cannot close this" in client.get(health).content.decode()
         assert client.post(review, {"review": "fine"}).status_code == 403
     client.force_login(cleo)
+    assert client.get(health).content.decode().count(WHY) == 1, "they said the same"
     client.post(review, {"review": " "})
     assert BrokenGlass.objects.get().reviewed_at is None
 
@@ -114,6 +115,7 @@ def test_somebody_who_took_no_part_looks_at_it(client, acme, ada, olga, cleo, el
     assert "The glass was broken" not in client.get("/w/acme/queue/").content.decode()
     shown = client.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert "The plane was real." in shown
+    assert "Who was asked" in shown
     assert [one["review"] for one in told(acme, "break_glass.reviewed")] == ["The plane was real."]
 
 

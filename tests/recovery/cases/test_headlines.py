@@ -78,6 +78,8 @@ def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
             "the service refused the request (“418 No Tea”)",
         ),
         ("451 4.4.1 no route", "the mail server did not answer (“451 4.4.1 no route”)"),
+        ("[Errno 111] Connection refused", "nothing answered at its address (“[Errno 111]"),
+        ("pool(host='x'): Read timed out. (10)", "no answer in time (“pool(host='x'): Read"),
         ("5.9.9 is not in our list", "“5.9.9 is not in our list”"),
         ("504 rooms are full", "“504 rooms are full”"),
         ("No “room” left", '“No "room" left”'),
