@@ -11,7 +11,7 @@ from recovery.casework import closing as closings
 from recovery.casework import resuming, settling
 from recovery.casework.resuming import Resume
 from recovery.corrections import link_of
-from recovery.models import Case, Correction, Plan, Residue, Step
+from recovery.models import Case, CaseState, Correction, Plan, Residue, Step
 from recovery.planning.drafting import DraftStep, DriftState, NotUndoable
 from recovery.planning.plans import CHOICES, PlanDraft
 from recovery.run_facts.runs import facts_of
@@ -27,6 +27,8 @@ OF_CASES = (
     "opened_at", "due_at", "outcome", "closing_reason", "closed_at",
 )  # fmt: skip
 """Columns that are named alike on the wire."""
+SUGGESTED = ("suggestion", "suggestion_reason", "suggestion_text", "needs_approval")
+"""Empty of a closed case: the row keeps what was suggested while it was open."""
 
 
 def case(one: Case) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def case(one: Case) -> dict[str, Any]:
         "standing": one.standing_count,
         "claimed_by": holder.email if holder else None,
         **{name: getattr(one, name) for name in OF_CASES},
+        **(dict.fromkeys(SUGGESTED, "") if one.state == CaseState.CLOSED else {}),
     }
 
 

@@ -59,6 +59,7 @@ def test_from_the_preview_to_the_published_correction(raised, shop, api):
 
     _, closed = api.get(f"/cases/{case.pk}")
     assert (closed["state"], closed["outcome"]) == ("closed", "restored")
+    assert {closed[name] for name in ("suggestion", "suggestion_reason", "needs_approval")} == {""}
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     publishing.draft_due()
     _, closed = api.get(f"/cases/{case.pk}")
