@@ -76,6 +76,10 @@ def test_two_others_decide_together_and_everybody_hears_of_it(
 
     assert breaks(approval, ada).state == "waiting"
     assert not grants.still_entitled(Approval.objects.get(pk=approval.pk))
+    client.force_login(cleo)
+    begun_card = client.get(card).content.decode()
+    assert "it takes a second person" in begun_card
+    assert "So far:" not in begun_card, "a yes of the glass is none of those that are asked for"
     assert breaks(approval, olga).state == "granted"
 
     written = {one.recipient for one in Delivery.objects.filter(subject="approval.break_glass")}
