@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
 from approvals.alike import ApprovalGroup, GroupedApproval
-from approvals.models import Approval
+from approvals.models import Approval, ApprovalState
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
@@ -27,6 +27,13 @@ DECIDED_MAX = alike.LOOKED_AT_MAX
 NONE_CHOSEN = {
     "tone": "bad", "title": "Nothing was decided.", "text": "Choose those that you decide on.",
 }  # fmt: skip
+
+SAID: dict[str, str] = {
+    ApprovalState.GRANTED: "Approved.",
+    ApprovalState.WAITING: "Your yes is given; others are asked, too.",
+    ApprovalState.REJECTED: "Rejected.",
+}
+"""Of each that was decided, by what it is now."""
 
 
 @login_required
@@ -56,7 +63,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     results = []
     for approval in approvals_of(here).filter(pk__in=chosen).order_by("pk"):
         try:
-            _decide(request, approval, grants=grants)
+            answered = _decide(request, approval, grants=grants)
         except InvalidInput as wrong:
             problem = {"tone": "bad", "title": "Nothing was decided.", "text": str(wrong)}
             return _shown(request, here, first, problem=problem, status=422)
@@ -68,11 +75,11 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         ) as refusal:
             results.append(_result(approval, "bad", f"Not decided: {refusal}."))
         else:
-            results.append(_result(approval, "ok", "Approved." if grants else "Rejected."))
+            results.append(_result(approval, "ok", SAID[answered.state]))
     return _shown(request, here, first, results=results)
 
 
-def _decide(request: Request, approval: Approval, *, grants: bool) -> None:
+def _decide(request: Request, approval: Approval, *, grants: bool) -> Approval:
     posted = request.POST
     answer: dict[str, Any] = {
         "by": request.user,
@@ -82,9 +89,8 @@ def _decide(request: Request, approval: Approval, *, grants: bool) -> None:
         "shown_seconds": card.shown_seconds(posted.get("shown", "")),
     }
     if grants:
-        inbox.grant(approval, **answer, login_at=login_at(request))
-    else:
-        inbox.reject(approval, **answer)
+        return inbox.grant(approval, **answer, login_at=login_at(request))
+    return inbox.reject(approval, **answer)
 
 
 def _result(approval: Approval, tone: str, words: str) -> dict[str, Any]:

@@ -115,6 +115,26 @@ def test_a_no_wants_one_reason_for_all_and_loses_nothing_that_was_chosen(six, cl
     assert (nothing.status_code, states(six)[2]) == (422, "waiting")
 
 
+def test_a_yes_beside_which_others_are_needed_is_not_told_as_an_approval(
+    key, acme, ada, ben, cleo, client
+):
+    two = {"approval": "MANUAL", "requires": [{"count": 2}]}
+    put_in_force(acme, ada, {"policies": {"pay.*": two}})
+    trip = Trip(key)
+    for n in range(2):
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args={"amount": n})
+    asked = list(Approval.objects.order_by("pk"))
+    client.force_login(ben)
+
+    answer = client.post(here(asked[0], "decide/"), posted(asked)).text
+
+    assert states(asked) == ["waiting", "waiting"]
+    assert answer.count("Your yes is given; others are asked, too.") == 2
+    assert "Approved." not in answer
+    client.force_login(cleo)
+    assert client.post(here(asked[0], "decide/"), posted(asked)).text.count("Approved.") == 2
+
+
 def test_who_may_not_decide_sees_no_group(six, client, ada):
     client.force_login(ada)
     assert client.get(here(six[0])).status_code in {403, 404}
