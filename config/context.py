@@ -45,7 +45,7 @@ SELECT
     (SELECT unmet ->> 0 FROM approvals_policyversion
         WHERE workspace_id = %(here)s AND active LIMIT 1),
     EXISTS (SELECT FROM approvals_pause WHERE workspace_id = %(here)s AND lifted_at IS NULL),
-    (SELECT count(*) FROM approvals_brokenglass
+    (SELECT array[count(opened_at), count(*)] FROM approvals_brokenglass
         WHERE workspace_id = %(here)s AND reviewed_at IS NULL)"""
 
 
@@ -106,12 +106,13 @@ def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:
     """What the frame says of the workspace; unmet as it was last looked at."""
     with connection.cursor() as cursor:
         cursor.execute(FRAME, {"here": here.pk, "limit": COUNT_MAX + 1})
-        open_cases, unmet, is_paused, glasses = cursor.fetchone()
+        open_cases, unmet, is_paused, (broken, glasses) = cursor.fetchone()
     awaiting = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
     return {
         "queue": _capped(open_cases),
         "approvals": _capped(awaiting),
         "glasses": glasses,
+        "broken_glasses": broken,
         "pauses": _pauses(here) if is_paused else [],
         **_unmet(unmet or ""),
     }

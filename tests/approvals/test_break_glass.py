@@ -79,6 +79,7 @@ def test_two_others_decide_together_and_everybody_hears_of_it(
     client.force_login(cleo)
     begun_card = client.get(card).content.decode()
     assert "it takes a second person" in begun_card
+    assert "Somebody began to break the glass" in begun_card
     assert "So far:" not in begun_card, "a yes of the glass is none of those that are asked for"
     assert breaks(approval, olga).state == "granted"
 
