@@ -4,12 +4,13 @@ Facts are drafted from the ledger by templates, never by a model; the wording ma
 facts may not. Publishing gives the correction its link and its entry in the log.
 """
 
-from recovery.corrections.contesting import TooManyReports, contest
+from recovery.corrections.contesting import LinkGone, TooManyReports, contest
 from recovery.corrections.drafting import draft, edit
 from recovery.corrections.publishing import CannotPublish, find, link_of, publish, revoke
 
 __all__ = [
     "CannotPublish",
+    "LinkGone",
     "TooManyReports",
     "contest",
     "draft",

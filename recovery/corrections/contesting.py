@@ -19,7 +19,7 @@ from approvals.models import Decision
 from recovery.cases.lifecycle import NotPossible, record
 from recovery.casework import cases
 from recovery.corrections import drafting, wording
-from recovery.models import Contest, ContestGround, Correction, Plan, ReportSource
+from recovery.models import Contest, ContestGround, Correction, CorrectionState, Plan, ReportSource
 from recovery.run_facts.sentences import listed
 from workspaces.access import people_with
 from workspaces.clock import database_time
@@ -37,16 +37,23 @@ class TooManyReports(Exception):
     """We stopped because this correction was contested often enough: a person is looking at it."""
 
 
+class LinkGone(Exception):
+    """We stopped because the letter was withdrawn or erased while the person wrote."""
+
+
 class DecidedBefore(NotPossible):
     """We stopped because whoever would answer took part in what is contested; another one may."""
 
 
 @transaction.atomic
 def contest(correction: Correction, *, ground: str, text: str) -> Contest:
-    """Keep what the person says, start the clock and bring the case back; raises TooManyReports or
-    InvalidInput.
+    """Keep what the person says, start the clock and bring the case back; raises LinkGone,
+    TooManyReports or InvalidInput.
     """
+    link = correction.token_digest
     correction = drafting.lock(correction)
+    if (correction.state, correction.token_digest) != (CorrectionState.PUBLISHED, link):
+        raise LinkGone
     if correction.contests.count() >= CONTESTS_MAX:
         raise TooManyReports
     text = kept_text(text, TEXT_CHARACTERS_MAX, asking=_("Write a few words, please."))

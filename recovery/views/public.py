@@ -7,6 +7,7 @@ with the same page and the same status.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -29,6 +30,7 @@ from ledger.audit import AuditFinding
 from ledger.models import Event
 from recovery import corrections
 from recovery.corrections import (
+    LinkGone,
     TooManyReports,
     drafting,
     names,
@@ -136,10 +138,10 @@ def by_link(view: View) -> Callable[..., HttpResponse]:
     @wraps(view)
     def answered(request: HttpRequest, token: str, **more: str) -> HttpResponse:
         with translation.override(language_of(request)):
-            correction = corrections.find(token)
-            if correction is None:
-                return private(render(request, "recovery/trail_gone.html", {}, status=404))
-            return private(view(request, correction, token, **more))
+            if correction := corrections.find(token):
+                with suppress(LinkGone):
+                    return private(view(request, correction, token, **more))
+            return private(render(request, "recovery/trail_gone.html", {}, status=404))
 
     return answered
 

@@ -8,7 +8,7 @@ from django.utils import timezone, translation
 from ledger.models import Event
 from recovery import corrections
 from recovery.corrections import contesting, drafting, facts, wording
-from recovery.corrections.contesting import DecidedBefore
+from recovery.corrections.contesting import DecidedBefore, LinkGone
 from recovery.models import CaseState, Contest, Correction
 from recovery.planning import plans
 from tests.people import person, team
@@ -244,3 +244,20 @@ def test_a_link_lives_as_long_as_was_chosen_on_the_page(raised, ada, client):
     assert drafted.expires_at - drafted.published_at == timedelta(days=30)
     assert facts.VERSION == 2
     assert drafting.words_of(drafted.facts)["title"] == drafted.title
+
+
+def test_what_is_sent_as_its_letter_is_withdrawn_or_erased_is_not_taken(published, ada):
+    """The letter was there as it was opened, and is not any more as it is locked."""
+    correction, _ = published
+    opened = Correction.objects.select_related("case__run", "workspace").get(pk=correction.pk)
+    corrections.revoke(correction, by=ada, seen=correction.revision)
+    with pytest.raises(LinkGone):
+        contesting.contest(opened, ground="other", text="Not so")
+
+    Correction.objects.update(state="published", revoked_at=None, token_digest="")  # as erased
+    with pytest.raises(LinkGone):
+        contesting.contest(opened, ground="other", text="Not so")
+
+    assert not Contest.objects.exists()
+    opened.case.refresh_from_db()
+    assert opened.case.state == CaseState.CLOSED
