@@ -59,7 +59,7 @@ REASONS = (
 """What people say no with, offered beside their own words; it reaches whoever asked as it is."""
 
 
-GIVEN = "Your part of this is already given; others are asked."
+GIVEN = "What is yours to give is already given; others are asked."
 
 
 class OutOfDate(Exception):
@@ -142,7 +142,7 @@ def _with_yes(approval: Approval, by: User) -> tuple[deciders.ApprovalProgress, 
     found = deciders.with_yes(approval, by.pk)
     if found is None:
         may_answer(approval, by)
-        raise NotEntitled(approval, ApprovalState.GRANTED, "your part of this is already given")
+        raise NotEntitled(approval, ApprovalState.GRANTED, "what is yours to give is already given")
     if why := held(approval):
         raise NotEntitled(approval, ApprovalState.GRANTED, why)
     return found

@@ -330,13 +330,15 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
             {"name": name, "value": formatting.count(counts.get(key, 0))}
             for name, key in (
                 ("Queued", BulkItemState.WAITING),
+                ("In hand", BulkItemState.WORKING),
                 (verb.done, BulkItemState.DONE),
                 ("Waiting for approval", "asked"),
                 ("Restored", "restored"),
                 ("Refused", BulkItemState.REFUSED),
                 ("Stopped", BulkItemState.STOPPED),
             )
-            if key not in {"restored", "asked"} or verb.restores
+            if (key not in {"restored", "asked"} or verb.restores)
+            and (key != BulkItemState.WORKING or counts.get(key))
         ],
         "items": [_item(found, one, sensitive=sensitive) for one in shown],
         "pager": pager,
