@@ -278,7 +278,7 @@ RUNS_AT_A_TIME = 200
 EVENTS_OF_RUNS = """
 SELECT run, action, event_id, type, n, data::text, place, received_at, actor_kind <> 'agent', actor,
     trusted, trace::text
-FROM ledger_event WHERE workspace_id = %b AND run = ANY(%b::text[])"""
+FROM ledger_event WHERE workspace_id = (SELECT %b::bigint) AND run = ANY(%b::text[])"""
 
 MISSING_RUNS = """
 INSERT INTO ledger_run (workspace_id, run, agent_id, model, request, goal, customer, customer_name,

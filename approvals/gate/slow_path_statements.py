@@ -146,7 +146,7 @@ UPDATE approvals_approval SET accepts_changed_arguments = %b
 WHERE id = %b AND state = 'waiting' AND accepts_changed_arguments <> %b"""
 EARLIER_PLANS = """
 SELECT event_id FROM ledger_event
-WHERE workspace_id = %b AND run = %b AND action = %b AND type = %b"""
+WHERE workspace_id = (SELECT %b::bigint) AND run = %b AND action = %b AND type = %b"""
 
 
 def renewals(request: BeginRequest, context: BeginContext) -> LastWrites:
