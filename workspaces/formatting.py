@@ -72,7 +72,7 @@ WIDE_SIGN = re.compile(
 SHORT_ID = re.compile(r"(?<![\w-])\w{1,6}-[A-Za-z]?\d\w{0,7}(?![\w-])")
 # What a narrow column has room for stays on one line.
 SHORT_QUOTE = re.compile("“[^”<>]{1,16}”")
-ADDRESS = re.compile(r"([\w.+\-]+)(@[\w\-]+(?:\.[\w\-]+)+)")
+ADDRESS = re.compile(r"(?<![\w.+\-])([\w.+\-]{1,64})(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9})")
 LONG_PART = re.compile("[^.:/]{17,}")
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")

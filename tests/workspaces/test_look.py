@@ -200,6 +200,13 @@ def test_a_name_that_may_break_shows_what_hides_in_it():
     assert shown.endswith("</mark>all")
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["a" * 60_000, "a@" + "b." * 30_000, "." * 60_000 + "@"])
+def test_a_long_word_that_is_no_address_takes_no_longer_than_reading_it(text):
+    """An address was looked for at each of its letters anew: of 60,000 for more than a minute."""
+    assert re.sub("<[^>]+>", "", formatting.breakable(text)) == text
+
+
 def test_a_name_breaks_after_its_signs_and_an_address_before_its_at_alone():
     assert formatting.breakable("a/b_c.d") == "a/<wbr>b_c.<wbr>d"
     assert formatting.breakable("release_every_licence.x") == (
