@@ -39,7 +39,9 @@ class Journal:
     def entries(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        # The last line may still be on its way: a long one is written in parts.
+        whole, _, _ = self.path.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class Outside:
