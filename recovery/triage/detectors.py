@@ -98,7 +98,7 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
 
 def stood_at_closing(run: Run) -> Reason:
     """Answered by a closing that kept what stood then; of a run that ended anew it says nothing."""
-    return Reason("told_after_closing", "", more=run.ended_at.isoformat() if run.ended_at else "")
+    return Reason("told_after_undo", "", more=run.ended_at.isoformat() if run.ended_at else "")
 
 
 def told_after_closing(facts: RunFacts, case: Case) -> Iterator[Reason]:
@@ -106,9 +106,8 @@ def told_after_closing(facts: RunFacts, case: Case) -> Iterator[Reason]:
     that was opened for it goes on telling of it.
     """
     told = {str(one["key"]) for one in case.evidence if isinstance(one, dict) and "key" in one}
-    is_kept = (
-        stood_at_closing(facts.run).key in case.answered and case.outcome != CaseOutcome.RESUMED
-    )
+    stood = stood_at_closing(facts.run).key
+    is_kept = stood in case.answered and case.outcome != CaseOutcome.RESUMED
     is_over = case.state == CaseState.CLOSED and (is_kept or case.outcome == CaseOutcome.RESTORED)
     for one in _left(facts):
         if one.key in told or (is_over and one.key not in case.answered):
@@ -129,7 +128,7 @@ def _left(facts: RunFacts) -> Iterator[Reason]:
     for action in living(facts):
         if _stands(facts, action) or action.pk in untold or facts.is_untold(action):
             words = f"{action.tool_words} was told of after the case had been closed, and stands"
-            yield Reason("told_after_closing", words, action.action)
+            yield Reason("told_after_undo", words, action.action)
 
 
 def verifications(facts: RunFacts) -> Iterator[Reason]:
@@ -376,7 +375,7 @@ _ROWS = (
         person=gettext_noop("This was done after the request had been cancelled."),
     ),
     ReasonKind(
-        "told_after_closing",
+        "told_after_undo",  # as kept cases call it: once, it was only said after an undo
         told_after_closing,
         headline="and told of {tool} only after the case had been closed",
         person=gettext_noop("This should not have happened."),

@@ -306,12 +306,19 @@ def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     lifecycle.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
 
 
+AS_IT_STANDS = {
+    CaseOutcome.RESTORED: lifecycle.WAS_RESTORED,
+    CaseOutcome.PARTLY: "Some of what undid it was undone: that stands again.",
+    CaseOutcome.EXPECTED: "What undid it was undone: it stands again.",
+}
+
+
 def _close_as_it_stands(case: Case) -> None:
     """What the desk closed as restored is so no longer once its plan's work was itself undone, and
     is so again once that was.
     """
     case = locks.locked(Case.objects.select_related("run", "workspace")).get(pk=case.pk)
-    if case.state != CaseState.CLOSED or case.closed_by_id or case.outcome == CaseOutcome.RESUMED:
+    if case.state != CaseState.CLOSED or case.closing_reason not in AS_IT_STANDS.values():
         return
     told = Effect.objects.filter(action__run=case.run_id, withdrawn=False).exclude(
         compensated=Compensated.NONE
@@ -319,15 +326,12 @@ def _close_as_it_stands(case: Case) -> None:
     effects = list(told.select_related("action").order_by("pk"))
     undone = steps_of(case.run_id, [effect.pk for effect in effects])
     again = [one for one in effects if one.pk in undone and undone[one.pk].is_undone_again]
-    outcome, words = CaseOutcome.PARTLY, "Some of what undid it was undone: that stands again."
-    if not again:
-        outcome, words = CaseOutcome.RESTORED, lifecycle.WAS_RESTORED
-    elif len(again) == len(effects):
-        outcome, words = CaseOutcome.EXPECTED, "What undid it was undone: it stands again."
+    stands = CaseOutcome.EXPECTED if len(again) == len(effects) else CaseOutcome.PARTLY
+    outcome = stands if again else CaseOutcome.RESTORED
     if outcome != case.outcome:
         standing = [(one.action, one) for one in again]
         ending = lifecycle.Ending(case, [stood_at_closing(case.run)], standing)
-        lifecycle.close_otherwise(ending, outcome, words)
+        lifecycle.close_otherwise(ending, outcome, AS_IT_STANDS[outcome])
 
 
 def overdue() -> list[int]:

@@ -87,12 +87,12 @@ def test_what_is_told_only_after_all_was_undone_opens_the_case_again(raised, tic
     case = raised.case()
 
     assert (case.state, case.standing_count, case.suggestion) == ("open", 1, "compensate")
-    assert case.reasons[0] == "told_after_closing"
+    assert case.reasons[0] == "told_after_undo"
     assert "told of tickets.update only after the case had been closed" in case.headline
     seen = case.revision
     triage.look([case.run_id])
     case.refresh_from_db()
-    assert (case.reasons[0], case.revision) == ("told_after_closing", seen), "it stays told"
+    assert (case.reasons[0], case.revision) == ("told_after_undo", seen), "it stays told"
 
     closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=seen)
     assert raised.case().state == CaseState.CLOSED
@@ -110,7 +110,7 @@ def test_what_is_told_only_after_a_case_was_closed_by_a_person_opens_it_again(
 
     raised.does("tickets.update", ("ticket", "main/T-9", ticket, ticket | {"priority": "high"}))
     case = raised.case()
-    assert (case.state, case.reasons[0]) == ("open", "told_after_closing")
+    assert (case.state, case.reasons[0]) == ("open", "told_after_undo")
     assert case.headline.count("only after the case had been closed") == 1
 
     closing.close(case, outcome=outcome, reason="That, too", by=ada, seen=case.revision)
