@@ -169,11 +169,12 @@ def test_what_a_check_finds_stands_below_the_document_and_its_buttons(
         page.goto("/w/acme/policies/new/")
         page.get_by_role("button", name="Check and dry run").click()
         expect(page.locator("#check > .card").first).to_be_visible()
-        boxes = [
-            page.locator(one).first.bounding_box()
-            for one in ("#id_source", ".stays .buttons", "#check")
-        ]
-        document, act, found = (box for box in boxes if box is not None)
+        page.wait_for_load_state()  # with its styles
+        # All three in one moment: the page goes to what was found while a test looks on.
+        document, act, found = page.evaluate(
+            "all => all.map(one => document.querySelector(one).getBoundingClientRect().toJSON())",
+            ["#id_source", ".stays .buttons", "#check"],
+        )
         assert document["y"] + document["height"] <= act["y"]
         assert act["y"] + act["height"] <= found["y"]
         assert abs(found["x"] - document["x"]) < 8, "in the same column"
