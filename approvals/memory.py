@@ -17,9 +17,11 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, WITHOUT_EFFECT
+from approvals import tallies
 from approvals.models import Reservation, Review, Sighting, Tally
+from approvals.policy.conditions import Cap
 from approvals.policy.spelling import as_known, skeleton
-from approvals.tallies import TallyOwner, TallyState, digest_of
+from approvals.tallies import Meter, TallyOwner, TallyState, digest_of
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState, Compensated
 from ledger.models.actions import Verified
@@ -174,6 +176,17 @@ REMEMBER_PARAMETERS = ", ".join(f"%b::{kind}" for kind in REMEMBER_SIGNATURE.val
 REMEMBER = f"SELECT gate_remember(clock_timestamp(), {REMEMBER_PARAMETERS})"
 
 
+def remember_within(begun: str) -> str:
+    """The same of a call that `begun`, SQL for until when, begins with it, if its sums stay within
+    their caps; else neither is carried out, and there is no row.
+    """
+    return f"""
+SELECT gate_remember({begun}, %b::bigint, %b::bigint, %b::text, %b::text, %b::text, true,
+    meters, subjects, seen_at, sums, buckets, amounts, settled,
+    %b::text[], %b::text[], %b::text[], %b::text)
+FROM ({tallies.WITHIN_CAPS}) s"""  # noqa: S608 - our own words
+
+
 @dataclass(frozen=True, slots=True)
 class RememberedCall:
     """The call that is remembered: whose, which, for whom, and whether it may be made at once."""
@@ -183,6 +196,21 @@ class RememberedCall:
     action: str
     person: str
     is_held: bool
+
+    @property
+    def named(self) -> list[Any]:
+        """The first parameters of `gate_remember`."""
+        caller = self.caller
+        return [caller.workspace_id, caller.agent_id, caller.key, self.run, self.action]
+
+    def with_values(self, sighted: Mapping[tuple[str, str], ValueDigest]) -> list[Any]:
+        """Its last: by field the values that the call has, and for whom it is made."""
+        return [
+            array(field_ for field_, _ in sighted),
+            array(one.value for one in sighted.values()),
+            array(one.shape for one in sighted.values()),
+            digest_of(self.person) if self.person else "",
+        ]
 
 
 def remember_arguments(
@@ -194,10 +222,10 @@ def remember_arguments(
     """What `gate_remember` is given: what the call holds, at once where it may be made, else once
     people say yes; and the values it has.
     """
-    caller, meters = doing.caller, [one.meter for one in tally_states]
+    meters = [one.meter for one in tally_states]
     sums = [one.written(now, held=doing.is_held) for one in tally_states]
     return [
-        caller.workspace_id, caller.agent_id, caller.key, doing.run, doing.action, doing.is_held,
+        *doing.named, doing.is_held,
         array(one.meter for one in meters),
         array(one.subject for one in tally_states),
         array(one.touched_at for one in tally_states),
@@ -205,11 +233,18 @@ def remember_arguments(
         array(one.bucket(now) for one in meters),
         array(str(one.amount) for one in meters),
         array(id_ for one in tally_states for id_ in one.done),
-        array(field_ for field_, _ in sighted),
-        array(one.value for one in sighted.values()),
-        array(one.shape for one in sighted.values()),
-        digest_of(doing.person) if doing.person else "",
+        *doing.with_values(sighted),
     ]  # fmt: skip
+
+
+def remember_within_arguments(
+    doing: RememberedCall,
+    caps: Sequence[tuple[Meter, Cap]],
+    sighted: Mapping[tuple[str, str], ValueDigest],
+) -> list[Any]:
+    """What `remember_within` is given, of a call that may be made at once."""
+    _, look = tallies.within_caps(doing.caller, caps)
+    return [*doing.named, *doing.with_values(sighted), *look]
 
 
 def forget_old() -> int:

@@ -20,7 +20,7 @@ from amends.protocol.masking import holds_bare, without_last4
 from approvals.models import ApprovalState
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy import UNKNOWN, CannotEvaluate, Lookup
-from approvals.policy.conditions import window_seconds
+from approvals.policy.conditions import Cap, window_seconds
 from approvals.policy.spelling import as_one
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState
@@ -54,8 +54,13 @@ class Meter:
     amount: Decimal
     window_seconds: int
 
+    @property
+    def step(self) -> int:
+        """Seconds of a bucket."""
+        return max(1, self.window_seconds // BUCKETS)
+
     def bucket(self, now: datetime) -> int:
-        return int(now.timestamp() // max(1, self.window_seconds // BUCKETS))
+        return int(now.timestamp() // self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +166,67 @@ SELECT %b, meter, subject, '{}', clock_timestamp(), clock_timestamp()
 FROM unnest(%b::text[], %b::text[]) AS u (meter, subject) ORDER BY meter, subject
 ON CONFLICT (workspace_id, meter, subject) DO UPDATE SET touched_at = clock_timestamp()"""
 
+# Of a tally `t` the calls `o` whose outcome was not known, those of which people were asked first.
+_OPEN = f"""
+    FROM (SELECT r.*, r.agent_id = %b AND r.key = %b AS is_own FROM approvals_reservation r
+        WHERE r.tally_id = t.id ORDER BY r.held, r.id LIMIT {OPEN_MAX + 1}) o"""  # noqa: S608
+_STATE = """(
+        SELECT a.state FROM ledger_action a WHERE a.action = o.action AND a.run_id = (
+            SELECT id FROM ledger_run WHERE workspace_id = t.workspace_id AND run = o.run_ref))"""
 TALLIES = f"""
 SELECT json_agg(json_build_array(t.meter, t.subject, t.buckets, extract(epoch FROM t.since),
     t.touched_at, (
-    SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, (
-        SELECT a.state FROM ledger_action a WHERE a.action = o.action AND a.run_id = (
-            SELECT id FROM ledger_run WHERE workspace_id = t.workspace_id AND run = o.run_ref)), (
+    SELECT json_agg(json_build_array(o.id, o.bucket, o.amount::text, o.held, o.is_own, {_STATE}, (
         SELECT CASE WHEN p.expires_at > clock_timestamp() THEN p.state END
         FROM approvals_approval p WHERE NOT o.held AND p.workspace_id = t.workspace_id
             AND p.subject_key = concat(o.agent_id, ' ', o.key) AND p.run_ref = o.run_ref
-        ORDER BY p.id DESC LIMIT 1)) ORDER BY o.held, o.id)
-    FROM (SELECT r.*, r.agent_id = %b AND r.key = %b AS is_own FROM approvals_reservation r
-        WHERE r.tally_id = t.id ORDER BY r.held, r.id LIMIT {OPEN_MAX + 1}) o)))
+        ORDER BY p.id DESC LIMIT 1)) ORDER BY o.held, o.id) {_OPEN})))
 FROM approvals_tally t
 WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::text[])"""  # noqa: S608
+
+
+# The tallies as they are with a call, one row of arrays; none where one of them is beyond its cap,
+# or has to be looked at (`tally_states`): some of it waits for people's yes, or had no effect. A
+# call that was done is settled, all others count as they stand.
+WITHIN_CAPS = f"""
+SELECT s.* FROM (
+    SELECT array_agg(m.meter) AS meters, array_agg(m.subject) AS subjects,
+        array_agg(t.touched_at) AS seen_at,
+        array_agg((k.others || jsonb_strip_nulls(
+            jsonb_build_object(m.bucket, nullif(k.here + m.amount, 0)::text)))::text) AS sums,
+        array_agg(m.bucket) AS buckets, array_agg(m.amount) AS amounts,
+        string_to_array(string_agg(open.done, ','), ',')::bigint[] AS settled,
+        coalesce(bool_and(open.is_plain AND (k.total + m.amount < m.upto
+            OR k.total + m.amount = m.upto AND m.is_inclusive)), true) AS is_within
+    FROM (SELECT u.*, floor(extract(epoch FROM clock_timestamp()))::bigint / u.step AS bucket
+        FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::numeric[], %b::numeric[],
+            %b::boolean[]) AS u (meter, subject, step, amount, upto, is_inclusive)) m
+    LEFT JOIN LATERAL (SELECT * FROM approvals_tally
+        WHERE workspace_id = %b AND meter = m.meter AND subject = m.subject LIMIT 1) t ON true
+    CROSS JOIN LATERAL (SELECT coalesce(jsonb_object_agg(b.key, b.value), '{{}}') AS others,
+            coalesce(sum(b.value::numeric), 0) AS total,
+            coalesce(sum(b.value::numeric) FILTER (WHERE b.key::bigint = m.bucket), 0) AS here
+        FROM jsonb_each_text(t.buckets) b WHERE b.key::bigint >= m.bucket - {BUCKETS}) k
+    CROSS JOIN LATERAL (SELECT
+            string_agg(o.id::text, ',') FILTER (WHERE o.state = '{ActionState.SUCCEEDED}') AS done,
+            coalesce(bool_and(o.held AND NOT o.is_own
+                AND o.state IS DISTINCT FROM '{ActionState.FAILED}'), true) AS is_plain
+        FROM (SELECT o.*, {_STATE} AS state {_OPEN} OFFSET 0) o) open
+    OFFSET 0) s WHERE s.is_within"""  # noqa: S608 - our own words
+
+
+def within_caps(caller: TallyOwner, caps: Sequence[tuple[Meter, Cap]]) -> Statement:
+    """What stands in these tallies, if each stays within its cap with what its meter adds."""
+    told = [(meter, subject, cap) for meter, cap in caps for subject in meter.subjects]
+    return WITHIN_CAPS, [
+        array(meter.meter for meter, _, _ in told),
+        array(subject for _, subject, _ in told),
+        array(meter.step for meter, _, _ in told),
+        array(str(meter.amount) for meter, _, _ in told),
+        array(str(cap.limit) for _, _, cap in told),
+        array(str(cap.is_inclusive) for _, _, cap in told),
+        caller.workspace_id, caller.agent_id, caller.key,
+    ]  # fmt: skip
 
 
 def lock(caller: TallyOwner, meters: Iterable[Meter]) -> Statement:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import psycopg
@@ -21,6 +22,7 @@ PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sb
 needed = pytest.mark.skipif(
     PGBOUNCER is None, reason="PgBouncer is not installed (Debian: pgbouncer)"
 )
+ROOT = Path(__file__).parents[1]
 SESSIONS = 12
 """Of each role. The desk behind it asks for three times that."""
 
@@ -48,17 +50,22 @@ def pooler(tmp_path: Path) -> Iterator[Pooler]:
             port, config = free_port(), tmp_path / "pgbouncer.ini"
             connect = f" connect_query='{limits}'" if limits else ""
             listens = f"127.0.0.1,{also_at}" if also_at else "127.0.0.1"
-            more = f"max_prepared_statements = {prepared}\n" if prepared else ""
-            config.write_text(
-                f"[databases]\namends = host=127.0.0.1 port={postgres.port}"
-                f" dbname={given['dbname']}{connect}\n"
-                f"[pgbouncer]\nlisten_addr = {listens}\nlisten_port = {port}\n"
-                f"auth_type = trust\nauth_file = {tmp_path}/users\nunix_socket_dir =\n"
-                f"pool_mode = {mode}\nignore_startup_parameters = {ignored}\n"
-                f"default_pool_size = {SESSIONS}\nadmin_users = {given['user']}\n"
-                f"server_login_retry = 1\ntcp_keepidle = 10\ntcp_keepintvl = 5\n"
-                f"tcp_keepcnt = 3\ntcp_user_timeout = 20000\n{more}"
+            # deploy/pooler/pgbouncer.ini, with other addresses and fewer sessions.
+            ours = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=(";",))
+            ours.read(ROOT / "deploy" / "pooler" / "pgbouncer.ini")
+            ours["databases"]["amends"] = (
+                f"host=127.0.0.1 port={postgres.port} dbname={given['dbname']}{connect}"
             )
+            ours["pgbouncer"].update({
+                "listen_addr": listens, "listen_port": str(port), "unix_socket_dir": "",
+                "auth_type": "trust", "auth_file": f"{tmp_path}/users",
+                "pool_mode": mode, "ignore_startup_parameters": ignored,
+                "default_pool_size": str(SESSIONS), "admin_users": str(given["user"]),
+            })  # fmt: skip
+            if prepared:
+                ours["pgbouncer"]["max_prepared_statements"] = str(prepared)
+            with config.open("w") as file:
+                ours.write(file)
             (tmp_path / "users").write_text(f'"{given["user"]}" ""\n"amends_desk" ""\n')
             tmp_path.chmod(0o755)
             for parent in tmp_path.parents[:2]:

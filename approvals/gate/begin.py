@@ -1,12 +1,13 @@
 """`POST /api/v1/actions/begin`: the tool boundary in one round trip, by one of two paths.
 
-The fast path is here: the usual `begin` in one statement, or in two where rules ask what is
-remembered. Most calls come under a key never met, are allowed by rule, and belong to a run that
-goes well. What that decision rests on beside the call itself (the policy in force, the pauses, the
-labels of the run) this process has seen a moment ago. So it is judged by that, and the function
-`gate_begin` proceeds if policy and pauses are still so when it meets the key, which is before it
-waits for the run's lock, and if under that lock the run's labels are as they were and nothing is
-known of the call; with `gate_remember`, if no sum that was read has moved since.
+The fast path is here: the usual `begin` in one statement, with it the sums of rules that only hold
+them against numbers; or in two where rules ask more of what is remembered. Most calls come under a
+key never met, are allowed by rule, and belong to a run that goes well. What that decision rests on
+beside the call itself (the policy in force, the pauses, the labels of the run) this process has
+seen a moment ago. So it is judged by that, and the function `gate_begin` proceeds if policy and
+pauses are still so when it meets the key, which is before it waits for the run's lock, and if under
+that lock the run's labels are as they were and nothing is known of the call; with `gate_remember`,
+if no sum that was read has moved since.
 
 Whatever is not so is left to the slow path (`approvals.gate.slow_path`), which looks, decides by
 the table and records. Both leave the same rows, and a test compares them.
@@ -33,6 +34,7 @@ from approvals.gate.decision_table import (
     pause_of,
     with_address,
 )
+from approvals.gate.lookup_queries import ScalarQuery
 from approvals.policy import (
     Lookup,
     Policy,
@@ -74,6 +76,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
 _BEGIN = f"gate_begin(%b::text, %b::bigint[], %b::text, {events.BEGIN_PARAMETERS})"
 BEGIN = pools.numbered(f"SELECT {_BEGIN}")
 BEGIN_REMEMBERED = pools.numbered(f"SELECT gate_remember({_BEGIN}, {memory.REMEMBER_PARAMETERS})")
+BEGIN_WITHIN = pools.numbered(memory.remember_within(_BEGIN))
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -118,28 +121,32 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
         return None
     try:
         async with pools.AutocommitConnection() as connection:
-            gathered, judged = None, call.judged
             if needed:
-                gathered = await _look_up(connection, call, needed)
-                judged = replace(judged, findings=gathered.findings)
-            if verdict(call.policy, judged) != "AUTO":
+                row = await _begin_remembered(connection, call, needed)
+            elif verdict(call.policy, call.judged) == "AUTO":
+                row = await _asked(connection, BEGIN, gate_begin_arguments(call))
+            else:
                 return None
-            sql, parameters = BEGIN, gate_begin_arguments(call)
-            if gathered:
-                sql = BEGIN_REMEMBERED
-                parameters += gathered.memory_values(request.planned.run, request.planned.action)
-            cursor = await pools.execute_raw(connection, sql, parameters)
-            row = await cursor.fetchone()
     except (UniqueViolation, SerializationFailure):
         # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
         return None
-    until: datetime | None = row[0] if row else None
+    until = row[0] if row else None
     if until is None:
         return None
     planned = request.planned
     return BeginResponse(
         Proceed(planned.run, planned.action, FIRST_FENCE, is_planned=False).as_body(until)
     )
+
+
+async def _asked(
+    connection: AsyncConnection[Any], sql: str, values: Sequence[Any]
+) -> tuple[datetime | None] | None:
+    """Until when the call has its lease, or None in its place where it is not as it was seen; no
+    row where a sum is beyond its cap, or has to be looked at.
+    """
+    cursor = await pools.execute_raw(connection, sql, values)
+    return await cursor.fetchone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +176,53 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
     return UsualCall(request, policy, snapshot, labels, request.tool_call(labels))
 
 
-async def _look_up(
+async def _begin_remembered(
     connection: AsyncConnection[Any], call: UsualCall, needed: Sequence[Lookup]
-) -> Gathered:
-    """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
-    was changed meanwhile.
+) -> tuple[datetime | None] | None:
+    """Begin it by one statement where it goes on whatever else the rules would find, as long as its
+    sums stay within their caps; else by a look at all that they ask, and another.
     """
+    gathered = _nothing_found(call)
+    queries = gathering.queries_of(gathered, needed)
+    run, action = call.request.planned.run, call.request.planned.action
+    arguments = gate_begin_arguments(call)
+    capped = gathering.capped(queries, gathered)
+    if capped is not None:
+        caps, within = capped
+        judged = replace(call.judged, findings=gathered.findings | within)
+        if verdict(call.policy, judged) == "AUTO":
+            values = gathered.memory_values_within(run, action, caps)
+            row = await _asked(connection, BEGIN_WITHIN, [*arguments, *values])
+            if row is not None:
+                return row
+    await _look_up(connection, gathered, queries)
+    if verdict(call.policy, replace(call.judged, findings=gathered.findings)) != "AUTO":
+        return None
+    values = gathered.memory_values(run, action)
+    return await _asked(connection, BEGIN_REMEMBERED, [*arguments, *values])
+
+
+def _nothing_found(call: UsualCall) -> Gathered:
+    """A call of which nothing is known, neither its run nor what the rules ask."""
     unknown = BeginContext(
         now=EPOCH, lease_of="", lease_until=None, denied="",
         policy_digest=call.snapshot.policy_digest,
     )  # fmt: skip
-    gathered = Gathered(call.request, unknown, call.policy, call.judged)
-    queries = gathering.queries_of(gathered, needed)
+    return Gathered(call.request, unknown, call.policy, call.judged)
+
+
+async def _look_up(
+    connection: AsyncConnection[Any], gathered: Gathered, queries: Mapping[str, ScalarQuery]
+) -> None:
+    """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
+    was changed meanwhile.
+    """
     sql, values = gathering.combined(queries, gathered.caller)
     cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
     [(row,)] = await cursor.fetchall()
     now, scalars = gathering.decode_row(row)
-    gathered.context = replace(unknown, now=now)
+    gathered.context = replace(gathered.context, now=now)
     gathered.findings |= gathering.results(queries, scalars)
-    return gathered
 
 
 def gate_begin_arguments(call: UsualCall) -> list[Any]:

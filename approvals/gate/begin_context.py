@@ -17,6 +17,7 @@ from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
 from approvals.memory import RememberedCall, ValueDigest
 from approvals.policy import LookupResult, Policy, ToolCall
+from approvals.policy.conditions import Cap
 from approvals.tallies import Account, Meter, TallyOwner, TallyState
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
@@ -326,6 +327,13 @@ class Gathered:
         """The parameters of `memory.REMEMBER` for a call that proceeds: its sums and its values."""
         doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
         return memory.remember_arguments(doing, self.tally_states, self.sighted, self.context.now)
+
+    def memory_values_within(
+        self, run: str, action: str, caps: Sequence[tuple[Meter, Cap]]
+    ) -> list[Any]:
+        """The same of `memory.remember_within`."""
+        doing = RememberedCall(self.caller, run, action, self.person, is_held=True)
+        return memory.remember_within_arguments(doing, caps, self.sighted)
 
     def proceed_statements(self, run: str, action: str) -> list[Statement]:
         """What a call that proceeds writes to memory; nothing if there is nothing to remember."""

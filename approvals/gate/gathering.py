@@ -6,6 +6,7 @@ then no statement is sent. All of a call travel in one statement, a scalar subqu
 still holds when the call proceeds.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from time import perf_counter
@@ -18,7 +19,8 @@ from approvals.gate.begin_context import BeginContext, Gathered, as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.lookup_queries import OF_MEMORY, OF_TEXTS, QUERY_BUILDERS, ScalarQuery
 from approvals.policy import Lookup, LookupResult, Policy, ToolCall, lookups
-from approvals.tallies import TallyOwner
+from approvals.policy.conditions import Cap
+from approvals.tallies import Meter, TallyOwner
 from ledger.append.statements import Statement
 from ledger.drivers import StatementGenerator
 
@@ -56,6 +58,25 @@ def queries_of(found: Gathered, needed: Sequence[Lookup]) -> dict[str, ScalarQue
         else:
             found.findings[lookup.key] = result
     return queries
+
+
+UNDER_EVERY_CAP = LookupResult(-math.inf)
+
+
+def capped(
+    queries: Mapping[str, ScalarQuery], found: Gathered
+) -> tuple[list[tuple[Meter, Cap]], dict[str, LookupResult]] | None:
+    """The caps of the call's sums and counts, and what the rules see of those that stay within;
+    None where a rule does more with one than hold it against a number.
+    """
+    caps = found.policy.of_tool(found.call.tool).caps
+    metered = {key: query.meter for key, query in queries.items() if query.meter}
+    if not metered.keys() <= caps.keys():
+        return None
+    return (
+        [(meter, caps[key]) for key, meter in metered.items()],
+        dict.fromkeys(metered, UNDER_EVERY_CAP),
+    )
 
 
 def reads_texts(policy: Policy, call: ToolCall) -> bool:

@@ -12,6 +12,7 @@ condition cannot be evaluated, and counts as met where that is the careful readi
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,6 +48,10 @@ CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 OPTION = re.compile(r"\s*([a-z]+)\s*:(?!:)")
 WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+(?:\.\w+)*))\s*""")
 DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
+CAPPED = re.compile(
+    r"(?:^|[(?:]|&&|\|\|)\s*(ask_\d)\s*(>=?)\s*(\d{1,15}(?:\.\d{1,6})?)\s*(?=$|[)?:]|&&|\|\|)"
+)
+"""A question's answer by itself, which is to be above a number: `sum(…) > 100` as it is kept."""
 
 
 class LookupResult(NamedTuple):
@@ -120,10 +125,20 @@ class Lookup:
         return self.argument.source if self.argument else ""
 
 
+class Cap(NamedTuple):
+    """What a sum or a count may come to before a comparison of it is true."""
+
+    limit: Decimal
+    is_inclusive: bool
+    """Whether it may come to the limit itself: `> 100` is false of 100, `>= 100` is true."""
+
+
 class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
-    __slots__ = ("_expression", "_refused", "_rewritten", "lookups", "remembering", "source")
+    __slots__ = (
+        "_caps", "_expression", "_refused", "_rewritten", "lookups", "remembering", "source"
+    )  # fmt: skip
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
         """Compile `source`, which may name the facts in `allowed`. Raises CannotCompile.
@@ -148,6 +163,7 @@ class Condition:
         looked_up = [Lookup(one, one, one) for one in WRITTEN if one in self._expression.names]
         self.lookups: tuple[Lookup, ...] = (*lookups, *looked_up)
         self.remembering = _remembering(self.lookups)
+        self._caps = _caps(self._rewritten)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,13 +187,19 @@ class Condition:
     def of_glob(self, glob: str) -> "Condition":
         """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
         found = object.__new__(Condition)
-        for slot in ("_expression", "_refused", "_rewritten", "source"):
+        for slot in ("_caps", "_expression", "_refused", "_rewritten", "source"):
             setattr(found, slot, getattr(self, slot))
         found.lookups = tuple(
             replace(one, glob=glob) if one.function in REMEMBERING else one for one in self.lookups
         )
         found.remembering = _remembering(found.lookups)
         return found
+
+    def cap(self, lookup: Lookup) -> Cap | None:
+        """Within which this sum or count makes every comparison false that the condition has of
+        it; None where it does anything else with it.
+        """
+        return self._caps.get(lookup.name)
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
         """The value over `facts` and the answers among them. Raises CannotEvaluate alone."""
@@ -225,6 +247,19 @@ class Condition:
 
 def _remembering(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
     return tuple(one for one in lookups if one.function in REMEMBERING)
+
+
+def _caps(rewritten: str) -> dict[str, Cap]:
+    """Of each question the lowest of its caps, if all that the text has of it are such."""
+    bare = _bare(rewritten)
+    found: dict[str, list[Cap]] = {}
+    for name, sign, number in CAPPED.findall(bare):
+        found.setdefault(name, []).append(Cap(Decimal(number), sign == ">"))
+    return {
+        name: min(caps)
+        for name, caps in found.items()
+        if len(caps) == len(re.findall(rf"\b{name}\b", bare))
+    }
 
 
 def of_call(lookup: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:

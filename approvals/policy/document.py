@@ -1,7 +1,7 @@
 """The policy document (docs/policy.md), read once into what the desk works with."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import lru_cache
@@ -22,7 +22,7 @@ from amends.protocol.vocabulary import (
     glob_specificity,
 )
 from approvals.policy.condition_types import SENSITIVITIES
-from approvals.policy.conditions import Condition
+from approvals.policy.conditions import Cap, Condition
 from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
@@ -193,6 +193,8 @@ class ToolPolicy(NamedTuple):
     review: tuple[Rule, ...]
     asking: tuple[Condition, ...]
     """Those of its rules that ask about more than the call itself."""
+    caps: Mapping[str, Cap]
+    """By the keys of their lookups the sums and counts that are only held against numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +269,10 @@ class Policy:
         rules = sorted(
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
+        asking = tuple(rule.when for rule in fitting(self.asking) if rule.when)
         return ToolPolicy(
             max(entries, key=Tool.rank, default=None),
-            tuple(rules), fitting(self.always), fitting(self.review),
-            tuple(rule.when for rule in fitting(self.asking) if rule.when),
+            tuple(rules), fitting(self.always), fitting(self.review), asking, _caps(asking),
         )  # fmt: skip
 
     @property
@@ -313,6 +315,19 @@ class Policy:
         return chosen_twin(
             self.twins, tool, target_type, lambda twin: (twin.tool, twin.target_type)
         )
+
+
+def _caps(conditions: Iterable[Condition]) -> dict[str, Cap]:
+    """The lowest cap of each lookup, where every condition that asks it has one."""
+    found: dict[str, list[Cap | None]] = {}
+    for condition in conditions:
+        for lookup in condition.lookups:
+            found.setdefault(lookup.key, []).append(condition.cap(lookup))
+    return {
+        key: min(known)
+        for key, caps in found.items()
+        if len(known := [one for one in caps if one is not None]) == len(caps)
+    }
 
 
 GLOB_CHARACTERS_MAX = 200

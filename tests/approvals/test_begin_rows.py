@@ -18,6 +18,7 @@ from approvals.gate import begin_context, covered_questions
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState, GateKey
+from approvals.policy.conditions import Cap
 from ledger.append import events, statements
 from ledger.models import Action, ActionState, Compensated, Event
 from recovery.edge import PAUSED
@@ -303,16 +304,20 @@ def test_what_a_rule_remembers_is_looked_up_call_by_call_and_not_run_by_run(youn
     calls that there are.
     """
     whose = memory.HistoryScope(1, "args.to", None, None)
-    meter = tallies.Meter("m", ["s"], Decimal(1), 3_600)
+    meter, cap = tallies.Meter("m", ["s"], Decimal(1), 3_600), Cap(Decimal(9), is_inclusive=True)
     probe = r"action_id_in_run on ledger_action\b.*\n +Index Cond: \(\(run_id = .* AND \(\(?action"
     young.execute("SET enable_seqscan = off")
     for sql, values in (
         memory.seen_values(whose, [memory.ValueDigest.of("acc 1")], alike=True),
         tallies.tallies(tallies.TallyOwner(1, 1, "k"), [meter]),
+        tallies.within_caps(tallies.TallyOwner(1, 1, "k"), [(meter, cap)]),
     ):
         young.execute("EXPLAIN " + sql.replace("%b", "%s"), values)
         plan = "\n".join(line for (line,) in young.fetchall())
         assert len(re.findall(probe, plan)) == plan.count(" on ledger_action") > 0, plan
+    assert re.search(r"one_tally on approvals_tally\b.*\n +Index Cond: .* AND .*subject", plan), (
+        plan
+    )
 
 
 def test_a_key_goes_by_age_when_everybody_has_forgotten_it(acme):

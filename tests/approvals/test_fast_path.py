@@ -192,7 +192,7 @@ def test_both_ways_remember_the_same(acme, globex, ada, dev, agent):
         obey(one.workspace, MEMORY, by)
         look_around(one, args={"amount": 1, "to": "Eve"})
 
-    for number, (amount, to) in enumerate([(30, "Eve"), (40, "Mia"), (20.5, "Eve")]):
+    for number, (amount, to) in enumerate([(61, "Eve"), (10, "Mia"), (20.5, "Eve")]):
         asked = {"id": new_id(), "attempt": "a1", "args": {"amount": amount, "to": to}}
         asked |= {"key": f"key-{number}", "action": f"act_{number}"}
         quick = hear(asking(agent, explain=False, **asked), fast=True)

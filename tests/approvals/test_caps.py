@@ -1,0 +1,157 @@
+"""Sums that are only held against numbers: one statement reads, judges and writes them."""
+
+import json
+from datetime import datetime
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from approvals import tallies
+from approvals.models import Reservation, Tally
+from approvals.policy import load
+from approvals.policy.conditions import Cap
+from ledger.models import Action, Run
+
+SUM, COUNT = "sum(args.amount, over: '24h')", "count(per: agent, over: '1h')"
+HUNDRED, BELOW = Cap(Decimal(100), is_inclusive=True), Cap(Decimal(100), is_inclusive=False)
+FIVE = Cap(Decimal(5), is_inclusive=True)
+
+
+@pytest.mark.parametrize(
+    ("when", "caps"),
+    [
+        (f"{SUM} > 100", [HUNDRED]),
+        (f"{SUM} >= 100", [BELOW]),
+        (f"{SUM} > 100.50 && args.to == 'ask'", [Cap(Decimal("100.50"), is_inclusive=True)]),
+        (f"{SUM} > 100 || {COUNT} > 5", [HUNDRED, FIVE]),
+        (f"args.x > 1 && ({SUM} > 100 || {COUNT} > 5)", [HUNDRED, FIVE]),
+        (f"!({SUM} > 100) && known(args.to)", [HUNDRED]),
+        (f"{SUM} > 100 ? true : args.x", [HUNDRED]),
+        (f"{SUM} >= 100 || {SUM} > 100", [BELOW, HUNDRED]),
+    ],
+)
+def test_a_sum_that_is_only_held_against_numbers_has_a_cap(when, caps):
+    lowest: dict[str, Cap] = {}
+    for lookup, cap in zip(counting(when), caps, strict=True):
+        lowest[lookup.key] = min(cap, lowest.get(lookup.key, cap))
+    assert of_tool(when).caps == lowest
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        f"{SUM} < 100",
+        f"{SUM} == 100",
+        f"{SUM} * 2 > 100",
+        f"2 * {SUM} > 100",
+        f"-{SUM} > 100",
+        f"{SUM} > 100 - args.amount",
+        f"{SUM} > args.limit",
+        f"{SUM} > -1",
+        f"{SUM} > 1e2",
+        f"{SUM} > 9007199254740993",
+        f"({SUM}) > 100",
+        f"100 > {SUM}",
+        f"[{SUM}] == [100]",
+        f"{SUM} > 100 == true",
+    ],
+)
+def test_what_is_done_with_a_sum_beside_that_gives_it_none(when):
+    (lookup,) = counting(when)
+    assert lookup.key not in of_tool(when).caps
+    assert lookup.key not in of_tool(f"{SUM} > 100", when).caps, (
+        "another condition has it otherwise"
+    )
+
+
+def of_tool(*conditions):
+    rules = [{"when": when, "approval": "MANUAL"} for when in conditions]
+    return load(json.dumps({"policies": {"pay.*": rules}})).of_tool("pay.refund")
+
+
+def counting(when):
+    (condition,) = of_tool(when).asking
+    return [one for one in condition.lookups if one.function in {"sum", "count"}]
+
+
+STATES = ["planned", "running", "unknown", "succeeded", "failed", None]
+OPEN = st.tuples(st.sampled_from(STATES), st.sampled_from([0, 1, 47, 48, 49]), st.booleans())
+AMOUNTS = st.decimals(0, 60, places=1)
+
+
+@pytest.mark.django_db
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    kept=st.dictionaries(st.sampled_from([0, 1, 2, 47, 48, 49, 60]), AMOUNTS, max_size=4),
+    calls=st.lists(OPEN, max_size=3),
+    amount=AMOUNTS,
+    is_there=st.booleans(),
+    is_inclusive=st.booleans(),
+    mine=st.integers(0, 9),
+)
+def test_one_statement_reads_a_tally_as_the_slow_path_does(
+    acme, agent, kept, calls, amount, is_there, is_inclusive, mine
+):
+    """Or leaves it alone: where it is beyond its cap, and where some of it is to be looked at."""
+    Tally.objects.all().delete()
+    Run.objects.all().delete()
+    now, meter = timezone.now(), tallies.Meter("m", ["s"], amount, 86_400)
+    caller = tallies.TallyOwner(acme.pk, agent.pk, "k0" if mine == 0 else "k")
+    if is_there:
+        tally = Tally.objects.create(
+            workspace=acme, meter="m", subject="s", since=now, touched_at=now,
+            buckets={str(meter.bucket(now) - ago): str(held) for ago, held in kept.items()},
+        )  # fmt: skip
+        made(tally, agent, calls, meter.bucket(now))
+
+    cap = Cap(Decimal(100), is_inclusive)
+    found = rows(tallies.within_caps(caller, [(meter, cap)]))
+    [(read,)] = rows(tallies.tallies(caller, [meter]))
+    [state] = tallies.tally_states(meter, read, now)
+
+    is_plain = not is_there or all(
+        is_held and told != "failed" and (mine or number)
+        for number, (told, _, is_held) in enumerate(calls)
+    )
+    total = state.others + amount
+    is_within = total < 100 or (total == 100 and is_inclusive)
+    assert bool(found) == (is_plain and is_within)
+    for meters, subjects, seen_at, sums, buckets, amounts, settled, _ in found:
+        assert (meters, subjects, amounts) == (["m"], ["s"], [amount])
+        assert seen_at == [state.touched_at and datetime.fromisoformat(state.touched_at)]
+        assert numbers(sums[0]) == numbers(state.written(now, held=True))
+        assert buckets == [meter.bucket(now)]
+        assert sorted(settled or []) == sorted(state.done)
+
+
+def made(tally, agent, calls, bucket):
+    """Calls that this tally holds, each of an action in such a state; None: nobody knows it."""
+    run = Run.objects.create(workspace=tally.workspace, run="run_1", agent=agent)
+    for number, (state, ago, is_held) in enumerate(calls):
+        if state:
+            Action.objects.create(
+                workspace=tally.workspace, run=run, agent=agent, action=f"act_{number}",
+                tool="pay.refund", state=state, key=f"k{number}", first_place=number,
+            )  # fmt: skip
+        Reservation.objects.create(
+            tally=tally, agent_id=agent.pk, key=f"k{number}", run_ref="run_1",
+            action=f"act_{number}", bucket=bucket - ago, amount=1, held=is_held, at=timezone.now(),
+        )  # fmt: skip
+
+
+def rows(statement):
+    sql, values = statement
+    with connection.cursor() as cursor:
+        cursor.execute(sql.replace("%b", "%s"), values)
+        return cursor.fetchall()
+
+
+def numbers(buckets):
+    told = json.loads(buckets) if isinstance(buckets, str) else buckets
+    return {number: Decimal(amount) for number, amount in told.items()}
