@@ -57,6 +57,7 @@ NONE_OPENS = (
     " other keys than those of the last `manage.py rotate_secrets`"
 )
 CHECK_SECONDS_MAX = 2.0
+NO_ANSWER = f"no answer in {CHECK_SECONDS_MAX:g} seconds; the log says what kept this process"
 LOOPBACK = ("127.0.0.1", "::1")
 WORKER = "worker"
 
@@ -229,7 +230,7 @@ async def asked(question: str) -> "list[tuple[Any, ...]] | str":
     except (DatabaseError, PoolTimeout, TimeoutError, pools.Closed) as error:
         if isinstance(error, OperationalError):
             await pools.pool().check()
-        return type(error).__name__
+        return NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__
 
 
 async def noticed() -> dict[str, str]:

@@ -198,6 +198,7 @@ LONG = (
     "tests/ledger/test_rates.py::test_after_a_long_outage_nobody_is_held",
     "tests/ledger/test_rates.py::test_while_valkey_is_away",
     "tests/mutants/test_written.py::test_a_sample_of_them",
+    "tests/mutants/test_written.py::test_a_server_that_a_mutant_left",
     "tests/recorded/test_in_the_browser.py",
     "tests/recorded/test_recorded_runs.py",
     "tests/recovery/cases/test_alarms.py::test_a_flood_of_critical_cases",

@@ -137,6 +137,24 @@ def lost(raised, shop, ada):
     return case
 
 
+def test_tries_of_one_answer_are_one_line_with_the_time_of_the_last(desk, lost):
+    (step,) = settling.steps_in_doubt(lost)
+    step.attempts.all().delete()
+    answers = [("", ""), ("no_effect", "busy"), ("no_effect", "busy"), ("no_effect", "gone")]
+    for number, (outcome, detail) in enumerate(answers, 1):
+        at = timezone.now().replace(hour=9, minute=number)
+        step.attempts.create(
+            number=number, fence=1, key="k", intended_at=at, outcome=outcome, detail=detail
+        )
+
+    page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
+
+    lines = [one["words"] for one in page.context["probes"]]
+    assert lines == ["Try 4: no effect. gone", "Tries 2 to 3: no effect. busy", "Try 1: no answer."]
+    times = [one["time"] for one in page.context["probes"]]
+    assert all(at in time for at, time in zip(("09:04", "09:03", "09:01"), times, strict=True))
+
+
 def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
     shop.execute("ALTER TABLE tickets RENAME TO moved")
 
