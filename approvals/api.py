@@ -13,10 +13,10 @@ from approvals.models import Approval, ListEntry, NamedList, SubjectKind
 from approvals.policy.named_lists import key_of, normal
 from ledger import desk_events
 from workspaces import access
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.moves import CannotMove
 from workspaces.pages import is_number, problem_response
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 LIMIT_MAX = 1_000
 Row = TypeVar("Row", Approval, ListEntry)

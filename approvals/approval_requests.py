@@ -25,10 +25,10 @@ from approvals.signals import publish_on_commit
 from connectors.contract import Money
 from ledger.models import Action, Attempt, AttemptState, RunState
 from workspaces.clock import database_time
+from workspaces.free_text import REASON_CHARACTERS_MAX
 from workspaces.models import Agent, Team, User, Workspace
 from workspaces.moves import move
 from workspaces.periodic import each
-from workspaces.written import REASON_CHARACTERS_MAX
 
 ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600

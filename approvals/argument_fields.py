@@ -15,7 +15,7 @@ from typing import Any
 from amends.protocol.canonical import INTEGER_MAX
 from amends.protocol.masking import holds_mask
 from workspaces import formatting
-from workspaces.written import InvalidInput
+from workspaces.free_text import InvalidInput
 
 FIELDS_MAX = 200
 TARGET_CHARACTERS_MIN = 3

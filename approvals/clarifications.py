@@ -17,9 +17,9 @@ from approvals.inbox import NotEntitled, may_answer
 from approvals.models import Approval, ApprovalState, Clarification
 from approvals.signals import publish_on_commit
 from workspaces import access
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 ANSWER_CHARACTERS_MAX = 8_000
 """An agent's, too: what it may send at all has 16 KiB (gate/waiting.py)."""

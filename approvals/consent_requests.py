@@ -18,6 +18,7 @@ from approvals import notifications
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.models import Approval, ApprovalState, ConsentAnswer, ConsentRequest
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.keys import (
     LINK_TOKEN_CHARACTERS_MAX,
     link_digest,
@@ -25,7 +26,6 @@ from workspaces.keys import (
     token_of_link,
 )
 from workspaces.moves import CannotMove
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 PEOPLE_MAX = 20
 """Affected people asked for one approval; whoever affects more asks nobody personally."""

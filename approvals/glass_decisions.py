@@ -22,9 +22,9 @@ from connectors import channels
 from connectors.channels import Message
 from workspaces import formatting
 from workspaces.access import people_with
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.fresh_login import is_fresh
 from workspaces.models import User, Workspace
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 SUBJECT = "approval.break_glass"
 TOLD_MAX = 500

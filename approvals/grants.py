@@ -27,8 +27,8 @@ from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
 from ledger.models import Action, ActionState
 from workspaces import formatting
+from workspaces.free_text import InvalidInput
 from workspaces.models import User
-from workspaces.written import InvalidInput
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""

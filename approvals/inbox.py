@@ -23,10 +23,10 @@ from approvals.policy import PolicyUnreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
 from workspaces import access, clock, delegations, formatting, independence
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.fresh_login import is_fresh
 from workspaces.models import Delegation, Team, User
 from workspaces.moves import CannotMove, move
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 # What Prometheus counts of people's answers, in the process where they are given.
 

@@ -32,8 +32,8 @@ from ledger import desk_events
 from ledger.append.statements import Statement
 from ledger.canonical import digest
 from workspaces import locks
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 FORM = "amends list 1"
 ENTRIES_MAX = 100_000

@@ -40,9 +40,9 @@ from ledger.merkle import ParsedHead
 from ledger.models import Action, Run, RunState
 from ledger.models.runs import BY_A_RESTORE
 from workspaces import access, formatting
+from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
 
 STANDING_MAX = 200
 BY_THE_DESK = "the desk itself"

@@ -43,8 +43,8 @@ from ledger.merkle import ParsedHead
 from ledger.models import Event
 from workspaces import delegations, locks
 from workspaces.access import may
+from workspaces.free_text import InvalidInput
 from workspaces.models import User, Workspace
-from workspaces.written import InvalidInput
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from approvals.policy.reading import read
 from ledger import desk_events
 from workspaces import locks
 from workspaces.entrance import workspace_set_up
+from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import NOTE_CHARACTERS_MAX, kept_text
 
 
 class SavedMeanwhile(Exception):

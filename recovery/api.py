@@ -34,10 +34,10 @@ from recovery.models import Case, CaseState, Correction, Plan, Report, ReportSou
 from recovery.planning import plans
 from recovery.planning.plans import TargetsDrifted
 from workspaces import access
+from workspaces.free_text import InvalidInput
 from workspaces.keys import AsPerson, ByAgent, ByPerson, TokenOwner, caller_of
 from workspaces.models import User, Workspace
 from workspaces.pages import is_number, problem_response
-from workspaces.written import InvalidInput
 
 LIMIT_DEFAULT = 50
 F = TypeVar("F", bound=Callable[..., Any])

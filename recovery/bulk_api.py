@@ -12,9 +12,9 @@ from recovery.casework import bulk
 from recovery.casework.bulk_verbs import USUAL, VERBS
 from recovery.models import BulkJob
 from workspaces import access
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput
 from workspaces.keys import AsPerson, ByPerson, TokenOwner
 from workspaces.pages import problem_response
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 router = Router(auth=ByPerson(), tags=["recovery"])
 

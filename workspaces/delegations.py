@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import EventType
 from workspaces import clock, formatting, outbox
 from workspaces.access import NotAllowed, may, people_with, teams_with
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import (
     DELEGATION_DAYS_MAX,
     Delegation,
@@ -24,7 +25,6 @@ from workspaces.models import (
     User,
     Workspace,
 )
-from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 GIVEN_MAX = 20
 """Of one person in one workspace at a time: each stands on the page of the members."""

@@ -11,8 +11,8 @@ from django.utils.text import slugify
 
 from workspaces import delegations, entrance, pages
 from workspaces.access import people_with
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Workspace
-from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 CODENAMES = [
     (codename, f"{codename.replace('_', ' ')}: {words.removeprefix('Can ')}")

@@ -32,8 +32,8 @@ from approvals.policy.loading import CALL_FACTS
 from ledger import desk_events
 from ledger.canonical import canonical_of as canonical
 from workspaces import formatting, locks
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 FORM = "amends bounded grant 1"
 SECONDS_MIN = 60

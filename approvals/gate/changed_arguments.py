@@ -42,8 +42,8 @@ from ledger import desk_events, drivers, snapshots
 from ledger.models import Action
 from ledger.parsed_events import Actor
 from workspaces import formatting
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 WITHOUT_REASON = "Say why you change it, so that whoever decides can follow."
 UNCHANGED = "Nothing was changed: correct an argument first."

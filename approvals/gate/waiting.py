@@ -41,8 +41,8 @@ from edge.asgi import (
 )
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 logger = logging.getLogger(__name__)
 

@@ -31,11 +31,11 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import clock, exporting, formatting
+from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, private, workspace_or_404
-from workspaces.written import InvalidInput
 
 
 @login_required

@@ -32,11 +32,11 @@ from approvals.views.lists import approvals_of, context_of_list, line_now
 from ledger import disclosure
 from workspaces import delegations, formatting
 from workspaces.access import may
+from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import NO_METHOD, address, has_method, is_fresh, login_at
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
-from workspaces.written import InvalidInput
 
 REFUSALS = (
     CannotMove, InvalidInput, inbox.OutOfDate, inbox.NeedsFreshLogin, signatures.NotSigned,

@@ -17,11 +17,11 @@ from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import delegations, formatting
+from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
-from workspaces.written import InvalidInput
 
 DECIDED_MAX = alike.LOOKED_AT_MAX
 NONE_CHOSEN = {

@@ -23,10 +23,10 @@ from approvals.views.lists import views_of
 from ledger import disclosure
 from workspaces import exporting, formatting, replica
 from workspaces.access import may, require
+from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, whole, workspace_or_404
 from workspaces.plots import Plot, line
-from workspaces.written import NOTE_CHARACTERS_MAX
 
 CHOICES = (7, 30, 90)
 PEOPLE: exporting.Columns = {"person": "name", "yes": "yes", "no": "no", "near_instant": "fast",

@@ -23,6 +23,7 @@ from ledger import desk_events, disclosure
 from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.forms import WrittenField
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput
 from workspaces.models import Workspace
 from workspaces.pages import (
     ROWS_A_PAGE,
@@ -33,7 +34,6 @@ from workspaces.pages import (
     whole,
     workspace_or_404,
 )
-from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput
 
 CHANGES_SHOWN_MAX = 50
 VALUES_SHOWN_MAX = 50

@@ -27,9 +27,9 @@ from ledger import disclosure
 from workspaces import exporting, formatting, fresh_login
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import without_hint
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.pages import Request, page, private, workspace_or_404
-from workspaces.written import InvalidInput
 
 KEYS_SHOWN_MAX = 500
 NEEDS_FRESH = "Confirm first that it is you: this takes a log-in under five minutes old."

@@ -23,10 +23,10 @@ from ledger import disclosure
 from workspaces import exporting, formatting
 from workspaces.access import NotAllowed, may, require
 from workspaces.forms import WrittenField
+from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, page, whole, workspace_or_404
-from workspaces.written import NOTE_CHARACTERS_MAX
 
 # Forms of the policy pages. They check words; the verbs check rules.
 

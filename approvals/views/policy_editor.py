@@ -43,9 +43,9 @@ from ledger import disclosure
 from ledger.models import Action
 from workspaces.access import may, require
 from workspaces.forms import WrittenField
+from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
-from workspaces.written import NOTE_CHARACTERS_MAX
 
 UP, DOWN = "up", "down"
 F = TypeVar("F", SettingsForm, EntryForm)

@@ -16,9 +16,9 @@ from ledger.models import Erasure, ErasureState, Thinning
 from workspaces import exporting, formatting
 from workspaces.access import require
 from workspaces.forms import WrittenField
+from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
-from workspaces.written import NOTE_CHARACTERS_MAX
 
 LINES_MAX = 50
 REQUEST_SECONDS = 3.0

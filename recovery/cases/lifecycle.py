@@ -20,9 +20,9 @@ from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
 from workspaces import clock, locks
+from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 
 class NotPossible(Exception):

@@ -26,9 +26,9 @@ from recovery.models import BulkItem, BulkItemState, BulkJob, Case, CaseOutcome,
 from recovery.models.bulk import BULK_ITEM_TO_DO
 from workspaces import access, locks
 from workspaces.clock import database_time
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
 from workspaces.replica import DATABASE_AWAY
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""

@@ -23,8 +23,8 @@ from recovery.planning.drafting import DriftState
 from recovery.planning.previews import drafts_of_each
 from recovery.run_facts.runs import facts_of_each
 from workspaces import access
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
-from workspaces.written import InvalidInput
 
 CHECKPOINTS_MAX = 20
 

@@ -31,9 +31,9 @@ from recovery.triage import case_projection, triage
 from recovery.triage.detectors import reasons
 from workspaces import access, locks
 from workspaces.clock import database_time
+from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.written import kept_text
 
 CLAIM_SECONDS = 15 * 60
 HANDED_SECONDS = 8 * 3600

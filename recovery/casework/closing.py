@@ -46,10 +46,10 @@ from recovery.run_facts.sentences import plural
 from recovery.triage.detectors import left_at_closing, reasons
 from workspaces import access, clock
 from workspaces.clock import Clock
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import place_of, read_place
-from workspaces.written import InvalidInput, kept_text
 
 TEXT_CHARACTERS_MAX = 4_000
 RESIDUES_MAX = 200

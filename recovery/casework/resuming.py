@@ -36,8 +36,8 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
 from workspaces.clock import database_time
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.models import User
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 LABELS = {
     "skip": "done – skipped",

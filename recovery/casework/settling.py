@@ -22,10 +22,10 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import outcome_probes, triage
 from workspaces import locks
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.wakeups import wake_on_commit
-from workspaces.written import InvalidInput, kept_text
 
 APPLIED, NO_EFFECT = "applied", "no_effect"
 OUTCOMES = (APPLIED, NO_EFFECT)

@@ -23,9 +23,9 @@ from recovery.models import Contest, ContestGround, Correction, CorrectionState,
 from recovery.run_facts.sentences import listed
 from workspaces.access import people_with
 from workspaces.clock import database_time
+from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.written import kept_text
 
 TEXT_CHARACTERS_MAX = 4_000
 NAMED_MAX = 3

@@ -16,9 +16,9 @@ from recovery.corrections.wording import settings_of
 from recovery.models import Case, Correction, CorrectionState
 from recovery.run_facts.runs import facts_of
 from workspaces import locks
+from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.written import kept_text
 
 ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 PEOPLE_MAX = 200

@@ -35,6 +35,7 @@ from recovery.models import (
     Plan,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.keys import (
     LINK_TOKEN_CHARACTERS_MAX,
     link_digest,
@@ -44,7 +45,6 @@ from workspaces.keys import (
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.periodic import each
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 logger = logging.getLogger(__name__)
 

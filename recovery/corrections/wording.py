@@ -16,8 +16,8 @@ from django.utils.translation import gettext_noop
 from amends.protocol.vocabulary import EventType
 from recovery.models import CorrectionSettings
 from workspaces import access, outbox
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import InvalidInput, kept_text
 
 LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
 SENTENCE_CHARACTERS_MAX = 500

@@ -39,48 +39,44 @@ class PlanAction(Enum):
     FINISH = "finish"
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    act: PlanAction
-    step: int = 0
+Needed = tuple[PlanAction, LivingStep | None]
+"""What a plan needs now, and of which of its steps."""
 
 
-def next_act(living: Iterable[LivingStep], *, halt: bool) -> NextStep:
-    """What a running plan needs now. `living` is in the order of the plan, newest effect first."""
+def next_act(living: Iterable[LivingStep], *, halt: bool) -> Needed:
+    """What a running plan needs. `living` is in the order of the plan, newest effect first."""
     held: set[tuple[str, str]] = set()
     for step in living:
         if step.state in WAITS_FOR_PEOPLE:
             if halt:
-                return NextStep(PlanAction.PEOPLE, step.id)
+                return PlanAction.PEOPLE, step
             held.add(step.target)
         elif step.state not in WAITS_FOR_TURN:
             return _on_the_way(step)
         elif step.target not in held:
-            return NextStep(PlanAction.RUN if step.due else PlanAction.WAIT, step.id)
-    return NextStep(PlanAction.PEOPLE if held else PlanAction.FINISH)
+            return (PlanAction.RUN if step.due else PlanAction.WAIT), step
+    return (PlanAction.PEOPLE if held else PlanAction.FINISH), None
 
 
-def next_act_of_stopped(living: Iterable[LivingStep]) -> NextStep:
+def next_act_of_stopped(living: Iterable[LivingStep]) -> Needed:
     """What a stopped plan needs: what is on the wire is seen through, the rest is cancelled."""
     people = False
     for step in living:
         if step.state in WAITS_FOR_PEOPLE:
             people = True
         elif step.state in WAITS_FOR_TURN:
-            return NextStep(PlanAction.CANCEL, step.id)
+            return PlanAction.CANCEL, step
         else:
             return _on_the_way(step)
-    return NextStep(PlanAction.PEOPLE if people else PlanAction.FINISH)
+    return (PlanAction.PEOPLE if people else PlanAction.FINISH), None
 
 
-def _on_the_way(step: LivingStep) -> NextStep:
+def _on_the_way(step: LivingStep) -> Needed:
     if step.state in IN_HAND:
-        return NextStep(PlanAction.RECLAIM if step.lease_over else PlanAction.WAIT, step.id)
+        return (PlanAction.RECLAIM if step.lease_over else PlanAction.WAIT), step
     if not step.due:
-        return NextStep(PlanAction.WAIT, step.id)
-    return NextStep(
-        PlanAction.PROBE if step.state == StepState.UNKNOWN else PlanAction.VERIFY, step.id
-    )
+        return PlanAction.WAIT, step
+    return (PlanAction.PROBE if step.state == StepState.UNKNOWN else PlanAction.VERIFY), step
 
 
 # Next actions: what each of some plans needs next, by the ordering law, read in one query.
@@ -146,10 +142,9 @@ def _next_action(plan: LivingPlan) -> NextAction | None:
     if plan.state not in STARTED:
         return None
     if plan.state == PlanState.STOPPED:
-        following = next_act_of_stopped(plan.steps)
+        act, step = next_act_of_stopped(plan.steps)
     else:
-        following = next_act(plan.steps, halt=plan.halt)
-    step = next((one for one in plan.steps if one.id == following.step), None)
+        act, step = next_act(plan.steps, halt=plan.halt)
     if step is None:
-        return NextAction(plan.plan_id, following.act)
-    return NextAction(plan.plan_id, following.act, step.id, step.connector, step.claims)
+        return NextAction(plan.plan_id, act)
+    return NextAction(plan.plan_id, act, step.id, step.connector, step.claims)

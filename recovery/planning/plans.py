@@ -25,10 +25,10 @@ from recovery.planning.previews import CHOICES, PlanDraft, draft, next_number
 from recovery.tasks import run_plan
 from workspaces import locks
 from workspaces.clock import Clock, database_time
+from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
-from workspaces.written import REASON_CHARACTERS_MAX, kept_text
 
 __all__ = ["CHOICES", "CannotSubmit", "PlanDraft", "TargetsDrifted", "draft", "submit"]
 

@@ -24,9 +24,9 @@ from recovery.views import queue_rows
 from recovery.views.request_context import case_url, queue_url
 from workspaces import exporting, formatting
 from workspaces.access import may, require
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
-from workspaces.written import InvalidInput
 
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS: dict[str, tuple[str, str]] = {

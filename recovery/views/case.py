@@ -47,11 +47,11 @@ from recovery.views.request_context import (
 )
 from workspaces import formatting
 from workspaces.access import may, require
+from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, named, page
 from workspaces.wakeups import wake_on_commit
-from workspaces.written import InvalidInput
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
 

@@ -19,9 +19,9 @@ from recovery.views import acts
 from recovery.views.case import refused
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import formatting
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
-from workspaces.written import InvalidInput
 
 
 @login_required

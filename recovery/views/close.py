@@ -27,10 +27,10 @@ from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
 from workspaces import exporting, formatting
 from workspaces.access import people_with, require
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
-from workspaces.written import InvalidInput
 
 DUE_DAYS = 7
 PEOPLE_MAX = 200

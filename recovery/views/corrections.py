@@ -28,6 +28,7 @@ from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
 from workspaces.access import may, require
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
@@ -41,7 +42,6 @@ from workspaces.pages import (
     workspace_or_404,
     workspace_to,
 )
-from workspaces.written import InvalidInput
 
 # What the page of one correction shows to operators.
 

@@ -43,8 +43,8 @@ from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
 from recovery.run_facts.sentences import MAILS
 from workspaces import formatting
+from workspaces.free_text import InvalidInput
 from workspaces.pages import private
-from workspaces.written import InvalidInput
 
 # Records: what the affected person can download and anybody can check offline.
 

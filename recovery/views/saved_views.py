@@ -23,9 +23,9 @@ from recovery.search.lists import matching
 from recovery.views.request_context import queue_url
 from workspaces import exporting, locks
 from workspaces.access import NotAllowed, may, require
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, workspace_or_404
-from workspaces.written import InvalidInput, kept_text
 
 VIEWS_MAX = 50
 """Of one person in one workspace; whoever needs more has a query language."""

@@ -32,9 +32,9 @@ from recovery.views import plan_card, request_context, story
 from recovery.views.request_context import case_to_recover, case_url
 from recovery.views.story import short_key
 from workspaces import formatting
+from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.pages import Request, is_number, named
-from workspaces.written import InvalidInput
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
 

@@ -25,9 +25,9 @@ from recovery.planning import teaching
 from recovery.run_facts.runs import RunFacts
 from workspaces.access import may, require
 from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
+from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
-from workspaces.written import NOTE_CHARACTERS_MAX
 
 ARGUMENT = "arg_"
 WORDS_CHARACTERS_MAX = 400

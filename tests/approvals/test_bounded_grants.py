@@ -18,8 +18,8 @@ from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.locks import waits
 from tests.people import person
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,8 +23,8 @@ from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, told, 
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.people import person
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

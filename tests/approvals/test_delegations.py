@@ -15,8 +15,8 @@ from tests.approvals.cast import told
 from tests.people import person, team
 from workspaces import delegations, teams
 from workspaces.delegations import Term
+from workspaces.free_text import InvalidInput
 from workspaces.models import Delegation, User
-from workspaces.written import InvalidInput
 
 pytestmark = pytest.mark.django_db
 FINANCE = RequiredApprovers("finance", 1)

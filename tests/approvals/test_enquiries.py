@@ -12,8 +12,8 @@ from tests.approvals.door import visit
 from tests.approvals.test_waiting import in_a_thread, until_waiting
 from tests.people import logged_in, person
 from workspaces import teams
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 IRREVERSIBLE = {"class_": "external_irreversible"}
 

@@ -15,8 +15,8 @@ from approvals.signals import approval_decided
 from tests.approvals.cast import asker, now, refund, told
 from tests.people import person, team
 from workspaces import teams
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 
 def let_it_expire(approval):

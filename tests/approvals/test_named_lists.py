@@ -15,7 +15,7 @@ from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from workspaces import keys
-from workspaces.written import InvalidInput
+from workspaces.free_text import InvalidInput
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

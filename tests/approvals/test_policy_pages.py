@@ -17,8 +17,8 @@ from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
 from tests.people import logged_in, person
 from workspaces import teams
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
-from workspaces.written import InvalidInput
 
 POLICIES, NEW, TOOLS = "/w/acme/policies/", "/w/acme/policies/new/", "/w/acme/tools/"
 DENIES = 'policies:\n  crm.*: {approval: DENY, words: "nobody touches the CRM"}\n'

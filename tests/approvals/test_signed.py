@@ -24,7 +24,7 @@ from tests.approvals.door import Agent as Trip
 from tests.approvals.security_key import DESK, FLAG, SecurityKey
 from tests.people import person, team
 from workspaces import delegations, teams
-from workspaces.written import InvalidInput
+from workspaces.free_text import InvalidInput
 
 pytestmark = pytest.mark.django_db
 

@@ -28,9 +28,9 @@ from workspaces.forms import (
     TeamForm,
     WorkspaceForm,
 )
+from workspaces.free_text import InvalidInput
 from workspaces.models import Delegation, Invitation, Team, User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
-from workspaces.written import InvalidInput
 
 # Settings of a workspace: its name and zone, members and teams, agents and keys.
 

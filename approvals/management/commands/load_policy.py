@@ -8,8 +8,8 @@ from django.db import transaction
 
 from approvals import versions
 from approvals.policy import Invalid
+from workspaces.free_text import InvalidInput
 from workspaces.models import User, Workspace
-from workspaces.written import InvalidInput
 
 
 class Command(BaseCommand):

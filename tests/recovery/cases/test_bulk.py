@@ -22,8 +22,8 @@ from tests.locks import waits
 from tests.people import person
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
+from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput
 from workspaces.models import Team
-from workspaces.written import REASON_CHARACTERS_MAX, InvalidInput
 
 
 def frozen(seen):

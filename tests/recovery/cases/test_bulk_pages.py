@@ -7,7 +7,7 @@ from recovery.casework.bulk_verbs import VERBS
 from recovery.models import BulkItem, BulkJob, Case, Plan
 from tests.people import person, team
 from tests.recovery.engine import by_hand
-from workspaces.written import REASON_CHARACTERS_MAX
+from workspaces.free_text import REASON_CHARACTERS_MAX
 
 
 @pytest.fixture

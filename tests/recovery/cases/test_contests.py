@@ -13,8 +13,8 @@ from recovery.models import CaseState, Contest, Correction
 from recovery.planning import plans
 from tests.people import person, team
 from tests.recovery.engine import by_hand
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 TICKET = "priority of ticket T-182"
 

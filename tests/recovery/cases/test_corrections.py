@@ -20,8 +20,8 @@ from tests.locks import waits
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import locks
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from recovery.models import Residue
 from tests import people
 from tests.ledger.test_retention import SOON
 from workspaces.access import NotAllowed
+from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
-from workspaces.written import InvalidInput
 
 
 @pytest.fixture

@@ -447,7 +447,7 @@ def test_due_is_the_earlier_of_policy_and_undo_window(begin_run):
 @pytest.mark.parametrize("text", ["", "   "])
 def test_a_report_needs_words(begin_run, ada, text):
     from recovery.casework import cases
-    from workspaces.written import InvalidInput
+    from workspaces.free_text import InvalidInput
 
     run = begin_run()
     with pytest.raises(InvalidInput):

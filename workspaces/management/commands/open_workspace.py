@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_slug
 
 from workspaces import entrance
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import InvalidInput, kept_text
 
 NAME_CHARACTERS_MAX = 120
 SLUG_CHARACTERS_MAX = 50

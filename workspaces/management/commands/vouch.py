@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workspaces import independence
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
-from workspaces.written import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 
 
 class Command(BaseCommand):

@@ -4,7 +4,7 @@ import pytest
 from django import forms
 
 from workspaces.forms import WrittenField
-from workspaces.written import InvalidInput, kept_text
+from workspaces.free_text import InvalidInput, kept_text
 
 
 def test_what_a_person_wrote_is_kept_as_their_browser_counts_it():

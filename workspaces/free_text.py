@@ -1,4 +1,4 @@
-"""What people write, as it is kept: whole, or refused in words. What somebody said is never cut.
+"""Free text that people write, as it is kept: whole, or refused in words, and never cut.
 
 Whoever shows the form again shows it with what was typed.
 """
