@@ -63,6 +63,16 @@ class Meter:
         return int(now.timestamp() // self.step)
 
 
+DECIMALS_KEPT = 10
+"""Of an amount that a call holds, after the point (`Reservation.amount`)."""
+
+
+def is_exact(meter: Meter) -> bool:
+    """Whether PostgreSQL and we write its sum alike."""
+    exponent = meter.amount.as_tuple().exponent
+    return isinstance(exponent, int) and exponent >= -DECIMALS_KEPT
+
+
 @dataclass(frozen=True, slots=True)
 class TallyOwner:
     """Whose call it is that reads and reserves."""
@@ -187,7 +197,8 @@ WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::
 
 # The tallies as they are with a call, one row of arrays; none where one of them is beyond its cap,
 # or has to be looked at (`tally_states`): some of it waits for people's yes, or had no effect. A
-# call that was done is settled, all others count as they stand.
+# call that was done is settled, all others count as they stand. Sums are compared as conditions
+# compare them, as doubles.
 WITHIN_CAPS = f"""
 SELECT s.* FROM (
     SELECT array_agg(m.meter) AS meters, array_agg(m.subject) AS subjects,
@@ -196,17 +207,19 @@ SELECT s.* FROM (
             jsonb_build_object(m.bucket, nullif(k.here + m.amount, 0)::text)))::text) AS sums,
         array_agg(m.bucket) AS buckets, array_agg(m.amount) AS amounts,
         string_to_array(string_agg(open.done, ','), ',')::bigint[] AS settled,
-        coalesce(bool_and(open.is_plain AND (k.total + m.amount < m.upto
-            OR k.total + m.amount = m.upto AND m.is_inclusive)), true) AS is_within
+        coalesce(bool_and(open.is_plain AND CASE WHEN m.is_inclusive
+            THEN (k.total + m.amount)::float8 <= m.upto
+            ELSE (k.total + m.amount)::float8 < m.upto END), true) AS is_within
     FROM (SELECT u.*, floor(extract(epoch FROM clock_timestamp()))::bigint / u.step AS bucket
-        FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::numeric[], %b::numeric[],
+        FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::numeric[], %b::float8[],
             %b::boolean[]) AS u (meter, subject, step, amount, upto, is_inclusive)) m
     LEFT JOIN LATERAL (SELECT * FROM approvals_tally
         WHERE workspace_id = %b AND meter = m.meter AND subject = m.subject LIMIT 1) t ON true
     CROSS JOIN LATERAL (SELECT coalesce(jsonb_object_agg(b.key, b.value), '{{}}') AS others,
             coalesce(sum(b.value::numeric), 0) AS total,
             coalesce(sum(b.value::numeric) FILTER (WHERE b.key::bigint = m.bucket), 0) AS here
-        FROM jsonb_each_text(t.buckets) b WHERE b.key::bigint >= m.bucket - {BUCKETS}) k
+        FROM jsonb_each_text(t.buckets) b
+        WHERE b.key::bigint >= m.bucket - {BUCKETS} AND b.value::numeric <> 0) k
     CROSS JOIN LATERAL (SELECT
             string_agg(o.id::text, ',') FILTER (WHERE o.state = '{ActionState.SUCCEEDED}') AS done,
             coalesce(bool_and(o.held AND NOT o.is_own

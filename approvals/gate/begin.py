@@ -195,6 +195,7 @@ async def _begin_remembered(
             row = await _asked(connection, BEGIN_WITHIN, [*arguments, *values])
             if row is not None:
                 return row
+            gathering.leave_alone((meter for meter, _ in caps), gathered.caller)
     await _look_up(connection, gathered, queries)
     if verdict(call.policy, replace(call.judged, findings=gathered.findings)) != "AUTO":
         return None

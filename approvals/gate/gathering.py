@@ -7,9 +7,9 @@ still holds when the call proceeds.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import msgspec
@@ -61,22 +61,44 @@ def queries_of(found: Gathered, needed: Sequence[Lookup]) -> dict[str, ScalarQue
 
 
 UNDER_EVERY_CAP = LookupResult(-math.inf)
+LEFT_ALONE_SECONDS = 10.0
+LEFT_ALONE_MAX = 10_000
+left_alone: dict[tuple[int, str, str], float] = {}
+"""Tallies that were lately not within their caps, or had to be looked at, and until when to begin
+with a look. It spares a statement, and decides nothing.
+"""
 
 
 def capped(
     queries: Mapping[str, ScalarQuery], found: Gathered
 ) -> tuple[list[tuple[Meter, Cap]], dict[str, LookupResult]] | None:
     """The caps of the call's sums and counts, and what the rules see of those that stay within;
-    None where a rule does more with one than hold it against a number.
+    None where a rule does more with one than hold it against a number, or a look is the better
+    beginning.
     """
     caps = found.policy.of_tool(found.call.tool).caps
     metered = {key: query.meter for key, query in queries.items() if query.meter}
-    if not metered.keys() <= caps.keys():
+    if not metered.keys() <= caps.keys() or not all(map(tallies.is_exact, metered.values())):
+        return None
+    now = monotonic()
+    if any(left_alone.get(one, now) > now for one in _tallies(metered.values(), found.caller)):
         return None
     return (
         [(meter, caps[key]) for key, meter in metered.items()],
         dict.fromkeys(metered, UNDER_EVERY_CAP),
     )
+
+
+def leave_alone(meters: Iterable[Meter], caller: TallyOwner) -> None:
+    """One of these tallies was not within its cap."""
+    if len(left_alone) > LEFT_ALONE_MAX:
+        left_alone.clear()
+    until = monotonic() + LEFT_ALONE_SECONDS
+    left_alone.update(dict.fromkeys(_tallies(meters, caller), until))
+
+
+def _tallies(meters: Iterable[Meter], caller: TallyOwner) -> list[tuple[int, str, str]]:
+    return [(caller.workspace_id, one.meter, subject) for one in meters for subject in one.subjects]
 
 
 def reads_texts(policy: Policy, call: ToolCall) -> bool:

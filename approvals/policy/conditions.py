@@ -169,6 +169,11 @@ class Condition:
     def names(self) -> tuple[str, ...]:
         return self._expression.names
 
+    def reads(self, fact: str) -> bool:
+        """Whether it looks at this fact, by itself or in the value that a question is about."""
+        asked = (one.argument for one in self.lookups if one.argument is not None)
+        return fact in self.names or any(fact in one.names for one in asked)
+
     @property
     def is_remembered(self) -> bool:
         """Whether it asks of memory alone: then it asks whatever the call itself says."""
@@ -250,16 +255,9 @@ def _remembering(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
 
 
 def _caps(rewritten: str) -> dict[str, Cap]:
-    """Of each question the lowest of its caps, if all that the text has of it are such."""
-    bare = _bare(rewritten)
-    found: dict[str, list[Cap]] = {}
-    for name, sign, number in CAPPED.findall(bare):
-        found.setdefault(name, []).append(Cap(Decimal(number), sign == ">"))
-    return {
-        name: min(caps)
-        for name, caps in found.items()
-        if len(caps) == len(re.findall(rf"\b{name}\b", bare))
-    }
+    """The caps of the questions that are only held against numbers; each has a name of its own."""
+    found = CAPPED.findall(_bare(rewritten))
+    return {name: Cap(Decimal(number), sign == ">") for name, sign, number in found}
 
 
 def of_call(lookup: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:

@@ -244,7 +244,7 @@ class Policy:
         rules = (*self.rules, *self.always, *self.review)
         read_only = (one.glob for one in self.tools if one.action_class in WITHOUT_EFFECT)
         found = {
-            "reads_labels": any(rule.when and "labels" in rule.when.names for rule in rules),
+            "reads_labels": any(rule.when and rule.when.reads("labels") for rule in rules),
             "reading_globs": tuple(sorted(read_only)),
             "asking": tuple(rule for rule in rules if rule.when and rule.when.lookups),
             "_of_tools": {},

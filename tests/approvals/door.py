@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 
 from approvals import inbox, signals
-from approvals.gate import waiting
+from approvals.gate import gathering, waiting
 from approvals.models import Approval
 from config.edge import Edge, each
 from edge import pools
@@ -50,6 +50,7 @@ def visit(story, connections_max=CONNECTIONS, behind=no_django):
 
     async def talk():
         known_keys.forget()
+        gathering.left_alone.clear()
         door = Edge(behind)
         transport = httpx.ASGITransport(app=door)
         try:

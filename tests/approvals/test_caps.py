@@ -7,14 +7,20 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from approvals import tallies
+from approvals.gate import gathering
+from approvals.gate.begin import begin_fast
 from approvals.models import Reservation, Tally
-from approvals.policy import load
+from approvals.policy import CannotEvaluate, LookupResult, load
 from approvals.policy.conditions import Cap
 from ledger.models import Action, Run
+from ledger.parsed_events import new_id
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import visit
+from tests.approvals.test_fast_path import asking, hear, look_around, obey
 
 SUM, COUNT = "sum(args.amount, over: '24h')", "count(per: agent, over: '1h')"
 HUNDRED, BELOW = Cap(Decimal(100), is_inclusive=True), Cap(Decimal(100), is_inclusive=False)
@@ -95,13 +101,17 @@ AMOUNTS = st.decimals(0, 60, places=1)
     is_inclusive=st.booleans(),
     mine=st.integers(0, 9),
 )
+@example(kept={0: 60}, calls=[], amount=40, is_there=True, is_inclusive=False, mine=1)
+@example(kept={0: 60}, calls=[], amount=40, is_there=True, is_inclusive=True, mine=1)
+@example(kept={0: 70}, calls=[], amount=40, is_there=True, is_inclusive=True, mine=1)
+@example(kept={0: 0}, calls=[], amount=0, is_there=True, is_inclusive=True, mine=1)
 def test_one_statement_reads_a_tally_as_the_slow_path_does(
     acme, agent, kept, calls, amount, is_there, is_inclusive, mine
 ):
     """Or leaves it alone: where it is beyond its cap, and where some of it is to be looked at."""
     Tally.objects.all().delete()
     Run.objects.all().delete()
-    now, meter = timezone.now(), tallies.Meter("m", ["s"], amount, 86_400)
+    now, meter = timezone.now(), tallies.Meter("m", ["s"], Decimal(amount), 86_400)
     caller = tallies.TallyOwner(acme.pk, agent.pk, "k0" if mine == 0 else "k")
     if is_there:
         tally = Tally.objects.create(
@@ -119,7 +129,7 @@ def test_one_statement_reads_a_tally_as_the_slow_path_does(
         is_held and told != "failed" and (mine or number)
         for number, (told, _, is_held) in enumerate(calls)
     )
-    total = state.others + amount
+    total = float(state.others + amount)
     is_within = total < 100 or (total == 100 and is_inclusive)
     assert bool(found) == (is_plain and is_within)
     for meters, subjects, seen_at, sums, buckets, amounts, settled, _ in found:
@@ -155,3 +165,60 @@ def rows(statement):
 def numbers(buckets):
     told = json.loads(buckets) if isinstance(buckets, str) else buckets
     return {number: Decimal(amount) for number, amount in told.items()}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_beyond_a_cap_that_no_rule_minds_calls_go_on_and_begin_with_a_look_for_a_while(
+    acme, ada, agent
+):
+    when = [f"{SUM} > 100 && args.to == 'Eve'", f"{SUM} > 1000"]
+    rules = [*({"when": one, "approval": "MANUAL"} for one in when), {"approval": "AUTO"}]
+    obey(acme, {"policies": {"crm.*": rules}}, ada)
+    look_around(agent, args={"amount": 1, "to": "Mia"})
+
+    async def story(_client):
+        found = []
+        for number in range(3):
+            call = {"key": f"k{number}", "action": f"act_{number}", "id": new_id()}
+            asked = asking(agent, explain=False, args={"amount": 60, "to": "Mia"}, **call)
+            reply = await begin_fast(asked)
+            found.append((reply is not None, len(gathering.left_alone)))
+        return found
+
+    assert visit(story) == [(True, 0), (True, 1), (True, 1)]
+    assert sum(map(Decimal, Tally.objects.get().buckets.values())) == 180
+
+
+def test_what_is_dear_with_an_answer_is_no_cheaper_without():
+    """Else a call went on by one statement, as if it could be judged, that people are asked of."""
+    (condition,) = of_tool("args.l.exists(x, args.n == 'no') && known(args.to)").asking
+    (lookup,) = condition.lookups
+
+    def is_judged(length, **findings):
+        args = {"to": "Eve", "n": "a", "l": [0] * length}
+        try:
+            condition.evaluate({"args": args, "findings": findings})
+        except CannotEvaluate:
+            return False
+        return True
+
+    lengths = range(2_200, 2_260)
+    answered = [is_judged(n, **{lookup.key: LookupResult(value=True)}) for n in lengths]
+    assert answered == [is_judged(n) for n in lengths]
+    assert len(set(answered)) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_labels_that_a_question_is_about_are_held_against_those_of_the_run_too(
+    acme, ada, agent, key
+):
+    when = "sum(labels.budget, per: run, over: '24h') > 100"
+    rules = [{"when": when, "approval": "MANUAL"}, {"approval": "AUTO"}]
+    obey(acme, {"policies": {"crm.*": rules}}, ada)
+    trip = Trip(key)
+    trip.send("run.started", labels={"budget": 1})
+    look_around(agent)
+    trip.send("run.started", labels={"budget": 1_000})
+
+    assert hear(asking(agent, explain=False), fast=True) is None
+    assert trip.begin().json()["answer"] == "wait"
