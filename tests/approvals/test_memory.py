@@ -67,9 +67,10 @@ def test_small_amounts_add_up_to_the_question_that_a_large_one_would_be(trip, ob
     assert held() == 101
 
 
-def test_calls_count_though_a_rule_asks_about_others(trip, obey):
+@pytest.mark.parametrize("times", ["", "1 * "], ids=["only held against a number", "multiplied"])
+def test_calls_count_though_a_rule_asks_about_others(trip, obey, times):
     """What a call of itself is no matter for the rule adds to its sum all the same."""
-    obey("args.to == 'Eve' && sum(args.amount, over: '24h') > 100")
+    obey(f"args.to == 'Eve' && {times}sum(args.amount, over: '24h') > 100")
 
     assert [answer(trip, f"k{n}", args={"to": "Mia"}) for n in range(2)] == ["proceed", "proceed"]
     assert answer(trip, "k2", 30, args={"to": "Eve"}) == "wait"
