@@ -149,15 +149,16 @@ async def actor_of(scope: Scope, needs: str) -> Actor:
             problem("key", "No valid API key", 401, UNKNOWN_KEY if token else NO_KEY),
             (("www-authenticate", "Bearer"),),
         )
-    _count(scope, found)
+    await _count(scope, found)
     return found.actor
 
 
-def _count(scope: Scope, shown: ShownKey) -> None:
+async def _count(scope: Scope, shown: ShownKey) -> None:
     actor, length = shown.actor, header(scope, b"content-length")
     asked = rates.buckets(shown.limits, actor.workspace_id, actor.name, actor.key_prefix)
     try:
         rates.rates.take(actor.workspace_id, asked, int(length) if length.isdigit() else 0)
     except rates.TooFast as fast:
+        await rates.rates.hold_back()
         what = problem("rate", "Too many requests, come back later", 429, str(fast))
         raise Refused(what, (("retry-after", str(fast.seconds)),)) from fast

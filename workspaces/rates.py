@@ -10,6 +10,7 @@ then as many rates pass as there are processes, and the page of the keys, the lo
 so.
 """
 
+import asyncio
 import logging
 import math
 import threading
@@ -45,6 +46,13 @@ BODY_BYTES_OF_ONE = 64 * 1024
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 """More than any address takes: who says more is refused, and fills no bucket for hours by it."""
+
+REFUSED_AFTER_SECONDS = 0.25
+"""Who heeds no `Retry-After` asks again as soon as it is refused. Eight such agents took both cores,
+and others' answers five times as long; so each waits a moment for its refusal."""
+
+HELD_BACK_MAX = 1_000
+"""So many refusals wait at once in a process; more are given at once."""
 
 HOUR_SECONDS = 3600
 NAMES = ("key", "agent", "workspace")
@@ -161,6 +169,7 @@ class Rates:
         self._spent = threading.Event()
         self._teller: threading.Thread | None = None
         self._is_alone = False
+        self._held_back = 0
 
     def take(self, workspace: int, asked: Sequence[Bucket], body_bytes: int = 0) -> None:
         """Let a request in, or raise TooFast; what is refused fills no bucket."""
@@ -184,6 +193,16 @@ class Rates:
                 meter.level += cost
                 meter.untold += cost
         self._tell_soon()
+
+    async def hold_back(self) -> None:
+        """Wait for the moment after which a refusal is given, unless very many do."""
+        if self._held_back >= HELD_BACK_MAX:
+            return
+        self._held_back += 1
+        try:
+            await asyncio.sleep(REFUSED_AFTER_SECONDS)
+        finally:
+            self._held_back -= 1
 
     def _tell_soon(self) -> None:
         if self._teller is None or not self._teller.is_alive():

@@ -1,5 +1,6 @@
 """How fast agents may ask: one that asks without end is told when to come back, nobody else is."""
 
+import asyncio
 import threading
 import time
 
@@ -34,6 +35,27 @@ def test_who_asks_too_fast_is_told_when_to_come_back_and_others_are_answered(
     assert second.headers["retry-after"] == "10"
     assert second.json()["type"] == "urn:amends:problem:rate"
     assert second.json()["detail"] == "At most 6 requests a minute for each key."
+
+
+def test_who_asks_on_without_heed_is_refused_after_others_are_answered(
+    at_the_door, settings, northwind, trip_desk, ada
+):
+    """Else the next question comes at once, and the answer to it is all that a process does."""
+    settings.RATES = A_MINUTE
+    loud, quiet = (keys.create_key(trip_desk, by=ada, name=name)[1] for name in ("loud", "quiet"))
+    order = []
+
+    async def story(client):
+        async def ask(token):
+            answer = await client.get(POLICY[1], headers=bearer(token))
+            order.append((token, answer.status_code))
+
+        await ask(loud)
+        await asyncio.gather(ask(loud), ask(quiet))
+
+    at_the_door(story)
+
+    assert order == [(loud, 200), (quiet, 200), (loud, 429)]
 
 
 def test_an_operator_sets_limits_of_a_workspace_and_its_page_shows_whom_they_met(
