@@ -39,6 +39,7 @@ from bench.servers import Browser, Desk, p95
 WORKERS = 2
 ROUNDS = 3
 STEPS_SECONDS_MAX = 600.0
+REST_SECONDS_MAX = 60.0
 AT_A_TIME = (1, 16)
 """Workflows that DBOS does in each process at once."""
 
@@ -178,19 +179,27 @@ def start_workers(running: Desk) -> None:
 
 
 def rest() -> None:
-    """Wait until the workers have nothing in hand: one that is still on a journey would take along
-    the plans that are submitted meanwhile, before their clock starts.
+    """Wait until all workers are up and have nothing in hand: one that is still on a journey would
+    take along the plans that are submitted meanwhile, before their clock starts. A message that a
+    worker has taken is unacknowledged until its task is done.
     """
-    from config.celery import app
+    import redis
+    from django.conf import settings
 
-    deadline = time.monotonic() + STEPS_SECONDS_MAX
-    while True:
-        asked = app.control.inspect(timeout=5.0, limit=WORKERS)
-        answers = [asked.active() or {}, asked.reserved() or {}]
-        if all(len(told) == WORKERS and not any(told.values()) for told in answers):
-            return
-        assert time.monotonic() < deadline, f"The workers do not rest: {answers}"
-        time.sleep(0.2)
+    from config.celery import queues
+    from workspaces.models import Heartbeat
+
+    url = settings.BROKER_URL.replace("redis+socket://", "unix://", 1)
+    deadline = time.monotonic() + REST_SECONDS_MAX
+    with redis.Redis.from_url(url) as broker:
+        while True:
+            up = Heartbeat.objects.filter(name__startswith="worker@").count()
+            left = broker.hlen("unacked") + sum(broker.llen(name) for name in queues())
+            if up == WORKERS and not left:
+                return
+            told = f"{up} of {WORKERS} workers are up, {left} messages are in hand"
+            assert time.monotonic() < deadline, told
+            time.sleep(0.2)
 
 
 def go(plan_ids: list[int]) -> float:

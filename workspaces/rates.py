@@ -48,8 +48,8 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 """More than any address takes: who says more is refused, and fills no bucket for hours by it."""
 
 REFUSED_AFTER_SECONDS = 0.25
-"""Who heeds no `Retry-After` asks again as soon as it is refused. Eight such agents took both cores,
-and others' answers five times as long; so each waits a moment for its refusal."""
+"""Who heeds no `Retry-After` asks again as soon as it is refused. Eight such agents took both
+cores, and others' answers five times as long; so each waits a moment for it."""
 
 HELD_BACK_MAX = 1_000
 """So many refusals wait at once in a process; more are given at once."""
