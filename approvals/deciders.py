@@ -97,8 +97,9 @@ def _seat(
     return False
 
 
-def asks(approval: str, person: str) -> str:
-    """SQL: whether the row `approval` is asked of `person` and not yet answered by them.
+def asks(approval: str, person: str, *, pairs: str = "") -> str:
+    """SQL: whether the row `approval` is asked of `person` and not yet answered by them. `pairs`
+    names the rows of `INDEPENDENT_PAIRS`, for who asks of many at once.
 
     The same as `entitled` says of it, as one condition; both are names or placeholders of ours.
     Nobody is independent of themselves, so those who ask are left out with their circle.
@@ -108,13 +109,28 @@ def asks(approval: str, person: str) -> str:
 {approval}.state = 'waiting' AND {approval}.expires_at > statement_timestamp()
 AND (SELECT workspaces_address_is_proven({person}))
 AND {_unanswered(approval, person)}
-AND (({_asks_themselves(approval, person)})
+AND (({_asks_themselves(approval, person, pairs)})
     OR ((SELECT EXISTS ({_held(person)})) AND {_asks_deputy(approval, person)}))"""
 
 
-def _asks_themselves(approval: str, person: str) -> str:
+# Who asked and whose agent it is, of the questions of a workspace that wait, where the person is
+# independent of both: asked once for each two of them, and not for each of a thousand questions.
+INDEPENDENT_PAIRS = """
+    SELECT p.requested_by_id, p.agent_owner_id FROM (
+        SELECT DISTINCT requested_by_id, agent_owner_id FROM approvals_approval
+        WHERE workspace_id = %(workspace)s AND state = 'waiting') p
+    WHERE workspaces_is_independent(
+        %(person)s, ARRAY[p.requested_by_id, p.agent_owner_id], %(workspace)s)"""
+
+
+def _asks_themselves(approval: str, person: str, pairs: str) -> str:
+    independent = _independent(approval, person)
+    if pairs:
+        independent = f"""(coalesce({approval}.requested_by_id, 0),
+            coalesce({approval}.agent_owner_id, 0)) IN (
+            SELECT coalesce(requested_by_id, 0), coalesce(agent_owner_id, 0) FROM {pairs})"""  # noqa: S608 - our own words
     return f"""
-({approval}.self_approval OR {_independent(approval, person)})
+({approval}.self_approval OR {independent})
 AND {approval}.workspace_id IN ({GRANTED % ("'approve'", person)})
 AND {_stands(approval, person)}"""
 

@@ -27,10 +27,11 @@ NEWS = """
 
 AWAITING = f"""
     SELECT FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s")}"""
+    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s", pairs="pairs")}"""
 
 TOLD = f"""
-WITH gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
+WITH pairs AS MATERIALIZED ({deciders.INDEPENDENT_PAIRS}),
+gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
     WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
     ORDER BY a.decided_at LIMIT %(left_max)s)
 SELECT
