@@ -189,6 +189,18 @@ def test_beyond_a_cap_that_no_rule_minds_calls_go_on_and_begin_with_a_look_for_a
     assert sum(map(Decimal, Tally.objects.get().buckets.values())) == 180
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_amount_of_hundreds_of_decimals_does_not_fill_a_tally(acme, ada, agent):
+    obey(acme, {"policies": {"crm.*": [{"when": f"{SUM} > 100", "approval": "MANUAL"}]}}, ada)
+    look_around(agent, args={"amount": 1})
+
+    reply = hear(asking(agent, explain=False, args={"amount": 5e-324}), fast=True)
+
+    assert reply is not None
+    [kept] = Tally.objects.get().buckets.values()
+    assert len(kept) < 40, kept
+
+
 def test_what_is_dear_with_an_answer_is_no_cheaper_without():
     """Else a call went on by one statement, as if it could be judged, that people are asked of."""
     (condition,) = of_tool("args.l.exists(x, args.n == 'no') && known(args.to)").asking
