@@ -237,6 +237,22 @@ def test_every_new_page_is_for_everybody(visit: Visit, three: list[Case], ada: U
             assert too_wide(page) <= 0, path
 
 
+def test_figures_whose_numbers_are_on_their_way_offer_a_link_a_finger_meets(
+    visit: Visit, three: list[Case], ada: User
+) -> None:
+    page = visit(ada)
+    page.set_viewport_size(PHONE)
+    page.goto("/w/acme/insights/")
+    page.route("**/insights/*numbers=*", lambda _: None)
+
+    for summary in page.locator("main summary").all():
+        summary.click()
+
+    links = page.get_by_role("link", name="Show the numbers")
+    expect(links.first).to_be_visible()
+    assert {box["height"] >= 24 for link in links.all() if (box := link.bounding_box())} == {True}
+
+
 def too_wide(page: Page) -> int:
     width: int = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
