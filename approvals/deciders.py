@@ -97,9 +97,8 @@ def _seat(
     return False
 
 
-def asks(approval: str, person: str, *, pairs: str = "") -> str:
-    """SQL: whether the row `approval` is asked of `person` and not yet answered by them. `pairs`
-    names the rows of `INDEPENDENT_PAIRS`, for who asks of many at once.
+def asks(approval: str, person: str) -> str:
+    """SQL: whether the row `approval` is asked of `person` and not yet answered by them.
 
     The same as `entitled` says of it, as one condition; both are names or placeholders of ours.
     Nobody is independent of themselves, so those who ask are left out with their circle.
@@ -109,28 +108,13 @@ def asks(approval: str, person: str, *, pairs: str = "") -> str:
 {approval}.state = 'waiting' AND {approval}.expires_at > statement_timestamp()
 AND (SELECT workspaces_address_is_proven({person}))
 AND {_unanswered(approval, person)}
-AND (({_asks_themselves(approval, person, pairs)})
+AND (({_asks_themselves(approval, person)})
     OR ((SELECT EXISTS ({_held(person)})) AND {_asks_deputy(approval, person)}))"""
 
 
-# Who asked and whose agent it is, of the questions of a workspace that wait, where the person is
-# independent of both: asked once for each two of them, and not for each of a thousand questions.
-INDEPENDENT_PAIRS = """
-    SELECT p.requested_by_id, p.agent_owner_id FROM (
-        SELECT DISTINCT requested_by_id, agent_owner_id FROM approvals_approval
-        WHERE workspace_id = %(workspace)s AND state = 'waiting') p
-    WHERE workspaces_is_independent(
-        %(person)s, ARRAY[p.requested_by_id, p.agent_owner_id], %(workspace)s)"""
-
-
-def _asks_themselves(approval: str, person: str, pairs: str) -> str:
-    independent = _independent(approval, person)
-    if pairs:
-        independent = f"""(coalesce({approval}.requested_by_id, 0),
-            coalesce({approval}.agent_owner_id, 0)) IN (
-            SELECT coalesce(requested_by_id, 0), coalesce(agent_owner_id, 0) FROM {pairs})"""  # noqa: S608 - our own words
+def _asks_themselves(approval: str, person: str) -> str:
     return f"""
-({approval}.self_approval OR {independent})
+({approval}.self_approval OR {_independent(approval, person, "approve")})
 AND {approval}.workspace_id IN ({GRANTED % ("'approve'", person)})
 AND {_stands(approval, person)}"""
 
@@ -144,7 +128,9 @@ AND EXISTS ({_held(person)} AND lent.workspace_id = {approval}.workspace_id
     AND {approval}.workspace_id IN ({GRANTED % ("'view'", person)})
     AND {approval}.workspace_id IN ({GRANTED % ("'approve'", owner)})
     AND workspaces_address_is_proven({owner})
-    AND {_independent(approval, person)} AND {_independent(approval, owner)}
+    AND {_independent(approval, person, "view")}
+    AND workspaces_is_independent({owner},
+        ARRAY[{approval}.requested_by_id, {approval}.agent_owner_id], {approval}.workspace_id)
     AND {_stands(approval, owner, "lent.team_id")} AND {_unanswered(approval, owner)})"""
 
 
@@ -155,9 +141,22 @@ SELECT FROM workspaces_delegation lent
 WHERE lent.delegate_id = {person} AND {is_living} AND {told}"""
 
 
-def _independent(approval: str, person: str) -> str:
-    return f"""workspaces_is_independent({person},
-        ARRAY[{approval}.requested_by_id, {approval}.agent_owner_id], {approval}.workspace_id)"""
+def _independent(approval: str, person: str, right: str) -> str:
+    """SQL: whether they are independent of who asked and of whose agent it is, in a workspace where
+    they have this right.
+    """
+    # The inner query does not name the approval, so PostgreSQL asks it once and keeps the answer; a
+    # thousand questions have a few askers. OFFSET 0 keeps its condition behind the DISTINCT.
+    return f"""({approval}.workspace_id,
+        coalesce({approval}.requested_by_id, 0), coalesce({approval}.agent_owner_id, 0)) IN (
+    SELECT two.workspace_id, coalesce(two.requested_by_id, 0), coalesce(two.agent_owner_id, 0)
+    FROM (
+        SELECT DISTINCT waits.workspace_id, waits.requested_by_id, waits.agent_owner_id
+        FROM approvals_approval waits
+        WHERE waits.state = 'waiting'
+            AND waits.workspace_id IN ({GRANTED % (f"'{right}'", person)}) OFFSET 0) two
+    WHERE workspaces_is_independent(
+        {person}, ARRAY[two.requested_by_id, two.agent_owner_id], two.workspace_id))"""  # noqa: S608
 
 
 def _unanswered(approval: str, person: str) -> str:
@@ -168,20 +167,18 @@ def _unanswered(approval: str, person: str) -> str:
 
 def _stands(approval: str, person: str, only: str = "NULL::bigint") -> str:
     """SQL: whether they stand where it is asked, `only` in that team unless it is NULL."""
+    theirs = f"""
+        SELECT team.id FROM workspaces_team team
+        JOIN workspaces_user_groups stands ON stands.group_id = team.group_id
+        WHERE stands.user_id = {person} AND ({only} IS NULL OR team.id = {only})"""  # noqa: S608
     # OFFSET 0 lets the requirements of each approval be looked up, never all of them be read at
     # once.
     return f"""EXISTS (
     SELECT FROM approvals_requirement asked
-    LEFT JOIN workspaces_team team ON team.id = asked.team_id
-    LEFT JOIN workspaces_team second ON second.id = asked.escalated_to_id
     WHERE asked.approval_id = {approval}.id
         AND (asked.team_id IS NULL AND {only} IS NULL
-            OR (team.id = {only} OR {only} IS NULL) AND team.group_id IN
-                (SELECT stands.group_id FROM workspaces_user_groups stands
-                    WHERE stands.user_id = {person})
-            OR (second.id = {only} OR {only} IS NULL) AND second.group_id IN
-                (SELECT also.group_id FROM workspaces_user_groups also
-                    WHERE also.user_id = {person}))
+            OR asked.team_id IN ({theirs})
+            OR asked.escalated_to_id IN ({theirs}))
     OFFSET 0)"""  # noqa: S608
 
 

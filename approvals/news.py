@@ -26,19 +26,21 @@ NEWS = """
     OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > %(heard)s)"""
 
 AWAITING = f"""
-    SELECT FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s", pairs="pairs")}"""
+    FROM approvals_approval a
+    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s")}"""
 
 TOLD = f"""
-WITH pairs AS MATERIALIZED ({deciders.INDEPENDENT_PAIRS}),
+WITH mine AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
+    {AWAITING} LIMIT %(count_max)s),
 gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
     WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
     ORDER BY a.decided_at LIMIT %(left_max)s)
 SELECT
-    EXISTS ({AWAITING} AND EXISTS (
-        SELECT FROM approvals_decision d WHERE d.approval_id = a.id)),
-    (SELECT count(*) FROM ({AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new),
-    (SELECT count(*) FROM ({AWAITING} LIMIT %(count_max)s) mine),
+    (SELECT coalesce(bool_or(is_begun), false) FROM mine),
+    (SELECT count(*) FROM (
+        SELECT {AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new),
+    (SELECT count(*) FROM mine),
     ARRAY(SELECT id FROM gone), (SELECT max(decided_at) FROM gone),
     ARRAY(SELECT d.approval_id FROM approvals_decision d
         JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %(workspace)s

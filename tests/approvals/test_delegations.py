@@ -164,10 +164,12 @@ def test_it_is_no_more_than_its_owner_has_and_is_gone_with_that(
 def test_for_one_team_it_is_for_that_team(ask, ben, dora, lend, finance, leads):
     teams.add(leads, ben, by=None)
     lend(ben, dora, only=leads)
+    of_leads = ask(RequiredApprovers("leads", 1))
 
-    assert dora.pk in deciders.entitled(ask(RequiredApprovers("leads", 1)))
+    assert dora.pk in deciders.entitled(of_leads)
     assert dora.pk not in deciders.entitled(ask(FINANCE))
     assert dora.pk not in deciders.entitled(ask())
+    assert list(deciders.awaiting(Approval.objects.all(), dora)) == [of_leads]
 
 
 def test_a_team_that_only_looks_on_lends_nobody_a_deputy(acme, ben, dora, viewers, lend, client):

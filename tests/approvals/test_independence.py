@@ -59,8 +59,7 @@ def opinions(approval, who):
     """What each of the four says: may this person answer now?"""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"WITH pairs AS ({deciders.INDEPENDENT_PAIRS})"
-            f" SELECT EXISTS ({news.AWAITING} AND a.id = %(approval)s)",
+            f"SELECT EXISTS (SELECT {news.AWAITING} AND a.id = %(approval)s)",
             {"workspace": approval.workspace_id, "person": who.pk, "approval": approval.pk},
         )
         polled = cursor.fetchone()[0]
