@@ -119,16 +119,17 @@ HARMLESS = {ActionClass.READ_ONLY, ActionClass.DRAFT, ActionClass.EXTERNAL_IRREV
 """Classes of which nothing is undone, or nothing can be."""
 COUNT_MAX = 1_000
 
-# A loose index scan: one step in the index per tool, however many actions there are.
+# A loose index scan: one step in the index per tool, however many actions there are; backwards, for
+# so the index has them (action_of_tool), the newest of each tool first.
 NEWEST_OF_EACH = """
 WITH RECURSIVE newest AS (
     (SELECT tool, id FROM ledger_action WHERE workspace_id = %(workspace)s
-     ORDER BY tool, id DESC LIMIT 1)
+     ORDER BY tool DESC, id DESC LIMIT 1)
     UNION ALL
     SELECT next.tool, next.id FROM newest, LATERAL (
         SELECT tool, id FROM ledger_action
-        WHERE workspace_id = %(workspace)s AND tool > newest.tool
-        ORDER BY tool, id DESC LIMIT 1) AS next
+        WHERE workspace_id = %(workspace)s AND tool < newest.tool
+        ORDER BY tool DESC, id DESC LIMIT 1) AS next
 )
 SELECT newest.id, (
     SELECT count(*) FROM (

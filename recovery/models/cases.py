@@ -227,6 +227,11 @@ class Case(models.Model):
                 condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_by_window",
             ),
+            models.Index(  # all that counting them needs, without their rows, which are wide
+                fields=["workspace", "snoozed_until"],
+                condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
+                name="case_open_by_snooze",
+            ),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
                 condition=~Q(state=CaseState.CLOSED) & Q(without_effects=True),

@@ -1,0 +1,19 @@
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("recovery", "0029_reports_by_the_databases_clock")]
+
+    operations = [
+        AddIndexConcurrently(
+            "case",
+            models.Index(
+                fields=["workspace", "snoozed_until"],
+                condition=models.Q(("state", "closed"), _negated=True)
+                & models.Q(without_effects=False),
+                name="case_open_by_snooze",
+            ),
+        ),
+    ]
