@@ -46,6 +46,9 @@ WORTH_AN_INDEX = 1_000
 SMALL_WEEK = 4_000
 """Rows of a week just begun, of which 200 are sought: to read them all is no worse."""
 
+READ_MAX = 20_000
+"""Rows of one table in one query: so many a figure of the insights counts at most."""
+
 FITTING_MIN = 0.05
 """Of a list that stops when it is full: at least so many of the rows that it looks at fit."""
 
@@ -137,13 +140,24 @@ def queries_of(desk: Made, place: str) -> list[tuple[str, Any]]:
     return heard.queries
 
 
-def read_whole(sql: str, params: Any) -> Iterator[dict[str, Any]]:
-    """The sequential scans as they went, but those that stop when a list is full."""
+def as_it_went(sql: str, params: Any) -> dict[str, Any]:
+    """The plan of a query, with how many rows each part of it did read."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", params)
         (found,) = cursor.fetchone()
     told = json.loads(found) if isinstance(found, str) else found
-    yield from _read_whole(told[0]["Plan"], stops=False)
+    plan: dict[str, Any] = told[0]["Plan"]
+    return plan
+
+
+def rows_read(scan: dict[str, Any]) -> float:
+    fits, others = scan["Actual Rows"], scan.get("Rows Removed by Filter", 0)
+    return float(scan["Actual Loops"] * (fits + others))
+
+
+def read_whole(sql: str, params: Any) -> Iterator[dict[str, Any]]:
+    """The sequential scans as they went, but those that stop when a list is full."""
+    yield from _read_whole(as_it_went(sql, params), stops=False)
 
 
 def _read_whole(node: dict[str, Any], *, stops: bool) -> Iterator[dict[str, Any]]:
@@ -188,6 +202,18 @@ def test_with_what_postgresql_knows_no_page_reads_a_table_that_grows_from_end_to
         if not may_be_read_whole(table_of(scan["Relation Name"]))
     }
     assert read - set(RIGHTLY_WHOLE) == set()
+
+
+def test_no_page_reads_by_an_index_more_rows_than_it_counts_to(desk: Made) -> None:
+    """One that is not in the order that is asked for is read from end to end, and sorted."""
+    read = {
+        f"{place}: {scan.get('Relation Name')} {rows_read(scan):,.0f}"
+        for place in places(desk)
+        for query in queries_of(desk, place)
+        for scan in scans(as_it_went(*query))
+        if scan["Node Type"] != "Seq Scan" and rows_read(scan) > READ_MAX
+    }
+    assert read == set()
 
 
 LISTS = {
