@@ -169,24 +169,32 @@ def numbers(buckets):
 
 @pytest.mark.django_db(transaction=True)
 def test_beyond_a_cap_that_no_rule_minds_calls_go_on_and_begin_with_a_look_for_a_while(
-    acme, ada, agent
+    acme, ada, agent, monkeypatch
 ):
     when = [f"{SUM} > 100 && args.to == 'Eve'", f"{SUM} > 1000"]
     rules = [*({"when": one, "approval": "MANUAL"} for one in when), {"approval": "AUTO"}]
     obey(acme, {"policies": {"crm.*": rules}}, ada)
     look_around(agent, args={"amount": 1, "to": "Mia"})
 
+    start = gathering.monotonic()
+    at_once, soon, later = start, start + 1, start + gathering.LEFT_ALONE_SECONDS + 2
+
     async def story(_client):
         found = []
-        for number in range(3):
+        for number, moment in enumerate([at_once, at_once, soon, later]):
+            monkeypatch.setattr(gathering, "monotonic", lambda moment=moment: moment)
             call = {"key": f"k{number}", "action": f"act_{number}", "id": new_id()}
             asked = asking(agent, explain=False, args={"amount": 60, "to": "Mia"}, **call)
             reply = await begin_fast(asked)
-            found.append((reply is not None, len(gathering.left_alone)))
+            found.append((reply is not None, list(gathering.left_alone.values())))
         return found
 
-    assert visit(story) == [(True, 0), (True, 1), (True, 1)]
-    assert sum(map(Decimal, Tally.objects.get().buckets.values())) == 180
+    looked_until = at_once + gathering.LEFT_ALONE_SECONDS
+    tried_again = later + gathering.LEFT_ALONE_SECONDS
+    assert visit(story) == [
+        (True, []), (True, [looked_until]), (True, [looked_until]), (True, [tried_again]),
+    ]  # fmt: skip
+    assert sum(map(Decimal, Tally.objects.get().buckets.values())) == 240
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,12 +8,12 @@ from urllib.error import HTTPError
 
 import pytest
 from cryptography.fernet import Fernet
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from approvals import pauses, team_coverage
 from approvals.models import Approval, PolicyVersion
-from config.health import expected
+from config.health import NO_ANSWER, expected
 from ledger.canonical import digest
 from tests.approvals.cast import asker
 from tests.processes import Process, Processes
@@ -239,3 +239,12 @@ def test_a_web_process_finds_its_database_again_after_every_connection_was_cut(
         assert time.monotonic() < deadline
 
     assert ask(f"{web.url}/accounts/login/")[0] == 200
+
+
+def test_a_database_that_does_not_answer_is_told_in_words(web: Process) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE workspaces_heartbeat")
+        status, _, said = ask(f"{web.url}/statusz")
+
+    assert status == 503
+    assert json.loads(said)["checks"]["database"] == NO_ANSWER

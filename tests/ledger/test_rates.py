@@ -58,6 +58,22 @@ def test_who_asks_on_without_heed_is_refused_after_others_are_answered(
     assert order == [(loud, 200), (quiet, 200), (loud, 429)]
 
 
+def test_where_very_many_are_refused_they_are_so_at_once(monkeypatch):
+    """Each that waits holds a connection, and more of them than that would be the greater harm."""
+    monkeypatch.setattr(rates, "HELD_BACK_MAX", 2)
+
+    async def story():
+        held = [asyncio.create_task(rates.rates.hold_back()) for _ in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        at_once = [one.done() for one in held]
+        await asyncio.gather(*held)
+        await asyncio.create_task(rates.rates.hold_back())
+        return at_once
+
+    assert asyncio.run(story()) == [False, False, True, True]
+
+
 def test_an_operator_sets_limits_of_a_workspace_and_its_page_shows_whom_they_met(
     call,
     client,
