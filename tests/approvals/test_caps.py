@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 from decimal import Decimal
+from time import monotonic
 
 import pytest
 from django.db import connection
@@ -176,7 +177,7 @@ def test_beyond_a_cap_that_no_rule_minds_calls_go_on_and_begin_with_a_look_for_a
     obey(acme, {"policies": {"crm.*": rules}}, ada)
     look_around(agent, args={"amount": 1, "to": "Mia"})
 
-    start = gathering.monotonic()
+    start = monotonic()
     at_once, soon, later = start, start + 1, start + gathering.LEFT_ALONE_SECONDS + 2
 
     async def story(_client):
