@@ -4,6 +4,7 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta, tzinfo
 from typing import Any
@@ -351,7 +352,10 @@ def amount_of(approval: Approval) -> str:
     if approval.amount_minor is None:
         return ""
     moves = formatting.money(approval.amount_minor, approval.currency)
-    return "" if moves in approval.headline else moves
+    # A headline is kept as typed text is, with plain spaces.
+    plain = re.escape(" ".join(moves.split()))
+    headline = " ".join(approval.headline.split())
+    return "" if re.search(rf"(?<!\d)(?<!\d ){plain}(?!\d)", headline) else moves
 
 
 def _run_of(approval: Approval) -> Run | None:

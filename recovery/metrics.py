@@ -44,7 +44,6 @@ AGES = (
     ("older", timedelta.max),
 )
 
-# Index-only, newest first; the times that `marks` holds rise, and compare without arithmetic.
 CLOSED_CASE = f"'{CaseState.CLOSED}'"
 IS_RECOVERED = f"outcome IN ({literals(RECOVERED)})"
 
@@ -52,14 +51,17 @@ IS_RECOVERED = f"outcome IN ({literals(RECOVERED)})"
 OF_CASES = "/* narrowed */"
 OF_PLANS = "/* narrowed by case */"
 
+# Index-only, each age by itself: sorting a hundred thousand times into ages took twice as long.
 OPEN = f"""
-SELECT width_bucket(failed_at, %(marks)s::timestamptz[]), count(*), min(failed_at)
-FROM (
+SELECT age.place - 1, found.count, found.oldest
+FROM unnest('-infinity'::timestamptz || %(marks)s::timestamptz[],
+    %(marks)s::timestamptz[] || 'infinity'::timestamptz)
+    WITH ORDINALITY AS age (since, until, place),
+LATERAL (SELECT count(*), min(failed_at) AS oldest FROM (
     SELECT failed_at FROM recovery_case
     WHERE workspace_id = %(workspace)s AND state <> {CLOSED_CASE} AND NOT without_effects
-        {OF_CASES}
-    ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
-) seen GROUP BY 1"""  # noqa: S608 - our own words, here and below
+        AND failed_at >= age.since AND failed_at < age.until {OF_CASES}
+    ORDER BY failed_at DESC LIMIT %(limit)s) seen) found"""  # noqa: S608 - our own words, here and below
 
 SEEN = f"""
 WITH seen AS (
@@ -267,12 +269,12 @@ def closed(
 def waiting(
     workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX, of: Window = ALL
 ) -> OpenCaseAges:
-    """The open cases; beyond `limit` the oldest are not among them."""
+    """The open cases; of an age, beyond `limit` the oldest are not among them."""
     now = now or timezone.now()
     marks = [now - age for _, age in reversed(AGES[:-1])]
     rows = _rows(OPEN, of, {"workspace": workspace.pk, "limit": limit, "marks": marks})
     found = {at: count for at, count, _ in rows}
-    oldest = min((at for _, _, at in rows), default=None)
+    oldest = min((at for _, _, at in rows if at is not None), default=None)
     return OpenCaseAges(
         [found.get(at, 0) for at in reversed(range(len(AGES)))],
         None if oldest is None else (now - oldest).total_seconds(),

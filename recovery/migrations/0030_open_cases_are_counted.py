@@ -1,4 +1,4 @@
-from django.contrib.postgres.operations import AddIndexConcurrently
+from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.db import migrations, models
 
 
@@ -16,4 +16,14 @@ class Migration(migrations.Migration):
                 name="case_open_by_snooze",
             ),
         ),
+        AddIndexConcurrently(
+            "case",
+            models.Index(
+                fields=["workspace", "closed_at"],
+                include=["outcome", "without_effects"],
+                condition=models.Q(closed_at__isnull=False),
+                name="case_closings",
+            ),
+        ),
+        RemoveIndexConcurrently("case", "case_by_closing"),
     ]

@@ -261,8 +261,9 @@ class Case(models.Model):
             models.Index(fields=["workspace", "opened_at"], name="case_by_opening"),
             models.Index(
                 fields=["workspace", "closed_at"],
+                include=["outcome", "without_effects"],
                 condition=Q(closed_at__isnull=False),
-                name="case_by_closing",
+                name="case_closings",
             ),
             # What a cause's line counts: what is open, and what came lately.
             models.Index(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from approvals import call_context
+from approvals import call_context, card_context
 from approvals.models import Approval
 from ledger.models import Blob
 from tests.approvals.cast import put_in_force
@@ -209,3 +209,17 @@ def test_a_field_that_really_changes_is_never_called_the_same(now, becomes):
 
     assert drawn["same"] == []
     assert [one["kind"] for one in drawn["diff"]] == ["changed"]
+
+
+@pytest.mark.parametrize(
+    ("headline", "currency", "told"),
+    [
+        ("Refund $1 286.00 to card ending 4421", "USD", ""),
+        ("Refund what was paid to card ending 4421", "USD", "$1\u00a0286.00"),
+        ("Send 51 286.00 CHF to Mia", "CHF", "1\u00a0286.00\u00a0CHF"),
+    ],
+)
+def test_the_sum_stands_beside_a_headline_that_does_not_say_it(headline, currency, told):
+    approval = Approval(headline=headline, amount_minor=128_600, currency=currency)
+
+    assert card_context.amount_of(approval) == told
