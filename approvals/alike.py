@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from approvals import call_context, call_history, card_context, deciders
+from approvals import awaiting, call_context, call_history, card_context
 from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
@@ -77,7 +77,7 @@ def _waiting(approval: Approval, person: User) -> list[Approval]:
     waiting = Approval.objects.filter(
         workspace=approval.workspace_id, agent=approval.agent_id, subject_kind=SubjectKind.ACTION
     ).select_related("workspace", "agent", "requested_by", "action__run")
-    found = deciders.awaiting(waiting, person).order_by("expires_at", "pk")[:LOOKED_AT_MAX]
+    found = awaiting.among(waiting, person).order_by("expires_at", "pk")[:LOOKED_AT_MAX]
     return [one for one in found if kind_of(one) == kind]
 
 

@@ -17,17 +17,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
-from django.db import connection
-from django.db.models import BooleanField, Exists, OuterRef, prefetch_related_objects
+from django.db.models import BooleanField, prefetch_related_objects
 from django.db.models.expressions import RawSQL
 
-from approvals.models import Approval, Decision, Requirement, SubjectKind
-from approvals.models.approvals import ApprovalQuerySet
+from approvals.models import Approval, Requirement, SubjectKind
 from ledger.models import Run
 from workspaces import delegations, independence, locks
-from workspaces.access import GRANTED, people_with
+from workspaces.access import people_with
 from workspaces.independence import Newcomer
-from workspaces.models import Delegation, DelegationEnd, Team, User, Workspace
+from workspaces.models import Delegation, DelegationEnd, Team, User
 
 Person = TypeVar("Person", bound=Hashable)
 
@@ -95,101 +93,6 @@ def _seat(
                 filled[place].append(person)
                 return True
     return False
-
-
-def asks(approval: str, person: str) -> str:
-    """SQL: whether the row `approval` is asked of `person` and not yet answered by them.
-
-    The same as `entitled` says of it, as one condition; both are names or placeholders of ours.
-    Nobody is independent of themselves, so those who ask are left out with their circle.
-    Every page counts by it for the badge; built anew by the ORM each time it took six milliseconds.
-    """
-    return f"""
-{approval}.state = 'waiting' AND {approval}.expires_at > statement_timestamp()
-AND (SELECT workspaces_address_is_proven({person}))
-AND {_unanswered(approval, person)}
-AND (({_asks_themselves(approval, person)})
-    OR ((SELECT EXISTS ({_held(person)})) AND {_asks_deputy(approval, person)}))"""
-
-
-def _asks_themselves(approval: str, person: str) -> str:
-    return f"""
-({approval}.self_approval OR {_independent(approval, person, "approve")})
-AND {approval}.workspace_id IN ({GRANTED % ("'approve'", person)})
-AND {_stands(approval, person)}"""
-
-
-def _asks_deputy(approval: str, person: str) -> str:
-    """Nobody lends what they could not answer with themselves."""
-    owner = "lent.delegator_id"
-    return f"""
-{approval}.subject_kind <> 'grant'
-AND EXISTS ({_held(person)} AND lent.workspace_id = {approval}.workspace_id
-    AND {approval}.workspace_id IN ({GRANTED % ("'view'", person)})
-    AND {approval}.workspace_id IN ({GRANTED % ("'approve'", owner)})
-    AND workspaces_address_is_proven({owner})
-    AND {_independent(approval, person, "view")}
-    AND workspaces_is_independent({owner},
-        ARRAY[{approval}.requested_by_id, {approval}.agent_owner_id], {approval}.workspace_id)
-    AND {_stands(approval, owner, "lent.team_id")} AND {_unanswered(approval, owner)})"""
-
-
-def _held(person: str) -> str:
-    is_living, told = delegations.IS_LIVING.format("lent"), HANDED_OVER.format("lent")
-    return f"""
-SELECT FROM workspaces_delegation lent
-WHERE lent.delegate_id = {person} AND {is_living} AND {told}"""
-
-
-def _independent(approval: str, person: str, right: str) -> str:
-    """SQL: whether they are independent of who asked and of whose agent it is, in a workspace where
-    they have this right.
-    """
-    # The inner query does not name the approval, so PostgreSQL asks it once and keeps the answer; a
-    # thousand questions have a few askers. OFFSET 0 keeps its condition behind the DISTINCT.
-    return f"""({approval}.workspace_id,
-        coalesce({approval}.requested_by_id, 0), coalesce({approval}.agent_owner_id, 0)) IN (
-    SELECT two.workspace_id, coalesce(two.requested_by_id, 0), coalesce(two.agent_owner_id, 0)
-    FROM (
-        SELECT DISTINCT waits.workspace_id, waits.requested_by_id, waits.agent_owner_id
-        FROM approvals_approval waits
-        WHERE waits.state = 'waiting'
-            AND waits.workspace_id IN ({GRANTED % (f"'{right}'", person)}) OFFSET 0) two
-    WHERE workspaces_is_independent(
-        {person}, ARRAY[two.requested_by_id, two.agent_owner_id], two.workspace_id))"""  # noqa: S608
-
-
-def _unanswered(approval: str, person: str) -> str:
-    return f"""NOT EXISTS (
-    SELECT FROM approvals_decision answer WHERE answer.approval_id = {approval}.id
-        AND (answer.person_id = {person} OR answer.principal_id = {person}))"""
-
-
-def _stands(approval: str, person: str, only: str = "NULL::bigint") -> str:
-    """SQL: whether they stand where it is asked, `only` in that team unless it is NULL."""
-    theirs = f"""
-        SELECT team.id FROM workspaces_team team
-        JOIN workspaces_user_groups stands ON stands.group_id = team.group_id
-        WHERE stands.user_id = {person} AND ({only} IS NULL OR team.id = {only})"""  # noqa: S608
-    # OFFSET 0 lets the requirements of each approval be looked up, never all of them be read at
-    # once.
-    return f"""EXISTS (
-    SELECT FROM approvals_requirement asked
-    WHERE asked.approval_id = {approval}.id
-        AND (asked.team_id IS NULL AND {only} IS NULL
-            OR asked.team_id IN ({theirs})
-            OR asked.escalated_to_id IN ({theirs}))
-    OFFSET 0)"""
-
-
-ASKS = asks("approvals_approval", "%s")
-ASKS_NAMED = ASKS.count("%s")
-"""How often the person is named in it."""
-COUNT = f"""
-SELECT count(*), bool_or(begun) FROM (
-    SELECT EXISTS (SELECT FROM approvals_decision answer
-        WHERE answer.approval_id = approvals_approval.id) AS begun
-    FROM approvals_approval WHERE approvals_approval.workspace_id = %s AND {ASKS} LIMIT %s) found"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,43 +302,6 @@ def chosen(
 def counts(approval: Approval, person: User | AnonymousUser) -> bool:
     """Whether this person's yes would bring the approval further."""
     return person.pk is not None and chosen(approval, person.pk) is not None
-
-
-def awaiting(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
-    """Exactly those that this person may decide now; the inbox and its badge are this list."""
-    candidates = _candidates(rows, person)
-    answered = Exists(Decision.objects.filter(approval=OuterRef("pk")))
-    begun = (
-        candidates.filter(answered)
-        .select_related(None)
-        .select_related("workspace")
-        .prefetch_related("requirements", "decisions")
-    )
-    done = [approval.pk for approval in begun if not counts(approval, person)]
-    return candidates.exclude(pk__in=done) if done else candidates
-
-
-def count_awaiting(workspace: Workspace, person: User | AnonymousUser, limit: int) -> int:
-    """How many of the workspace are `awaiting` this person, counted no further than `limit`."""
-    if not person.is_authenticated:
-        return 0
-    with connection.cursor() as cursor:
-        cursor.execute(COUNT, (workspace.pk, *_asks(person), limit))
-        number, is_begun = cursor.fetchone()
-    if not is_begun:
-        return int(number)
-    return awaiting(Approval.objects.filter(workspace=workspace), person).order_by()[:limit].count()
-
-
-def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
-    if not person.is_authenticated:
-        return rows.none()
-    asks = RawSQL(ASKS, _asks(person), output_field=BooleanField())  # noqa: S611 - our own words
-    return rows.filter(asks)
-
-
-def _asks(person: User) -> tuple[int, ...]:
-    return (person.pk,) * ASKS_NAMED
 
 
 def required(approval: Approval) -> list[Requirement]:

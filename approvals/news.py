@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from approvals import deciders
+from approvals import awaiting
 from edge.asgi import PassOn
 from workspaces import formatting
 from workspaces.news import LEFT_MAX, NewsRequest, heard_until, route_of_news
@@ -27,7 +27,8 @@ NEWS = """
 
 AWAITING = f"""
     FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s AND {deciders.asks("a", "%(person)s")}"""
+    WHERE a.workspace_id = %(workspace)s
+        AND {awaiting.asks("a", "%(person)s", awaiting.looked_up("%(person)s"))}"""
 
 TOLD = f"""
 WITH mine AS MATERIALIZED (

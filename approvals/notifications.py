@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders
+from approvals import awaiting, deciders
 from approvals.digests import record
 from approvals.models import (
     Approval,
@@ -403,7 +403,7 @@ def _write_summary(pk: int, day: date) -> bool:
     rows = Approval.objects.filter(workspace=wish.workspace).select_related(
         "workspace", "agent", "action", "requested_by"
     )
-    waiting = deciders.awaiting(rows, wish.person).order_by("asked_at", "pk")[:QUESTIONS_MAX]
+    waiting = awaiting.among(rows, wish.person).order_by("asked_at", "pk")[:QUESTIONS_MAX]
     if questions := list(waiting):
         key = f"summary/{wish.person_id}/{day}"
         message = summary_of(wish.workspace, wish.person, questions)

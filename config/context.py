@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from approvals import deciders, pauses
+from approvals import awaiting, pauses
 from approvals.models import Pause
 from approvals.policy import PolicyUnreadable
 from config.health import WORKER
@@ -107,10 +107,10 @@ def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:
     with connection.cursor() as cursor:
         cursor.execute(FRAME, {"here": here.pk, "limit": COUNT_MAX + 1})
         open_cases, unmet, is_paused, (broken, glasses) = cursor.fetchone()
-    awaiting = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
+    asked = awaiting.count(here, request.user, COUNT_MAX + 1)
     return {
         "queue": _capped(open_cases),
-        "approvals": _capped(awaiting),
+        "approvals": _capped(asked),
         "glasses": glasses,
         "broken_glasses": broken,
         "pauses": _pauses(here) if is_paused else [],

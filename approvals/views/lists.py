@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import card_context, deciders, digests, dry_run, finding
+from approvals import awaiting, card_context, digests, dry_run, finding
 from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from approvals.models.approvals import ApprovalQuerySet
@@ -71,7 +71,7 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     # A line shows nothing of action and run, and all that waits is sorted before a page is cut.
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     rows = rows.defer(*UNLISTED)
-    rows = rows.open() if view == "all" else deciders.awaiting(rows, request.user)
+    rows = rows.open() if view == "all" else awaiting.among(rows, request.user)
     return finding.narrowed(rows, finding.asked(request.GET)), view
 
 
@@ -162,7 +162,7 @@ def _prove_url(here: Workspace, person: User) -> str:
 
 def views_of(here: Workspace, person: User, view: str) -> list[dict[str, Any]]:
     root = reverse("approvals:inbox", args=[here.slug])
-    mine = deciders.count_awaiting(here, person, COUNT_MAX + 1)
+    mine = awaiting.count(here, person, COUNT_MAX + 1)
     return [
         {
             "name": "Waiting for you",
@@ -311,7 +311,7 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     if view == "mine":
         gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
-    mine = deciders.count_awaiting(here, request.user, COUNT_MAX + 1)
+    mine = awaiting.count(here, request.user, COUNT_MAX + 1)
     counts = {"approvals": formatting.count(mine, COUNT_MAX)}
     return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": sorted({*gone})})
 

@@ -7,7 +7,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from approvals import deciders, grants, inbox
+from approvals import awaiting, deciders, grants, inbox
 from approvals.models import Approval, Decision
 from approvals.policy import RequiredApprovers
 from ledger import desk_events
@@ -72,7 +72,7 @@ def test_who_was_handed_a_right_decides_with_it_and_the_record_says_whose_it_was
     shown = client.get(card).content.decode()
     assert "You decide for <b>Ben, until " in shown
     assert "ch_1" in shown, "she sees the call on which she decides"
-    assert deciders.count_awaiting(acme, dora, 9) == 1
+    assert awaiting.count(acme, dora, 9) == 1
     assert "Dora (for Ben)" in client.get(card).content.decode()
     assert client.post(f"{card}decide/", answer).status_code == 302
 
@@ -169,7 +169,7 @@ def test_for_one_team_it_is_for_that_team(ask, ben, dora, lend, finance, leads):
     assert dora.pk in deciders.entitled(of_leads)
     assert dora.pk not in deciders.entitled(ask(FINANCE))
     assert dora.pk not in deciders.entitled(ask())
-    assert list(deciders.awaiting(Approval.objects.all(), dora)) == [of_leads]
+    assert list(awaiting.among(Approval.objects.all(), dora)) == [of_leads]
 
 
 def test_a_team_that_only_looks_on_lends_nobody_a_deputy(acme, ben, dora, viewers, lend, client):
@@ -223,7 +223,7 @@ def test_neither_of_the_two_decides_on_what_is_of_one_of_them(
     row = lend(ben, dora)
 
     assert dora.pk not in deciders.entitled(approval)
-    assert not deciders.awaiting(Approval.objects.all(), dora).exists()
+    assert not awaiting.among(Approval.objects.all(), dora).exists()
     with pytest.raises(inbox.NotEntitled):
         yes(approval, dora)
     with pytest.raises(IntegrityError, match="four_eyes"):
@@ -239,7 +239,7 @@ def test_the_two_are_one_where_two_are_needed(first, ask, ben, cleo, dora, finan
     second = cast["dora" if first == "ben" else "ben"]
     yes(approval, cast[first])
 
-    assert not deciders.awaiting(Approval.objects.all(), second).exists()
+    assert not awaiting.among(Approval.objects.all(), second).exists()
     with pytest.raises(inbox.NotEntitled, match="has answered"):
         yes(approval, second)
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -293,4 +293,4 @@ def test_a_no_is_theirs_too_and_a_bounded_grant_is_nobodys_to_lend(acme, ask, be
     bounded = ask(FINANCE)
     Approval.objects.filter(pk=bounded.pk).update(subject_kind="grant", plan_id=None)
     assert dora.pk not in deciders.entitled(Approval.objects.get(pk=bounded.pk))
-    assert not deciders.awaiting(Approval.objects.filter(pk=bounded.pk), dora).exists()
+    assert not awaiting.among(Approval.objects.filter(pk=bounded.pk), dora).exists()

@@ -7,8 +7,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from approvals import deciders, digests, grants, inbox
-from approvals.deciders import awaiting, count_awaiting, entitled
+from approvals import awaiting, deciders, digests, grants, inbox
+from approvals.deciders import entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
 from approvals.signals import approval_decided
@@ -42,7 +42,7 @@ def test_whoever_asked_cannot_answer_nor_can_the_owner_of_the_agent(ask, ada, fi
     with pytest.raises(inbox.NotEntitled, match="second person"):
         inbox.grant(approval, by=ada, seen=approval.digest)
 
-    assert awaiting(Approval.objects.all(), ada).count() == 0
+    assert awaiting.among(Approval.objects.all(), ada).count() == 0
 
 
 def test_the_database_refuses_one_pair_of_eyes_whatever_the_code_says(ask, ada):
@@ -86,7 +86,7 @@ def test_someone_in_both_teams_moves_over_when_only_their_first_place_is_left(
     approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
-    assert list(awaiting(Approval.objects.all(), fred)) == [approval]
+    assert list(awaiting.among(Approval.objects.all(), fred)) == [approval]
     inbox.grant(approval, by=fred, seen=approval.digest)
 
     approval.refresh_from_db()
@@ -98,7 +98,7 @@ def test_a_part_that_is_already_given_is_not_asked_again(ask, ben, finance):
     approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
     inbox.grant(approval, by=ben, seen=approval.digest)
 
-    assert awaiting(Approval.objects.all(), fred).count() == 0
+    assert awaiting.among(Approval.objects.all(), fred).count() == 0
     with pytest.raises(inbox.NotEntitled, match="already given"):
         inbox.grant(approval, by=fred, seen=approval.digest)
 
@@ -116,11 +116,11 @@ def test_the_badge_counts_what_the_inbox_lists(ask, ada, ben, cleo, dev, finance
     Approval.objects.filter(pk=own.pk).update(agent_owner=cleo)
 
     for who in (ada, ben, cleo, dev, fred):
-        listed = awaiting(Approval.objects.all(), who).count()
-        assert count_awaiting(acme, who, limit=10) == listed, who
-    assert count_awaiting(acme, ben, limit=10) == 1
-    assert count_awaiting(acme, cleo, limit=10) == 2
-    assert count_awaiting(acme, ben, limit=0) == 0
+        listed = awaiting.among(Approval.objects.all(), who).count()
+        assert awaiting.count(acme, who, limit=10) == listed, who
+    assert awaiting.count(acme, ben, limit=10) == 1
+    assert awaiting.count(acme, cleo, limit=10) == 2
+    assert awaiting.count(acme, ben, limit=0) == 0
 
 
 def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex, dev):
@@ -131,8 +131,8 @@ def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex,
     of_globex(RequiredApprovers("treasury", 1))
     of_globex(RequiredApprovers("treasury", 1))
 
-    assert count_awaiting(globex, ben, limit=10) == 2
-    assert count_awaiting(acme, ben, limit=10) == 1
+    assert awaiting.count(globex, ben, limit=10) == 2
+    assert awaiting.count(acme, ben, limit=10) == 1
 
 
 def test_what_a_yes_rests_on_is_read_once(ask, ben):
@@ -183,7 +183,7 @@ def test_a_stranger_sees_nothing_and_decides_nothing(ask, dev):
     approval = ask()
 
     assert Approval.objects.visible_to(dev).count() == 0
-    assert awaiting(Approval.objects.all(), dev).count() == 0
+    assert awaiting.among(Approval.objects.all(), dev).count() == 0
     with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=dev, seen=approval.digest)
 
@@ -193,7 +193,7 @@ def test_who_may_only_view_decides_nothing_and_a_former_approver_no_longer_count
 ):
     viewer = person("vera", team(acme, "guests", "view"))
     approval = ask(RequiredApprovers(None, 2))
-    assert awaiting(Approval.objects.all(), viewer).count() == 0
+    assert awaiting.among(Approval.objects.all(), viewer).count() == 0
     with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=viewer, seen=approval.digest)
     fred = person("fred", finance)
@@ -213,7 +213,7 @@ def test_a_superuser_without_a_team_decides_nothing(ask, ada):
     root.save()
     approval = ask()
 
-    assert awaiting(Approval.objects.all(), root).count() == 0
+    assert awaiting.among(Approval.objects.all(), root).count() == 0
     with pytest.raises(inbox.NotEntitled):
         inbox.grant(approval, by=root, seen=approval.digest)
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from approvals import deciders, inbox, news
+from approvals import awaiting, deciders, inbox, news
 from approvals.models import Approval, Decision
 from approvals.policy import load
 from ledger import desk_events
@@ -70,7 +70,7 @@ def opinions(approval, who):
         kept = True
     except IntegrityError:
         kept = False
-    listed = deciders.awaiting(Approval.objects.all(), who).filter(pk=approval.pk).exists()
+    listed = awaiting.among(Approval.objects.all(), who).filter(pk=approval.pk).exists()
     fresh = Approval.objects.get(pk=approval.pk)
     return {
         "entitled": who.pk in deciders.entitled(fresh, [who.pk]),

@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders
+from approvals import awaiting, deciders
 from approvals.models import Approval, Decision
 from approvals.policy import RequiredApprovers
 from ledger import desk_events
@@ -38,7 +38,7 @@ def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed
     for approval in approvals:
         for one in people:
             entitled = one.pk in deciders.entitled(approval, [one.pk])
-            listed = deciders.awaiting(Approval.objects.filter(pk=approval.pk), one).exists()
+            listed = awaiting.among(Approval.objects.filter(pk=approval.pk), one).exists()
             brings_further = one.pk not in answered[approval.pk] and deciders.counts(approval, one)
             assert listed == (brings_further and approval.expires_at > timezone.now()), one
             assert entitled or not listed, one
@@ -51,8 +51,8 @@ def test_python_sql_and_the_database_agree_on_who_may_approve(acme, globex, seed
                 if not both & answered[approval.pk] and _may_write(approval, one, row):
                     assert not both & {approval.requested_by_id, approval.agent_owner_id}
     for one in people:
-        waiting = deciders.awaiting(Approval.objects.filter(workspace=acme), one).count()
-        assert deciders.count_awaiting(acme, one, limit=10) == waiting
+        waiting = awaiting.among(Approval.objects.filter(workspace=acme), one).count()
+        assert awaiting.count(acme, one, limit=10) == waiting
 
 
 def test_the_worlds_have_those_who_may_and_those_who_may_not(acme, globex):
