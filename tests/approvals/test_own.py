@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from approvals import inbox, versions
-from approvals.deciders import awaiting
+from approvals import awaiting, inbox, versions
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load, strictest
 from tests.approvals.cast import now, put_in_force
@@ -34,7 +33,7 @@ def test_the_owner_does_not_answer_what_the_order_law_asks(trip, acme, ada, ben)
 
     approval = Approval.objects.get()
     assert (approval.self_approval, approval.fresh_login) == (False, True)
-    assert awaiting(Approval.objects.all(), ada).count() == 0
+    assert awaiting.among(Approval.objects.all(), ada).count() == 0
     with pytest.raises(inbox.NotEntitled, match="second person"):
         inbox.grant(approval, by=ada, seen=approval.digest, login_at=now())
     inbox.grant(approval, by=ben, seen=approval.digest, login_at=now())

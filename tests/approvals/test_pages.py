@@ -12,8 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from approvals import grants, inbox
-from approvals.deciders import awaiting
+from approvals import awaiting, grants, inbox
 from approvals.models import Approval, ApprovalState
 from approvals.policy import RequiredApprovers
 from tests.approvals.cast import refund
@@ -218,7 +217,7 @@ def test_law_14_the_badge_equals_the_list(as_person, ask, ben, cleo):
     for who, expected in ((ben, 3), (cleo, 5)):
         html = as_person(who).get(LIST).content.decode()
         assert len(set(re.findall(r'data-id="(\d+)"', html))) == expected
-        assert awaiting(Approval.objects.all(), who).count() == expected
+        assert awaiting.among(Approval.objects.all(), who).count() == expected
         assert re.search(rf'data-count="approvals"[^>]*>\s*{expected}\s*<', html)
 
 
@@ -346,9 +345,9 @@ def test_a_long_list_is_paged_without_gaps(as_person, ask, ben, monkeypatch):
 
 def test_teams_are_asked_as_they_stand_now(ask, ben, finance, leads):
     approval = ask(RequiredApprovers("leads", 1))
-    assert awaiting(Approval.objects.all(), ben).count() == 0
+    assert awaiting.among(Approval.objects.all(), ben).count() == 0
     teams.add(leads, ben, by=None)
-    assert list(awaiting(Approval.objects.all(), ben)) == [approval]
+    assert list(awaiting.among(Approval.objects.all(), ben)) == [approval]
 
 
 def test_answers_are_counted_for_prometheus_once_they_are_through(
