@@ -68,7 +68,7 @@ def test_open_cases_stand_in_the_column_of_their_age(raises, acme):
 
     assert waiting.by_age == [1, 2, 0, 1, 0, 0, 1]
     assert round(waiting.oldest / 86400) == 40
-    assert metrics.waiting(acme, limit=1).by_age == [1, 1, 0, 1, 0, 0, 1]
+    assert metrics.waiting(acme, limit=2).by_age == [1, 1, 0, 0, 0, 0, 0]
 
 
 def test_a_step_that_needs_a_person_is_no_success(restored, acme):
