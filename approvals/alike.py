@@ -1,6 +1,6 @@
-"""Questions that are alike: the same rules ask about calls of one agent to one tool, with arguments
-of one shape. They are looked at side by side and decided each by itself; what stands out among them
-stands apart.
+"""Questions that are alike: the same rules ask about calls of one agent to one tool, or about plans
+of one person with the same calls (as a bulk job asks for), with arguments of one shape. They are
+looked at side by side and decided each by itself; what stands out among them stands apart.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +17,8 @@ from workspaces.models import User
 
 LOOKED_AT_MAX = 200
 """Of the questions that wait for somebody so many, those that expire first, are compared."""
+CALLS_MAX = 8
+"""A plan of more calls than can stand side by side is looked at by itself."""
 TIMES_THE_USUAL = 2
 FEW = 3
 """Below so many there is no usual amount."""
@@ -37,25 +39,38 @@ class GroupedApproval:
 
 @dataclass(slots=True)
 class ApprovalGroup:
-    """Questions that are alike. `same` are the arguments that none of them differs in."""
+    """Questions that are alike. `same` are the arguments that none of them differs in, `common`
+    what is pointed out of each.
+    """
 
     members: list[GroupedApproval]
     same: dict[str, str]
     differing: list[str]
+    common: list[str]
 
 
 def kind_of(approval: Approval) -> tuple[Any, ...] | None:
     """What is the same of questions that are alike; None of one that stands for itself, as each
     does whose yes is signed.
     """
-    if approval.subject_kind != SubjectKind.ACTION or approval.signed or not approval.calls:
+    is_plan = approval.subject_kind == SubjectKind.PLAN
+    if approval.subject_kind == SubjectKind.GRANT or approval.signed:
         return None
-    call = approval.calls[0]
-    paths = tuple(sorted(name for name, _ in _values(call)))
-    types = tuple(sorted({str(one.get("type")) for one in call.get("targets") or []}))
+    if not 1 <= len(approval.calls) <= (CALLS_MAX if is_plan else 1):
+        return None
+    paths = tuple(sorted(name for name, _ in _values(approval)))
+    targets = [one for call in approval.calls for one in call.get("targets") or []]
+    types = tuple(sorted({str(one.get("type")) for one in targets}))
     is_changed = approval.replaces_id is not None
-    return (approval.agent_id, call["operation"], rules_digest(approval.rules), paths, types,
+    asker = approval.requested_by_id if is_plan else approval.agent_id
+    calls = tuple(operations_of(approval))
+    return (approval.subject_kind, asker, calls, rules_digest(approval.rules), paths, types,
             is_changed)  # fmt: skip
+
+
+def operations_of(approval: Approval) -> list[str]:
+    """What it calls, in its order."""
+    return [str(call["operation"]) for call in approval.calls]
 
 
 def count(approval: Approval, person: User) -> int:
@@ -75,8 +90,12 @@ def _waiting(approval: Approval, person: User) -> list[Approval]:
     if kind is None:
         return []
     waiting = Approval.objects.filter(
-        workspace=approval.workspace_id, agent=approval.agent_id, subject_kind=SubjectKind.ACTION
+        workspace=approval.workspace_id, subject_kind=approval.subject_kind
     ).select_related("workspace", "agent", "requested_by", "action__run")
+    if approval.subject_kind == SubjectKind.PLAN:
+        waiting = waiting.filter(requested_by=approval.requested_by_id)
+    else:
+        waiting = waiting.filter(agent=approval.agent_id)
     found = awaiting.among(waiting, person).order_by("expires_at", "pk")[:LOOKED_AT_MAX]
     return [one for one in found if kind_of(one) == kind]
 
@@ -89,19 +108,23 @@ def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
         for name in names
         if len({one.values.get(name) for one in members}) == 1
     }
-    earlier = call_history.of_tool(alike[0])
+    earlier = call_history.earlier_like(alike[0])
     for member in members:  # what is pointed out of all of them sets none of them apart
-        found = card_context.pointed_out(member.approval, earlier) or {"items": ()}
-        told = [str(one["title"]).rstrip(".") for one in found["items"]]
-        member.apart = [*_unusual(member, members), *told]
-    common = set.intersection(*(set(one.apart) for one in members))
+        member.apart = [*_unusual(member, members), *_pointed_out(member.approval, earlier)]
+    common = [told for told in members[0].apart if all(told in one.apart for one in members)]
     for member in members:
         member.apart = [one for one in member.apart if one not in common]
-    return ApprovalGroup(members, same, [name for name in names if name not in same])
+    return ApprovalGroup(members, same, [name for name in names if name not in same], common)
+
+
+def _pointed_out(approval: Approval, earlier: Sequence[call_history.EarlierCall]) -> Iterable[str]:
+    found = card_context.pointed_out(approval, earlier) or {"items": ()}
+    ways = [one for one in [call_history.way_back(approval)] if one and one["tone"] == "bad"]
+    return [str(one["title"]).rstrip(".") for one in [*ways, *found["items"]]]
 
 
 def _member(approval: Approval) -> GroupedApproval:
-    values = dict(_values(approval.calls[0]))
+    values = dict(_values(approval))
     amounts = {
         name: float(value)
         for name, value in values.items()
@@ -114,8 +137,12 @@ def _member(approval: Approval) -> GroupedApproval:
     return GroupedApproval(approval, texts, amounts, money)
 
 
-def _values(call: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    yield from ((spelled(path), value) for path, value in leaves_of(call.get("args")))
+def _values(approval: Approval) -> Iterable[tuple[str, Any]]:
+    """Of several calls each argument is named with the number of its call."""
+    for number, call in enumerate(approval.calls, 1):
+        before = f"{number}. " if len(approval.calls) > 1 else ""
+        for path, value in leaves_of(call.get("args")):
+            yield before + spelled(path), value
 
 
 def _unusual(member: GroupedApproval, members: Sequence[GroupedApproval]) -> Iterable[str]:

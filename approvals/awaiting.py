@@ -18,6 +18,7 @@ from approvals.models.approvals import ApprovalQuerySet
 from workspaces import delegations
 from workspaces.access import GRANTED
 from workspaces.models import User, Workspace
+from workspaces.request_cache import cached
 
 
 class Standing(NamedTuple):
@@ -52,14 +53,14 @@ def looked_up(person: str) -> Standing:
     """In the statement itself, for one that is planned once and asked again and again."""
     return Standing(
         f"(SELECT workspaces_address_is_proven({person}))",
-        GRANTED % ("'approve'", person),
+        GRANTED % (person, "'approve'"),
         _teams(person),
         f"(SELECT EXISTS ({_held(person)}))",
     )
 
 
 STANDING = f"""
-SELECT workspaces_address_is_proven(%(person)s), ARRAY({GRANTED % ("'approve'", "%(person)s")}),
+SELECT workspaces_address_is_proven(%(person)s), ARRAY({GRANTED % ("%(person)s", "'approve'")}),
     ARRAY({_teams("%(person)s")}), EXISTS ({_held("%(person)s")})"""
 
 
@@ -67,6 +68,10 @@ def standing(person: int) -> Standing:
     """As it is now. A page asks of it in several statements, and to plan each of them with all that
     it looks up took longer than to answer it.
     """
+    return cached(("standing", person), lambda: _standing(person))
+
+
+def _standing(person: int) -> Standing:
     with connection.cursor() as cursor:
         cursor.execute(STANDING, {"person": person})
         is_proven, approves_in, teams, holds = cursor.fetchone()
@@ -101,13 +106,13 @@ AND {_stands(approval, standing.teams)}"""
 
 def _asks_deputy(approval: str, person: str) -> str:
     """Nobody lends what they could not answer with themselves."""
-    owner, views = "lent.delegator_id", GRANTED % ("'view'", person)
+    owner, views = "lent.delegator_id", GRANTED % (person, "'view'")
     theirs = _stands(approval, _teams(owner, "lent.team_id"), "AND lent.team_id IS NULL")
     return f"""
 {approval}.subject_kind <> 'grant'
 AND EXISTS ({_held(person)} AND lent.workspace_id = {approval}.workspace_id
     AND {approval}.workspace_id IN ({views})
-    AND {approval}.workspace_id IN ({GRANTED % ("'approve'", owner)})
+    AND {approval}.workspace_id IN ({GRANTED % (owner, "'approve'")})
     AND workspaces_address_is_proven({owner})
     AND {_independent(approval, person, views)}
     AND workspaces_is_independent({owner},
@@ -175,6 +180,11 @@ def count(workspace: Workspace, person: User | AnonymousUser, limit: int) -> int
     """How many of the workspace are asked of this person, counted no further than `limit`."""
     if not person.is_authenticated:
         return 0
+    key = ("awaiting", workspace.pk, person.pk, limit)
+    return cached(key, lambda: _count(workspace, person, limit))
+
+
+def _count(workspace: Workspace, person: User, limit: int) -> int:
     with connection.cursor() as cursor:
         cursor.execute(COUNT.format(asked=_asked(person)), (workspace.pk, limit))
         number, is_begun = cursor.fetchone()

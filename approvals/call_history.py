@@ -17,6 +17,8 @@ from connectors.contract import Money
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility
 from workspaces import formatting
 from workspaces.access import people_with
+from workspaces.models import Workspace
+from workspaces.request_cache import cached
 
 HISTORY_MAX = 200  # the newest ones; older ones say little about what is usual
 ENOUGH_TO_COMPARE = 3
@@ -40,11 +42,13 @@ class EarlierCall:
     """Whether nobody found it wrong or took it back."""
 
 
-def of_tool(approval: Approval) -> list[EarlierCall]:
-    """The newest calls of the tool that is asked about, approved by people or not."""
+def earlier_like(approval: Approval) -> list[EarlierCall]:
+    """The newest calls of the tool that is asked about, approved by people or not; for a plan, what
+    earlier plans moved that people approved.
+    """
     action = approval.action
     if action is None:
-        return []
+        return [EarlierCall(money, (), None, stood=True) for money in _of_plans(approval)]
     entry = policy.active(approval.workspace).tool(action.tool)
     manifest = entry.preview if entry else {}
     earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
@@ -200,7 +204,7 @@ def _unusual_amount(approval: Approval, earlier: Sequence[EarlierCall]) -> Itera
         return
     currency = approval.currency
     calls = [one.money for one in earlier if one.money and one.money.currency == currency]
-    known = [one.amount_minor for one in calls] if approval.action_id else _of_plans(approval)
+    known = [one.amount_minor for one in calls]
     if len(known) < ENOUGH_TO_COMPARE or approval.amount_minor <= UNUSUAL_TIMES * max(known):
         return
     most = formatting.money(max(known), approval.currency)
@@ -209,7 +213,7 @@ def _unusual_amount(approval: Approval, earlier: Sequence[EarlierCall]) -> Itera
     yield {"tone": "bad", "title": "Unusual amount.", "text": text}
 
 
-def _of_plans(approval: Approval) -> list[int]:
+def _of_plans(approval: Approval) -> list[Money]:
     used = Approval.objects.filter(
         workspace=approval.workspace_id,
         subject_kind=SubjectKind.PLAN,
@@ -218,7 +222,7 @@ def _of_plans(approval: Approval) -> list[int]:
         pk__lt=approval.pk,
     ).exclude(amount_minor=None)
     found = used.order_by("-pk").values_list("amount_minor", flat=True)[:HISTORY_MAX]
-    return [amount for amount in found if amount is not None]
+    return [Money(amount, approval.currency) for amount in found if amount is not None]
 
 
 def _reaches_out(approval: Approval) -> Iterator[Notice]:
@@ -227,16 +231,19 @@ def _reaches_out(approval: Approval) -> Iterator[Notice]:
     addresses = [one for one in dict.fromkeys(reached) if "@" in one]
     if not addresses:
         return
-    own = {
-        domain_of(email)
-        for email in people_with("view", approval.workspace).values_list("email", flat=True)
-    }
+    here = approval.workspace
+    own = cached(("domains", here.pk), lambda: _domains(here))
     outside = [one for one in addresses if domain_of(one) not in own]
     if outside:
         more = len(outside) - RECIPIENTS_SHOWN_MAX
         names = ", ".join(outside[:RECIPIENTS_SHOWN_MAX]) + (f" and {more} more" * (more > 0))
         text = f"{names}: nobody here has an address there."
         yield {"tone": "wait", "title": "Reaches people outside.", "text": text}
+
+
+def _domains(here: Workspace) -> set[str]:
+    """The mail domains of its people."""
+    return {domain_of(email) for email in people_with("view", here).values_list("email", flat=True)}
 
 
 def domain_of(address: str) -> str:

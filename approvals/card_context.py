@@ -221,7 +221,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     is_open = approval.state == ApprovalState.WAITING
     mandates = deciders.mandates(approval) if is_open else []
     case = f"/w/{slug}/cases/{approval.case_ref}/" if approval.case_ref else ""
-    earlier = call_history.of_tool(approval) if is_open and sees else None
+    earlier = call_history.earlier_like(approval) if is_open and sees else None
     return {
         "approval": {
             "id": approval.pk,

@@ -5,7 +5,7 @@ A list is narrowed by keys (`agent:`, `rule:`, `tool:`, `case:`, `run:`, `job:`,
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from shlex import shlex
 
@@ -25,13 +25,19 @@ CHOICES_MAX = 6
 DAYS = re.compile(r"[0-9]{1,3}d")
 
 Meaning = Callable[[str], Q | Exists]
-_of_jobs: list[Meaning] = []
+_of_jobs: list[tuple[Meaning, str]] = []
 
 
-def of_job(meaning: Meaning) -> Meaning:
-    """Register what says of an approval of a plan (`OuterRef("plan_id")`) that a job asked it."""
-    _of_jobs.append(meaning)
-    return meaning
+def of_job(values: str) -> Callable[[Meaning], Meaning]:
+    """Register what says of an approval of a plan (`OuterRef("plan_id")`) that a job asked it, and
+    the SQL of `GROUPS` for its `values`.
+    """
+
+    def registered(meaning: Meaning) -> Meaning:
+        _of_jobs.append((meaning, values))
+        return meaning
+
+    return registered
 
 
 def asked(given: Mapping[str, str]) -> str:
@@ -87,7 +93,7 @@ def _asked_since(value: str) -> Q | None:
 
 
 def _of_job(value: str) -> Q | Exists | None:
-    return _of_jobs[0](value) if is_number(value) and _of_jobs else None
+    return _of_jobs[0][0](value) if is_number(value) and _of_jobs else None
 
 
 KEYS: Mapping[str, Callable[[str], Q | Exists | None]] = {
@@ -113,6 +119,7 @@ GROUPS: tuple[tuple[str, str, str], ...] = (
     ("rule", "Rule", _RULES),
     ("run", "Run", "SELECT id, nullif(run_ref, '') FROM seen"),
 )
+ALONE_IS_NO_GROUP = ("run", "job")
 
 
 def groups(rows: ApprovalQuerySet) -> list[tuple[str, str, list[tuple[str, int]]]]:
@@ -125,19 +132,24 @@ def groups(rows: ApprovalQuerySet) -> list[tuple[str, str, list[tuple[str, int]]
     if len(pks) < 2:  # noqa: PLR2004 - nothing to tell apart
         return found
     with replica.connection().cursor() as cursor:
-        for key, name, values in GROUPS:
-            cursor.execute(_counted(values), [pks])
-            counts: list[tuple[str, int]] = cursor.fetchall()
-            least = 1 if key == "run" else 0  # a run of its own is no group
-            counts = [one for one in counts if one[1] > least]
-            if counts and any(count < len(pks) for _, count in counts):
-                found.append((key, name, counts))
+        every = (*GROUPS, *(("job", "Bulk job", values) for _, values in _of_jobs))
+        cursor.execute(_counting(every), [pks])
+        counted = cursor.fetchall()
+    for key, name, _ in every:
+        least = 1 if key in ALONE_IS_NO_GROUP else 0
+        counts = [(value, count) for of, value, count in counted if of == key and count > least]
+        if counts and any(count < len(pks) for _, count in counts):
+            found.append((key, name, counts))
     return found
 
 
-def _counted(values: str) -> str:
+def _counting(every: Iterable[tuple[str, str, str]]) -> str:
+    parts = " UNION ALL ".join(
+        f"""(SELECT '{key}', value, count(*) FROM ({values}) one (id, value)
+        WHERE value IS NOT NULL GROUP BY value ORDER BY 3 DESC, 2 LIMIT {CHOICES_MAX})"""  # noqa: S608 - our own words
+        for key, _, values in every
+    )
     return f"""
-        WITH seen AS (SELECT id, agent_id, rules, run_ref FROM approvals_approval
-            WHERE id = ANY(%s::bigint[]))
-        SELECT value, count(*) FROM ({values}) one (id, value) WHERE value IS NOT NULL
-        GROUP BY value ORDER BY 2 DESC, 1 LIMIT {CHOICES_MAX}"""  # noqa: S608 - our own words
+    WITH seen AS (SELECT id, agent_id, rules, run_ref, plan_id FROM approvals_approval
+        WHERE id = ANY(%s::bigint[]))
+    {parts}"""  # noqa: S608 - our own words

@@ -21,6 +21,7 @@ from config.middleware import page_of_form
 from workspaces import formatting, periodic
 from workspaces.access import may, workspaces_of
 from workspaces.models import User, Workspace
+from workspaces.pages import found_before
 from workspaces.periodic import SCHEDULER, SWEEPER
 
 COUNT_MAX = 1_000
@@ -72,12 +73,13 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
-    mine = list(workspaces_of(request.user).order_by("name")[:WORKSPACES_MAX])
-    here = next((workspace for workspace in mine if workspace.slug == slug), None)
+    mine = workspaces_of(request.user)
+    switcher = mine.order_by("name").values_list("name", "slug")[:WORKSPACES_MAX]
+    here = found_before(request, slug) or mine.filter(slug=slug).first()
     return {
         "workspaces": [
-            {"name": one.name, "url": f"/w/{one.slug}/queue/", "current": one.slug == slug}
-            for one in mine
+            {"name": name, "url": f"/w/{its_slug}/queue/", "current": its_slug == slug}
+            for name, its_slug in switcher
         ],
         **(_of(here, request) if here else {"pauses": [], **_unmet("")}),
         **_processes(here, request.user),

@@ -25,6 +25,7 @@ from approvals.policy import PolicyUnreadable
 from ledger import disclosure
 from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
+from workspaces.pages import found_before
 from workspaces.replica import DATABASE_AWAY
 
 REDIRECT = 302
@@ -190,7 +191,7 @@ def reader_of(request: HttpRequest) -> Viewer | None:
     person = getattr(request, "user", None)
     if slug is None or not isinstance(person, User):
         return None
-    here = Workspace.objects.filter(slug=slug).first()
+    here = found_before(request, slug) or Workspace.objects.filter(slug=slug).first()
     return Viewer(person, here) if here else None
 
 

@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "workspaces.pages.by_their_clock",
+    "workspaces.pages.looking_up_once",
     "config.middleware.disclosing",
 ]
 

@@ -348,7 +348,10 @@ def _by_day(
 # What approvals of plans came to, for the page on whether asking is worth something.
 
 
-@finding.of_job
+@finding.of_job(
+    "SELECT seen.id, item.job_id::text"
+    " FROM seen JOIN recovery_bulkitem item ON item.plan_id = seen.plan_id"
+)
 def asked_by_job(job: str) -> Exists:
     """The approvals of the plans that a bulk job submitted."""
     return Exists(BulkItem.objects.filter(job=int(job), plan_id=OuterRef("plan_id")))

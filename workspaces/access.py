@@ -3,29 +3,36 @@
 Guardian's own `has_perm` lets a superuser through everywhere; here superuser status never counts.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.db.models import QuerySet
-from django.db.models.expressions import RawSQL
 
 from workspaces.models import Team, User, Workspace
+from workspaces.request_cache import cached
 
 Codename = Literal["view", "view_sensitive", "recover", "approve", "administer", "edit_lists"]
 
-# Each page asks this several times. Guardian's own look-up asks for grants to single people, too,
-# which nobody can give here, and building its query took longer than answering it.
-GRANTED = """
-SELECT held.content_object_id FROM workspaces_workspacegrouppermission held
-JOIN auth_permission allowed ON allowed.id = held.permission_id AND allowed.codename = %s
+# Guardian's own look-up asks for grants to single people, too, which nobody can give here, and
+# building its query took longer than answering it.
+HELD = """
+FROM workspaces_workspacegrouppermission held
+JOIN auth_permission allowed ON allowed.id = held.permission_id
 JOIN django_content_type kind
     ON kind.id = allowed.content_type_id AND kind.app_label = 'workspaces'
 JOIN workspaces_user_groups stands ON stands.group_id = held.group_id
 JOIN workspaces_user person ON person.id = stands.user_id AND person.is_active
 WHERE person.id = %s"""
-MAY = f"SELECT EXISTS ({GRANTED} AND held.content_object_id = %s)"
+GRANTED = f"SELECT held.content_object_id {HELD} AND allowed.codename = %s"
+RIGHTS = f"""
+SELECT held.content_object_id, array_agg(allowed.codename::text) {HELD}
+GROUP BY held.content_object_id"""
+
+Rights = Mapping[int, frozenset[str]]
+"""Of a person: the codenames by workspace, as one statement saw them."""
 
 
 class NotAllowed(PermissionDenied):
@@ -41,16 +48,25 @@ def workspaces_of(user: User | AnonymousUser, codename: Codename = "view") -> Qu
     """The workspaces in which an active person holds `codename` through a team."""
     if not user.is_authenticated or not user.is_active:
         return Workspace.objects.none()
-    granted = RawSQL(GRANTED, (codename, user.pk))  # noqa: S611 - our own words
+    granted = [pk for pk, held in _rights(user).items() if codename in held]
     return Workspace.objects.filter(pk__in=granted)
 
 
 def may(user: User | AnonymousUser, codename: Codename, workspace: Workspace) -> bool:
     if not user.is_authenticated or not user.is_active:
         return False
+    return codename in _rights(user).get(workspace.pk, ())
+
+
+def _rights(user: User) -> Rights:
+    """As they are now; a page that only reads asks once."""
+    return cached(("rights", user.pk), lambda: _held(user.pk))
+
+
+def _held(person: int) -> Rights:
     with connection.cursor() as cursor:
-        cursor.execute(MAY, (codename, user.pk, workspace.pk))
-        return bool(cursor.fetchone()[0])
+        cursor.execute(RIGHTS, (person,))
+        return {pk: frozenset(codenames) for pk, codenames in cursor.fetchall()}
 
 
 def require(user: User | AnonymousUser, codename: Codename, workspace: Workspace) -> None:

@@ -26,6 +26,7 @@ from django_htmx.middleware import HtmxDetails
 from workspaces import exporting, formatting
 from workspaces.access import Codename, require, workspaces_of
 from workspaces.models import User, Workspace
+from workspaces.request_cache import request_cache
 
 NUMBER_DIGITS_MAX = 18  # below 2**63, the largest a bigint holds
 
@@ -47,6 +48,16 @@ class Request(HttpRequest):
     """Set by a view that puts a call in front of those who decide on it."""
 
 
+HERE = "here"
+"""Where a request keeps its workspace, once that was looked up."""
+
+
+def found_before(request: HttpRequest, slug: str) -> Workspace | None:
+    """The workspace, where the request has looked it up already."""
+    found: Workspace | None = getattr(request, HERE, None)
+    return found if found is not None and found.slug == slug else None
+
+
 def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:
     """The workspace if the person may view it.
 
@@ -55,6 +66,7 @@ def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:
     found = workspaces_of(request.user, "view").filter(slug=slug).first()
     if found is None:
         raise Http404("There is no such workspace, or you are not in it.")
+    setattr(request, HERE, found)
     return found
 
 
@@ -211,6 +223,20 @@ def by_their_clock(answer: View) -> View:
         if not request.path.startswith("/w/") or not request.user.is_authenticated:
             return answer(request)
         with timezone.override(zone_of(request)):
+            return answer(request)
+
+    return answered
+
+
+def looking_up_once(answer: View) -> View:
+    """Django middleware: a page of a workspace that only reads has its reader's rights, and what
+    waits for them, as they were at one moment of it.
+    """
+
+    def answered(request: HttpRequest) -> HttpResponseBase:
+        if request.method not in {"GET", "HEAD"} or not request.path.startswith("/w/"):
+            return answer(request)
+        with request_cache():
             return answer(request)
 
     return answered

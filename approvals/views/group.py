@@ -1,6 +1,7 @@
 """Many alike questions on one screen: each is decided by itself, on what was shown of it."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -12,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
 from approvals.alike import ApprovalGroup, GroupedApproval
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
@@ -85,7 +86,7 @@ def _decide(request: Request, approval: Approval, *, grants: bool) -> Approval:
         "by": request.user,
         "seen": posted.get(f"digest-{approval.pk}", ""),
         "reason": posted.get("reason", ""),
-        "shown": {"title": approval.headline, "calls": 1, "group": True},
+        "shown": {"title": approval.headline, "calls": len(approval.calls), "group": True},
         "shown_seconds": card.shown_seconds(posted.get("shown", "")),
     }
     if grants:
@@ -118,11 +119,9 @@ def _shown(
     context = {
         "workspace": here,
         "views": views_of(here, request.user, ""),
-        "title": f"{len(members)} alike: {formatting.named(str(approval.calls[0]['operation']))}"
-        if approval.calls
-        else "",
-        "agent": str(approval.agent or ""),
-        "why": _why_all(approval, members),
+        "title": _title(approval, len(members)),
+        "asker": str(approval.asker),
+        "why": [*_why_all(approval, members), *_common(found, members)],
         "same": list(found.same.items()) if found and sees else [],
         "differing": found.differing if found else [],
         "sections": sections,
@@ -139,10 +138,24 @@ def _shown(
     return page(request, "approvals/group.html", context, status=status)
 
 
+def _title(approval: Approval, count: int) -> str:
+    calls = ", ".join(formatting.named(one) for one in alike.operations_of(approval))
+    is_plan = approval.subject_kind == SubjectKind.PLAN
+    return f"{count} alike: {'plans that call ' if is_plan else ''}{calls}"
+
+
 def _why_all(approval: Approval, members: list[GroupedApproval]) -> list[dict[str, Any]]:
     """Why people are asked, as far as it is the same of each."""
     others = [card_context.why(one.approval) for one in members if one.approval.pk != approval.pk]
     return [row for row in card_context.why(approval) if all(row in why for why in others)]
+
+
+def _common(
+    found: ApprovalGroup | None, members: list[GroupedApproval]
+) -> Iterator[dict[str, Any]]:
+    """What is pointed out of each of them, to who sees them."""
+    if found and members:
+        yield from ({"name": "Of each", "value": told} for told in found.common)
 
 
 def _section(

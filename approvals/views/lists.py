@@ -97,7 +97,10 @@ def context_of_list(
     query = f"?{urlencode(keep)}" if keep else ""
     root = reverse("approvals:inbox", args=[here.slug])
     sees = disclosure.sees(request.user, here, deciding=True)
-    oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
+    if more or after:
+        oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
+    else:
+        oldest = min((one.asked_at for one in found), default=None)
     return {
         "workspace": here,
         "approvals": [
@@ -107,13 +110,22 @@ def context_of_list(
         "views": views_of(here, request.user, view),
         "find": _find(rows, root, keep),
         "files": [one | {"url": root + one["url"]} for one in exporting.links(request)],
-        "pager": {"label": counted(rows), "next": more, "previous": ""},
+        "pager": {
+            "label": _number(rows, found, whole=not (more or after)),
+            "next": more,
+            "previous": "",
+        },
         "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
         "since": clock.now().isoformat(),
         "prove_url": _prove_url(here, request.user),
     }
+
+
+def _number(rows: ApprovalQuerySet, found: list[Approval], *, whole: bool) -> str:
+    """How many there are; `found` is a page of `rows`, or the `whole`."""
+    return formatting.count(len(found), COUNT_MAX) if whole else counted(rows)
 
 
 def line_now(request: Request, here: Workspace, pk: int) -> dict[str, Any]:

@@ -292,10 +292,15 @@ def count(
     by: User | None,
     everything: bool = False,
     found: CasePage | None = None,
+    counted: int | None = None,
 ) -> CappedCount:
-    """How many cases the list would show, up to a limit; `found` is a page of it, if at hand."""
+    """How many cases the list would show, up to a limit; `found` is a page of it, if at hand, and
+    `counted` all of it, where `counts` came to an end.
+    """
     if found is not None and found.is_whole:
         return CappedCount(len(found.cases), capped=False)
+    if counted is not None:
+        return CappedCount(counted, capped=False)
     query = parse(text)
     limit = COUNT_OF_WORDS_MAX if query.has_text else COUNT_MAX
     try:

@@ -322,12 +322,18 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     moving = living or any(item.case.state in MOVING for item in shown)
     counts, verb = bulk.counts(found), VERBS[found.verb]
     sensitive = disclosure.sees(request.user, here)
+    inbox = reverse("approvals:inbox", args=[here.slug])
+    asked_url = f"{inbox}?{urlencode({'view': 'all', 'q': f'job:{pk}'})}"
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
         "job": _head(found, found.items.count()) | {"list_url": _list_url(here, found.query)},
         "counts": [
-            {"name": name, "value": formatting.count(counts.get(key, 0))}
+            {
+                "name": name,
+                "value": formatting.count(counts.get(key, 0)),
+                "url": asked_url if key == "asked" and counts.get(key) else "",
+            }
             for name, key in (
                 ("Queued", BulkItemState.WAITING),
                 ("In hand", BulkItemState.WORKING),

@@ -272,7 +272,12 @@ def queue(request: Request, workspace: str) -> HttpResponseBase:
             everything=everything,
             columns=COLUMNS,
         )
-        number = str(search.count(here, q, by=request.user, everything=everything, found=found))
+        counted = None if everything else _counted(context["views"])
+        number = str(
+            search.count(
+                here, q, by=request.user, everything=everything, found=found, counted=counted
+            )
+        )
     except (search.QueryError, search.BadPlace) as wrong:
         error = mistake(q, wrong)
         context |= {"query_error": error, "cases": [], "count": "0"}
@@ -359,11 +364,18 @@ def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
         {
             "name": name,
             "count": "?" if number is None else formatting.count(number, VIEW_COUNT_MAX),
+            "number": number,
             "url": f"?{urlencode({'q': query})}" if query else queue_url(here),
             "current": query == q,
         }
         for (name, query), number in zip(views, numbers, strict=True)
     ]
+
+
+def _counted(views: list[dict[str, Any]]) -> int | None:
+    """How many cases the list has, where a view beside it is the same, counted to its end."""
+    number = next((view["number"] for view in views if view["current"]), None)
+    return number if number is not None and number <= VIEW_COUNT_MAX else None
 
 
 def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:

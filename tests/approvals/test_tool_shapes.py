@@ -34,7 +34,7 @@ def asks(trip, number, schema=None):
 def notices(approval):
     return [
         one["text"]
-        for one in call_history.anomalies(approval, call_history.of_tool(approval))
+        for one in call_history.anomalies(approval, call_history.earlier_like(approval))
         if one["title"] == TITLE
     ]
 
