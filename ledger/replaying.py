@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,15 @@ from ledger.append.projection import ExistingAction, locked_runs, stored_event_o
 from ledger.append.statements import LastWrites, StatementGenerator
 from ledger.desk_events import people_of
 from ledger.drivers import plain_connection
-from ledger.fold.actions import ActionRow, fold_action
+from ledger.fold.actions import CHANGED_NOTHING, ActionRow, fold_action
 from ledger.fold.effects import EffectRow
 from ledger.fold.meaning import moves_action, moves_run
 from ledger.fold.runs import checkpoint_of, fold_run
-from ledger.models import UNNAMED, Event, Run
+from ledger.models import UNNAMED, ActionState, Event, Run
 from ledger.parsed_events import StoredEvent
 from ledger.settlements import OUTCOMES, Settlement, settlements_in
 from ledger.snapshots import digest_of, is_ref
-from workspaces import formatting
+from workspaces import folding, formatting
 
 EVENTS_REPLAYED_MAX = 2_000
 STEPS_SHOWN = 200
@@ -101,11 +101,21 @@ class Replay:
             "event": _event(current, self.run.workspace.slug, sensitive=sensitive)
             if current
             else None,
-            "actions": [
-                _action(row, settled.get(row.action), slug, sensitive=sensitive)
-                | {"trace": traces.get(row.action)}
-                for row in rows
-            ],
+            "actions": folding.folded(
+                [
+                    _action(row, settled.get(row.action), slug, sensitive=sensitive)
+                    | {
+                        "trace": traces.get(row.action),
+                        "current": current is not None and row.action == current.action,
+                    }
+                    for row in rows
+                ],
+                _went_well,
+                _in_short,
+            ),
+            "outline": folding.counted(row.tool or UNNAMED for row in rows)
+            if len(rows) > folding.LONG_FROM
+            else "",
         }
 
 
@@ -206,14 +216,27 @@ def _action(
         "check": "" if row.verified == "not_yet" else row.verified,
         "compensated": UNDONE.get(row.compensated, ""),
         "attempts": len(row.attempts),
-        "flags": [
-            flag.replace("_", " ").replace("disagree:", "its events disagree about ")
-            for flag in row.flags
-        ],
+        "flags": [in_words(flag) for flag in row.flags],
         "args": pretty(row.args) if sensitive and row.args is not None else "",
         "asked": pretty(row.asked_args) if sensitive and row.asked_args is not None else "",
         "effects": [_effect(effect, slug, sensitive=sensitive) for effect in row.effects],
     }
+
+
+def in_words(flag: str) -> str:
+    return flag.replace("_", " ").replace("disagree:", "its events disagree about ")
+
+
+def _went_well(action: dict[str, Any]) -> bool:
+    """Whether somebody who looks for what went wrong may pass over it."""
+    flags = set(action["flags"]) - {in_words(CHANGED_NOTHING)}
+    told = action["current"] or action["settled"] or flags or action["compensated"]
+    return not told and action["state"] == ActionState.SUCCEEDED and action["check"] != "failed"
+
+
+def _in_short(actions: Sequence[dict[str, Any]]) -> str:
+    tools = folding.counted(action["tool"] for action in actions)
+    return f"{len(actions)} that went well: {tools}"
 
 
 def _effect(effect: EffectRow, slug: str, *, sensitive: bool) -> dict[str, Any]:

@@ -11,9 +11,10 @@ Nothing here knows of tables: `keys` says which keys there are, and makes condit
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 QUERY_CHARACTERS_MAX = 1000
 TERMS_MAX = 50
@@ -27,8 +28,12 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 class QueryError(ValueError):
     """We stopped because the query cannot be read; `position` counts characters from 0."""
 
-    def __init__(self, message: str, position: int, length: int = 1) -> None:
+    def __init__(
+        self, message: str, position: int, length: int = 1, *, instead: str = ""
+    ) -> None:
+        """`instead` is what was probably meant at that place."""
         super().__init__(message)
+        self.instead = instead
         self.message = message
         self.position = position
         self.length = max(length, 1)
@@ -157,7 +162,7 @@ _BARE = re.compile(r'[^\s,()"]+')
 _WORD = re.compile(r'[^\s()"]+')
 
 
-def read(text: str, keys: Container[str]) -> Query:
+def read(text: str, keys: Collection[str]) -> Query:
     """A query over these keys; raises QueryError. Nothing or blanks is the query for everything."""
     if len(text) > QUERY_CHARACTERS_MAX:
         raise QueryError(
@@ -176,7 +181,7 @@ def read(text: str, keys: Container[str]) -> Query:
     return Query(text, tree, tuple(reader.terms))
 
 
-def _tokens(text: str, keys: Container[str]) -> Iterator[Token]:
+def _tokens(text: str, keys: Collection[str]) -> Iterator[Token]:
     place = 0
     while place < len(text):
         character = text[place]
@@ -198,7 +203,7 @@ def _tokens(text: str, keys: Container[str]) -> Iterator[Token]:
             place += token.length
 
 
-def _field_or_word(text: str, place: int, keys: Container[str]) -> Token:
+def _field_or_word(text: str, place: int, keys: Collection[str]) -> Token:
     key = _KEY.match(text, place)
     if key and key[1].lower() in keys:
         values, after = _values(text, key.end(), place)
@@ -206,10 +211,13 @@ def _field_or_word(text: str, place: int, keys: Container[str]) -> Token:
     found = _WORD.match(text, place)
     word = found[0] if found else text[place]
     if key and not word.startswith(("http:", "https:")):
+        [near] = get_close_matches(key[1].lower(), sorted(keys), 1) or [""]
+        meant = f" Did you mean “{near}:”?" if near else ""
         raise QueryError(
-            f"There is no key “{key[1]}”. Put the words in quotes to search for them.",
+            f"There is no key “{key[1]}”.{meant} Put the words in quotes to search for them.",
             place,
             len(key[1]),
+            instead=near,
         )
     return Token("or" if word == "OR" else "text", place, len(word), word)
 

@@ -1,7 +1,7 @@
 """The preview of a compensation: exactly what would run, and the one button that commits it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -19,7 +19,7 @@ from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover
-from workspaces import formatting
+from workspaces import folding, formatting
 from workspaces.pages import Request, is_number
 
 OUTLOOK_STEPS_MAX = 20
@@ -42,8 +42,6 @@ DRIFT_WORDS = {
     DriftState.UNTOLD: "nobody told how it was left: a later change would be lost",
 }
 ALIKE_MAX = 1_000
-# A plan from so many steps on has an outline, and shows the first and the last of them open.
-OUTLINED_FROM, OPEN_STEPS = 12, 4
 FIELDS_OF_A_WHOLE_MAX = 40
 
 
@@ -112,10 +110,12 @@ def _show(
         "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,
         "lead": draft.lead,
-        "steps": _folded(
-            [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
+        "steps": folding.folded(
+            [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)],
+            lambda step: not step["choices"],
+            _stretch,
         ),
-        "outline": _outline(draft) if len(draft.steps) > OUTLINED_FROM else [],
+        "outline": _outline(draft) if len(draft.steps) > folding.LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
             {"title": one.title, "text": one.text} for one in (*draft.cannot, *draft.skipped)
@@ -149,21 +149,8 @@ def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
     ]
 
 
-def _folded(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of a long plan the steps in the middle, where nothing is asked, lie in folds."""
-    if len(steps) <= OUTLINED_FROM:
-        return steps
-    inner = [step for step in steps[OPEN_STEPS : len(steps) - OPEN_STEPS] if not step["choices"]]
-    foldable = {step["number"] for step in inner}
-    start = None
-    for place, step in enumerate(steps):
-        if step["number"] in foldable:
-            start = place if start is None else start
-            if place + 1 == len(steps) or steps[place + 1]["number"] not in foldable:
-                words = f"Steps {steps[start]['number']} to {step['number']}"
-                steps[start]["opens_fold"], step["closes_fold"] = words, True
-                start = None
-    return steps
+def _stretch(steps: Sequence[dict[str, Any]]) -> str:
+    return f"Steps {steps[0]['number']} to {steps[-1]['number']}"
 
 
 def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
@@ -181,6 +168,7 @@ def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
     return {
         "checked": formatting.moment(draft.checked_at),
         "steps": steps[:OUTLOOK_STEPS_MAX],
+        "more": max(0, len(steps) - OUTLOOK_STEPS_MAX),
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,
     }

@@ -1,5 +1,6 @@
 """The newest plan of a case, step by step, as it stands."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,10 +11,12 @@ from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.models import Case, Plan, PlanState, Step, StepState
 from recovery.models.plans import DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
+from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url
-from workspaces import formatting
+from workspaces import folding, formatting
 from workspaces.access import may
 from workspaces.models import User
+from workspaces.templatetags.formatting import state_word
 
 STEPS_SHOWN_MAX = 200
 GOES_ON, FOR_PEOPLE = frozenset({*IN_HAND, *DUE_IN_TIME}), frozenset(WAITS_FOR_PEOPLE)
@@ -41,7 +44,11 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
     if plan is None:
         return None
     living = plan.state in LIVING
-    steps = plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX]
+    steps = list(
+        plan.steps.prefetch_related("connection").order_by("position")[: STEPS_SHOWN_MAX + 1]
+    )
+    left_out = len(steps) > STEPS_SHOWN_MAX and plan.steps.count() - STEPS_SHOWN_MAX
+    steps = steps[:STEPS_SHOWN_MAX]
     states = {step.state for step in steps}
     is_stuck = plan.state == PlanState.RUNNING and not states & GOES_ON and states & FOR_PEOPLE
     url = case_url(case)
@@ -50,12 +57,24 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "number": plan.number,
         "digest": formatting.digest(plan.digest),
         "state": StepState.NEEDS_HUMAN if is_stuck else plan.state,
-        "steps": [_step(case, step, sensitive=sensitive) for step in steps],
-        "untouched": [],
+        "steps": folding.folded(
+            [_step(case, step, sensitive=sensitive) for step in steps],
+            lambda step: step["state"] not in TROUBLED and not step["waits"],
+            _stretch,
+        ),
+        "outline": folding.counted(state_word(step.state) for step in steps)
+        if len(steps) > folding.LONG_FROM
+        else "",
+        "untouched": [f"and {plural(left_out, 'step')} more"] if left_out else [],
         "progress_url": f"{url}progress/" if living else "",
         "stop_url": f"{url}stop/" if stops else "",
         "approval": _approval(case, plan),
     }
+
+
+def _stretch(steps: Sequence[dict[str, Any]]) -> str:
+    states = folding.counted(state_word(step["state"]) for step in steps)
+    return f"Steps {steps[0]['number']} to {steps[-1]['number']}: {states}"
 
 
 def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:

@@ -121,12 +121,17 @@ def mistake(q: str, wrong: ValueError) -> dict[str, Any]:
     # Without all of the word that it is in: half of one would be the next mistake.
     start, stop = q.rfind(" ", 0, place) + 1, f"{q} ".find(" ", end)
     without = f"{q[:start]}{q[stop:].lstrip()}".strip()
+    found = {f"Leave out {q[start:stop]}": without}
+    if wrong.instead:
+        found = {f"Read it as {wrong.instead}:": f"{q[:place]}{wrong.instead}{q[end:]}"} | found
     return {
         "before": q[:place],
         "at": q[place:end],
         "after": q[end:],
         "message": wrong.message,
-        "drops": [{"label": f"Leave out {q[start:stop]}", "url": f"?{urlencode({'q': without})}"}],
+        "drops": [
+            {"label": label, "url": f"?{urlencode({'q': query})}"} for label, query in found.items()
+        ],
     }
 
 

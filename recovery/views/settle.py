@@ -30,7 +30,6 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import headlines, outcome_probes
 from recovery.views import plan_card, request_context, story
 from recovery.views.request_context import case_to_recover, case_url
-from recovery.views.story import short_key
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -260,7 +259,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "Step": f"{step.position} of plan {step.plan.number}",
         "Call": f"{step.connection.name} · {step.operation}",
         "Target": f"{formatting.named(step.target_type)} {formatting.named(step.target_id)}",
-        "Key": short_key(step.key),
+        "Amount": _amount(step) if sensitive else "",
         "It waits because": step.note or step.get_state_display(),
     }
     return {
@@ -269,7 +268,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "lead": "It was sent, and its outcome is unknown."
         if lost
         else "The engine has left this step to a person; the others go on without it.",
-        "sent": named(sent),
+        "sent": [*named(sent), {"name": "Key", "value": step.key, "mono": True}],
         "links": Records(step.workspace, policy.active(step.workspace)).of_step(step),
         "raw": _raw(step.args) if sensitive else "",
         "probes": (tried := _attempts(step)),
@@ -282,6 +281,13 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",
     }
+
+
+def _amount(step: Step) -> str:
+    """What it moves, as its preview has it."""
+    moved = (step.preview or {}).get("money")
+    is_told = isinstance(moved, dict) and moved.get("amount_minor") is not None
+    return formatting.money(moved["amount_minor"], moved.get("currency", "")) if is_told else ""
 
 
 def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:

@@ -34,7 +34,7 @@ from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import capitalised, plural
 from recovery.triage.headlines import money_of
-from workspaces import formatting
+from workspaces import folding, formatting
 
 # Effects in one line each, wherever the effects of a case are listed.
 
@@ -147,10 +147,29 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     items.sort(key=lambda entry: entry[0])
     changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
     count = plural(len(facts.actions), "action")
+    left_out = len(facts.actions) - len(shown)
     return {
         "summary": f"{count} · {changing} with effects",
-        "items": [item for _, item in items],
+        "items": folding.folded([item for _, item in items], _went_well, _in_short),
+        "outline": folding.counted(action.tool or UNNAMED for action in facts.actions)
+        if len(items) > folding.LONG_FROM
+        else "",
+        "left_out": plural(left_out, "earlier action") if left_out else "",
     }
+
+
+def _went_well(item: dict[str, Any]) -> bool:
+    """Whether a person who looks for what went wrong may pass over it."""
+    if item["kind"] == "checkpoint":
+        return True
+    troubled = item["open"] or item["error"] or item["pivot"] or item.get("settled")
+    checks_hold = all(check["ok"] for check in item["verification"])
+    return not troubled and checks_hold and item["state"] in {"", ActionState.SUCCEEDED}
+
+
+def _in_short(items: Sequence[dict[str, Any]]) -> str:
+    tools = [item["tool"] for item in items if item["kind"] == "action"]
+    return f"{plural(len(items), 'step')} that went well: {folding.counted(tools)}"
 
 
 def _checkpoint(one: Checkpoint) -> dict[str, Any]:

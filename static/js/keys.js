@@ -169,3 +169,11 @@ apply();
 // The field that an act asks for first has the focus, so that no typed word is taken for a key; the
 // page stays where it is.
 document.querySelector("[data-first]")?.focus({ preventScroll: true });
+// Of a form that somebody unfolds, its first field.
+for (const form of document.querySelectorAll("details:has(> form)")) {
+  form.addEventListener("toggle", () => {
+    if (form.open && !form.contains(document.activeElement?.closest("form"))) {
+      form.querySelector("select, textarea, input:not([type='hidden'], [type='radio'])")?.focus();
+    }
+  });
+}

@@ -60,7 +60,11 @@ async function ask(place) {
 
 async function renew(section) {
   if (section.contains(document.activeElement) && section.querySelector("details[open] textarea, dialog[open]")) return;
+  const open = Array.from(section.querySelectorAll("[data-fold][open]"), (fold) => fold.dataset.fold);
   await window.htmx.ajax("GET", section.dataset.poll, { target: section, swap: "outerHTML" });
+  for (const fold of open) { // what somebody unfolded stays so
+    document.getElementById(section.id)?.querySelector(`[data-fold="${CSS.escape(fold)}"]`)?.setAttribute("open", "");
+  }
 }
 
 async function round() {

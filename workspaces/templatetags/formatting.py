@@ -147,8 +147,13 @@ def reversibility(kind: str) -> SafeString:
 @register.simple_tag
 def state(name: str, word: str = "") -> SafeString:
     """A state of a case, step, action, approval or correction, in words for people."""
-    tone, usual = STATES.get(name, ("calm", str(name).replace("_", " ").capitalize()))
-    return _badge("tone", tone, TONE_SIGNS[tone], word or usual)
+    tone, _ = STATES.get(name, ("calm", ""))
+    return _badge("tone", tone, TONE_SIGNS[tone], word or state_word(name))
+
+
+def state_word(name: str) -> str:
+    """What its badge says."""
+    return STATES[name][1] if name in STATES else str(name).replace("_", " ").capitalize()
 
 
 @register.simple_tag

@@ -113,6 +113,16 @@ def test_a_call_that_certainly_failed_has_no_line_among_the_effects(desk, begin_
     assert [one["standing"] for one in shown] == ["nobody knows whether it stands", "stands"]
 
 
+def test_a_key_that_is_mistyped_is_offered_as_it_was_meant(desk, case):
+    page = desk.get("/w/acme/queue/", {"q": "is:open agnet:ticket-desk"})
+
+    assert "Did you mean “agent:”?" in page.text
+    offered = {one["label"]: one["url"] for one in page.context["empty"]["links"]}
+    meant = offered["Read it as agent:"]
+    assert desk.get(f"/w/acme/queue/{meant}").context["count"] == "1"
+    assert "Did you mean" not in desk.get("/w/acme/queue/", {"q": "zebra:1"}).text
+
+
 @pytest.mark.parametrize("q", ["risk:purple", "(is:open", "is:nonsense", "age:>x"])
 def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
     page = desk.get("/w/acme/queue/", {"q": q})

@@ -137,6 +137,20 @@ def lost(raised, shop, ada):
     return case
 
 
+def test_a_step_in_doubt_shows_its_whole_key_and_the_sum_it_moves(desk, lost):
+    (step,) = settling.steps_in_doubt(lost)
+    step.preview |= {"money": {"amount_minor": 128_600, "currency": "USD"}}
+    step.save()
+
+    facts = {
+        one["name"]: one.get("value")
+        for one in desk.get(f"/w/acme/cases/{lost.pk}/settle/").context["sent"]
+    }
+
+    assert facts["Key"] == step.key
+    assert facts["Amount"] == "$1\u00a0286.00"
+
+
 def test_tries_of_one_answer_are_one_line_with_the_time_of_the_last(desk, lost):
     (step,) = settling.steps_in_doubt(lost)
     step.attempts.all().delete()

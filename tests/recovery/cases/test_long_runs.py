@@ -1,0 +1,103 @@
+"""A run of many steps: what went wrong is in front of who looks, the rest lies in folds that say
+what is in them, and nothing is left out without a word.
+"""
+
+import re
+
+import pytest
+
+from recovery.models import Case, Step, StepState
+from recovery.views import story
+from tests.recovery.cases.cast import submitted
+
+TICKETS = 20
+
+
+@pytest.fixture
+def long_run(begin_run, shop, ticket):
+    """Twenty tickets raised, of which the eighth failed, with a search after each."""
+    run = begin_run()
+    for number in range(1, TICKETS + 1):
+        row = ticket | {"id": f"T-{number}"}
+        shop.execute(
+            "INSERT INTO tickets (world, id, priority, assignee)"
+            " VALUES ('main', %s, 'high', 'Nora')",
+            [row["id"]],
+        )
+        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
+        if number == 8:
+            run.fails("tickets.update", message="no answer")
+        else:
+            run.does("tickets.update", target)
+        run.does("tickets.read")
+    run.ends("failed")
+    return run
+
+
+@pytest.fixture
+def desk(client, ada):
+    client.force_login(ada)
+    return client
+
+
+def folds(page):
+    return [
+        re.sub(r"<[^>]+>|\s+", " ", one).strip()
+        for one in re.findall(r"<details class=\"more fold\"[^>]*><summary>(.*?)</summary>", page)
+    ]
+
+
+def test_the_story_of_a_long_run_is_told_in_short_and_shows_what_went_wrong(desk, long_run):
+    case = long_run.case()
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+
+    shown = page[: page.index("</section>", page.index("What the agent did"))]
+    assert "20 × tickets.update, 20 × tickets.read" in shown
+    first, second = folds(shown)
+    assert first == "11 steps that went well: 6 × tickets.read, 5 × tickets.update"
+    assert second.startswith("22 steps that went well")
+    between = shown[shown.index(first.split(":")[0]) :]
+    folded_away = between[: between.index("</details>")]
+    assert "no answer" not in folded_away
+    assert "no answer" in between
+
+
+def test_a_short_run_has_no_folds_and_no_outline(desk, raised):
+    page = desk.get(f"/w/acme/cases/{raised.case().pk}/").text
+    assert folds(page) == []
+    assert "×" not in page[page.index("What the agent did") : page.index("</ol>")]
+
+
+def test_what_a_page_cannot_hold_is_said_with_the_way_to_it(desk, long_run, monkeypatch):
+    monkeypatch.setattr(story, "ITEMS_SHOWN_MAX", 10)
+
+    page = desk.get(f"/w/acme/cases/{long_run.case().pk}/").text
+
+    assert '30 earlier actions on <a href="/w/acme/runs/run_1/">the page of the run</a>' in page
+
+
+def test_the_page_of_a_run_folds_what_went_well_up_to_the_step_that_is_looked_at(desk, long_run):
+    page = desk.get("/w/acme/runs/run_1/").text
+
+    known = page[page.index("Known after step") : page.index("Step by step")]
+    assert "20 × tickets.update, 20 × tickets.read" in known
+    assert [one.split(":")[0] for one in folds(known)] == [
+        "11 that went well", "22 that went well",
+    ]  # fmt: skip
+
+
+def test_a_long_plan_on_its_case_shows_the_step_that_waits_for_a_person(desk, long_run, ada):
+    case = long_run.case()
+    plan = submitted(case, ada)
+    Step.objects.filter(plan=plan, position=9).update(
+        was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, note="Nobody knows."
+    )
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+
+    card = page[page.index('id="plan"') : page.index("</section>", page.index('id="plan"'))]
+    first, second = folds(card)
+    assert first.startswith("Steps 4 to 8: 5 × ")
+    assert second.startswith("Steps 10 to 16: 7 × ")
+    assert Case.objects.get(pk=case.pk).state != "closed"
