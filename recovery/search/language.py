@@ -28,9 +28,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 class QueryError(ValueError):
     """We stopped because the query cannot be read; `position` counts characters from 0."""
 
-    def __init__(
-        self, message: str, position: int, length: int = 1, *, instead: str = ""
-    ) -> None:
+    def __init__(self, message: str, position: int, length: int = 1, *, instead: str = "") -> None:
         """`instead` is what was probably meant at that place."""
         super().__init__(message)
         self.instead = instead

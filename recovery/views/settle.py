@@ -286,8 +286,9 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
 def _amount(step: Step) -> str:
     """What it moves, as its preview has it."""
     moved = (step.preview or {}).get("money")
-    is_told = isinstance(moved, dict) and moved.get("amount_minor") is not None
-    return formatting.money(moved["amount_minor"], moved.get("currency", "")) if is_told else ""
+    if not isinstance(moved, dict) or moved.get("amount_minor") is None:
+        return ""
+    return formatting.money(moved["amount_minor"], moved.get("currency", ""))
 
 
 def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where an act asks for a reason, whoever opened it types at once, and is told that it is needed."""
+"""Where an act asks for a reason, whoever opened it types at once and reads that it is needed."""
 
 from typing import Any
 
