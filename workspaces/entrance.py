@@ -11,7 +11,7 @@ from django.dispatch import Signal
 
 from amends.protocol.vocabulary import EventType
 from workspaces import clock, independence, outbox, teams
-from workspaces.access import Codename
+from workspaces.access import Codename, may
 from workspaces.keys import link_digest
 from workspaces.models import Invitation, SetupLink, Team, User, Workspace
 
@@ -138,12 +138,17 @@ def invite(workspace: Workspace, email: str, into: Iterable[Team], *, by: User) 
 
 
 def standing_invitation(token: str) -> Invitation | None:
-    return (
-        Invitation.objects.select_related("workspace")
+    """Nobody comes in by the word of somebody who could not let them in any more."""
+    found = (
+        Invitation.objects.select_related("workspace", "invited_by")
         .filter(Q(digest=link_digest(token)), accepted_at=None, withdrawn_at=None)
         .filter(expires_at__gt=Now())
         .first()
     )
+    inviter = found.invited_by if found else None
+    if found is None or (inviter and not may(inviter, "administer", found.workspace)):
+        return None
+    return found
 
 
 @transaction.atomic

@@ -10,7 +10,14 @@ from guardian.shortcuts import assign_perm, remove_perm
 from amends.protocol.vocabulary import EventType
 from workspaces import delegations, independence, outbox
 from workspaces.access import Codename, people_with
-from workspaces.models import Membership, Team, User, Workspace, WorkspaceGroupPermission
+from workspaces.models import (
+    Invitation,
+    Membership,
+    Team,
+    User,
+    Workspace,
+    WorkspaceGroupPermission,
+)
 
 
 class NobodyLeft(Exception):
@@ -50,7 +57,7 @@ def withdraw(team: Team, codename: Codename, *, by: User | None) -> None:
     outbox.record(
         team.workspace, EventType.TEAM_WITHDRAWN, by=by, data={"team": team.name, "may": codename}
     )
-    delegations.look(team.workspace)
+    _end_what_rests_on_it(team.workspace)
 
 
 def grants_of(team: Team) -> list[str]:
@@ -115,7 +122,7 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
         by=by,
         data={"team": team.name, "person": person.email},
     )
-    delegations.look(team.workspace)
+    _end_what_rests_on_it(team.workspace)
 
 
 @transaction.atomic
@@ -132,3 +139,13 @@ def set_grants(team: Team, codenames: Iterable[str], *, by: User | None) -> None
 def _somebody_administers(workspace: Workspace) -> None:
     if not people_with("administer", workspace).exists():
         raise NobodyLeft("Nobody could administer this workspace any more; nothing was changed.")
+
+
+def _end_what_rests_on_it(workspace: Workspace) -> None:
+    """After somebody lost a right: delegations, and the open invitations of who may invite nobody."""
+    delegations.look(workspace)
+    open_ones = Invitation.objects.filter(workspace=workspace, accepted_at=None, withdrawn_at=None)
+    unfounded = open_ones.exclude(invited_by__in=people_with("administer", workspace))
+    for one in unfounded.exclude(invited_by=None):
+        Invitation.objects.filter(pk=one.pk).update(withdrawn_at=Now())
+        outbox.record(workspace, EventType.INVITATION_WITHDRAWN, by=None, data={"email": one.email})

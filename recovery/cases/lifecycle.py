@@ -19,7 +19,7 @@ from approvals.signals import DIRECTIVES, publish
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
 from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
-from workspaces import clock, locks
+from workspaces import access, clock, locks
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -53,9 +53,13 @@ def holder_of(case: Case) -> User | None:
 
 
 def held_by_another(case: Case, person: User | None) -> User | None:
-    """Who has claimed it, if that is somebody else."""
+    """Who has claimed it, if that is somebody else who may still act on it: whoever left holds up
+    nobody.
+    """
     holder = holder_of(case)
-    return holder if holder is not None and holder != person else None
+    if holder is None or holder == person:
+        return None
+    return holder if access.may(holder, "recover", case.workspace) else None
 
 
 def refuse_if_claimed(case: Case, person: User | None, to: str) -> None:
@@ -102,8 +106,9 @@ REOPENED: Mapping[str, Any] = {
     "closing_reason": "",
     "closed_at": None,
     "closed_by": None,
+    "snoozed_until": None,
 }
-"""Columns of an ending that a reopened case no longer has."""
+"""Columns of an ending that a reopened case no longer has; nor is it put off any more."""
 
 
 def move(case: Case, to: str, **columns: Any) -> None:

@@ -29,6 +29,7 @@ from workspaces.clock import database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
 from workspaces.replica import DATABASE_AWAY
+from workspaces.request_cache import request_cache
 
 CASES_MAX = 500
 """Of one job; a larger set is worked off in several, each with its own dry run."""
@@ -70,6 +71,7 @@ class JobStopped(Exception):
         return "Stopped; nothing was done."
 
 
+@request_cache()
 def dry_run(
     workspace: Workspace,
     verb: str,

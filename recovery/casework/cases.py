@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
@@ -18,6 +19,7 @@ from connectors.channels import Message
 from ledger.models import Run
 from recovery.cases.lifecycle import (
     REOPENED,
+    held_by_another,
     holder_of,
     locked,
     move,
@@ -49,12 +51,12 @@ def claim(case: Case, *, by: User, seen: int) -> Case:
     case = locked(case, seen=seen)
     if case.state == CaseState.CLOSED:
         raise CannotMove(case, "claimed", "The case is closed.")
-    holder = holder_of(case)
-    if holder is not None and holder != by:
-        raise CannotMove(case, "claimed", f"{holder} has claimed it already.")
+    holder, other = holder_of(case), held_by_another(case, by)
+    if other is not None:
+        raise CannotMove(case, "claimed", f"{other} has claimed it already.")
     case.claimed_by, case.claimed_until = by, _until()
     case.save(update_fields=["claimed_by", "claimed_until"])
-    if holder is None:
+    if holder != by:
         record(case, EventType.CASE_CLAIMED, by=by)
     return case
 
@@ -85,7 +87,8 @@ def hand_over(case: Case, *, to: User, note: str, by: User, seen: int) -> Case:
     text = plain(note)
     case.claimed_by = to
     case.claimed_until = database_time() + timedelta(seconds=HANDED_SECONDS)
-    case.save(update_fields=["claimed_by", "claimed_until"])
+    case.snoozed_until = None
+    case.save(update_fields=["claimed_by", "claimed_until", "snoozed_until"])
     Comment.objects.create(case=case, person=by, text=f"For {to}: {text}")
     data = {"to": to.pk, "text": text}
     record(case, EventType.CASE_HANDED_OVER, by=by, data=data)
@@ -104,8 +107,9 @@ def hand_over(case: Case, *, to: User, note: str, by: User, seen: int) -> Case:
 def snooze(case: Case, *, hours: int, note: str, by: User, seen: int) -> Case:
     """Take the case out of the list of open ones for so long, or bring it back with no hours.
 
-    Never past what is due: whoever snoozes cannot let an undo window close unseen. Raises
-    CannotMove, OutOfDate or InvalidInput.
+    Never past what is due: whoever snoozes cannot let an undo window close unseen. It is over
+    as soon as the case is reported, handed over or reopened, and where triage finds it worse than
+    it was (`triage.is_worse`). Raises CannotMove, OutOfDate or InvalidInput.
     """
     case = locked(case, seen=seen)
     if case.state == CaseState.CLOSED:
@@ -132,10 +136,19 @@ def touch(case: Case, *, by: User) -> None:
 
 
 def let_idle_claims_go() -> int:
-    """Clear leases that are over, so that a list by claimant says who works on what."""
-    return Case.objects.filter(claimed_until__lt=database_time()).update(
-        claimed_by=None, claimed_until=None
+    """Clear leases that are over, and those of people who may not recover any more, so that a list
+    by claimant says who works on what.
+    """
+    held = Case.objects.exclude(claimed_by=None)
+    may_act = User.objects.filter(
+        pk=OuterRef("claimed_by"),
+        is_active=True,
+        groups__workspacegrouppermission__content_object=OuterRef("workspace"),
+        groups__workspacegrouppermission__permission__codename="recover",
+        groups__workspacegrouppermission__permission__content_type__app_label="workspaces",
     )
+    over = held.filter(Q(claimed_until__lt=database_time()) | ~Exists(may_act))
+    return over.update(claimed_by=None, claimed_until=None)
 
 
 @transaction.atomic
@@ -162,6 +175,9 @@ def report(
         found = reasons(facts, None)
         file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
         case = triage.keep(facts, None, found, file)
+    elif case.snoozed_until is not None:  # whoever put it off did not know of this
+        case.snoozed_until = None
+        case.save(update_fields=["snoozed_until"])
     written = Report.objects.create(case=case, source=source, person=by, text=text)
     record(
         case,

@@ -161,6 +161,8 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     if not changes:
         return case
     before = set(case.reasons)
+    if case.snoozed_until is not None and is_worse(case, changes):
+        changes["snoozed_until"] = None
     _write_case(facts, case, changes, file)
     if "risk" in changes:
         alarm(case)
@@ -168,6 +170,18 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _record(case, facts, EventType.CASE_RENEWED, known)
     return case
+
+
+def is_worse(case: Case, changes: Mapping[str, Any]) -> bool:
+    """Whether more is wrong than whoever put it off knew: another reason, a higher risk, or it is
+    due before it would come back.
+    """
+    due_at = changes.get("due_at")
+    return bool(
+        set(changes.get("reasons", ())) - set(case.reasons)
+        or changes.get("risk_rank", case.risk_rank) > case.risk_rank
+        or (due_at is not None and case.snoozed_until is not None and due_at < case.snoozed_until)
+    )
 
 
 def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:

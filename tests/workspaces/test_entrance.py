@@ -8,7 +8,15 @@ from guardian.shortcuts import assign_perm
 
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
-from workspaces.models import Act, Agent, Secret, User, Workspace, opened_masking_key
+from workspaces.models import (
+    Act,
+    Agent,
+    Invitation,
+    Secret,
+    User,
+    Workspace,
+    opened_masking_key,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -85,6 +93,27 @@ def test_an_invitation_works_once_and_only_for_its_address(airline, ada):
     assert not may(ben, "recover", airline)
     with pytest.raises(entrance.LinkIsOver):
         entrance.accept(token, by=ben)
+
+
+def test_an_invitation_ends_with_the_right_of_who_made_it(airline, ada):
+    noor = User.objects.create_user("noor@example.com", "a long enough secret", name="Noor")
+    administrators = airline.teams.get(name="administrators")
+    teams.add(administrators, noor, by=ada)
+    ben = User.objects.create_user("ben@example.com", "a long enough secret")
+    token = entrance.invite(airline, ben.email, [administrators], by=noor)
+    kept = entrance.invite(airline, "cleo@example.com", [administrators], by=ada)
+
+    teams.remove(administrators, noor, by=ada)
+
+    assert Invitation.objects.get(email=ben.email).withdrawn_at is not None
+    assert Act.objects.get(type="invitation.withdrawn").data["email"] == ben.email
+    with pytest.raises(entrance.LinkIsOver):
+        entrance.accept(token, by=ben)
+    assert entrance.standing_invitation(kept) is not None
+    Invitation.objects.filter(email=ben.email).update(withdrawn_at=None)
+    assert entrance.standing_invitation(token) is None, "however it came to stand again"
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    assert entrance.standing_invitation(kept) is None
 
 
 def test_a_team_of_another_workspace_cannot_be_joined_by_invitation(airline, ada):

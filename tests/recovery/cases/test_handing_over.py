@@ -11,6 +11,7 @@ from ledger.models import Event
 from recovery import search
 from recovery.casework import cases, closing
 from recovery.models import Case, Residue
+from recovery.triage import triage
 from tests.people import person
 from workspaces.moves import CannotMove
 
@@ -129,3 +130,54 @@ def test_what_is_left_gets_another_owner_who_is_reminded_once(case, client, ada,
     assert (closing.remind(), closing.remind()) == (1, 0)
     outgoing.send_due()
     assert [sent.to for sent in mail.outbox] == [[nils.email]]
+
+
+def put_off(case, ada):
+    case.refresh_from_db()
+    return cases.snooze(case, hours=60, note="Later", by=ada, seen=case.revision)
+
+
+@pytest.mark.parametrize("how", ["reported", "worse", "handed over", "reopened"])
+def test_what_is_put_off_comes_back_as_soon_as_more_is_known_than_who_put_it_off_knew(
+    how, raised, acme, ada, nils
+):
+    case = raised.case()
+    put_off(case, ada)
+    assert listed(acme, "", ada) == []
+    case.refresh_from_db()
+
+    if how == "reported":
+        cases.report(case.run, text="It is still wrong", by=None, source="end_user")
+    elif how == "worse":
+        raised.does("repos.delete", ("repo", "r1", {"x": 1}, None))
+        triage.look([case.run_id])
+    elif how == "handed over":
+        cases.hand_over(case, to=nils, note="Yours", by=ada, seen=case.revision)
+    else:
+        closed = closing.close(case, outcome="expected", reason="x", by=ada, seen=case.revision)
+        cases.reopen(closed, by=ada, seen=closed.revision, reason="Not so")
+
+    assert listed(acme, "", nils) == [case.pk]
+
+
+def test_a_case_that_somebody_put_off_stays_so_while_nothing_new_is_known(raised, acme, ada):
+    case = raised.case()
+    put_off(case, ada)
+    raised.does("tickets.read")
+    triage.look([case.run_id])
+    assert listed(acme, "", ada) == []
+
+
+def test_whoever_left_holds_up_nobody(case, acme, ada, nils, operators):
+    cases.hand_over(case, to=nils, note="Yours", by=ada, seen=case.revision)
+    case.refresh_from_db()
+    with pytest.raises(CannotMove):
+        cases.claim(case, by=ada, seen=case.revision)
+
+    nils.groups.clear()
+
+    assert cases.claim(case, by=ada, seen=case.revision).claimed_by == ada
+    Case.objects.update(claimed_by=nils)
+    assert cases.let_idle_claims_go() == 1
+    Case.objects.update(claimed_by=ada, claimed_until=timezone.now() + timedelta(hours=1))
+    assert cases.let_idle_claims_go() == 0
