@@ -26,6 +26,7 @@ from approvals.models import (
     SubjectKind,
 )
 from connectors.models import DeliveryState
+from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import ActionState, Run
 from workspaces import formatting
 from workspaces.models import Membership, User
@@ -455,6 +456,23 @@ def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
     }
 
 
+def _what_ran(approval: Approval) -> str:
+    """How its call went, as far as that is known; of a plan its case says it."""
+    if approval.subject_kind == SubjectKind.PLAN:
+        return ": the plan was let go. How far it came stands on its case."
+    action = approval.action
+    if action is None:
+        return "."
+    if action.state == ActionState.SUCCEEDED and NOT_AS_APPROVED in action.flags:
+        return ", and the agent says that it ran with other arguments than were approved."
+    return {
+        ActionState.SUCCEEDED: ". What was approved is what ran, once.",
+        ActionState.FAILED: ". The call failed, and nothing happened.",
+        ActionState.UNKNOWN: ". Nobody knows whether the call took effect.",
+        ActionState.RUNNING: ". The call has begun; how it ended was not told yet.",
+    }.get(ActionState(action.state), ". The call has not begun.")
+
+
 def ended(approval: Approval) -> str:
     """What became of it, in one sentence; empty while people are asked."""
     reason = f": {approval.closing_reason}" if approval.closing_reason else ""
@@ -470,7 +488,7 @@ def ended(approval: Approval) -> str:
         ApprovalState.GRANTED: "Approved for later, and not yet used."
         if grants.is_early(approval, timezone.now())
         else "Approved, and not yet used.",
-        ApprovalState.USED: "Approved, and used. What was approved is what ran, once.",
+        ApprovalState.USED: f"Approved, and used{_what_ran(approval)}",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",
         ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
         ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",

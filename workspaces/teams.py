@@ -142,7 +142,7 @@ def _somebody_administers(workspace: Workspace) -> None:
 
 
 def _end_what_rests_on_it(workspace: Workspace) -> None:
-    """After somebody lost a right: delegations, and the open invitations of who may invite nobody."""
+    """Delegations, and open invitations of people who may invite nobody any more."""
     delegations.look(workspace)
     open_ones = Invitation.objects.filter(workspace=workspace, accepted_at=None, withdrawn_at=None)
     unfounded = open_ones.exclude(invited_by__in=people_with("administer", workspace))

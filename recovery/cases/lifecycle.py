@@ -111,6 +111,21 @@ REOPENED: Mapping[str, Any] = {
 """Columns of an ending that a reopened case no longer has; nor is it put off any more."""
 
 
+def woken(case: Case, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What ends its being put off, where these changes say that more is wrong than whoever did so
+    knew: another reason, a higher risk, or it is due before it would come back.
+    """
+    if case.snoozed_until is None:
+        return {}
+    due_at = changes.get("due_at")
+    is_worse = (
+        set(changes.get("reasons", ())) - set(case.reasons)
+        or changes.get("risk_rank", case.risk_rank) > case.risk_rank
+        or (due_at is not None and due_at < case.snoozed_until)
+    )
+    return {"snoozed_until": None} if is_worse else {}
+
+
 def move(case: Case, to: str, **columns: Any) -> None:
     """The case goes from the state in which it is locked to `to`; the caller holds the lock and
     tells the ledger. Raises CannotMove where CASE_MOVES has no such move.

@@ -109,7 +109,7 @@ def snooze(case: Case, *, hours: int, note: str, by: User, seen: int) -> Case:
 
     Never past what is due: whoever snoozes cannot let an undo window close unseen. It is over
     as soon as the case is reported, handed over or reopened, and where triage finds it worse than
-    it was (`triage.is_worse`). Raises CannotMove, OutOfDate or InvalidInput.
+    it was (`lifecycle.woken`). Raises CannotMove, OutOfDate or InvalidInput.
     """
     case = locked(case, seen=seen)
     if case.state == CaseState.CLOSED:

@@ -10,6 +10,7 @@ from django.db.models import Prefetch, prefetch_related_objects
 from amends.protocol.masking import holds_mask
 from approvals import digests
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
+from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action
 from recovery.corrections import sentences
 from recovery.models import Case, Plan, Step, StepState
@@ -18,8 +19,10 @@ from recovery.models.plans import LEFT
 
 def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
     """Per action that people had approved: how many, in which roles, whether they had changed it
-    (`changes`, path by path), or had allowed it `ahead` by a bounded grant.
+    (`changes`, path by path), or had allowed it `ahead` by a bounded grant. Nobody has approved
+    what was made with other arguments.
     """
+    actions = [action for action in actions if NOT_AS_APPROVED not in action.flags]
     ids = [action.pk for action in actions]
     used = Approval.objects.filter(action__in=ids, state=ApprovalState.USED).order_by("pk")
     asked = {one.action_id or 0: one for one in used.select_related("action")}

@@ -397,6 +397,13 @@ def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
     return found.exclude(state=AttemptState.NO_EFFECT).values_list("action_id", flat=True)
 
 
+def living(facts: RunFacts) -> Iterator[Action]:
+    """Actions that may have changed something which nobody has undone."""
+    for action in facts.actions:
+        if action.compensated in {Compensated.NONE, Compensated.PARTLY}:
+            yield action
+
+
 def ran_at(action: Action) -> datetime | None:
     return action.started_at or action.finished_at
 

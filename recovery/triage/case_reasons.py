@@ -1,12 +1,16 @@
 """What a reason is, and a kind of reason; which there are say `recovery.triage.detectors`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recovery.run_facts.sentences import shortened
 
 KEY_CHARACTERS_MAX = 200
 WORDS_CHARACTERS_MAX = 300
+
+
+FORMERLY = {"not_as_allowed": "unapproved", "unplanned": "unapproved"}
+"""Codes that had another one in earlier versions, by which closed cases have answered them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,13 @@ class Reason:
         return ":".join(part for part in (self.code, self.action, self.more) if part)[
             :KEY_CHARACTERS_MAX
         ]
+
+    def is_answered(self, answered: Sequence[str]) -> bool:
+        """Whether a closing has seen it, under this code or the one that it had before."""
+        formerly = FORMERLY.get(self.code)
+        return self.key in answered or (
+            formerly is not None and replace(self, code=formerly).key in answered
+        )
 
     def as_json(self) -> dict[str, str]:
         return {

@@ -8,23 +8,21 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
-from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
-from recovery.run_facts.runs import RunFacts, ran_at
+from recovery.run_facts.runs import RunFacts, living
 from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
+from recovery.triage.past_the_gate import without_approval
 from workspaces import formatting
 
 REASONS_MAX, LEFT_MAX = 100, 500
-NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
 
@@ -41,13 +39,6 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
     return found[:REASONS_MAX]
-
-
-def living(facts: RunFacts) -> Iterator[Action]:
-    """Actions that may have changed something which nobody has undone."""
-    for action in facts.actions:
-        if action.compensated in {Compensated.NONE, Compensated.PARTLY}:
-            yield action
 
 
 def changing(facts: RunFacts, action: Action) -> bool:
@@ -222,41 +213,6 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
                 f"{action.tool_words} is {what}, and was planned after the pivot {pivot.tool_words}"
             )
             yield Reason("out_of_order", words, action.action)
-
-
-def without_approval(facts: RunFacts) -> Iterator[Reason]:
-    """What ran past the gate, whatever was said of it: a success alone, or effects alone, will do.
-
-    Judged by the policy that was in force when the action ran; of one that is no longer known no
-    reason is made. What has no plan no policy can have allowed.
-    """
-    for action in living(facts):
-        if (facts.run.pk, action.action) in facts.imported:
-            continue
-        if NOT_AS_APPROVED in action.flags:
-            words = f"{action.tool_words} was made with other arguments than it was allowed with"
-            yield Reason("unapproved", words, action.action)
-            continue
-        if action.pk not in facts.past_the_gate:
-            continue
-        if not action.tool:
-            if facts.has_ended or facts.is_silent or _plan_is_late(facts, ran_at(action)):
-                yield Reason("unapproved", NAMELESS, action.action)
-            continue
-        judgement = facts.judgement_then(action)
-        if judgement is not None and judgement.approval == "MANUAL":
-            words = f"{action.tool_words} ran without the approval that its rule asks for"
-            yield Reason("unapproved", words, action.action)
-        elif judgement is not None and judgement.approval == "DENY":
-            yield Reason(
-                "denied", f"{action.tool_words} ran although it is never allowed", action.action
-            )
-
-
-def _plan_is_late(facts: RunFacts, ran_at: datetime | None) -> bool:
-    """Whether a plan that is still on its way would have come, though its run goes on and on."""
-    patience = timedelta(seconds=facts.policy.stuck_after_seconds)
-    return ran_at is not None and facts.now - ran_at > patience
 
 
 def denied_often(facts: RunFacts) -> Iterator[Reason]:
@@ -439,6 +395,18 @@ _ROWS = (
         without_approval,
         headline="and ran {call} without the approval that its rule asks for",
         person=gettext_noop("This was done without the approval that it needs."),
+    ),
+    ReasonKind(
+        "not_as_allowed",
+        without_approval,
+        headline="and ran {tool} with other arguments than it was allowed with",
+        person=gettext_noop("This was done otherwise than it had been allowed."),
+    ),
+    ReasonKind(
+        "unplanned",
+        without_approval,
+        headline="and did something of which no plan is on record, so no rule has allowed it",
+        person=gettext_noop("Something was done that nobody had planned."),
     ),
     ReasonKind(
         "denied",

@@ -15,6 +15,7 @@ from typing import Any
 
 from approvals import call_context
 from connectors.contract import Money
+from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect
 from recovery.models import StepState
 from recovery.run_facts.runs import RunFacts
@@ -173,9 +174,12 @@ def _failed_checks(action: Action) -> Iterator[Mapping[str, Any]]:
 
 def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
     """The money of the call that went wrong, unless it did nothing, else of all that this run did
-    and nobody has undone, by its tools' previews; nothing where that is of several currencies.
+    and nobody has undone, by its tools' previews; nothing where that is of several currencies, or
+    a call was made with other arguments than those on record.
     """
     done = {action.pk: action for action, _ in facts.done()}
+    if any(NOT_AS_APPROVED in one.flags for one in done.values()):
+        return None
     calls = [blamed] if blamed is not None and blamed.state != ActionState.FAILED else []
     for found in (calls, done.values()):
         # Of what was repaired or corrected the money is gone all the same.

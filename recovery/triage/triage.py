@@ -125,7 +125,7 @@ def keep(
     if case is None:
         return _open_case(facts, reasons, file)
     if case.state == CaseState.CLOSED:
-        fresh = [reason for reason in reasons if reason.key not in case.answered]
+        fresh = [reason for reason in reasons if not reason.is_answered(case.answered)]
         if not fresh:
             changes = _changed(case, _told_at_last(facts, case, reasons, file))
             if changes:
@@ -161,8 +161,7 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     if not changes:
         return case
     before = set(case.reasons)
-    if case.snoozed_until is not None and is_worse(case, changes):
-        changes["snoozed_until"] = None
+    changes |= lifecycle.woken(case, changes)
     _write_case(facts, case, changes, file)
     if "risk" in changes:
         alarm(case)
@@ -170,18 +169,6 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _record(case, facts, EventType.CASE_RENEWED, known)
     return case
-
-
-def is_worse(case: Case, changes: Mapping[str, Any]) -> bool:
-    """Whether more is wrong than whoever put it off knew: another reason, a higher risk, or it is
-    due before it would come back.
-    """
-    due_at = changes.get("due_at")
-    return bool(
-        set(changes.get("reasons", ())) - set(case.reasons)
-        or changes.get("risk_rank", case.risk_rank) > case.risk_rank
-        or (due_at is not None and case.snoozed_until is not None and due_at < case.snoozed_until)
-    )
 
 
 def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +266,7 @@ def follow(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
         if directive.acknowledge_by and directive.acknowledge_by < facts.now:
             _give_up(case, directive)
         return
-    fresh = [reason for reason in found if reason.key not in case.answered]
+    fresh = [reason for reason in found if not reason.is_answered(case.answered)]
     if not (facts.has_ended or facts.is_silent):
         return
     if fresh or facts.run.state != RunState.COMPLETED:
@@ -501,12 +488,11 @@ def _went_on_by_itself(facts: RunFacts, case: Case, found: Sequence[Reason]) -> 
 def _remember(runs: Sequence[Run], now: datetime) -> None:
     """All are seen as they now stand: nothing else can have changed them under their locks."""
     Run.objects.filter(pk__in=[run.pk for run in runs]).update(seen_revision=F("revision"))
-    silent = [run for run in runs if run.state == RunState.RUNNING and run.lease_until]
     Silence.objects.bulk_create(
         [
             Silence(run=run, lease_until=run.lease_until)
-            for run in silent
-            if run.lease_until and run.lease_until < now
+            for run in runs
+            if run.state == RunState.RUNNING and run.lease_until and run.lease_until < now
         ],
         update_conflicts=True,
         unique_fields=["run"],

@@ -320,7 +320,7 @@ def test_an_agent_that_used_its_own_arguments_is_a_case(trip, obey, ben, cleo, a
     trip.succeeded(ask(trip), attempt="a1", result={}, **args)
     assert Action.objects.get().flags == ["not_as_approved"]
     triage.look()
-    assert Case.objects.get().reasons == ["unapproved"]
+    assert Case.objects.get().reasons == ["not_as_allowed"]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_an_agent_that_says_it_used_others_than_it_asked_for_is_a_case(
 
     assert Action.objects.get().flags == flags
     triage.look()
-    assert [one.reasons for one in Case.objects.all()] == [["unapproved"]] * len(flags)
+    assert [one.reasons for one in Case.objects.all()] == [["not_as_allowed"]] * len(flags)
 
 
 def test_a_try_that_came_to_nothing_is_asked_about_anew_as_it_was_asked_for(trip, obey, ben, cleo):

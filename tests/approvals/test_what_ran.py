@@ -1,0 +1,99 @@
+"""A card that is over says what became of the call, and no more than is known of it."""
+
+import pytest
+
+from approvals import card_context, inbox
+from approvals.models import Approval
+from ledger.models import Action
+from recovery.corrections import approvers
+from recovery.models import Case
+from recovery.run_facts.runs import facts_of
+from recovery.triage import triage
+from tests.approvals.cast import ASKED, ask, put_in_force, waiting
+from tests.approvals.door import Agent as Trip
+from tests.people import person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PREVIEW = {"kind": "money", "amount": "args.amount", "currency": "'EUR'"}
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def begun(key, acme, ada, ben, cleo):
+    """A refund that ben has approved and that its agent has begun: the agent and its answer."""
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}},
+                             "tools": {"pay.*": {"preview": PREVIEW}}})  # fmt: skip
+    trip = Trip(key)
+    ask(trip)
+    inbox.grant(waiting(), by=ben, seen=waiting().digest)
+    return trip, ask(trip)
+
+
+def words():
+    return card_context.ended(Approval.objects.get())
+
+
+def test_while_it_runs_nobody_is_told_that_it_ran(begun):
+    assert words() == "Approved, and used. The call has begun; how it ended was not told yet."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ("no_effect", "Approved, and used. The call failed, and nothing happened."),
+        ("unknown", "Approved, and used. Nobody knows whether the call took effect."),
+    ],
+)
+def test_of_a_call_that_failed_or_was_lost_nobody_is_told_that_it_ran(begun, outcome, said):
+    begun[0].failed(begun[1], attempt="a1", outcome=outcome)
+    assert words() == said
+
+
+def test_what_was_approved_is_what_ran(begun):
+    begun[0].succeeded(begun[1], attempt="a1", args=ASKED, result={})
+    assert words() == "Approved, and used. What was approved is what ran, once."
+    triage.look()
+    action = Action.objects.get()
+    assert approvers.of_calls([action])[action.pk]["people"] == 1
+
+
+def test_of_other_arguments_than_were_approved_no_page_says_that_they_were(begun):
+    other = ASKED | {"amount": 5_000}
+    target = {"type": "contact", "id": "contact7"}
+    effect = {"target": target, "before": {"a": 1}, "after": {"a": 2}}
+    begun[0].succeeded(begun[1], attempt="a1", args=other, result={}, effects=[effect])
+    assert words() == (
+        "Approved, and used, and the agent says that it ran with other arguments than were"
+        " approved."
+    )
+    triage.look()
+
+    case = Case.objects.get()
+
+    assert case.reasons == ["not_as_allowed"]
+    assert "with other arguments than it was allowed with" in case.headline
+    assert "without the approval" not in case.headline
+    assert "at stake" not in case.headline, "no sum of what was asked for beside what ran"
+    assert approvers.of_calls([Action.objects.get()]) == {}
+    assert facts_of(case.run).actions
+
+
+def test_a_closing_under_the_code_of_an_earlier_version_still_answers_it(begun):
+    begun[0].succeeded(begun[1], attempt="a1", args=ASKED | {"amount": 5_000}, result={})
+    triage.look()
+    case = Case.objects.get()
+    action = Action.objects.get().action
+    Case.objects.update(
+        state="closed",
+        outcome="expected",
+        answered=[f"unapproved:{action}"],
+        closed_at=case.opened_at,
+    )
+
+    triage.look([case.run_id])
+
+    assert Case.objects.get().state == "closed"
