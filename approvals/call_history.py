@@ -12,11 +12,11 @@ from typing import Any
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
 from approvals import call_context, inventory, policy
 from approvals.models import Approval, ApprovalState, SubjectKind
-from approvals.policy.spelling import skeleton
 from connectors.contract import Money
 from ledger.models import Action, ActionState, Compensated, Effect, Reversibility
 from workspaces import formatting
 from workspaces.access import people_with
+from workspaces.lookalikes import skeleton
 from workspaces.models import Workspace
 from workspaces.request_cache import cached
 

@@ -20,12 +20,13 @@ from amends.protocol.vocabulary import KEYS_KEPT_DAYS, WITHOUT_EFFECT
 from approvals import tallies
 from approvals.models import Reservation, Review, Sighting, Tally
 from approvals.policy.conditions import Cap
-from approvals.policy.spelling import as_known, skeleton
+from approvals.policy.spelling import as_known
 from approvals.tallies import Meter, TallyOwner, TallyState, digest_of
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState, Compensated
 from ledger.models.actions import Verified
 from ledger.schemas import IMPORTED
+from workspaces.lookalikes import skeleton
 from workspaces.moves import literals
 
 KEPT_DAYS = 62  # twice the longest window

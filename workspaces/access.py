@@ -85,6 +85,16 @@ def people_with(codename: Codename, workspace: Workspace) -> QuerySet[User]:
     ).distinct()
 
 
+def colleagues(person: User) -> QuerySet[User]:
+    """The other active people of the workspaces that the person may view, each once."""
+    return User.objects.filter(
+        is_active=True,
+        groups__workspacegrouppermission__content_object__in=workspaces_of(person),
+        groups__workspacegrouppermission__permission__codename="view",
+        groups__workspacegrouppermission__permission__content_type__app_label="workspaces",
+    ).exclude(pk=person.pk).distinct()  # fmt: skip
+
+
 def teams_with(codename: Codename, workspace: Workspace) -> QuerySet[Team]:
     """The teams whose role holds `codename` in their workspace."""
     return Team.objects.filter(

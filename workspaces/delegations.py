@@ -98,6 +98,8 @@ def give(
     starts_at = max(term.starts_at, now)
     if term.until <= starts_at:
         raise InvalidInput("Until: it has to end after it begins, and later than now.")
+    if starts_at > now + timedelta(days=DELEGATION_DAYS_MAX):
+        raise InvalidInput(f"From: {DELEGATION_DAYS_MAX} days ahead at most.")
     if term.until - starts_at > timedelta(days=DELEGATION_DAYS_MAX):
         raise InvalidInput(f"Until: {DELEGATION_DAYS_MAX} days at most.")
     row = Delegation.objects.create(

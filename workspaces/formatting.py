@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from difflib import SequenceMatcher
 from functools import lru_cache
+from typing import Any
 
 from django.utils import timezone
 from django.utils.html import escape
@@ -339,6 +340,11 @@ def person(name: object) -> str:
     """
     text = str(name)
     return text if NAME.fullmatch(text) and not hidden_count(text) else quoted(text)
+
+
+def with_address(one: Any) -> str:
+    """A person where one is chosen among others: by a name alone two could be taken for one."""
+    return f"{one} ({one.email})"
 
 
 def is_identifier(text: str) -> bool:

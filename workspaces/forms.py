@@ -7,14 +7,16 @@ from django.contrib.auth.password_validation import (
     password_validators_help_texts,
     validate_password,
 )
+from django.db.models import QuerySet
 from django.forms.utils import flatatt
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from workspaces import delegations, entrance, pages
-from workspaces.access import people_with
+from workspaces import delegations, entrance, formatting, pages
+from workspaces.access import colleagues, people_with
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
+from workspaces.lookalikes import skeleton
 from workspaces.models import DELEGATION_DAYS_MAX, Agent, APIKey, Team, User, Workspace
 
 CODENAMES = [
@@ -55,10 +57,31 @@ def without_hint(field: forms.Field, *, really: bool = True) -> None:
 
 
 class OneLine(forms.CharField):
-    """A name: whatever stood between its words becomes one space, for it goes into mails, too."""
+    """A name: whatever stood between its words becomes one space, for it goes into mails, too; and
+    it holds nothing that is not seen, for people are told apart by it.
+    """
+
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "unseen": "It holds signs that nobody sees, or that change the order of others."
+    }
 
     def to_python(self, value: Any) -> str:
         return " ".join((super().to_python(value) or "").split())
+
+    def validate(self, value: str) -> None:
+        super().validate(value)
+        if not formatting.is_all_seen(value):
+            raise forms.ValidationError(self.error_messages["unseen"], code="unseen")
+
+
+def unmistakable(name: str, others: QuerySet[User]) -> str:
+    """The name, unless a reader could take it for that of one of `others` (ValidationError)."""
+    looks = skeleton(name)
+    if any(skeleton(one) == looks for one in others.values_list("name", flat=True)):
+        raise forms.ValidationError(
+            "Somebody here is called so, or looks the same. Add what tells you apart."
+        )
+    return name
 
 
 class ShortName(forms.SlugField):
@@ -95,10 +118,16 @@ class PasswordForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
-    def __init__(self, *args: Any, email: str = "", **options: Any) -> None:
+    def __init__(
+        self, *args: Any, email: str = "", joins: Workspace | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
-        self.account = email
+        self.account, self.joins = email, joins
         self.fields["password"].help_text = " ".join(password_validators_help_texts())
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        return unmistakable(name, people_with("view", self.joins)) if self.joins else name
 
     def clean_password(self) -> str:
         password: str = self.cleaned_data["password"]
@@ -254,12 +283,17 @@ class KeyForm(forms.Form):
         return scopes
 
 
+class MemberField(forms.ModelChoiceField):
+    """One of several people, who may be called alike."""
+
+    def label_from_instance(self, obj: User) -> str:
+        return formatting.with_address(obj)
+
+
 class DelegationForm(forms.Form):
     """To whom a person hands their right to decide, and for how long, in their own time zone."""
 
-    to = forms.ModelChoiceField(
-        label="To", queryset=User.objects.none(), empty_label="Choose a member"
-    )
+    to = MemberField(label="To", queryset=User.objects.none(), empty_label="Choose a member")
     team = forms.ModelChoiceField(
         label="For",
         queryset=Team.objects.none(),
@@ -369,6 +403,10 @@ class PersonForm(forms.ModelForm):  # type: ignore[type-arg]  # not at run time
     class Meta:
         model = User
         fields: ClassVar = ["name", "timezone", "single_keys", "compact", "mail_approvals"]
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        return name if name == self.instance.name else unmistakable(name, colleagues(self.instance))
 
     def __init__(self, *args: Any, browser: str, **options: Any) -> None:
         super().__init__(*args, **({"auto_id": "id_own_%s"} | options))

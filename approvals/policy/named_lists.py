@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked
-from approvals.policy.spelling import leaves, plain
+from approvals.policy.spelling import leaves
+from workspaces.lookalikes import plain
 
 KINDS = ("text", "mail", "domain", "iban", "card")
 HIDDEN_KINDS = frozenset({"iban", "card"})

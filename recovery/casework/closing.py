@@ -214,6 +214,8 @@ def _unfit_residue(case: Case, one: Remainder) -> str:
         return f"{one.owner} is not in this workspace."
     if one.due_at <= timezone.now():
         return "A due date lies ahead."
+    if one.due_at > timezone.now() + timedelta(days=DUE_DAYS_MAX):
+        return f"A due date lies at most {DUE_DAYS_MAX // 365} years ahead."
     effects = Effect.objects.filter(action__run=case.run_id)
     if one.effect_id is not None and not effects.filter(pk=one.effect_id).exists():
         return "What is left is an effect of this run."
@@ -234,6 +236,7 @@ def _forget_leftovers(cases: Sequence[Case], by: User) -> None:
 
 RESIDUE_DONE = "done"
 RESIDUES_A_PAGE = 50
+DUE_DAYS_MAX = 3 * 365
 RESIDUE_STATES: dict[str, dict[str, Any]] = {
     "open": {"done_at__isnull": True},
     "done": {"done_at__isnull": False},

@@ -109,7 +109,10 @@ def handing(case: Case, person: User) -> dict[str, Any] | None:
         "hand_url": f"{case_url(case)}hand-over/",
         "snooze_url": f"{case_url(case)}snooze/",
         "people": [
-            {"value": one.pk, "label": f"{one} (you)" if one == person else str(one)}
+            {
+                "value": one.pk,
+                "label": f"{one} (you)" if one == person else formatting.with_address(one),
+            }
             for one in colleagues(case)
         ],
         "hours": [

@@ -102,7 +102,9 @@ def _show(
             }
             for outcome in closing.BY_PEOPLE
         ],
-        "people": [{"value": str(one.pk), "label": str(one)} for one in people] if standing else [],
+        "people": [{"value": str(one.pk), "label": formatting.with_address(one)} for one in people]
+        if standing
+        else [],
         "owner": posted.get("owner", str(request.user.pk)),
         "due": posted.get("due", f"{timezone.localdate() + timedelta(days=DUE_DAYS)}"),
         "zone": timezone.get_current_timezone_name(),
@@ -240,7 +242,7 @@ def _show_residue(
         "note": note,
         "may_end": may_end and found.done_at is None,
         "people": [
-            {"value": one.pk, "label": str(one), "selected": one == found.owner}
+            {"value": one.pk, "label": formatting.with_address(one), "selected": one == found.owner}
             for one in people_with("view", here).order_by("name")[:PEOPLE_MAX]
         ],
         "due_day": f"{timezone.localdate(found.due_at)}",

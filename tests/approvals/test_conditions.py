@@ -10,9 +10,10 @@ from approvals.card_context import why
 from approvals.gate import lookup_queries
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
-from approvals.policy.spelling import as_one, skeleton, stands_in
+from approvals.policy.spelling import as_one, stands_in
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
+from workspaces.lookalikes import skeleton
 
 REQUEST = (
     "Please refund 1.250,50 EUR and 45 to Mia Li's IBAN DE89 3704 0044 0532 0130 00 please, or mail"

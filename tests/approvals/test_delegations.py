@@ -1,7 +1,7 @@
 """Ben goes away and hands his right to decide to Dora, who has none: what she answers is his yes,
 while he has one to give, never beside his own, and never about what is hers or his."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -197,6 +197,8 @@ def test_what_was_lent_is_not_lent_on_nor_to_who_is_no_member(
         lend(dora, person("emil", viewers))
     with pytest.raises(InvalidInput, match="not a member"):
         lend(ben, dev)
+    with pytest.raises(InvalidInput, match="90 days ahead at most"):
+        lend(ben, dora, begin=datetime(9999, 12, 1, tzinfo=UTC))
     with pytest.raises(IntegrityError, match="delegation_has_an_end"), transaction.atomic():
         Delegation.objects.create(
             workspace=acme, delegator=ben, delegate=dora, reason="for good",

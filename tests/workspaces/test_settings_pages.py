@@ -88,6 +88,37 @@ def test_whoever_presses_a_button_hears_what_came_of_it(desk, airline, ben):
     assert said("agents/", name="booker") == ["booker is added. It needs a key next."]
 
 
+OWN = {"single_keys_known": "1", "timezone": "", "mail_approvals": "on"}
+
+
+def test_a_new_name_is_on_the_record_and_is_nobody_elses(desk, airline, ada, ben):
+    User.objects.filter(pk=ben.pk).update(name="Tor Lindqvist")
+
+    def renamed(name):
+        return desk.post("/w/airline/settings/", OWN | {"name": name})
+
+    for other in ("Tor Lindqvist", "tor lindqvist", "Tor L\u0456ndqvist", "Tor  Lindqvist"):
+        assert "looks the same" in renamed(other).text, other
+    for unseen in ("Tor\u200b L.", "Tor \u202eL."):
+        assert "nobody sees" in renamed(unseen).text
+    assert User.objects.get(pk=ada.pk).name == ada.name
+    assert not Act.objects.filter(type="member.renamed").exists()
+
+    assert renamed("Ada Nilsson").status_code == 302
+
+    told = Act.objects.get(type="member.renamed").data
+    assert told == {"person": ada.email, "name": "Ada Nilsson", "was": ada.name}
+    assert renamed("Ada Nilsson").status_code == 302
+    assert Act.objects.filter(type="member.renamed").count() == 1
+
+
+def test_who_joins_takes_nobodys_name(client, airline, ada):
+    token = entrance.invite(airline, "cleo@example.com", [], by=ada)
+    said = {"name": ada.name, "password": "a long enough secret"}
+    assert "looks the same" in client.post(f"/join/{token}/", said).text
+    assert not User.objects.filter(email="cleo@example.com").exists()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_stranger_learns_nothing_of_a_workspace(client, airline, page):
     client.force_login(User.objects.create_user("dev@example.com", "a long enough secret"))

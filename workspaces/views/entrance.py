@@ -60,7 +60,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
         return _join_as(request, request.user, invitation, token)
     if User.objects.filter(email=invitation.email).exists():
         return redirect(f"/accounts/login/?next={request.path}")
-    form = PasswordForm(request.POST or None, email=invitation.email)
+    form = PasswordForm(request.POST or None, email=invitation.email, joins=invitation.workspace)
     if not form.is_valid():
         context = {"form": form, "action": request.path, **_invited(invitation)}
         return render(request, "workspaces/join.html", context)

@@ -9,6 +9,7 @@ from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.mail import send_mail
+from django.db import transaction
 from django.db.models import Count, Prefetch, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpResponse, HttpResponseBase
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from amends.protocol.vocabulary import EventType
 from workspaces import clock, delegations, entrance, exporting, formatting, outbox, pages, teams
-from workspaces.access import may, require
+from workspaces.access import may, require, workspaces_of
 from workspaces.delegations import Term
 from workspaces.forms import (
     CODENAMES,
@@ -47,7 +48,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         said if of_person else None, instance=copy(request.user), browser=of_browser
     )
     if person.is_valid():
-        User.objects.filter(pk=request.user.pk).update(**person.cleaned_data)
+        _save_own(request.user, person.cleaned_data)
         messages.success(request, "Saved for you, in every workspace.")
         return redirect("workspaces:settings", workspace=here.slug)
     if form.is_valid():
@@ -71,6 +72,17 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         },
         status=422 if form.errors or person.errors else 200,
     )
+
+
+@transaction.atomic
+def _save_own(person: User, said: dict[str, Any]) -> None:
+    """A new name is on the record of every workspace, for what they did stands under it, too."""
+    was = person.name
+    User.objects.filter(pk=person.pk).update(**said)
+    if said["name"] != was:
+        data = {"person": person.email, "name": said["name"], "was": was}
+        for here in workspaces_of(person):
+            outbox.record(here, EventType.MEMBER_RENAMED, by=person, data=data)
 
 
 LIST_MAX = 500

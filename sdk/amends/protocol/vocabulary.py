@@ -122,6 +122,7 @@ class EventType(StrEnum):
     MEMBER_ADDED = "member.added"
     MEMBER_INVITED = "member.invited"
     MEMBER_REMOVED = "member.removed"
+    MEMBER_RENAMED = "member.renamed"
     MEMBER_VOUCHED = "member.vouched"
 
     PAUSE_LIFTED = "pause.lifted"

@@ -74,6 +74,17 @@ def test_whoever_recovers_says_what_was_done_and_it_stands_in_the_ledger_and_the
     assert here.get("/w/acme/insights/").context["residues"] == []
 
 
+def test_no_day_is_so_far_away_that_pages_could_not_show_it(left, ada, browser):
+    there = f"/w/acme/residue/{left.pk}/"
+    said = {"act": "move", "owner": ada.pk, "due": "9999-12-31"}
+    refused = browser(ada).post(there, said)
+    assert (refused.status_code, "at most 3 years ahead" in refused.text) == (422, True)
+
+    left.refresh_from_db()
+    assert left.due_at < timezone.now() + timedelta(days=4)
+    assert browser(ada).get("/w/acme/residue/").status_code == 200
+
+
 def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
     here = browser(ada)
     address = f"/w/acme/residue/{left.pk}/"
