@@ -16,8 +16,8 @@ from django.db.models.functions import Now
 from django.dispatch import receiver
 
 from amends.protocol.vocabulary import EventType
-from approvals import team_coverage
-from approvals.models import PolicyVersion
+from approvals import approval_requests, grants, team_coverage
+from approvals.models import LIVING, Approval, PolicyVersion, SubjectKind
 from approvals.policy import Invalid, Mistake, Policy, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
@@ -75,6 +75,7 @@ def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
         active=True, activated_at=Now(), shadow_since=None, unmet=[], looked_at=Now()
     )
     _copy_settings(workspace, policy)
+    _end_grants_of_other_rules(workspace, policy, version)
     data = named(version) | {"previous": named(previous) if previous else None}
     desk_events.record(workspace, EventType.POLICY_ACTIVATED, by=by, part="policy", data=data)
     version.refresh_from_db()
@@ -106,6 +107,24 @@ def end_shadow(workspace: Workspace, *, by: User | None) -> None:
         desk_events.record(
             workspace, EventType.POLICY_SHADOW_ENDED, by=by, part="policy", data=named(version)
         )
+
+
+def _end_grants_of_other_rules(
+    workspace: Workspace, policy: Policy, version: PolicyVersion
+) -> None:
+    """Bounded grants, and what is asked for them, of a tool that this version never allows, or
+    under a rule that it does not have as it was: they cover nothing, and do not come back with it.
+    """
+    bounded = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
+    living = bounded.filter(state__in=LIVING, expires_at__gt=Now()).select_related("workspace")
+    for one in living.order_by("pk"):
+        tool = str(one.calls[0]["operation"]) if one.calls else ""
+        rules = policy.of_tool(tool).rules
+        known = {grants.rules_digest([rule.as_json()]) for rule in rules}
+        is_denied = any(rule.approval == "DENY" and rule.when is None for rule in rules)
+        if is_denied or any(grants.rules_digest([rule]) not in known for rule in one.rules):
+            why = f"Its rule was changed by version {version.number} of the policy."
+            approval_requests.void(one, why=why)
 
 
 def named(version: PolicyVersion) -> dict[str, object]:

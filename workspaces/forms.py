@@ -283,7 +283,7 @@ class KeyForm(forms.Form):
         return scopes
 
 
-class MemberField(forms.ModelChoiceField):
+class MemberField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not at run time
     """One of several people, who may be called alike."""
 
     def label_from_instance(self, obj: User) -> str:

@@ -195,6 +195,8 @@ def _grants_page(
 
 def _became(one: Approval) -> str:
     """Why it lets nothing pass any more; empty while it does."""
+    if one.state in LIVING and not one.calls:
+        return "Its run was erased, and its terms with it"
     if one.state in LIVING:
         return "" if one.expires_at > clock.now() else "Its time is over"
     return "Its time is over" if one.state == ApprovalState.USED else card_context.ended(one)
@@ -247,7 +249,7 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
 def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[Approval]:
     """Those of a workspace, newest first: living ones, those that are over, or all."""
     rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
-    alive = Q(state__in=[ApprovalState.WAITING, ApprovalState.GRANTED], expires_at__gt=Now())
+    alive = Q(state__in=LIVING, expires_at__gt=Now()) & ~Q(calls=[])  # without terms: erased
     if living is not None:
         rows = rows.filter(alive) if living else rows.exclude(alive)
     return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")

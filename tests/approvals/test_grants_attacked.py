@@ -89,3 +89,49 @@ def test_a_token_of_a_person_lists_and_revokes_it_as_the_page_does(trip, obey, c
     assert ended["state"] == "withdrawn"
     assert answer(trip, "k3") == "wait"
     assert ask("post", f"/{grant.pk}/revoke", ben, {}).status_code == 409
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_grant_whose_rule_was_changed_is_over_and_does_not_come_back_with_it(
+    trip, obey, client, ben, denied
+):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    same = {"approval": "MANUAL", "bounded": BOUNDED}
+    obey(*([{"approval": "DENY"}, same] if denied else [same | {"words": "ask Finance"}]))
+
+    grant.refresh_from_db()
+    assert (grant.state, "Its rule was changed" in grant.closing_reason) == ("withdrawn", True)
+    client.force_login(ben)
+    living, over = client.get("/w/acme/approvals/grants/").context["sections"]
+    assert (living["rows"], len(over["rows"])) == ([], 1)
+    obey()
+    assert answer(trip, "k1") == "wait"
+
+
+def test_another_version_with_the_same_rule_leaves_it(trip, obey, acme, ada, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    obey()
+    grant.refresh_from_db()
+    assert grant.state == "granted"
+    assert answer(trip, "k1") == "proceed"
+
+
+def test_a_grant_that_lost_its_terms_by_an_erasure_is_told_as_over(
+    trip, obey, client, acme, ada, ben
+):
+    obey()
+    pay(trip, "k0")
+    approve(ben, target="any")
+    trip.succeeded(pay(trip, "k0"), attempt="try-k0", result={})
+    trip.send("run.completed")
+    erase(acme, runs=["run_1"], by=ada)
+
+    client.force_login(ben)
+    living, over = client.get("/w/acme/approvals/grants/").context["sections"]
+    assert (living["rows"], over["rows"][0]["became"]) == (
+        [], "Its run was erased, and its terms with it",
+    )  # fmt: skip
