@@ -119,8 +119,10 @@ def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
 
 def _pointed_out(approval: Approval, earlier: Sequence[call_history.EarlierCall]) -> Iterable[str]:
     found = card_context.pointed_out(approval, earlier) or {"items": ()}
+    warned = [one for shown in approval.previews for one in shown.get("warnings") or ()]
     ways = [one for one in [call_history.way_back(approval)] if one and one["tone"] == "bad"]
-    return [str(one["title"]).rstrip(".") for one in [*ways, *found["items"]]]
+    titles = [str(one["title"]).rstrip(".") for one in [*ways, *found["items"]]]
+    return [*titles, *(one.rstrip(".") for one in warned)]
 
 
 def _member(approval: Approval) -> GroupedApproval:

@@ -51,6 +51,7 @@ def calls(approval: Approval, *, sees: bool) -> list[dict[str, Any]]:
             "number": place + 1,
             "title": shown.get("title") or " ".join(formatting.named(one) for one in words if one),
             "reversibility": shown.get("reversibility", ""),
+            "warnings": shown.get("warnings") or [],
             "held": True,
         }
         payload = _payload(facts, shown) if sees else {"facts": HIDDEN}

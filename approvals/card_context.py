@@ -322,7 +322,9 @@ def why(approval: Approval) -> list[dict[str, Any]]:
             after = formatting.span(timedelta(seconds=later["seconds"]))
             words = f"{later['team']} is asked, too, after {after}"
             rules.append({"name": "If nobody decides", "value": words})
-    rows = [*rules, {"name": "Asked by", "value": approval.asker}]
+    told = dict.fromkeys(one for shown in approval.previews for one in shown.get("warnings") or ())
+    rows = [*rules, *({"name": "Beware", "value": one} for one in told)]
+    rows.append({"name": "Asked by", "value": approval.asker})
     if approval.agent and approval.requested_by:
         rows.append({"name": "Agent", "value": approval.agent.name})
     if person := customer(approval):

@@ -21,7 +21,7 @@ from recovery.cases.lifecycle import (
 from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.planning.drafting import DraftStep
-from recovery.planning.previews import CHOICES, PlanDraft, draft, next_number
+from recovery.planning.previews import CHOICES, PlanDraft, draft, next_number, warnings
 from recovery.tasks import run_plan
 from workspaces import locks
 from workspaces.clock import Clock, database_time
@@ -211,7 +211,7 @@ def _ask(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
             calls=[one.facts for one in drafted.steps],
             judgement=drafted.judgement,
             headline=plan.headline,
-            previews=[one.step.preview for one in drafted.steps],
+            previews=[one.step.preview | {"warnings": warnings(one)} for one in drafted.steps],
             by=by,
             reason=plan.reason,
             amount=drafted.money,

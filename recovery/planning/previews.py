@@ -28,6 +28,7 @@ from recovery.planning.drafting import (
     CannotUndo,
     Drafted,
     DraftStep,
+    DriftState,
     connections_of,
     draft_steps,
     judgement_of,
@@ -94,6 +95,16 @@ def money(steps: Sequence[DraftStep]) -> Money | None:
     if len(currencies) != 1:
         return None
     return Money(sum(one.amount_minor for one in moved), currencies.pop())
+
+
+def warnings(one: DraftStep) -> list[str]:
+    """What whoever approves this step has to know beside its call."""
+    found = list(one.notes)
+    if one.step.override_drift:
+        found.append("Somebody changed it since the agent: that later change is overwritten.")
+    elif one.drift_state == DriftState.UNTOLD:
+        found.append("Nobody told how the agent left it: a later change would be lost.")
+    return found
 
 
 def approval(judgement: PolicyDecision | None) -> str:

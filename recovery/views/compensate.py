@@ -236,14 +236,22 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         )
         if drifted and sensitive
         else [],
-        "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
-        "drift_words": "gone"
-        if drifted and _is_gone(one)
-        else DRIFT_WORDS.get(one.drift_state, "could not be read"),
+        **_drifted(one),
         "choices": _offered(one) if drifted or one.chosen else [],
         "is_gone": _is_gone(one),
         "target": " ".join(map(formatting.named, (one.step.target_type, one.step.target_id))),
         "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
+    }
+
+
+def _drifted(one: DraftStep) -> dict[str, str]:
+    """How the target stands to what the agent left; what is overwritten is not called unchanged."""
+    if one.step.override_drift:
+        return {"drift_state": "overwritten", "drift_words": "overwrites a later change"}
+    is_gone = one.drift_state == DriftState.DRIFTED and _is_gone(one)
+    return {
+        "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
+        "drift_words": "gone" if is_gone else DRIFT_WORDS.get(one.drift_state, "could not be read"),
     }
 
 

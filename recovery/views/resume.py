@@ -1,22 +1,25 @@
 """The preview of a resume: what the agent would skip, repeat and do anew. The desk runs nothing."""
 
+import json
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
+from ledger import disclosure
 from ledger.api import trace_url
 from ledger.models import Checkpoint
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import resuming
 from recovery.models import Case
-from recovery.run_facts.sentences import listed
+from recovery.run_facts.sentences import listed, shortened
 from recovery.views import request_context
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
 from workspaces.pages import Request
 
+STATE_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 80
 LABELS = {
     "skip": "done",
@@ -87,7 +90,9 @@ def _show(
             {"name": "From", "value": name},
             {"name": "Agent", "value": case.agent.name if case.agent else ""},
         ],
-        "known": _known(resume_preview, chosen),
+        "known": _known(
+            resume_preview, chosen, sensitive=disclosure.sees(request.user, case.workspace)
+        ),
         "instructions": chosen.instructions if chosen else "",
         "why_not": resume_preview.why_not,
         "commit_label": f"Resume from {name}",
@@ -97,7 +102,9 @@ def _show(
     )
 
 
-def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[dict[str, Any]]:
+def _known(
+    resume_preview: resuming.Resume, chosen: Checkpoint | None, *, sensitive: bool
+) -> list[dict[str, Any]]:
     """What the ledger holds of the moment at which the checkpoint was told."""
     if chosen is None:
         return []
@@ -105,6 +112,7 @@ def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[d
     trace = trace_url(then.trace)
     found: list[dict[str, Any]] = [
         {"name": "It says", "value": _said(chosen)},
+        {"name": "Its state", "value": _state(chosen) if sensitive else "", "mono": True},
         {"name": "Recovery mode", "value": chosen.recovery_mode.replace("_", " ")},
         {"name": "Told", "time": formatting.moment(chosen.at)},
         {"name": "Approvals in force", "value": listed(then.approvals) or "none"},
@@ -119,6 +127,12 @@ def _known(resume_preview: resuming.Resume, chosen: Checkpoint | None) -> list[d
         {"name": "Trace", "value": trace or then.trace_id, "mono": True},
     ]
     return [one for one in found if one.get("value") or one.get("time")]
+
+
+def _state(one: Checkpoint) -> str:
+    """What the agent goes on from, as it told it."""
+    told = json.dumps(one.state, ensure_ascii=False, sort_keys=True) if one.state else ""
+    return shortened(told, STATE_CHARACTERS_MAX)
 
 
 def _said(one: Checkpoint) -> str:

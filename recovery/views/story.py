@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
-from approvals import call_context
+from approvals import call_context, card_context
+from approvals.models import Approval
 from ledger.api import traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
@@ -138,9 +139,11 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
         attempts[attempt.action_id].append(attempt)
     settled = settlements_of(facts.run, shown)
     traces = traces_of(facts.run, shown)
+    asked = _asked(case, shown)
     for action in shown:
         item = _action(case, facts, action, attempts[action.pk], sensitive=sensitive)
         item |= _settled(settled.get(action.action), attempts[action.pk], sensitive=sensitive)
+        item |= asked.get(action.pk, {})
         item["trace"] = traces.get(action.action)
         items.append(((action.n or 0, action.first_place), item))
     items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
@@ -155,6 +158,22 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
         if len(items) > folding.LONG_FROM
         else "",
         "left_out": plural(left_out, "earlier action") if left_out else "",
+    }
+
+
+def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:
+    """Of calls that never began, what people were asked about them and what came of it."""
+    never = [one.pk for one in actions if one.state in {ActionState.PLANNED, ActionState.APPROVED}]
+    found = Approval.objects.filter(action__in=never).select_related("closed_by", "workspace")
+    return {
+        one.action_id or 0: {
+            "state": card_context.shown_state(one),
+            "asked": {
+                "url": reverse("approvals:card", args=[case.workspace.slug, one.pk]),
+                "words": card_context.ended(one) or "Waits for approval.",
+            },
+        }
+        for one in found.order_by("pk")
     }
 
 
@@ -404,9 +423,29 @@ def seen_words(saw: Any) -> str:
     return json.dumps(saw, default=str, ensure_ascii=False) if saw else ""
 
 
+ACTS: dict[str, str] = {
+    EventType.APPROVAL_DENIED: "said no: a rule never allows it",
+    EventType.APPROVAL_DRAWN: "let a call pass under a bounded grant",
+    EventType.APPROVAL_EXPIRED: "let the question expire: nobody answered in time",
+    EventType.APPROVAL_GRANTED: "said yes",
+    EventType.APPROVAL_REJECTED: "said no",
+    EventType.APPROVAL_REMINDED: "reminded those who are asked",
+    EventType.APPROVAL_REQUESTED: "asked for approval",
+    EventType.APPROVAL_TOLD: "told people that they are asked",
+    EventType.APPROVAL_USED: "let the approved call go on",
+    EventType.APPROVAL_WITHDRAWN: "took the question back",
+    EventType.CORRECTION_EDITED: "wrote the correction’s draft",
+    EventType.CORRECTION_UNDELIVERED: "could not deliver the correction",
+    EventType.PLAN_STARTING: "began to start the plan",
+}
+"""Where the event's name alone would not say it."""
+
+
 def act_words(event: Event) -> str:
     """`claimed the case`; a case that was put off is also brought back, by the same event."""
     of, _, did = event.type.partition(".")
+    if words := ACTS.get(event.type):
+        return words
     if event.type == EventType.CASE_SNOOZED:
         return "put the case off" if (event.data or {}).get("until") else "brought the case back"
     return f"{did.replace('_', ' ')} the {of}"

@@ -97,3 +97,25 @@ def test_a_closing_under_the_code_of_an_earlier_version_still_answers_it(begun):
     triage.look([case.run_id])
 
     assert Case.objects.get().state == "closed"
+
+
+def test_a_call_that_was_rejected_says_so_on_its_case_with_who_and_why(
+    key, acme, ada, ben, cleo, operators, client
+):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    ask(trip)
+    inbox.reject(waiting(), by=ben, seen=waiting().digest, reason="Not this one")
+    trip.send("run.failed", error={"type": "Rejected", "message": "no"})
+    triage.look()
+    case = Case.objects.get()
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{case.pk}/")
+
+    [item] = page.context["story"]["items"]
+    assert item["state"] == "rejected"
+    assert "Rejected by Ben: Not this one" in page.text
+    assert item["asked"]["url"] in page.text
+    activity = client.get(f"/w/acme/cases/{case.pk}/?tab=activity").text
+    assert "denied the approval" not in activity
