@@ -14,7 +14,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from amends.protocol.masking import holds_mask
-from approvals import call_context, call_history, consent_requests, deciders, digests, grants
+from approvals import (
+    call_context,
+    call_history,
+    consent_requests,
+    deciders,
+    digests,
+    endings,
+    grants,
+)
 from approvals.argument_fields import as_text
 from approvals.call_context import calls
 from approvals.models import (
@@ -26,7 +34,6 @@ from approvals.models import (
     SubjectKind,
 )
 from connectors.models import DeliveryState
-from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import ActionState, Run
 from workspaces import formatting
 from workspaces.models import Membership, User
@@ -423,7 +430,10 @@ def notices(
     found = []
     lacking = sum(count for _, count in standing.missing())
     if approval.state == ApprovalState.WAITING and able_count < lacking:
-        text = "Fewer people can answer than must. Somebody has to join a team, or it expires."
+        text = (
+            "Fewer people can answer than must. Somebody has to join a team, or a rule to say"
+            " selfApproval; else it expires."
+        )
         found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
     if approval.self_approval:
         text = "The rule lets whoever asked approve it, too. The record will say so."
@@ -452,46 +462,7 @@ def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
     call = approval.action if approval.state == ApprovalState.USED else None
     return {
         "call_state": call.state if call else "",
-        "decided_words": ended(approval),
+        "decided_words": endings.ended(approval),
         "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
         "is_over": approval.state not in LIVING,
     }
-
-
-def _what_ran(approval: Approval) -> str:
-    """How its call went, as far as that is known; of a plan its case says it."""
-    if approval.subject_kind == SubjectKind.PLAN:
-        return ": the plan was let go. How far it came stands on its case."
-    action = approval.action
-    if action is None:
-        return "."
-    if action.state == ActionState.SUCCEEDED and NOT_AS_APPROVED in action.flags:
-        return ", and the agent says that it ran with other arguments than were approved."
-    return {
-        ActionState.SUCCEEDED: ". What was approved is what ran, once.",
-        ActionState.FAILED: ". The call failed, and nothing happened.",
-        ActionState.UNKNOWN: ". Nobody knows whether the call took effect.",
-        ActionState.RUNNING: ". The call has begun; how it ended was not told yet.",
-    }.get(ActionState(action.state), ". The call has not begun.")
-
-
-def ended(approval: Approval) -> str:
-    """What became of it, in one sentence; empty while people are asked."""
-    reason = f": {approval.closing_reason}" if approval.closing_reason else ""
-    by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
-    if approval.subject_kind == SubjectKind.GRANT and not approval.closed_by_id:
-        uses = grants.drawn_words(approval)
-        if approval.state == ApprovalState.GRANTED:
-            return f"Granted: {uses}."
-        if approval.state == ApprovalState.USED:
-            return f"Its time is over: {uses}."
-    return {
-        ApprovalState.WAITING: "",
-        ApprovalState.GRANTED: "Approved for later, and not yet used."
-        if grants.is_early(approval, timezone.now())
-        else "Approved, and not yet used.",
-        ApprovalState.USED: f"Approved, and used{_what_ran(approval)}",
-        ApprovalState.REJECTED: f"Rejected{by}{reason}",
-        ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
-        ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",
-    }[ApprovalState(approval.state)]

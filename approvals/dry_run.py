@@ -161,7 +161,10 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
         if judgement.approval == "AUTO" and _is_granted(approval):
             continue
         if judgement.approval == "AUTO":
-            yield f"“{approval.headline}” would go on without people"
+            yield (
+                f"“{approval.headline}” would go on without people once it is asked anew;"
+                " the question that waits stays open until then"
+            )
         elif judgement.approval == "DENY":
             say = "have said" if _is_granted(approval) else "answer"
             yield f"“{approval.headline}” would be denied, whatever people {say}"

@@ -17,7 +17,15 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from approvals import card_context, consent_requests, glass_decisions, grants, inbox, signatures
+from approvals import (
+    card_context,
+    consent_requests,
+    endings,
+    glass_decisions,
+    grants,
+    inbox,
+    signatures,
+)
 from approvals.gate import bounded_grants
 from approvals.models import (
     LIVING,
@@ -199,7 +207,7 @@ def _became(one: Approval) -> str:
         return "Its run was erased, and its terms with it"
     if one.state in LIVING:
         return "" if one.expires_at > clock.now() else "Its time is over"
-    return "Its time is over" if one.state == ApprovalState.USED else card_context.ended(one)
+    return "Its time is over" if one.state == ApprovalState.USED else endings.ended(one)
 
 
 EXPORTED: exporting.Columns = {

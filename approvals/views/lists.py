@@ -21,6 +21,7 @@ from approvals.models.approvals import ApprovalQuerySet
 from approvals.policy import active
 from ledger import disclosure
 from workspaces import clock, delegations, exporting, formatting, independence, news
+from workspaces.access import colleagues
 from workspaces.models import User, Workspace
 from workspaces.pages import (
     COUNT_MAX,
@@ -230,6 +231,12 @@ def _empty(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         }
     if waits:
         text = "What waits now is asked of others."
+        if not colleagues(request.user).exists():
+            text = (
+                "What waits now needs somebody else than who asked and whose agent it is, and"
+                " nobody else is here yet. Invite somebody under Settings, or let a rule say"
+                " selfApproval."
+            )
         return {"icon": "clear", "title": "Nothing waits for you.", "text": text, "links": others}
     last = Approval.objects.filter(workspace=here, decided_at__isnull=False)
     at = last.order_by("-decided_at").values_list("decided_at", flat=True).first()

@@ -236,7 +236,7 @@ def _forget_leftovers(cases: Sequence[Case], by: User) -> None:
 
 RESIDUE_DONE = "done"
 RESIDUES_A_PAGE = 50
-DUE_DAYS_MAX = 10 * 365
+DUE_DAYS_MAX = 100 * 365
 RESIDUE_STATES: dict[str, dict[str, Any]] = {
     "open": {"done_at__isnull": True},
     "done": {"done_at__isnull": False},

@@ -1,6 +1,7 @@
 """Teach the desk to undo this: a twin made of a call on record, rehearsed, saved as a version."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -30,6 +31,10 @@ from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
 ARGUMENT = "arg_"
+FREE = "arguments"
+BRACED = re.compile(r"\{[^}]*\}")
+"""What a title takes from a call."""
+ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 WORDS_CHARACTERS_MAX = 400
 
 
@@ -38,6 +43,29 @@ class RehearsalOnPage(NamedTuple):
 
     rehearsed: Sequence[teaching.Rehearsed]
     lost: Sequence[str]
+
+
+class ArgumentLines(forms.CharField):
+    """Arguments of an operation that declares none: a name and an expression on each line."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Any arguments",
+            required=False,
+            max_length=EXPRESSION_CHARACTERS_MAX,
+            widget=forms.Textarea({"class": "mono", "rows": 4, "spellcheck": "false"}),
+            help_text="It declares none. One a line: name = expression, as in to = before. Empty:"
+            " it gets the target alone.",
+        )
+
+    def clean(self, value: Any) -> dict[str, str]:
+        found = {}
+        for line in filter(None, map(str.strip, super().clean(value).splitlines())):
+            name, equals, source = (part.strip() for part in line.partition("="))
+            if not (equals and source and ARGUMENT_NAME.fullmatch(name)) or name in found:
+                raise forms.ValidationError(f"“{line}” is not: name = expression, each name once.")
+            found[name] = source
+        return found
 
 
 class TeachForm(forms.Form):
@@ -57,10 +85,19 @@ class TeachForm(forms.Form):
         super().__init__(data, initial=initial)
         offered = teaching.operations(here)
         choice_of(self, "operation").choices = [
-            ("", "Choose…"), *((name, f"{name}: {one.title}") for name, one in offered.items()),
-        ]  # fmt: skip
+            ("", "Choose…"),
+            *((name, f"{name}: {BRACED.sub('…', one.title)}") for name, one in offered.items()),
+        ]
+        if not offered:
+            self.fields["operation"].help_text = (
+                "No connection offers an operation yet: an administrator makes one under"
+                " Connections."
+            )
         chosen = offered.get(str(self.data.get("operation", "")))
+        self.is_chosen = chosen is not None
         self.arguments = teaching.arguments_of(chosen) if chosen else []
+        if self.is_chosen and not self.arguments:  # it takes any
+            self.fields[FREE] = ArgumentLines()
         for one in self.arguments:
             self.fields[ARGUMENT + one.name] = WrittenField(
                 label=one.name,
@@ -75,13 +112,14 @@ class TeachForm(forms.Form):
     @property
     def of_call(self) -> list[Any]:
         """The fields of the operation's arguments."""
-        return [self[ARGUMENT + one.name] for one in self.arguments]
+        free = [self[FREE]] if FREE in self.fields else []
+        return [self[ARGUMENT + one.name] for one in self.arguments] + free
 
     def twin(self) -> tuple[str, dict[str, Any]]:
         """The glob, and what stands under it."""
         said = self.cleaned_data
         connection, _, operation = said["operation"].partition(".")
-        args = {one.name: said[ARGUMENT + one.name] for one in self.arguments}
+        args = {one.name: said[ARGUMENT + one.name] for one in self.arguments} | said.get(FREE, {})
         twin = {
             **({"target": said["target"]} if said["target"] else {}),
             "connection": connection,
@@ -201,7 +239,7 @@ def _show(
         "not_saved": refused,
         "sandbox_url": f"{reverse('connectors:connection', args=[here.slug, connection])}?"
         f"{urlencode({'operation': operation})}"
-        if operation and form.arguments
+        if operation and form.is_chosen
         else "",
         "refused": status != HTTPStatus.OK,
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals import card_context, inbox
+from approvals import endings, inbox
 from approvals.models import Approval
 from ledger.models import Action
 from recovery.corrections import approvers
@@ -34,7 +34,7 @@ def begun(key, acme, ada, ben, cleo):
 
 
 def words():
-    return card_context.ended(Approval.objects.get())
+    return endings.ended(Approval.objects.get())
 
 
 def test_while_it_runs_nobody_is_told_that_it_ran(begun):

@@ -7,6 +7,8 @@ from django.test import Client
 
 from approvals import versions
 from approvals.models import PolicyVersion
+from connectors import connections
+from connectors.models import Connection
 from ledger.models import Effect
 from recovery.models import Case
 from recovery.planning.drafting import connections_of, draft_steps
@@ -139,3 +141,37 @@ def test_only_who_administers_teaches_and_values_are_for_who_sees_them(acme, clo
     assert "args.seat" in page
     assert "S-7" not in page
     assert "normal" not in page
+
+
+@pytest.fixture
+def webhook(acme, outbound):
+    """A system of which nothing is said but that it can restore."""
+    outbound.append("127.0.0.1")
+    declared = {"restore": {"title": "Restore {target} at {place}"}}
+    settings = {"url": "http://127.0.0.1:9/undo", "operations": declared}
+    return connections.create(acme, "crm", "webhook", settings, by=None)
+
+
+def test_an_operation_that_declares_no_arguments_is_taught_with_any(browser, acme, closed, webhook):
+    effect = Effect.objects.get()
+    operation = "crm.restore"
+
+    chosen = browser.post(TEACH, said(effect, operation=operation, act="choose")).text
+    assert "It declares none" in chosen
+    wrong = browser.post(TEACH, said(effect, operation=operation, act="rehearse", arguments="to"))
+    assert (wrong.status_code, "name = expression, each name once" in wrong.text) == (422, True)
+
+    lines = {"arguments": "to = before\nwhy = target.id"}
+    page = browser.post(TEACH, said(effect, operation=operation, act="rehearse", **lines))
+
+    assert page.context["rehearsed"][0]["lacks"] == ""
+    saved = browser.post(TEACH, said(effect, operation=operation, act="save", **lines))
+    assert saved.status_code == 302
+    twin = PolicyVersion.objects.latest("number").document["agentSafety"]["twins"]["desk.close"]
+    assert twin["args"] == {"to": "before", "why": "target.id"}
+
+
+def test_without_a_connection_the_page_says_what_is_missing_first(browser, acme, closed):
+    Connection.objects.all().delete()
+    page = browser.get(f"{TEACH}?effect={Effect.objects.get().pk}").text
+    assert "No connection offers an operation yet" in page

@@ -1,0 +1,47 @@
+"""What became of an approval, in one sentence: no more than is known of its call."""
+
+from django.utils import timezone
+
+from approvals import grants
+from approvals.models import Approval, ApprovalState, SubjectKind
+from ledger.fold.actions import NOT_AS_APPROVED
+from ledger.models import ActionState
+
+
+def _what_ran(approval: Approval) -> str:
+    """How its call went, as far as that is known; of a plan its case says it."""
+    if approval.subject_kind == SubjectKind.PLAN:
+        return ". The plan was let go; how far it came stands on its case."
+    action = approval.action
+    if action is None:
+        return "."
+    if action.state == ActionState.SUCCEEDED and NOT_AS_APPROVED in action.flags:
+        return ", and the agent says that it ran with other arguments than were approved."
+    return {
+        ActionState.SUCCEEDED: ". What was approved is what ran, once.",
+        ActionState.FAILED: ". The call failed, and nothing happened.",
+        ActionState.UNKNOWN: ". Nobody knows whether the call took effect.",
+        ActionState.RUNNING: ". The call has begun; how it ended was not told yet.",
+    }.get(ActionState(action.state), ". The call has not begun.")
+
+
+def ended(approval: Approval) -> str:
+    """What became of it, in one sentence; empty while people are asked."""
+    reason = f": {approval.closing_reason}" if approval.closing_reason else ""
+    by = f" by {approval.closed_by}" if approval.closed_by else " by the desk"
+    if approval.subject_kind == SubjectKind.GRANT and not approval.closed_by_id:
+        uses = grants.drawn_words(approval)
+        if approval.state == ApprovalState.GRANTED:
+            return f"Granted: {uses}."
+        if approval.state == ApprovalState.USED:
+            return f"Its time is over: {uses}."
+    return {
+        ApprovalState.WAITING: "",
+        ApprovalState.GRANTED: "Approved for later, and not yet used."
+        if grants.is_early(approval, timezone.now())
+        else "Approved, and not yet used.",
+        ApprovalState.USED: f"Approved, and used{_what_ran(approval)}",
+        ApprovalState.REJECTED: f"Rejected{by}{reason}",
+        ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
+        ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",
+    }[ApprovalState(approval.state)]
