@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import sql
 
+from workspaces.clock import database_time
 from workspaces.locks import patiently
 
 WEEKS_AHEAD = 4
@@ -78,7 +79,7 @@ def make_ahead(now: datetime | None = None) -> list[str]:
 
     Raises `PartitionMissing` if one cannot be made, after making the others.
     """
-    now = now or datetime.now(UTC)
+    now = now or database_time(owner_alias())
     made, missing = [], []
     with owner_cursor() as cursor:
         have = existing(cursor)

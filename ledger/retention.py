@@ -10,7 +10,7 @@ its work: the next turn comes soon, and takes up what was cut off.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
 
@@ -24,7 +24,8 @@ from ledger import erasure, partitions
 from ledger.erasure import scope_of
 from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
-from workspaces import erasure_registry, outbox, periodic
+from workspaces import clock, erasure_registry, outbox, periodic
+from workspaces.clock import database_time
 from workspaces.models import Act, Workspace
 
 # Thinning: a past week's partition without the events whose time is over.
@@ -197,8 +198,10 @@ class RetentionResult:
 
 
 def keep_to_time(now: datetime | None = None) -> RetentionResult:
-    """Let go what is over its time in every workspace."""
-    now, until = now or datetime.now(UTC), time.monotonic() + TURN_SECONDS_MAX
+    """Let go what is over its time in every workspace, by the database's clock: what a machine
+    whose own is ahead let go would not come back.
+    """
+    now, until = now or database_time(), time.monotonic() + TURN_SECONDS_MAX
     done = RetentionResult()
     for workspace in Workspace.objects.order_by("pk"):
         for runs in takewhile(lambda _: time.monotonic() < until, over(workspace, now)):
@@ -254,7 +257,7 @@ def _oldest_first(rows: QuerySet[Run]) -> Iterator[list[int]]:
 
 def preview(workspace: Workspace, now: datetime | None = None) -> RetentionResult:
     """What the next turn would let go in one workspace; it looks at all of it."""
-    now = now or datetime.now(UTC)
+    now = now or database_time()
     done = RetentionResult(runs_forgotten=sum(len(runs) for runs in over(workspace, now)))
     with owner_cursor() as cursor:
         for partition, expired in _due(now):
@@ -274,7 +277,7 @@ class RetentionPreview:
 
 def glance(workspace: Workspace) -> RetentionPreview:
     """At most `RUNS_GLANCED_MAX` + 1 runs are counted, and no event: a week may have a million."""
-    now, count = datetime.now(UTC), 0
+    now, count = clock.now(), 0
     for runs in islice(over(workspace, now), RUNS_GLANCED_MAX // RUNS_AT_A_TIME + 1):
         count += len(runs)
     weeks = [week.name for week, expired in _due(now) if workspace.pk in expired]

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import DateTimeField, Func
 
 ASKED_SECONDS_MAX = 60.0
@@ -26,9 +26,9 @@ class Clock(Func):
     output_field = DateTimeField()
 
 
-def database_time() -> datetime:
+def database_time(using: str = DEFAULT_DB_ALIAS) -> datetime:
     """The database's time, by a statement of its own."""
-    with connection.cursor() as cursor:
+    with connections[using].cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         moment: datetime = cursor.fetchone()[0]
     return moment

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
 
 from amends.protocol.proofs import verify
 from amends.protocol.vocabulary import EventType
@@ -232,3 +233,23 @@ def test_one_tenants_days_let_go_nothing_of_its_neighbours(said, northwind, acto
     assert not Event.objects.filter(data__isnull=True).exists()
     acts = Act.objects.filter(type="ledger.thinned")
     assert set(acts.values_list("workspace__slug", flat=True)) == {"northwind"}
+
+
+def test_a_machine_whose_clock_is_ahead_lets_nothing_go_early(said, northwind, monkeypatch):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=120)
+
+    before = retention.preview(northwind).runs_forgotten
+    for module in (retention, partitions):
+        monkeypatch.setattr(module, "datetime", Ahead)
+    monkeypatch.setattr(timezone, "now", lambda: Ahead.now(UTC))
+
+    done = retention.keep_to_time()
+
+    assert (done.runs_forgotten, done.events, before) == (0, 0, 0)
+    assert retention.preview(northwind).runs_forgotten == 0
+    assert retention.glance(northwind).runs == 0
+    assert Run.objects.get(run="over").request == "Eve Canary moves"
+    assert partitions.make_ahead() == [], "the weeks of a wrong year are not made"
