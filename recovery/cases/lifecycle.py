@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Collate
-from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from approvals.signals import DIRECTIVES, publish
@@ -267,7 +266,7 @@ def end_each(
     """
     if not endings:
         return
-    now, columns = timezone.now(), list[str]()
+    now, columns = clock.database_time(), list[str]()
     for ending in endings:
         case, told = ending.case, _told(ending.case)
         columns = _moved(

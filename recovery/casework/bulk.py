@@ -145,6 +145,9 @@ def start(
         started_by=by,
         **kept,
     )
+    # What became of its cases is looked for by this, and others write that by the database's.
+    job.started_at = database_time()
+    job.save(update_fields=["started_at"])
     BulkItem.objects.bulk_create(
         BulkItem(job=job, case_id=pk, revision=one.revision, digest=one.digest)
         for pk, one in sorted(items.items())

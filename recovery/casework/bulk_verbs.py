@@ -225,7 +225,7 @@ def _submitted(item: BulkItem) -> Plan | None:
     job = item.job
     mine = Plan.objects.filter(
         case=item.case_id, digest=item.digest, drafted_by=job.started_by,
-        drafted_at__gte=job.started_at,
+        submitted_at__gte=job.started_at,
     )  # fmt: skip
     return mine.first()
 

@@ -13,7 +13,6 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
-from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from approvals import policy
@@ -35,6 +34,7 @@ from recovery.models import (
     Plan,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
+from workspaces.clock import Clock, database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.keys import (
     LINK_TOKEN_CHARACTERS_MAX,
@@ -124,7 +124,7 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
     """Put it on its way; the caller holds the transaction of the publishing."""
     message = Message(title=correction.title, text=correction.lead, url=link)
     if LINK in ways:
-        _note(correction, LINK, state="made", sent_at=timezone.now())
+        _note(correction, LINK, state="made", sent_at=database_time())
     if MAIL in ways:
         key = f"correction/{correction.reference}/mail"
         channels.write_to(correction.workspace, correction.contact, SUBJECT, message, key=key)
@@ -233,7 +233,7 @@ def _published(
         raise CannotPublish(hindrance)
     token, correction.token_digest, correction.token_sealed = new_link_token()
     correction.facts_salt = secrets.token_bytes(SALT_BYTES)
-    correction.published_at = timezone.now()
+    correction.published_at = database_time()
     correction.published_by = by
     correction.expires_at = correction.published_at + timedelta(days=days)
     correction.state = CorrectionState.PUBLISHED
@@ -283,7 +283,7 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     if correction.state != CorrectionState.PUBLISHED:
         raise CannotMove(correction, CorrectionState.REVOKED, "Only what is published is revoked.")
     correction.state = CorrectionState.REVOKED
-    correction.revoked_at = timezone.now()
+    correction.revoked_at = database_time()
     correction.revision += 1
     correction.save(update_fields=["state", "revoked_at", "revision"])
     data = {"correction": correction.reference, "reason": reason}
@@ -309,7 +309,7 @@ def draft_due() -> int:
     cases = list(_to_draft().order_by("closed_at")[:DRAFTS])
     for case in cases:
         drafting.draft(case)
-        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=timezone.now())
+        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=Clock())
     return len(cases)
 
 

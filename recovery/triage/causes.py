@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import F
-from django.utils import timezone
 
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
@@ -16,6 +15,7 @@ from recovery.run_facts.sentences import capitalised, shortened, without_address
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
+from workspaces.clock import Clock
 from workspaces.erasure_registry import ERASED
 from workspaces.models import Workspace
 
@@ -112,9 +112,7 @@ def keep(workspace: Workspace, alike: Fingerprint) -> Cause:
 
 def joined(cause: Cause) -> None:
     """A case more has this cause."""
-    Cause.objects.filter(pk=cause.pk).update(
-        case_count=F("case_count") + 1, last_seen_at=timezone.now()
-    )
+    Cause.objects.filter(pk=cause.pk).update(case_count=F("case_count") + 1, last_seen_at=Clock())
 
 
 def left(cause_id: int | None) -> None:

@@ -16,7 +16,6 @@ from django.contrib.postgres.search import SearchVector
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet, Value
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType, Risk
 from connectors import channels
@@ -131,7 +130,7 @@ def keep(
             if changes:
                 lifecycle.change(case, changes)
             return case
-        move(case, CaseState.OPEN, reopened_at=timezone.now(), **REOPENED)
+        move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
         _write_case(facts, case, file.columns, file)
         _record(case, facts, EventType.CASE_REOPENED, fresh)
         alarm(case)
@@ -205,7 +204,7 @@ def _write_case(
     if "reasons" in changes or "failed_tool" in changes:
         changes |= _cause(facts, case, file)
     if case.without_effects and not changes.get("without_effects", True):
-        changes["opened_at"] = timezone.now()  # now it comes to the queue, as news
+        changes["opened_at"] = database_time()  # now it comes to the queue, as news
     lifecycle.change(case, changes)
     _searchable(case, file)
 
