@@ -8,6 +8,7 @@ class ProjectConfig(AppConfig):
 
     def ready(self) -> None:
         from config import checks  # registers them
+        from workspaces import fresh_login  # hears of each proof
 
 
 class CollectedFilesConfig(StaticFilesConfig):

@@ -1,12 +1,20 @@
 """When a person last proved who they are, by allauth's own record in the session.
 
-Stricter than allauth's: single sign-on proves nothing here; it takes a method of one's own.
+Stricter than allauth's: single sign-on proves nothing here; it takes a method of one's own. And
+each record is given the database's time beside allauth's own, which is that of the web process at
+which somebody logged in: another one decides by it.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from allauth.account.authentication import get_authentication_records
+from allauth.account.authentication import (
+    AUTHENTICATION_METHODS_SESSION_KEY,
+    get_authentication_records,
+)
+from allauth.account.signals import authentication_step_completed
+from django.dispatch import receiver
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -18,16 +26,33 @@ FRESH_SECONDS = 300
 PROVING = frozenset({"password", "mfa"})
 NO_METHOD = "This needs a password or second factor of your own: set one up first."
 
+PROVED_AT = "proved_at"
+"""In a record of the session: seconds since 1970, by the database's clock."""
+
+EARLY_SECONDS_MAX = 5
+"""A web process knows the database's time as exactly as its answer was quick; what is further ahead
+proves nothing."""
+
+
+@receiver(authentication_step_completed, dispatch_uid="when a person proved who they are")
+def _write_the_time(request: HttpRequest, **_: Any) -> None:
+    """allauth has just written its own record of it."""
+    records = request.session[AUTHENTICATION_METHODS_SESSION_KEY]
+    records[-1][PROVED_AT] = clock.database_time().timestamp()
+    request.session[AUTHENTICATION_METHODS_SESSION_KEY] = records
+
 
 def login_at(request: Request) -> datetime | None:
     """The time of the last proof in this session, or None."""
     records: list[dict[str, Any]] = get_authentication_records(request, request.user)
-    times = [one["at"] for one in records if one.get("method") in PROVING and "at" in one]
+    times = [one[PROVED_AT] for one in records if one.get("method") in PROVING and PROVED_AT in one]
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
 def is_fresh(at: datetime | None) -> bool:
-    return at is not None and clock.now() - at <= timedelta(seconds=FRESH_SECONDS)
+    if at is None:
+        return False
+    return -EARLY_SECONDS_MAX <= (clock.now() - at).total_seconds() <= FRESH_SECONDS
 
 
 def has_method(person: User) -> bool:

@@ -35,7 +35,7 @@ def as_person(client):
         browser.post("/accounts/login/", {"login": who.email, "password": PASSWORD})
         session = browser.session
         for record in session["account_authentication_methods"]:
-            record["at"] = time.time() - proved_seconds_ago
+            record["proved_at"] = time.time() - proved_seconds_ago
         session.save()
         return browser
 

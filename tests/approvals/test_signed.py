@@ -288,7 +288,7 @@ def test_whoever_may_decide_in_any_way_puts_a_key_on_record_and_nobody_else(
         client.force_login(one)
         session = client.session
         session["account_authentication_methods"] = [
-            {"method": "password", "at": now().timestamp()}
+            {"method": "password", "proved_at": now().timestamp()}
         ]
         session["account_authentication_methods_user"] = str(one.pk)
         session.save()

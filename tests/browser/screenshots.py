@@ -116,7 +116,7 @@ def session_of(email: str) -> str:
     client.force_login(person, backend=settings.AUTHENTICATION_BACKENDS[0])
     session = client.session
     # Just proved, so that a card shows its answers and not the way to log in anew.
-    session["account_authentication_methods"] = [{"method": "password", "at": time.time()}]
+    session["account_authentication_methods"] = [{"method": "password", "proved_at": time.time()}]
     session["account_authentication_methods_user"] = str(person.pk)
     session.save()
     return client.cookies[settings.SESSION_COOKIE_NAME].value
