@@ -213,6 +213,7 @@ def _asked(judgement: PolicyDecision) -> dict[str, Any]:
             "fresh log-in": judgement.fresh_login,
             "one's own": OWN[judgement.self_approval],
             **({"signature": "of each person's own key"} if judgement.signed else {}),
+            **({"asked later": judgement.escalate.team} if judgement.escalate else {}),
             "people": judgement.people if judgement.approval == "MANUAL" else NOBODY,
         }
     }

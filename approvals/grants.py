@@ -5,7 +5,7 @@ names it; where several do, the latest counts. It can only hold up what was appr
 the end and everybody's part stay as they are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -22,7 +22,7 @@ from approvals.deciders import locked
 from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, GrantUse, Pause, SubjectKind
 from approvals.policy import PolicyDecision, RequiredApprovers
-from approvals.policy.decisions import ASKING
+from approvals.policy.decisions import ASKING, Escalation
 from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
 from ledger.models import Action, ActionState
@@ -261,9 +261,12 @@ def still_entitled(approval: Approval) -> bool:
 def suffices(approval: Approval, judgement: PolicyDecision) -> bool:
     """Whether the policy as it is now asks for no more than was approved.
 
-    Where it no longer lets people approve their own, what they approved so is asked anew.
+    Where it no longer lets people approve their own, or no longer asks the second team that was
+    asked as nobody had decided in time, what was approved so is asked anew.
     """
     if judgement.stricter_than(asked_by(approval, judgement)):
+        return False
+    if rests_on_escalation(approval, lambda team, second: judgement.escalates(team) == second):
         return False
     return judgement.self_approval or not rests_on_own(approval)
 
@@ -271,6 +274,29 @@ def suffices(approval: Approval, judgement: PolicyDecision) -> bool:
 def rests_on_own(approval: Approval) -> bool:
     """Whether somebody who asked, or owns the agent, is among those who said yes."""
     return approval.decisions.filter(granted=True, person__in=approval.askers).exists()
+
+
+def rests_on_escalation(approval: Approval, still: Callable[[str | None, str], bool]) -> bool:
+    """Whether what was approved is enough only because a second team was asked, which would be
+    asked in the first one's place no longer: `still` is given the names of both.
+    """
+    if approval.escalated_at is None or approval.state == ApprovalState.WAITING:
+        return False
+    rows = approval.requirements.exclude(escalated_to=None).select_related("team", "escalated_to")
+    gone = {
+        one.pk
+        for one in rows
+        if one.escalated_to
+        and not still(one.team.name if one.team else None, one.escalated_to.name)
+    }
+    if not gone:
+        return False
+    whole = Approval.objects.select_related("workspace", "action")
+    unasked = whole.prefetch_related("decisions", "requirements").get(pk=approval.pk)
+    for one in deciders.required(unasked):
+        if one.pk in gone:
+            one.escalated_to = None
+    return not (deciders.progress(unasked).complete or glass_eligibility.stands(approval))
 
 
 def required_of(approval: Approval) -> tuple[RequiredApprovers, ...]:
@@ -283,6 +309,7 @@ def required_of(approval: Approval) -> tuple[RequiredApprovers, ...]:
 
 def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
     """What the policy asked for when the approval was asked, beside what it asks for `now`."""
+    told = [one["escalate"] for one in approval.rules if one.get("escalate")]
     return PolicyDecision(
         approval="MANUAL",
         risk=now.risk,
@@ -292,6 +319,7 @@ def asked_by(approval: Approval, now: PolicyDecision) -> PolicyDecision:
         signed=approval.signed,
         self_approval=approval.self_approval,
         affected=next((one for one in ASKING if one == approval.affected), ""),
+        escalate=min((Escalation(int(one["seconds"]), one["team"]) for one in told), default=None),
         why="; ".join(str(rule.get("words") or "") for rule in approval.rules),
     )
 

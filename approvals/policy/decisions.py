@@ -217,6 +217,19 @@ class PolicyDecision:
         """Who has to answer, in words."""
         return " and ".join(map(str, self.requires)) or "1 person who may approve"
 
+    def escalates(self, team: str | None) -> str:
+        """Which team is asked, too, where nobody of `team` has decided in time; empty where none
+        is, as where one of the rules that ask `team` does not escalate.
+        """
+        if self.escalate is None:
+            return ""
+        asking = (
+            rule
+            for rule in self.rules
+            if team and any(need["group"] == team for need in rule.get("requires") or ())
+        )
+        return self.escalate.team if all(rule.get("escalate") for rule in asking) else ""
+
     def but_asked(self, why: str) -> "PolicyDecision":
         """The same, but people are asked where no rule asks them, as strictly as for its risk."""
         return replace(

@@ -219,7 +219,9 @@ def _rules_stricter(step: Step, operation: Operation, fresh: IntentContext) -> M
     if judgement.approval == "AUTO":
         return None
     if asked is not None and not (
-        judgement.stricter_than(asked) or _no_longer_own(step, judgement)
+        judgement.stricter_than(asked)
+        or _no_longer_own(step, judgement)
+        or _no_longer_escalated(step, asked, judgement)
     ):
         return None
     why = f"The policy has become stricter: {judgement.why}"
@@ -231,6 +233,21 @@ def _no_longer_own(step: Step, judgement: policy.PolicyDecision) -> bool:
     if judgement.self_approval or step.plan.approval_id is None:
         return False
     return grants.rests_on_own(Approval.objects.get(pk=step.plan.approval_id))
+
+
+def _no_longer_escalated(
+    step: Step, asked: policy.PolicyDecision, now: policy.PolicyDecision
+) -> bool:
+    """Whether a team approved that was only asked as nobody had decided in time, and that would not
+    be asked about this call any more. A plan's question is that of all its steps: of each of them
+    the rules as they were are held against those as they are.
+    """
+    if step.plan.approval_id is None or asked.escalate in {None, now.escalate}:
+        return False
+    return grants.rests_on_escalation(
+        Approval.objects.get(pk=step.plan.approval_id),
+        lambda team, _: asked.escalates(team) in {"", now.escalates(team)},
+    )
 
 
 def _policy_of(step: Step) -> policy.Policy | None:

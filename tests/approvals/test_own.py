@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from django.db.models.functions import Now
 
-from approvals import awaiting, inbox, versions
+from approvals import awaiting, inbox, periodic, versions
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load, strictest
-from tests.approvals.cast import now, put_in_force
+from tests.approvals.cast import as_the_desk, now, put_in_force
 from tests.approvals.door import Agent as Trip
+from tests.people import person, team
 from workspaces import teams
 
 ALLOWS = {"policies": {"crm.*": {"risk": "CRITICAL", "approval": "AUTO"}}, "order": "ASK"}
@@ -75,3 +77,47 @@ def test_a_version_says_it_for_all_rules_in_a_workspace_of_one(acme, ada, financ
     source = json.dumps({"selfApproval": True, "policies": {"a": {"approval": "MANUAL"}}})
     versions.activate(versions.save(acme, source, by=ada), by=ada)
     assert judge(load(source), ToolCall(tool="a")).self_approval is True
+
+
+@pytest.fixture
+def escalated(trip, acme, ada, finance):
+    """Nobody of finance had decided in time, so the night shift was asked, too."""
+    nora = person("nora", team(acme, "night", "view", "approve"))
+    put_in_force(acme, ada, escalating("night"))
+    trip.begin(tool="pay.card", attempt="a1")
+    Approval.objects.update(escalate_at=Now())
+    with as_the_desk():
+        assert periodic.escalate_due() == 1
+    return Approval.objects.get(), nora
+
+
+def escalating(to, after="10m"):
+    rule = {"approval": "MANUAL", "requires": [{"group": "finance"}]}
+    later = {"escalate": {"after": after, "group": to}} if to else {}
+    return {"policies": {"pay.*": rule | later}}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("who", "rule", "answer"),
+    [
+        ("nora", escalating(""), "wait"),
+        ("nora", escalating("leads"), "wait"),
+        ("nora", escalating("night", "1h"), "proceed"),
+        ("ben", escalating(""), "proceed"),
+    ],
+)
+def test_what_the_second_team_approved_is_asked_anew_once_no_rule_asks_it(
+    trip, acme, ada, ben, escalated, who, rule, answer
+):
+    person("lea", team(acme, "leads", "view", "approve"))
+    approval, nora = escalated
+    inbox.grant(approval, by={"nora": nora, "ben": ben}[who], seen=approval.digest)
+
+    put_in_force(acme, ada, rule)
+
+    assert trip.begin(tool="pay.card", attempt="a1").json()["answer"] == answer
+    if answer == "wait":
+        anew = Approval.objects.latest("pk")
+        assert "rule.asked later was 'night' and is" in anew.reason
+        assert anew.escalated_at is None

@@ -5,13 +5,15 @@ Ben approves the plan; then, before anything is sent, somebody changes one thing
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox
-from approvals.models import Approval
+from approvals.models import Approval, Requirement
 from connectors import connections, registry
 from recovery.models import Step
 from tests.approvals.cast import now, put_in_force
+from tests.people import person, team
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for, states
 from tests.recovery.engine.test_starting import state_of
@@ -144,6 +146,38 @@ def test_law_1_a_stricter_rule_stops_the_act_and_is_said(approved, acme, ada, ou
     assert changed["rule.because"][1] == "Nothing is restored this week"
     assert "rule.fresh log-in" not in fields_of(step), "only what differs"
     assert outside.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("who", "now_to", "goes_on"),
+    [("nora", "", False), ("nora", "leads", False), ("nora", "night", True), ("ben", "", True)],
+)
+def test_what_the_second_team_approved_stops_once_no_rule_asks_it(
+    case, world, outside, acme, ada, ben, who, now_to, goes_on
+):
+    first, night = ben.groups.get().team, team(acme, "night", "view", "approve")
+    people = {"ben": ben, "nora": person("nora", night)}
+    person("lea", team(acme, "leads", "view", "approve"))
+
+    def escalating(to, after):
+        rule = {"approval": "MANUAL", "requires": [{"group": first.name}]}
+        later = {"escalate": {"after": after, "group": to}} if to else {}
+        put_in_force(acme, ada, {"policies": {"world.*": rule | later}})
+
+    escalating("night", "10m")
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    Approval.objects.update(escalated_at=Now())
+    Requirement.objects.update(team=first, escalated_to=night)
+    inbox.grant(approval, by=people[who], seen=approval.digest)
+    by_hand.advance_once(plan.pk)
+
+    escalating(now_to, "1h")
+    advance(plan)
+
+    assert outside.effects() == (["c", "b", "a"] if goes_on else [])
+    if not goes_on:
+        assert "rule.asked later" in fields_of(newest(plan))
 
 
 @pytest.mark.parametrize(("who", "goes_on"), [("ada", False), ("ben", True)])
