@@ -14,7 +14,7 @@ class LedgerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ledger import checks  # it registers itself
+        from ledger import checks, disclosure  # they register themselves
 
         post_save.connect(take_in_soon, sender="workspaces.Act", dispatch_uid=TAKES_IN)
 

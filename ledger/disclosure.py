@@ -16,7 +16,7 @@ from typing import Any
 
 from amends.protocol import masking
 from amends.protocol.vocabulary import EventType
-from workspaces import delegations, outbox
+from workspaces import delegations, exporting, outbox
 from workspaces.access import Codename, may
 from workspaces.models import User, Workspace
 
@@ -81,6 +81,7 @@ def value(found: Any, *, sensitive: bool, paths: Iterable[str] = ()) -> Any:
         return HIDDEN  # what the ledger would not have kept cannot be masked by its rule
 
 
+@exporting.cleans
 def cleaner(person: User, workspace: Workspace, *, deciding: bool = False) -> Callable[[Any], Any]:
     """What a value of a file is put through for a person: pages are, after they are drawn."""
     return (lambda value: value) if sees(person, workspace, deciding=deciding) else without_secrets

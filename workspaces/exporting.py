@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
@@ -41,6 +41,25 @@ Columns = Mapping[str, str | Callable[[Any], Any]]
 Table = tuple[QuerySet[Any] | Sequence[Any], Columns]
 
 
+Cleaner = Callable[[Any], Any]
+"""What each value of a file goes through for its reader: see `cleaner`."""
+
+Cleaning = TypeVar("Cleaning", bound=Callable[[User, Workspace], Cleaner])
+_cleaning: list[Callable[[User, Workspace], Cleaner]] = []
+
+
+def cleans(make: Cleaning) -> Cleaning:
+    """Register what says for a reader how each value is cleaned: one does, the ledger's."""
+    _cleaning.append(make)
+    return make
+
+
+def cleaner(person: User, workspace: Workspace) -> Cleaner:
+    """What a value goes through before this person is given it in a file of this workspace."""
+    [make] = _cleaning
+    return make(person, workspace)
+
+
 class Export(NamedTuple):
     """What goes into the file; `read` gives, for keys of rows, their values by `columns`."""
 
@@ -48,8 +67,7 @@ class Export(NamedTuple):
     columns: Sequence[str]
     keys: Sequence[int]
     read: Callable[[Sequence[int]], Iterable[Sequence[Any]]]
-    clean: Callable[[Any], Any]
-    """What each value goes through for its reader (`ledger.disclosure.cleaner`)."""
+    clean: Cleaner
 
 
 def is_asked(request: HttpRequest) -> bool:
@@ -108,7 +126,7 @@ def sheet(
     name: str,
     rows: QuerySet[Any] | Sequence[Any],
     columns: Columns,
-    clean: Callable[[Any], Any],
+    clean: Cleaner,
 ) -> StreamingHttpResponse:
     """The file of a list by its columns, each an attribute's name or what makes a value of a row.
     Rows of the database are read in batches; of a list that is short they are given.
@@ -126,7 +144,7 @@ def sheet(
 
 
 def table(
-    request: HttpRequest, tables: Mapping[str, Table], clean: Callable[[Any], Any] = lambda one: one
+    request: HttpRequest, tables: Mapping[str, Table], clean: Cleaner
 ) -> StreamingHttpResponse:
     """The file of that table of a page which its address names, of the first without a name."""
     name = request.GET.get("table", next(iter(tables)))

@@ -164,7 +164,8 @@ def one_list(request: Request, workspace: str, name: str) -> HttpResponseBase:
             "what_it_is": lambda one: one.label if sees else "",
             "since_version": "since",
         }
-        return exporting.sheet(request, f"list-{name}", rows, columns, lambda value: value)
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, f"list-{name}", rows, columns, clean)
     return _page(request, here, name)
 
 

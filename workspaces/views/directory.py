@@ -29,7 +29,7 @@ def overview(request: Request, workspace: str) -> HttpResponseBase:
             "directory-tokens": (_tokens(here), TOKENS),
             "directory-people": (people.order_by("pk"), PEOPLE),
         }
-        return exporting.table(request, tables)
+        return exporting.table(request, tables, exporting.cleaner(request.user, here))
     return _page(request, here)
 
 

@@ -100,7 +100,7 @@ def list_keys(request: Request, workspace: str) -> HttpResponseBase:
             "your-tokens": (_own_tokens(request, here), TOKENS),
             "limits": (rates.usage(here).limits, LIMITS),
         }
-        return exporting.table(request, tables)
+        return exporting.table(request, tables, exporting.cleaner(request.user, here))
     return _keys(request, here)
 
 

@@ -193,6 +193,7 @@ def members(request: Request, workspace: str) -> HttpResponseBase:
             "who-decides-for-whom": (delegations.of(here), DELEGATED),
             "invitations": (_invitations(here), INVITED),
         },
+        exporting.cleaner(request.user, here),
     )
 
 

@@ -21,7 +21,7 @@ from recovery.views.saved_views import save_view
 from tests.approvals.cast import asker
 from tests.people import person, team
 from workspaces import entrance, exporting, keys, teams
-from workspaces.models import Act, Delegation, DirectoryPerson
+from workspaces.models import Act, APIKey, Delegation, DirectoryPerson
 
 EMPTY = {
     "residue/",
@@ -206,3 +206,26 @@ def test_a_long_file_has_the_order_of_the_list_and_is_kept_by_nobody(
 
     assert answer["Cache-Control"] == "private, no-store"
     assert [row["run"] for row in rows_of(answer, kind)] == [f"run-{n}" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize(("kind", "who"), [("csv", "kim"), ("json", "kim"), ("csv", "ada")])
+def test_a_secret_in_a_list_of_settings_is_in_no_file_of_who_does_not_see_it_on_the_page(
+    client, everything, ada, acme, kind, who
+):
+    card = "4242 4242 4242 4242"
+    Delegation.objects.update(reason=f"Away; my card is {card}")
+    APIKey.objects.update(name=f"first {card}")
+    DirectoryPerson.objects.update(user_name=card)
+    kim = person("kim", team(acme, "keepers", "view", "administer"))
+    client.force_login({"kim": kim, "ada": ada}[who])
+
+    for page, table in (
+        ("settings/members/", "who-decides-for-whom"),
+        ("settings/keys/", "keys"),
+        ("settings/directory/", "directory-people"),
+    ):
+        shown = client.get(f"/w/acme/{page}").text
+        answer = client.get(f"/w/acme/{page}?format={kind}&table={table}")
+        taken = str(rows_of(answer, kind))
+        assert taken, page
+        assert (card in taken) is (card in shown) is (who == "ada"), page
