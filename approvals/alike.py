@@ -5,6 +5,7 @@ looked at side by side and decided each by itself; what stands out among them st
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
@@ -32,7 +33,7 @@ class GroupedApproval:
 
     approval: Approval
     values: Mapping[str, str]
-    amounts: Mapping[str, float]
+    amounts: Mapping[str, Decimal]
     money: str = ""
     apart: list[str] = field(default_factory=list)
 
@@ -128,7 +129,7 @@ def _pointed_out(approval: Approval, earlier: Sequence[call_history.EarlierCall]
 def _member(approval: Approval) -> GroupedApproval:
     values = dict(_values(approval))
     amounts = {
-        name: float(value)
+        name: Decimal(value)  # an agent may write a number that no float holds
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -154,7 +155,7 @@ def _unusual(member: GroupedApproval, members: Sequence[GroupedApproval]) -> Ite
     for name, value in member.amounts.items():
         middle = median(one.amounts[name] for one in members if name in one.amounts)
         if middle > 0 and value > TIMES_THE_USUAL * middle:
-            usual = f"{middle:g}"
+            usual = f"{middle:.6g}"
             if name == member.money:
                 usual = formatting.money(round(middle), member.approval.currency)
             yield f"{name} is more than twice what is usual here ({usual})"

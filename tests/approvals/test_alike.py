@@ -87,6 +87,22 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     assert "No two questions like this one wait for you" in client.get(here(other)).content.decode()
 
 
+def test_a_number_that_no_float_holds_breaks_no_page_and_stands_out(key, acme, ada, ben, client):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    for n, amount in enumerate([5000, 5000, 10**400]):
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args={"amount": amount},
+                   targets=[{"type": "order", "id": f"o{n}"}])  # fmt: skip
+    asked = list(Approval.objects.order_by("pk"))
+    client.force_login(ben)
+
+    assert [client.get(here(one)).status_code for one in asked] == [200] * 3
+    apart = [one.apart for one in alike.of(asked[0], ben).members]
+    assert ["amount is more than twice what is usual here (5000)" in one for one in apart] == [
+        False, False, True
+    ]  # fmt: skip
+
+
 def test_each_is_its_own_decision_and_what_has_changed_meanwhile_is_not_decided(
     six, client, ben, cleo
 ):
