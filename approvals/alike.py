@@ -149,13 +149,24 @@ def _values(approval: Approval) -> Iterable[tuple[str, Any]]:
 
 
 def _unusual(member: GroupedApproval, members: Sequence[GroupedApproval]) -> Iterable[str]:
-    """Numbers far above what the group has in the middle."""
-    if len(members) < FEW:
-        return
+    """Numbers far above what the group has in the middle; sums of money, of those in the same
+    currency.
+    """
     for name, value in member.amounts.items():
-        middle = median(one.amounts[name] for one in members if name in one.amounts)
+        unit = _unit(member, name)
+        like = [
+            one.amounts[name] for one in members if name in one.amounts and _unit(one, name) == unit
+        ]
+        if len(like) < FEW:
+            continue
+        middle = median(like)
         if middle > 0 and value > TIMES_THE_USUAL * middle:
             usual = f"{middle:.6g}"
             if name == member.money:
                 usual = formatting.money(round(middle), member.approval.currency)
             yield f"{name} is more than twice what is usual here ({usual})"
+
+
+def _unit(member: GroupedApproval, name: str) -> str:
+    """Of what a number is one: the currency of what its call moves, as far as that is known."""
+    return member.approval.currency if name == member.money else ""

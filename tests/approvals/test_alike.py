@@ -103,6 +103,18 @@ def test_a_number_that_no_float_holds_breaks_no_page_and_stands_out(key, acme, a
     ]  # fmt: skip
 
 
+def test_what_is_usual_is_that_of_the_same_currency(six, ben):
+    for one, minor, currency in zip(
+        six, (10, 11, 12, 10, 100, 11), ("EUR", "EUR", "EUR", "EUR", "JPY", "EUR"), strict=True
+    ):
+        Approval.objects.filter(pk=one.pk).update(amount_minor=minor, currency=currency)
+
+    yen = alike.of(six[0], ben).members[4]
+
+    assert yen.values["amount"] == "¥100"
+    assert not [told for told in yen.apart if "twice what is usual" in told]
+
+
 def test_each_is_its_own_decision_and_what_has_changed_meanwhile_is_not_decided(
     six, client, ben, cleo
 ):
