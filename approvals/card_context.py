@@ -274,9 +274,11 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
     }
 
 
-def _as_money(one: digests.ArgumentChange, currency: str) -> dict[str, str]:
-    both = {"was_money": one.approved, "now_money": one.now}
-    return {side: call_context.money_beside(value, currency) for side, value in both.items()}
+def _as_money(one: digests.ArgumentChange, was_in: Any, now_in: str) -> dict[str, str]:
+    return {
+        "was_money": call_context.money_beside(one.approved, was_in),
+        "now_money": call_context.money_beside(one.now, now_in),
+    }
 
 
 def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] | None:
@@ -291,6 +293,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
     of_money = call_context.sum_among(
         {one.field: call_context.plain(one.now) for one in rows}, approval.amount_minor
     )
+    was_in = digests.currency_before(rows, approval.currency)
     return {
         "url": f"/w/{slug}/approvals/{approval.replaces_id}/",
         "who": str(approval.requested_by),
@@ -302,7 +305,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
                 "was": call_context.plain(one.approved),
                 "now": call_context.plain(one.now),
                 "kind": "changed",
-                **(_as_money(one, approval.currency) if one.field == of_money else {}),
+                **(_as_money(one, was_in, approval.currency) if one.field == of_money else {}),
             }
             for one in rows
         ],

@@ -166,6 +166,16 @@ def changes_of(approval: Approval) -> list[ArgumentChange]:
     return diff(asked["args"], call.get("args")) if asked else []
 
 
+def currency_before(changes: Sequence[ArgumentChange], currency: str) -> Any:
+    """In what a sum was that is in `currency` now: that, unless an argument became that; nothing
+    where several did, for nobody knows which of them says it.
+    """
+    became = [one.approved for one in changes if str(one.now).casefold() == currency.casefold()]
+    if not became:
+        return currency
+    return became[0] if len(became) == 1 else ""
+
+
 def _changes(path: str, old: Any, new: Any) -> list[ArgumentChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         found: list[ArgumentChange] = []

@@ -43,6 +43,19 @@ def test_a_changed_sum_stands_as_money_and_the_desk_names_who_withdrew_it(
     assert "amount €1.00 → €80.00" in listed
 
 
+def test_what_was_asked_in_another_currency_stands_as_it_was(trip, at_desk, client, acme, ada):
+    preview = {"kind": "money", "amount": "args.amount", "currency": "args.currency"}
+    tools = {"pay.*": {"preview": preview}}
+    put_in_force(acme, ada, {"tools": tools, "policies": {"pay.*": {"approval": "MANUAL"}}})
+    ask(trip, args={"amount": 500000, "currency": "JPY"})
+    at_desk(waiting(), "change", amount="5000", currency="USD")
+
+    page = client.get(card(waiting())).text
+
+    assert '500000 <span class="diff-note">¥500\u00a0000</span>' in page
+    assert '5000 <span class="diff-note">$50.00</span>' in page
+
+
 @pytest.fixture
 def at_desk(client, ben, acme):
     """Ben before the card: `post` presses a button with what was typed."""
