@@ -307,7 +307,8 @@ def _told(
         **_values(effect.before, after, fields),
     }
     before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
-    if outcome == "restored" and sentences.is_plain(before) and not holds_mask(before):
+    is_told = sentences.is_plain(before) and not holds_mask(before)
+    if outcome == "restored" and is_told and not _is_unit_lost(effect.before, fields[0]):
         found["back_to"] = _as_told(effect.before, fields[0])
     if found["how"] == "sent":
         found |= _mail(change.action, effect)
@@ -394,6 +395,8 @@ def _change(before: Any, after: Any, name: str) -> dict[str, Any]:
     was, became = ((side or {}).get(name) for side in (before, after))
     if any(holds_mask(one) or not sentences.is_plain(one) for one in (was, became)):
         return {"field": name}
+    if any(_is_unit_lost(side, name) for side in (before, after)):
+        return {"field": name}
     return {"field": name, "was": _as_told(before, name), "became": _as_told(after, name)}
 
 
@@ -414,6 +417,16 @@ def _as_told(row: Any, name: str) -> Any:
     is_sum = name.endswith(names.IN_SMALLEST_UNIT)
     money = Money.of(value, row.get("currency")) if is_sum else None
     return {"money": str(money)} if money else value
+
+
+def _is_unit_lost(row: Any, name: str) -> bool:
+    """Whether it is a sum in the smallest unit of nobody knows what: without its unit, as the field
+    is called for people, it would be told a hundred times too large.
+    """
+    if not name.endswith(names.IN_SMALLEST_UNIT) or (row or {}).get(name) is None:
+        return False
+    told = _as_told(row, name)
+    return not (isinstance(told, dict) and "money" in told)
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})

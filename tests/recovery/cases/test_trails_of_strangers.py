@@ -150,6 +150,33 @@ def test_a_flag_and_a_balance_are_told_as_people_say_them(acme, ada, agent, poli
     assert german == "Eintrag „mail hold“ A-1: „active“ von nein auf ja geändert."
 
 
+def test_a_balance_of_nobody_knows_what_is_not_told_as_a_hundred_times_of_it(
+    acme, ada, agent, policy
+):
+    run = AgentRun(agent, "run_1").begins("Book my fee")
+    for number, more in enumerate(({}, {"fee": 1})):
+        before, after = ({"balance_minor": one, "currency": "EURO", **more} for one in (5000, 100))
+        after |= dict.fromkeys(more, 2)
+        action = run.plans("ledger.book", ("account", f"A-{number}"))
+        effect = {"target": {"type": "account", "id": f"A-{number}"}}
+        effects = [effect | {"before": before, "after": after}]
+        run.send("action.succeeded", action, attempt="1", effects=effects)
+        data = {"positions": [0], "outcome": "restored", "verified": True}
+        desk_events.record(
+            acme, EventType.ACTION_COMPENSATED, run=run.run, action=action, data=data
+        )
+    run.ends("failed", error={"type": "Stopped", "message": "no answer"})
+    case = run.case() or cases.report(run.row, text="wrong", by=ada)
+    (drafted,) = corrections.draft(case)
+
+    told = [item["what"] for item in drafted.facts["items"]]
+    assert sorted(told) == [
+        "The balance of account A-0 was changed.",
+        "The fee of account A-1 was changed from 1 to 2. Also changed: balance.",
+    ]
+    assert "5000" not in str(drafted.facts) + str(drafted.wording)
+
+
 def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
     acme, ada, agent, policy, client
 ):
