@@ -7,6 +7,7 @@ but those of the record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 REQUEST_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 200
+SUM = re.compile(rf"amount|total|{names.IN_SMALLEST_UNIT}\Z", re.IGNORECASE)
 CHANGES_MAX = 5
 """Fields of which a sentence tells from what to what; of more it says how many."""
 
@@ -374,10 +376,14 @@ def _moved(step: Step | None) -> dict[str, Any] | None:
 
 
 def _is_all(effect: Effect, moved: dict[str, Any]) -> bool:
-    """Whether the record says that what was paid back was all of it."""
-    recorded = effect.after.values() if isinstance(effect.after, dict) else ()
-    amounts = [one for one in recorded if isinstance(one, int) and not isinstance(one, bool)]
-    return int(moved["amount_minor"]) in amounts
+    """Whether the record says that what was paid back was all of it: the largest sum in it, in the
+    same currency. A number that only happens to be the same, as a fee of it, says nothing.
+    """
+    recorded = effect.after if isinstance(effect.after, dict) else {}
+    currency = recorded.get("currency", moved.get("currency"))
+    sums = [Money.of(value, currency) for name, value in recorded.items() if SUM.search(name)]
+    most = max((one for one in sums if one), key=lambda one: one.amount_minor, default=None)
+    return most is not None and most == Money.of(moved["amount_minor"], moved.get("currency"))
 
 
 def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
+from ledger.models import Effect
 from recovery import corrections
 from recovery.casework import cases
-from recovery.corrections import sentences
+from recovery.corrections import facts, sentences
 from tests.recovery.cases.cast import AgentRun
 
 SEED = 7
@@ -215,6 +216,26 @@ def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
     assert "Eintrag „cruise cabin“ B-204 wurde geändert: „deck“ von 4 auf 2 und" in pages["de"]
     assert "Etikett „shipping label“ DE-7" in pages["de"]
     assert "In der Aufzeichnung: Preis €6.79." in pages["de"]
+
+
+@pytest.mark.parametrize(
+    ("record", "is_all"),
+    [
+        ({"amount": 5_000, "amount_captured": 5_000, "currency": "eur"}, True),
+        ({"price_minor": 5_000}, True),
+        ({"amount": 90_000, "fee_minor": 5_000, "currency": "eur"}, False),
+        ({"amount": 90_000, "seats": 5_000, "currency": "eur"}, False),
+        ({"year": 5_000, "currency": "eur"}, False),
+        ({"amount": 5_000, "currency": "jpy"}, False),
+        (None, False),
+    ],
+)
+def test_a_thing_is_of_the_sum_that_was_paid_back_only_where_its_record_says_that_of_it(
+    record, is_all
+):
+    moved = {"amount_minor": 5_000, "currency": "EUR"}
+
+    assert facts._is_all(Effect(after=record), moved) is is_all
 
 
 def test_whoever_is_left_without_a_thing_is_not_told_that_nothing_is_to_be_done(
