@@ -160,14 +160,15 @@ def _payee(name: str, earlier: Sequence[EarlierCall], zone: tzinfo) -> dict[str,
         return {"name": name, "tone": "wait", "word": "New", "words": words}
     times = [one.at for one in known if one.at]
     wrong = sum(not one.stood for one in known)
-    most = max(
-        (one.money for one in known if one.money), key=lambda one: one.amount_minor, default=None
-    )
+    most: dict[str, Money] = {}
+    for money in (one.money for one in known if one.money):
+        kept = most.setdefault(money.currency, money)
+        most[money.currency] = max(kept, money, key=lambda one: one.amount_minor)
     parts = [f"{len(known)} call{'s' * (len(known) > 1)} of this tool before"]
     if times:
         parts.append(f"known since {min(times).astimezone(zone):%Y-%m-%d}")
         parts.append(f"last {formatting.ago(max(times))}")
-    parts += [f"{most} at most"] if most else []
+    parts += [f"{' or '.join(map(str, most.values()))} at most"] if most else []
     parts += [f"{wrong} found wrong or undone"] if wrong else []
     tone, word = ("wait", "Known, with trouble") if wrong else ("ok", "Known")
     return {"name": name, "tone": tone, "word": word, "words": ", ".join(parts)}

@@ -47,14 +47,14 @@ def card(ben):
     return lambda approval: browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
 
 
-def pay(trip, number, amount, target="p1"):
+def pay(trip, number, amount, target="p1", currency="EUR"):
     body = planned(
         tool="pay",
         action=f"act_{number}",
         key=f"key-{number}",
         attempt=f"try-{number}",
         targets=[{"type": "payee", "id": target}],
-        args={"amount": amount, "currency": "EUR"},
+        args={"amount": amount, "currency": currency},
     )
     return trip.begin(body)
 
@@ -98,6 +98,19 @@ def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, 
     assert "Looks like another." in alike
     assert "this tool never reached it before" in new
     assert "Looks like another" not in new + known
+
+
+def test_what_somebody_was_paid_at_most_is_told_for_each_currency(acme, ada, trip, card):
+    put_in_force(acme, ada, POLICY | {"policies": {"pay": {"approval": "AUTO"}}})
+    paid = [(100_000, "JPY"), (50_000, "JPY"), (90_000, "USD")]
+    for number, (amount, currency) in enumerate(paid):
+        said = pay(trip, number, amount, target="Riverside", currency=currency)
+        trip.succeeded(said, attempt=f"try-{number}", after={"paid": amount})
+    put_in_force(acme, ada, POLICY)
+
+    pay(trip, 8, 600, target="Riverside", currency="USD")
+
+    assert "$900.00 or ¥100\u00a0000 at most" in html.unescape(card(Approval.objects.get()))
 
 
 def test_the_card_says_what_its_run_did_before_and_whether_it_can_be_taken_back(trip, card):
