@@ -257,7 +257,8 @@ class Money:
         three letters, USDT would be shown to people as USD.
         """
         is_whole = isinstance(amount, int) or (isinstance(amount, float) and amount.is_integer())
-        code = currency.upper() if isinstance(currency, str) else ""
+        is_code = isinstance(currency, str) and currency.isascii()  # "ſ" in capitals is S
+        code = currency.upper() if is_code else ""
         if not is_whole or isinstance(amount, bool) or not CURRENCY.fullmatch(code):
             return None
         return cls(int(amount), code)

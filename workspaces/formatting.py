@@ -90,27 +90,11 @@ SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
 # ISO 4217: how many digits stand behind the point, where it is not two.
 DIGITS = 2
 CURRENCIES_BY_DIGITS = {
-    0: [
-        "BIF",
-        "CLP",
-        "DJF",
-        "GNF",
-        "ISK",
-        "JPY",
-        "KMF",
-        "KRW",
-        "MGA",
-        "PYG",
-        "RWF",
-        "UGX",
-        "VND",
-        "VUV",
-        "XAF",
-        "XOF",
-        "XPF",
-    ],
+    0: ["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND",
+        "VUV", "XAF", "XOF", "XPF"],
     3: ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"],
-}
+    4: ["CLF", "UYW"],
+}  # fmt: skip
 EXPONENTS = {code: digits for digits, codes in CURRENCIES_BY_DIGITS.items() for code in codes}
 
 

@@ -285,7 +285,8 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
 def _stays(path: str, value: str) -> list[str]:
     field = path.removeprefix("args.").replace("_", " ")
     is_currency = field.endswith("currency") or value.upper() in formatting.EXPONENTS
-    return [f"Same {field}", value.upper() if is_currency else formatting.one_line(value)]
+    is_code = is_currency and value.isascii()
+    return [f"Same {field}", value.upper() if is_code else formatting.one_line(value)]
 
 
 def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> str:

@@ -29,10 +29,20 @@ def shown(source: str, **context: object) -> str:
         (1234567, "CHF", "12\u00a0345.67\u00a0CHF"),
         (1500, "KWD", "1.500\u00a0KWD"),
         (1500, "UGX", "1\u00a0500\u00a0UGX"),
+        (5000, "CLF", "0.5000\u00a0CLF"),
+        (-12345, "UYW", "\u22121.2345\u00a0UYW"),
+        (5000, "MGA", "50.00\u00a0MGA"),
     ],
 )
 def test_money_is_written_in_its_own_digits(minor, currency, text):
     assert formatting.money(minor, currency) == text == str(Money(minor, currency))
+
+
+@pytest.mark.parametrize(
+    "currency", ["u\u017fd", "USDT", "US", "\uff35\uff33\uff24", "", None, 840]
+)
+def test_what_only_reads_as_a_currency_is_none(currency):
+    assert Money.of(5000, currency) is None
 
 
 def test_money_keeps_every_cent_of_a_large_amount():
