@@ -9,7 +9,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import Decimal
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
@@ -102,9 +101,9 @@ def money(minor: int, currency: str = "USD") -> str:
     """An amount in the currency's smallest unit, as people write it: 128600 USD is $1 286.00."""
     code = currency.upper()
     digits = EXPONENTS.get(code, DIGITS)
-    amount = Decimal(minor).scaleb(-digits)
-    text = f"{abs(amount):,.{digits}f}".replace(",", NO_BREAK)
-    sign = MINUS if amount < 0 else ""
+    whole, part = divmod(abs(minor), 10**digits)
+    text = f"{whole:,}".replace(",", NO_BREAK) + (f".{part:0{digits}}" if digits else "")
+    sign = MINUS if minor < 0 else ""
     symbol = SYMBOLS.get(code)
     return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{NO_BREAK}{escape(code)}"
 

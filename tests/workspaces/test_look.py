@@ -47,6 +47,9 @@ def test_what_only_reads_as_a_currency_is_none(currency):
 
 def test_money_keeps_every_cent_of_a_large_amount():
     assert formatting.money(10**17 + 1, "USD").endswith(".01")
+    longest = formatting.money(12345678901234567890123456789012345, "USD")
+    assert longest.replace("\u00a0", "") == "$123456789012345678901234567890123.45"
+    assert formatting.money(-(10**40) - 5, "KWD").endswith("\u00a0000.005\u00a0KWD")
 
 
 @pytest.mark.parametrize(
