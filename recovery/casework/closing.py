@@ -237,6 +237,8 @@ def _forget_leftovers(cases: Sequence[Case], by: User) -> None:
 RESIDUE_DONE = "done"
 RESIDUES_A_PAGE = 50
 DUE_DAYS_MAX = 100 * 365
+REMINDED_MAX = 10
+"""People who are told of one thing whose owner has left."""
 RESIDUE_STATES: dict[str, dict[str, Any]] = {
     "open": {"done_at__isnull": True},
     "done": {"done_at__isnull": False},
@@ -290,7 +292,9 @@ def residue_moved(residue: Residue, *, owner: User, due_at: datetime, by: User) 
 
 
 def remind() -> int:
-    """Tell owners by mail, once, of what is due within a day; how many."""
+    """Tell owners by mail, once, of what is due within a day; how many. Where an owner has left, it
+    is told to those who can give it another.
+    """
     soon = clock.now() + timedelta(days=1)
     waiting = Residue.objects.filter(done_at=None, reminded_at=None, due_at__lte=soon)
     found = waiting.select_related("owner", "case__workspace").order_by("due_at", "pk")
@@ -299,18 +303,32 @@ def remind() -> int:
         with transaction.atomic():
             if not waiting.filter(pk=one.pk).update(reminded_at=Clock()):
                 continue
-            here = one.case.workspace.slug
+            workspace = one.case.workspace
+            people = _looking_after(one)
+            is_owner = people == [one.owner]
             message = Message(
                 title="Something that could not be undone is due",
-                text="You look after it. Say what was done about it, or move its date.",
-                url=f"{settings.AMENDS_URL}/w/{here}/residue/{one.pk}/",
+                text="You look after it. Say what was done about it, or move its date."
+                if is_owner
+                else "Who looked after it is no longer here: give it to somebody else.",
+                url=f"{settings.AMENDS_URL}/w/{workspace.slug}/residue/{one.pk}/",
             )
             key = f"residue/{one.pk}/{one.due_at.timestamp():.0f}"
-            channels.write_to(
-                one.case.workspace, one.owner.email, EventType.CASE_RESIDUE_MOVED, message, key=key
-            )
+            addresses = {
+                key if is_owner else f"{key}/{person.pk}": person.email for person in people
+            }
+            channels.write_to_each(workspace, addresses, EventType.CASE_RESIDUE_MOVED, message)
             told += 1
     return told
+
+
+def _looking_after(residue: Residue) -> list[User]:
+    """The owner; who recovers, or else administers, where the owner is not there any more."""
+    here = residue.case.workspace
+    if access.may(residue.owner, "view", here):
+        return [residue.owner]
+    recovering = list(access.people_with("recover", here).order_by("pk")[:REMINDED_MAX])
+    return recovering or list(access.people_with("administer", here).order_by("pk")[:REMINDED_MAX])
 
 
 @transaction.atomic

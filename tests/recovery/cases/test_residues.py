@@ -6,6 +6,7 @@ from itertools import chain
 import pytest
 from django.utils import timezone
 
+from connectors.models import Delivery
 from ledger import retention
 from ledger.models import Event, Run
 from recovery.casework import closing
@@ -152,3 +153,20 @@ def test_a_list_is_paged_by_its_due_dates_and_stays_in_its_workspace(
     assert closing.residues_after(closing.residues_of(globex), "open", "") == ([], "")
     for strange in ("²", "x_1", "2026-01-01_1", f"{due.isoformat()}_{2**70}"):
         assert browser(vera).get("/w/acme/residue/", {"after": strange}).status_code == 200
+
+
+@pytest.mark.parametrize(("who", "told"), [("", "vera"), ("vera", "ada"), ("both", "alma")])
+def test_what_is_due_is_told_to_who_can_see_to_it_also_where_its_owner_has_left(
+    left, acme, ada, vera, who, told
+):
+    alma = people.person("alma", people.team(acme, "keepers", "view", "administer"))
+    Residue.objects.update(due_at=timezone.now() + timedelta(hours=3))
+    for one in {"": [], "vera": [vera], "both": [vera, ada]}[who]:
+        one.groups.clear()
+
+    assert closing.remind() == 1
+    assert closing.remind() == 0
+
+    sent = Delivery.objects.filter(key__startswith="residue/")
+    assert [one.recipient for one in sent] == [{"vera": vera, "ada": ada, "alma": alma}[told].email]
+    assert ("no longer here" in sent.get().message["text"]) is bool(who)
