@@ -91,7 +91,7 @@ OPENS_SOMETHING = {
     "recovery.Correction": {"token_digest"},
 }
 
-LINK = re.compile(r"https?://[^/]+/(?:c|ask|join|setup|summary/stop)/")
+LINK = re.compile(r"https?://[^/\s]+/(?:c|ask|join|setup|summary/stop)/[^\s<>]*")
 """Pages of ours that open to whoever has their address."""
 
 
@@ -224,9 +224,18 @@ def _rows(table: Table, workspace: Workspace, people: set[int]) -> Iterator[byte
     names = [field.attname for field in columns]
     for row in found.order_by("pk").values(*names).iterator(chunk_size=ROWS_AT_A_TIME):
         people.update(row[name] for name in persons if row[name] is not None)
-        if meta.label == "connectors.Delivery" and LINK.match(str(row["message"].get("url"))):
-            row["message"]["url"] = ""
+        if meta.label == "connectors.Delivery":
+            row["message"] = _without_links(row["message"])
         yield _line({name: _plain(value) for name, value in row.items()})
+
+
+def _without_links(said: Any) -> Any:
+    """A message without the links that open or end something, wherever in it they stand."""
+    if isinstance(said, str):
+        return LINK.sub("", said)
+    if isinstance(said, dict):
+        return {name: _without_links(value) for name, value in said.items()}
+    return [_without_links(one) for one in said] if isinstance(said, list) else said
 
 
 def _people(known: set[int]) -> Iterator[bytes]:

@@ -12,6 +12,8 @@ from django.db import IntegrityError, connections
 
 from amends.__main__ import main
 from config import leaving
+from connectors import channels
+from connectors.channels import Message
 from ledger import audit, entries
 from ledger.models import Event
 from ledger.partitions import owner_alias
@@ -86,6 +88,26 @@ def test_what_opens_something_stays(acted, acme, tmp_path, capsys):
     assert bytes(key.digest).hex().encode() not in everything
     assert b"password" not in everything
     assert bytes(acme.masking_key).hex().encode() not in everything
+
+
+def test_no_link_that_opens_something_leaves_wherever_in_a_message_it_stands(
+    acted, acme, tmp_path, capsys
+):
+    root = "https://desk.example"
+    opening = [f"{root}/{one}/tok3n" for one in ("c", "ask", "join", "setup", "summary/stop")]
+    text = "\n".join(f"Here: {one}." for one in [*opening, f"{root}/w/acme/approvals/"])
+    facts = {"link": opening[0]}
+    said = Message(
+        "1 question", text, opening[1], facts, stop_url=f"{root}/summary/stop/1.4:tok3n/"
+    )
+    channels.write_to(acme, "ben@example.com", "approval.summary", said, key="today")
+
+    folder = exported(tmp_path, capsys)
+
+    left = json.loads((folder / "connectors.delivery.ndjson").read_text())["message"]
+    assert "tok3n" not in str(left)
+    assert (left["url"], left["stop_url"], left["facts"]) == ("", "", {"link": ""})
+    assert f"{root}/w/acme/approvals/" in left["text"]
 
 
 @pytest.mark.parametrize(
