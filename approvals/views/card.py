@@ -1,7 +1,6 @@
 """The card and the answers to it. GET never decides; a link in a mail opens a page."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -30,7 +29,7 @@ from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
 from approvals.views.lists import approvals_of, context_of_list, line_now
 from ledger import disclosure
-from workspaces import delegations, formatting
+from workspaces import clock, delegations, formatting
 from workspaces.access import may
 from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import NO_METHOD, address, has_method, is_fresh, login_at
@@ -183,8 +182,10 @@ def _not_covering(approval: Approval) -> list[dict[str, str]]:
 
 
 def shown_stamp(approval: Approval) -> str:
-    """Signed: from when on a page with it was in front of the person."""
-    at = {"digest": approval.digest, "at": timezone.now().timestamp()}
+    """Signed: from when on a page with it was in front of the person, by the database's clock: it
+    may be answered at another web process.
+    """
+    at = {"digest": approval.digest, "at": clock.now().timestamp()}
     return signing.dumps(at, salt=SHOWN_SALT)
 
 
@@ -438,7 +439,8 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
 def shown_seconds(token: str) -> float | None:
     """How long the card was in front of the person, by our own signed stamp."""
     try:
-        stamp = signing.loads(token, salt=SHOWN_SALT, max_age=SHOWN_AGE_SECONDS_MAX)
+        stamp = signing.loads(token, salt=SHOWN_SALT)
     except signing.BadSignature:
         return None
-    return max(0.0, datetime.now(UTC).timestamp() - float(stamp["at"]))
+    seconds = max(0.0, clock.now().timestamp() - float(stamp["at"]))
+    return seconds if seconds <= SHOWN_AGE_SECONDS_MAX else None

@@ -6,10 +6,13 @@ from statistics import median
 
 import pytest
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from approvals import approval_requests, grants, health, inbox, periodic
 from approvals.models import Approval
+from approvals.views import card
 from tests.people import logged_in, person
+from workspaces import clock
 
 PAGE = "/w/acme/approvals/health/"
 
@@ -169,3 +172,18 @@ def test_answers_of_one_person_open_by_name(ask, ben, cleo, as_ben, finance):
     granted(ask, person("fred", finance), 10)
     shown = as_ben.get(f"/w/acme/approvals/history/?q=by:{ben.pk}").content.decode()
     assert shown.count('class="row-link"') == 1
+
+
+@pytest.mark.parametrize("astray", [timedelta(hours=1), -timedelta(hours=1)], ids=str)
+def test_how_long_a_card_was_looked_at_is_no_matter_of_the_clocks_of_two_web_processes(
+    ask, monkeypatch, astray
+):
+    approval, right, shown_at = ask(), timezone.now, clock.now()
+    with monkeypatch.context() as another_web:
+        another_web.setattr(timezone, "now", lambda: right() + astray)
+        stamp = card.shown_stamp(approval)
+
+    monkeypatch.setattr(clock, "now", lambda: shown_at + timedelta(seconds=12))
+    assert 11 < card.shown_seconds(stamp) <= 12
+    monkeypatch.setattr(clock, "now", lambda: shown_at + timedelta(days=2))
+    assert card.shown_seconds(stamp) is None
