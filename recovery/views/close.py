@@ -1,7 +1,7 @@
 """The preview of closing: what stays as it is, how the case ends, and who owns what is left."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -61,7 +61,7 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remainder]:
     """All that remains gets the chosen owner and date; none where nobody was chosen."""
     posted, owner = request.POST, request.POST.get("owner", "")
-    day = parse_date(posted.get("due", "")) if posted.get("due") else None
+    day = _day(posted.get("due", ""))
     if posted.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
         return []
     person = people_with("view", case.workspace).filter(pk=owner).first()
@@ -210,11 +210,20 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect("recovery:residue", workspace=here.slug, pk=pk)
 
 
+def _day(text: str) -> date | None:
+    """None of what is no day, as the 45th of a month."""
+    try:
+        return parse_date(text)
+    except ValueError:
+        return None
+
+
 def _moved(request: Request, found: Residue) -> dict[str, Any]:
     """Owner and date as they were posted; raises InvalidInput."""
     people = people_with("view", found.case.workspace)
-    owner = people.filter(pk=request.POST.get("owner", "0") or "0").first()
-    day = parse_date(request.POST.get("due", ""))
+    chosen = request.POST.get("owner", "")
+    owner = people.filter(pk=chosen).first() if is_number(chosen) else None
+    day = _day(request.POST.get("due", ""))
     if owner is None or day is None:
         raise InvalidInput("Choose who looks after it, and until which day.")
     end = datetime.combine(day, time(17), tzinfo=timezone.get_current_timezone())
