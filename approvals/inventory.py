@@ -97,7 +97,7 @@ def change(approval: Approval) -> str:
         return ""
     changes = digests.diff(before.schema, now.schema)
     if not changes or {} in (before.schema, now.schema):
-        return "What is new of it is too large to be shown."
+        return "What is new of it cannot be shown: it is too large, or was erased."
     more = len(changes) - CHANGES_SHOWN_MAX
     words = [*map(_words, changes[:CHANGES_SHOWN_MAX]), *([f"{more} more"] if more > 0 else [])]
     return f"Since people last agreed: {'; '.join(words)}."

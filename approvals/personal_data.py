@@ -97,13 +97,7 @@ keeps("approvals.Approval", "subject_key", "run_ref", "case_ref", "rules", "curr
 keeps("approvals.Decision", "teams", because=OURS)
 keeps("approvals.SigningKey", "credential", "label", "event", because="keys of members")
 keeps("approvals.Denial", "key", "run_ref", because=OURS)
-keeps(
-    "approvals.ToolShape",
-    "tool",
-    "digest",
-    "schema",
-    because="names and kinds of arguments, no values",
-)
+keeps("approvals.ToolShape", "tool", because="what an agent calls its tool")
 keeps("approvals.GrantUse", "key", "run_ref", "action", because="ids of calls under a grant")
 keeps("approvals.GateKey", "key", "attempt", "denied", because="guards against a second effect")
 keeps("approvals.Pause", "name", "reason", because="words of an operator about a tool")

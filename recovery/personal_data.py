@@ -8,7 +8,7 @@ from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from amends.protocol.vocabulary import EventType
-from approvals.models import Approval, NotificationRecord
+from approvals.models import Approval, NotificationRecord, ToolShape
 from ledger.models import Action, Effect, Event, Run
 from recovery import search
 from recovery.engine import steps
@@ -113,6 +113,26 @@ def naming(model: type[BulkJob | SavedView], *paths: str) -> Rows:
         return Q(workspace=scope.workspace, pk__in=found)
 
     return rows
+
+
+def shapes_naming(scope: Scope) -> Q:
+    """Shapes of tools in which the person stands: as one of the values that an argument takes, or
+    in words beside it.
+    """
+    if not scope.person:
+        return Q(pk__in=[])
+    called = {scope.person, *_called(scope)}
+    shapes = ToolShape.objects.filter(agent__workspace=scope.workspace)
+    known = shapes.values_list("pk", "schema").iterator()
+    return Q(pk__in=[pk for pk, schema in known if _is_named(list(_texts(schema)), called)])
+
+
+def _texts(found: Any) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict | list):
+        for one in [*found, *found.values()] if isinstance(found, dict) else found:
+            yield from _texts(one)
 
 
 def acts(rows: QuerySet[Any], scope: Scope) -> Iterator[Any]:
@@ -251,6 +271,9 @@ holds("recovery.Plan", "reason", rows=copied_plans)
 holds("approvals.Approval", "reason", rows=copied_approvals)
 holds("connectors.Delivery", "recipient", "last_error", rows=copied_messages,
       message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+# Its digest has no salt: whoever tries every name would find hers.
+holds("approvals.ToolShape", rows=shapes_naming, schema={},
+      digest=Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
 holds("recovery.BulkJob", "query", "reason", rows=naming(BulkJob, "query", "reason"))
 holds("workspaces.Act", rows=acts_taken_in, data={})
 # The address is made of the name, and addresses differ.

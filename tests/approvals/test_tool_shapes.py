@@ -78,7 +78,7 @@ def test_what_is_too_large_is_told_apart_and_an_agent_announces_no_end_of_them(t
 
     asks(trip, 1, FIRST | {"description": "x" * 9_000})
     assert ToolShape.objects.get().schema == {}
-    assert "too large to be shown" in notices(asks(trip, 2, OTHER))[0]
+    assert "it is too large" in notices(asks(trip, 2, OTHER))[0]
 
     monkeypatch.setattr(inventory, "SHAPES_OF_AGENT_MAX", 2)
     asks(trip, 3, FIRST)

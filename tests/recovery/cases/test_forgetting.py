@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from amends.protocol.proofs import LogKey, verify
 from amends.protocol.vocabulary import EventType
 from approvals import versions
+from approvals.models import ToolShape
 from connectors import channels
 from connectors.models import Delivery
 from ledger import audit, desk_events, erasure, finding, logkeys, proofs, retention, sealer
@@ -43,6 +44,7 @@ from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
 from workspaces import outbox
+from workspaces.models import Agent
 
 # Her name, her address, and who stands in the snapshot of her ticket.
 CANARIES = ("Eve Adams", "eve@example.com", "Nora")
@@ -268,6 +270,27 @@ def test_the_reason_of_a_job_that_names_her_is_forgotten_in_the_cases_of_others_
     plan = Plan.objects.get(case__run__run="run_bob_1")
     assert (plan.state, plan.headline) == ("waiting", "Restore priority on ticket main/T-1")
     assert Event.objects.filter(type="case.opened", run="run_bob_0").exclude(data=None).exists()
+
+
+def test_a_tool_that_was_announced_with_her_name_is_forgotten_and_others_are_not(
+    told, ada, acme, globex, dev
+):
+    """As the one customer that an argument takes, or in the words that explain it."""
+    elsewhere = Agent.objects.create(workspace=globex, name="other", owner=dev)
+    hers = [{"enum": ["Eve Adams"]}, {"description": "eve alone"}, {"default": {"of": ["EVE"]}}]
+    others = [{"enum": ["Evelyn"]}, {"description": "Never asked"}]
+    for agent in (acme.agents.get(), elsewhere):
+        for number, said in enumerate([*hers, *others]):
+            schema = {"type": "object", "properties": {"customer": said}}
+            now = {"since": Now(), "told_at": Now(), "digest": f"{number:064}"}
+            ToolShape.objects.create(agent=agent, tool="pay", schema=schema, **now)
+
+    erasure.erase(acme, person="eve", by=ada)
+
+    kept = ToolShape.objects.filter(agent__workspace=acme).order_by("pk")
+    assert [bool(one.schema) for one in kept] == [False] * 3 + [True] * 2
+    assert [one.digest == f"{n:064}" for n, one in enumerate(kept)] == [False] * 3 + [True] * 2
+    assert not ToolShape.objects.filter(agent=elsewhere, schema={}).exists()
 
 
 def test_words_that_only_look_like_her_name_stay_on_the_record(told, ada, acme):
