@@ -93,6 +93,7 @@ def test_addresses_stand_for_their_domains_and_each_of_several_has_to_be_there(t
     obey(when="!(args.to in lists.partners)")
     assert pay(trip, "k1", to="Eve <EVE@Example.ORG>")["answer"] == "proceed"
     assert pay(trip, "k2", to=["a@example.org", "b@mail.example.net"])["answer"] == "proceed"
+    assert pay(trip, "k4", to="Eve (Sales) <eve@example.org>")["answer"] == "proceed"
     assert pay(trip, "k3", to="https://example.org/x?y=@evil.test")["answer"] == "proceed"
     for number, to in enumerate(
         ["eve@example.org.evil.test", "a@example.net", "a@example.org, b@evil.test",
@@ -101,7 +102,7 @@ def test_addresses_stand_for_their_domains_and_each_of_several_has_to_be_there(t
          "https://evil.test\\@example.org/", "https://example.org/ https://evil.test/",
          "https://example.org／.evil.test/", "example.org/ evil.test",
          "javascript://example.org/%0aalert(1)", "data://example.org/x",
-         "(" * 5_000 + "a@example.org"]
+         "(" * 5_000 + "a@example.org", "a@example.org(b@evil.test", "(b@evil.test)a@example.org"]
     ):  # fmt: skip
         assert pay(trip, f"no-{number}", to=to)["answer"] == "wait", to
 
@@ -305,6 +306,9 @@ def test_a_grant_may_be_for_what_stands_on_a_list_and_is_never_wider_than_when_i
         ("card", "4242 4242 4242 4242", "4242424242424242"),
         ("card", "4242 4242 4242 4243", ""),
         ("mail", "Eve <Eve@BÜCHER.example>", "eve@xn--bcher-kva.example"),
+        ("mail", "Eve (at home) <eve@example.org>", "eve@example.org"),
+        ("mail", "<eve@example.org> (evil@evil.test", ""),
+        ("mail", "<eve@example.org> (\\)evil@evil.test)", ""),
         ("domain", "https://user@Example.org:8443/a", "example.org"),
         ("domain", "*.Example.org.", "*.example.org"),
         ("text", "  Ｒent\t of May ", "rent of may"),
