@@ -55,9 +55,8 @@ def premiere(on: Stage) -> None:
     play(onboarding.play, on)
     play(calls.ticket, on)
     play(trip.play, on)
-    forward = trip.new_number()
-    run = trip.play(on, traveller="Raj Brown", pivot=True, price_minor=41_200, number=forward)
-    places.SharedFacts().write(goes_on=[run, forward])
+    forward = trip.play(on, traveller="Raj Brown", pivot=True, price_minor=41_200)
+    places.SharedFacts().write(goes_on=[forward])
     play(trip.seat, on)
     play(calls.invoice, on)
     play(calls.doubt, on)
@@ -109,9 +108,9 @@ def play(story: Callable[..., object], *args: object, **how: object) -> None:
 
 def go_on(on: Stage) -> None:
     """The trip that somebody may let go on: its agent listens, also after it was started anew."""
-    run, number = places.SharedFacts().read().get("goes_on") or ["", ""]
+    run, *_ = places.SharedFacts().read().get("goes_on") or [""]
     if run:
-        play(trip.go_on, on, run, number)
+        play(trip.go_on, on, run)
         places.SharedFacts().write(goes_on=None)
 
 

@@ -26,7 +26,6 @@ def play(
     pivot: bool = False,
     hotel: bool = False,
     price_minor: int = PRICE_MINOR,
-    number: str = "",
 ) -> str:
     """Play it; the run's id. `pivot`: after the charge there is no way back, only forward."""
     person = {
@@ -34,7 +33,7 @@ def play(
         "name": traveller,
         "contact": f"{traveller.partition(' ')[0].lower()}@example.com",
     }
-    number = number or new_number()
+    number = new_number()
     run = stage.desks[AGENT].run(
         "Book me to Lisbon on 4 December, with a hotel near the river",
         on_behalf_of=person,
@@ -80,7 +79,7 @@ def new_number() -> str:
     return f"{secrets.randbelow(90000) + 10000}"
 
 
-def go_on(stage: Stage, run_id: str, number: str) -> None:
+def go_on(stage: Stage, run_id: str) -> None:
     """Wait until somebody lets a failed trip go on, and book the hotel that is left: as an agent
     that was started anew, which knows of the run what its checkpoint holds.
     """
@@ -90,7 +89,7 @@ def go_on(stage: Stage, run_id: str, number: str) -> None:
     if wanted.get("kind") != "resume":
         return
     with desk.resume(run_id) as run:
-        _book_hotel(run, number, found=True, pivot=True)
+        _book_hotel(run, run.state["booking"].removeprefix("B-"), found=True, pivot=True)
         run.summary = "The hotel is booked, too"
 
 

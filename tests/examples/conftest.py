@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from demo.places import Places
 from tests.browser import conftest as seen
 from tests.ports import free_ports
 from tests.processes import answers
@@ -27,7 +28,9 @@ def surroundings(transactional_db, tmp_path, monkeypatch):
     sockets = psycopg.conninfo.conninfo_to_dict(outside)["host"]
     monkeypatch.setenv("DEMO_DATABASE_URL", outside)
     monkeypatch.setenv("DEMO_HOME", str(tmp_path / "demo"))
-    monkeypatch.setenv("DEMO_PORT", str(free_ports(PORTS)))
+    monkeypatch.setenv("DEMO_PORT", str(first := free_ports(PORTS)))
+    monkeypatch.setenv("EMAIL_HOST", "127.0.0.1")
+    monkeypatch.setenv("EMAIL_PORT", str(Places(first).smtp_port))
     monkeypatch.setenv("AMENDS_OUTBOUND_ALLOW", f"127.0.0.1,localhost,{sockets}")
     yield outside
     with psycopg.connect(own, autocommit=True) as server:
