@@ -13,7 +13,9 @@ from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.people import team
 from tests.recovery.cases import conftest as cast
+from tests.recovery.cases.cast import submitted
 from workspaces import clock, teams
+from workspaces.formatting import digest
 from workspaces.models import Team, User
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
@@ -206,6 +208,28 @@ def test_every_page_of_a_case_is_for_everybody(
     page.locator("[data-commits]:not([disabled])").wait_for()
     for _ in in_each_look(page, LOOKS):
         assert_accessible(page)
+
+
+def test_on_paper_a_case_has_its_run_and_the_digest_of_its_plan_and_nothing_to_press(
+    visit: Visit, case: Case, ada: User
+) -> None:
+    plan = submitted(case, ada)
+    page = visit(ada)
+    page.goto(f"/w/acme/cases/{case.pk}/")
+    there = page.locator("header.side, header.topnav, .skip, .button, button, input, .tabs a")
+    assert len([one for one in there.all() if one.is_visible()]) >= 8
+
+    page.emulate_media(media="print")
+
+    left = [one.inner_text() for one in there.all() if one.is_visible()]
+    assert left == ["Evidence"], "what is printed of its parts"
+    expect(page.get_by_text(f"digest {digest(plan.digest)}")).to_be_visible()
+    expect(page.get_by_text(case.run.run, exact=True)).to_be_visible()
+    moments = page.locator("time").evaluate_all(
+        "all => all.map(one => getComputedStyle(one, '::after').content)"
+    )
+    assert moments
+    assert all(re.search(r"\d\d:\d\d:\d\d UTC", one) for one in moments), "nothing is “ago”"
 
 
 @pytest.mark.parametrize("width", [1280, 1440, 390])

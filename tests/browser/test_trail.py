@@ -1,0 +1,74 @@
+"""The page of the affected person in a browser: its times, and what of it stands on paper."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from recovery.models import Correction
+from tests.browser.conftest import Visit
+from tests.recovery.cases import conftest as cast
+from tests.recovery.cases import test_contests
+
+acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
+ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
+policy, begin_run, ticket, raised = cast.policy, cast.begin_run, cast.ticket, cast.raised
+outbound, shop, shop_connection, shop_url = (
+    cast.outbound,
+    cast.shop,
+    cast.shop_connection,
+    cast.shop_url,
+)
+of_a_ticket = test_contests.published
+
+JULY = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
+ON_THE_SCREEN_ALONE = "a.button, button, input, nav, .languages a"
+
+
+@pytest.fixture
+def published(transactional_db: None, of_a_ticket: Any) -> tuple[Correction, str]:
+    correction, path = of_a_ticket
+    Correction.objects.filter(pk=correction.pk).update(published_at=JULY)
+    return correction, path
+
+
+def test_the_times_of_a_trail_stand_in_its_readers_zone_which_is_named(
+    visit: Visit, published: Any
+) -> None:
+    _, path = published
+    where = {"timezone_id": "America/New_York"}
+    eve, without = visit(**where), visit(java_script_enabled=False, **where)
+    when = ".trail-head time"
+
+    without.goto(path)
+    eve.goto(path)
+
+    expect(without.locator(when)).to_have_text("July 1, 2026, 12:30 p.m. UTC")
+    expect(eve.locator(when)).to_have_text("July 1, 2026 at 08:30 AM EDT")
+    expect(eve.locator(when)).to_have_attribute("title", without.locator(when).inner_text())
+    told = eve.locator("time").all_inner_texts()
+    assert len(told) >= 4, "published, changed, put right, open until"
+    assert not [one for one in told if not re.search(r" E[SD]T$", one)]
+    eve.goto(f"{path}?lang=de")
+    expect(eve.locator(when)).to_have_text("1. Juli 2026 um 08:30 GMT-4")
+
+
+def test_on_paper_a_trail_has_its_address_and_number_and_nothing_to_press(
+    visit: Visit, published: Any
+) -> None:
+    correction, path = published
+    eve = visit()
+    eve.goto(path)
+    there = eve.locator(ON_THE_SCREEN_ALONE)
+    assert there.count() >= 7, "Verify, Download, Tell us, and each language"
+    address = eve.get_by_text(re.compile(rf"^http.*{path}"))
+    expect(address).to_be_hidden()
+
+    eve.emulate_media(media="print")
+
+    assert not [one for one in there.all() if one.is_visible()]
+    expect(address).to_be_visible()
+    expect(eve.get_by_text(correction.reference)).to_be_visible()
+    expect(eve.get_by_role("heading", name="What changed, and what we did")).to_be_visible()
