@@ -1,0 +1,122 @@
+"""Corrections through the pages of the desk: of several people, and on their way as was chosen."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+from standardwebhooks import Webhook
+
+from connectors import channels
+from recovery import corrections
+from recovery.corrections import publishing
+from recovery.models import Correction
+from tests.approvals import conftest as at_the_gate
+from tests.connectors import conftest as outside
+from tests.people import logged_in
+from tests.recovery.cases import test_corrections
+
+outsides, post_office = outside.outsides, at_the_gate.post_office
+restored, drafted = test_corrections.restored, test_corrections.drafted
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+LINK = re.compile(r"https?://\S+/c/\S+/")
+CHOICE = r'name="delivery"\s+value="{}"( checked)?( disabled)?>'
+
+
+@pytest.fixture
+def receiver(outsides, outbound):
+    outbound.append("127.0.0.1")
+    return outsides("receiver")
+
+
+@pytest.fixture
+def desk(ada):
+    return logged_in(ada)
+
+
+def choice(page, way):
+    """Whether this way is chosen, and whether it can be."""
+    is_chosen, is_off = re.search(CHOICE.format(way), page.text).groups()
+    return bool(is_chosen), not is_off
+
+
+def published(desk, correction, way):
+    """Published in this way as the form does it; what the page says then."""
+    form = {"revision": correction.revision, "title": correction.title, "lead": correction.lead}
+    there = f"/w/acme/corrections/{correction.pk}/publish/"
+    return desk.post(there, form | {"delivery": way}, follow=True)
+
+
+def test_a_case_shows_what_each_person_is_told_and_leads_there(begin_run, ticket, desk):
+    run = begin_run()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-204"))
+    both = [
+        {
+            "target": {"type": "ticket", "id": f"main/{name}"},
+            "before": {"priority": "normal"},
+            "after": {"priority": "high"},
+            "affects": who,
+        }
+        for name, who in (("T-182", {"id": "eve"}), ("T-204", {"id": "gil", "name": "Gil"}))
+    ]
+    run.send("action.succeeded", action, attempt="1", effects=both)
+    run.ends("failed")
+    case = run.case()
+    corrections.draft(case)
+    eve, gil = Correction.objects.order_by("person_id")
+    published(desk, gil, "link")
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/?tab=correction")
+
+    lines = [one.split("</li>")[0] for one in page.text.partition('id="more"')[2].split("<li>")]
+    for one, name, state, theirs, others in (
+        (eve, "eve", "Draft", "T-182", "T-204"),
+        (gil, "Gil", "Published", "T-204", "T-182"),
+    ):
+        there = f"/w/acme/corrections/{one.pk}/"
+        [line] = [line for line in lines if f'href="{there}"' in line]
+        assert f"{one.reference}: We made a mistake" in line
+        assert (f"for {name}</p>" in line, f"</span> {state}</span>" in line) == (True, True)
+        told = desk.get(there).text
+        assert (theirs in told, others in told) == (True, False)
+
+
+def test_a_mail_that_was_chosen_on_the_page_leads_its_reader_to_the_trail(
+    drafted, desk, post_office
+):
+    there = f"/w/acme/corrections/{drafted.pk}/"
+    assert choice(desk.get(there), "mail") == (True, True)
+
+    page = published(desk, drafted, "mail")
+    assert "hand the link on" not in page.text
+    channels.send_due()
+    publishing.follow()
+
+    [letter] = post_office()
+    assert letter["to"] == ["eve@example.com"]
+    [link] = LINK.findall(letter["text"])
+    trail = Client().get(urlsplit(link).path)
+    assert "We changed your ticket by mistake, and put it back" in trail.text
+    assert "Sent by mail to eve@example.com" in desk.get(there).text
+
+
+def test_a_webhook_that_was_chosen_on_the_page_is_told_where_the_trail_is(
+    drafted, desk, ada, acme, receiver
+):
+    there = f"/w/acme/corrections/{drafted.pk}/"
+    assert choice(desk.get(there), "webhook") == (False, False)
+    secret = {"url": f"{receiver.at['url']}/told", "secret": SECRET}
+    channels.create(acme, "product", "webhook", by=ada, secret=secret, subjects=["correction.*"])
+    assert choice(desk.get(there), "webhook") == (False, True)
+
+    published(desk, drafted, "webhook")
+    channels.send_due()
+    publishing.follow()
+
+    [got] = [one for one in receiver.journal.entries() if one["path"] == "/told"]
+    said = Webhook(SECRET).verify(got["body"], got["headers"])
+    assert (said["type"], said["data"]["workspace"]) == ("correction.published", "acme")
+    trail = Client().get(urlsplit(said["data"]["url"]).path)
+    assert "We changed your ticket by mistake, and put it back" in trail.text
+    assert "Sent by webhook to product" in desk.get(there).text
