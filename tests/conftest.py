@@ -133,6 +133,7 @@ LONG = (
     "tests/browser/test_console.py::test_the_focus_stays_where_it_is",
     "tests/browser/test_deputies.py::test_pages_of_deputies_glass_and_directory",
     "tests/browser/test_every_page.py",
+    "tests/browser/test_every_page_outside.py",
     "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look1",
     "tests/browser/test_first_event.py::test_the_page_of_a_new_key_has_its_lines_and_turns_to_the_run_as_it_arrives[look2",
     "tests/browser/test_granting.py::test_ben_approves_the_next_ones_too",

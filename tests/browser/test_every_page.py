@@ -59,7 +59,7 @@ NO_PAGES = {
 # Where a page is asked for as the walk of what may be seen does not ask.
 OTHERWISE = {
     "connectors/new/": ["?connector=sql", "?connector=http"],
-    "approvals/health/proposal/": [],  # only with a proposal, in tests/approvals
+    "approvals/health/proposal/": ["?of=tighter:tickets.update"],
     "settings/keys/<int:pk>/first/": [],  # only with a new key, in test_first_event
     "bulk/<int:pk>/": [],  # only with a job, in test_console
 }
@@ -104,13 +104,13 @@ def test_every_address_is_a_page_that_is_looked_at_or_says_why_not() -> None:
     assert {one for one in routes() if one.startswith(W)} - set(BY_ROUTE) == set()
 
 
-def look(page: Page, address: str, *, dark_alone: bool = False) -> str:
+def look(page: Page, address: str, *, dark_alone: bool = False, status: int = 200) -> str:
     """What is wrong with this page in the light and the dark, wide and narrow; empty if nothing.
 
     In other colours, all is folded open and the rules that colours and room answer are asked again.
     """
     answer = page.goto(address)
-    if answer is None or answer.status != 200:
+    if answer is None or answer.status != status:
         return f"{address}: {answer and answer.status}"
     if (weight := weight_of(answer.text())) > WEIGHT_BYTES_MAX:
         return f"{address} weighs {weight} bytes"
