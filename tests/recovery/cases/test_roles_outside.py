@@ -17,6 +17,7 @@ from recovery.models import Correction
 from tests.people import logged_in, team
 from tests.recovery.cases import test_disclosure
 from tests.recovery.cases.test_disclosure import V1, W
+from tests.recovery.cases.test_lists import WEIGHT_BYTES_MAX, weight_of
 from workspaces import entrance
 
 pytestmark = pytest.mark.django_db
@@ -177,6 +178,24 @@ def test_each_answers_those_that_it_is_for_and_nobody_else(answers, links):
                 wrong[f"{'POST' if post else 'GET'} {route}"] = (word, said)
 
     assert wrong == {}
+
+
+def test_no_page_outside_of_a_workspace_is_heavier_than_a_slow_line_bears(answers, links):
+    tokens, _ = links
+    weights = {}
+    for route in outside():
+        token = tokens.get(route.partition("/<str:token>")[0], "")
+        nobodys, _, adas = answers(route, post=False, token=token)
+        pages = [one for one in (nobodys, adas) if one.status_code == 200]
+        texts = {one.text for one in pages if one["Content-Type"].startswith("text/html")}
+        if texts:
+            weights[route] = max(map(weight_of, texts))
+
+    assert {one: weight for one, weight in weights.items() if weight > WEIGHT_BYTES_MAX} == {}
+    assert {
+        "c/<str:token>/", "ask/<str:token>/", "setup/<str:token>/", "join/<str:token>/",
+        "accounts/login/", "accounts/email/", "accounts/2fa/", "address/",
+    } <= set(weights)  # fmt: skip
 
 
 def test_a_link_opens_its_own_page_and_no_other(answers, links):
