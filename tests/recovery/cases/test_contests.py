@@ -121,6 +121,68 @@ def test_she_reads_in_her_language_and_the_facts_stay_what_was_sealed(published,
     assert "No pedí esto" in form
 
 
+RIGHTS = {
+    "en": (
+        "Your rights",
+        (
+            "You may contest this, whatever your reason. A person who took no part in it looks at"
+            " it anew and answers you with reasons. The law where you live may give you further"
+            " rights."
+        ),
+        "You have an answer within 5 days.",
+        "You get a receipt with a number as soon as you send this.",
+    ),
+    "de": (
+        "Ihre Rechte",
+        (
+            "Sie dürfen widersprechen, aus welchem Grund auch immer. Ein Mensch, der daran nicht"
+            " beteiligt war, sieht es sich neu an und antwortet Ihnen mit Gründen. Das Recht an"
+            " Ihrem Ort kann Ihnen weitere Rechte geben."
+        ),
+        "Sie haben binnen 5 Tagen eine Antwort.",
+        "Sobald Sie es absenden, bekommen Sie eine Quittung mit einer Nummer.",
+    ),
+    "fr": (
+        "Vos droits",
+        (
+            "Vous pouvez contester ceci, quelle que soit votre raison. Une personne qui n’y a pas"
+            " pris part l’examine à nouveau et vous répond en donnant ses raisons. La loi de votre"
+            " pays peut vous donner d’autres droits."
+        ),
+        "Vous avez une réponse sous 5 jours.",
+        "Vous recevez un reçu numéroté dès l’envoi.",
+    ),
+    "es": (
+        "Sus derechos",
+        (
+            "Puede impugnar esto por la razón que sea. Una persona que no participó lo examina de"
+            " nuevo y le responde con razones. La ley de su país puede darle más derechos."
+        ),
+        "Tendrá respuesta en 5 días.",
+        "Recibirá un recibo con número en cuanto lo envíe.",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", RIGHTS)
+def test_who_contests_is_told_their_rights_in_their_language(
+    published, client, language, acme, alma
+):
+    _, path = published
+    title, rights, *promised = RIGHTS[language]
+    wording.word(acme, by=alma, language="en", sentences={}, internal=[], valid_days=30,
+                 answer_days=5)  # fmt: skip
+
+    form = client.get(f"{path}report/?lang={language}").text
+    trail = client.get(f"{path}?lang={language}").text
+
+    assert f">{title}</h2>" in form
+    for words in (rights, *promised):
+        assert words in form
+    for words in (rights, promised[0]):
+        assert words in trail
+
+
 @pytest.mark.parametrize("language", ["de", "fr", "es"])
 def test_every_sentence_of_the_trail_is_in_every_language(language):
     from recovery.corrections.names import KINDS_OF_THINGS
