@@ -124,6 +124,7 @@ LONG = (
     "tests/browser/test_approvals.py::test_an_open_inbox_is_told_once",
     "tests/browser/test_approvals.py::test_ben_asks_back_by_keyboard",
     "tests/browser/test_approvals.py::test_everybody_can_use_the_pages",
+    "tests/browser/test_approvals.py::test_rows_keep_their_place_on_the_screen",
     "tests/browser/test_approvals.py::test_the_affected_person_answers_without_a_script_and_people_see_it[dark",
     "tests/browser/test_approvals.py::test_what_a_change_would_mean",
     "tests/browser/test_console.py::test_ada_walks_from_case_to_case",

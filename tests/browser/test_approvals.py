@@ -102,6 +102,29 @@ def test_an_open_inbox_is_told_once_and_the_pill_stays(visit: Visit, ask: Any, b
     page.get_by_text("+1 new").wait_for(state="hidden")
 
 
+def test_rows_keep_their_place_on_the_screen_while_news_arrive(
+    visit: Visit, ask: Any, ben: User
+) -> None:
+    above, *others = [ask() for _ in range(14)]
+    page = visit(ben, viewport={"width": 1440, "height": 360})
+    page.goto("/w/acme/approvals/")
+    first, row = (page.locator(f'[data-id="{one.pk}"]') for one in (above, others[5]))
+    at_first = first.bounding_box()
+
+    ask()
+    page.get_by_text("+1 new").wait_for()
+    assert first.bounding_box() == at_first
+    row.evaluate("one => one.scrollIntoView({ block: 'center' })")
+    read_at = row.bounding_box()
+    inbox.withdraw(above, by=above.requested_by, reason="wrong case")
+    first.wait_for(state="detached")
+
+    still_at = row.bounding_box()
+    assert read_at
+    assert still_at
+    assert abs(still_at["y"] - read_at["y"]) < 1, "a row that went above moves none on the screen"
+
+
 def test_a_rejection_by_keyboard_needs_a_reason(visit: Visit, ask: Any, ben: User) -> None:
     approval = ask()
     page = visit(ben)
