@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -134,7 +135,7 @@ def test_a_killed_desk_leaves_nothing_and_starts_again_and_ctrl_c_stops_it(desk:
     assert (desk.home / "secrets.env").read_bytes() == secrets
 
 
-def test_a_taken_port_is_named_before_anything_is_started(desk: Desk) -> None:
+def test_a_taken_port_is_named_with_a_free_one_before_anything_is_started(desk: Desk) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", desk.port))
         other.listen()
@@ -147,6 +148,11 @@ def test_a_taken_port_is_named_before_anything_is_started(desk: Desk) -> None:
             check=False,
             timeout=30,
         )
+
+        suggested = re.search(r"Try: make up PORT=(\d+)$", refused.stderr.strip())
+        assert suggested, refused.stderr
+        with socket.socket() as ours:
+            ours.bind(("127.0.0.1", int(suggested[1])))  # nobody is there, nor is the other
 
     assert refused.returncode == 1
     assert f"Port {desk.port} is taken" in refused.stderr
