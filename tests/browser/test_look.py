@@ -112,6 +112,30 @@ def test_the_pages_bring_their_own_letters_and_load_only_those_that_they_hold(
     )
 
     assert loaded == ["U+0-FF"]
+    licence = page.request.get("/static/vendor/inter.LICENSE.txt")
+    assert "SIL OPEN FONT LICENSE Version 1.1" in licence.text()
+
+
+def test_figures_below_one_another_are_equally_wide(visit: Visit, ada: User) -> None:
+    page = visit(ada)
+    for path, where in (("settings/members/", "td.num"), ("audit/", "time")):
+        page.goto(f"/w/airline/{path}")
+
+        widths = page.evaluate(
+            """async where => {
+                await document.fonts.ready;
+                const box = document.createElement("span");
+                document.querySelector(where).append(box);
+                return [..."0123456789"].map(digit => {
+                    box.textContent = digit.repeat(10);
+                    return box.getBoundingClientRect().width;
+                });
+            }""",
+            where,
+        )
+
+        assert min(widths) > 0, where
+        assert len(set(widths)) == 1, f"{where}: {widths}"
 
 
 def test_who_lives_in_lists_may_have_them_compact(visit: Visit, ada: User) -> None:
