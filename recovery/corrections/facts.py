@@ -269,13 +269,17 @@ def outcome_of(effect: Effect, step: Step | None, *, lasting: bool = False) -> s
 
 
 def act_of(outcome: str, effect: Effect, step: Step | None, *, kind: str = "") -> str:
-    """What was done about it: put back, deleted, refunded, cancelled, each a word of its own."""
+    """What was done about it: put back, deleted, refunded, cancelled, each a word of its own.
+
+    Money is refunded where operation or policy say so: any other moves it in a direction that
+    nobody has told, and what it took from somebody must not be promised to them.
+    """
     was_made = effect.has_before and effect.before is None
     exists = ((step.preview or {}).get("must_be_true") or {}).get("exists") if step else None
     if outcome not in {"restored", "compensated"}:
         act = outcome
-    elif _moved(step) is not None:
-        act = "refunded"
+    elif step is not None and _moved(step) is not None:
+        act = "refunded" if kind == "REFUND" or _is_refund(step.operation) else "taken_back"
     elif outcome == "restored":
         act = "deleted" if was_made else "put_back"
     elif kind == "ARCHIVE":
@@ -375,8 +379,13 @@ def _moved(step: Step | None) -> dict[str, Any] | None:
     return moved if isinstance(moved, dict) and moved.get("amount_minor") else None
 
 
+def _is_refund(operation: str) -> bool:
+    """`refund`, `payments.refund_charge`; not `reverse_refund`."""
+    return operation.rpartition(".")[2].lower().startswith("refund")
+
+
 def _is_all(effect: Effect, moved: dict[str, Any]) -> bool:
-    """Whether the record says that what was paid back was all of it: the largest sum in it, in the
+    """Whether the record says that what was moved was all of it: the largest sum in it, in the
     same currency. A number that only happens to be the same, as a fee of it, says nothing.
     """
     recorded = effect.after if isinstance(effect.after, dict) else {}

@@ -27,6 +27,7 @@ WORDS = {
     "put_back": gettext_noop("Put back"),
     "deleted": gettext_noop("Deleted"),
     "refunded": gettext_noop("Refunded"),
+    "taken_back": gettext_noop("Taken back"),
     "put_away": gettext_noop("Put away"),
     "undone": gettext_noop("Undone"),
     "made_again": gettext_noop("Made again"),
@@ -192,11 +193,14 @@ def did(item: Item) -> str:
         text = _("It was put back to %(value)s.") % {"value": said(told["back_to"])}
     elif act == "refunded" and amount:
         text = _("%(amount)s was paid back.") % {"amount": amount}
+    elif act == "taken_back" and amount:
+        text = _("It was taken back: %(amount)s.") % {"amount": amount}
     else:
         text = {
             "put_back": _("It was put back to how it was before."),
             "deleted": _("It was removed again."),
             "refunded": _("It was paid back."),
+            "taken_back": _("It was taken back."),
             "cancelled": _("It was cancelled."),
             "put_away": _("It was put away."),
             "undone": _("It was undone."),
@@ -330,6 +334,7 @@ def _now(item: Item) -> str:
             "put_back": _("%(thing)s is as it was before."),
             "as_before": _("%(thing)s is as it was before."),
             "deleted": _("%(thing)s does not exist any more."),
+            "taken_back": _("%(thing)s has been taken back."),
             "cancelled": _("%(thing)s is cancelled."),
             "put_away": _("%(thing)s is put away."),
             "undone": _("What was done with %(thing)s has been undone."),
