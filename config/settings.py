@@ -343,6 +343,7 @@ USE_TZ = True
 # --- Mail and logs --------------------------------------------------------------------------------
 
 EMAIL_HOST = env.text("EMAIL_HOST", "localhost")
+AMENDS_SENDS_MAIL = bool(env.text("EMAIL_HOST", ""))  # as config.W040 has it
 EMAIL_PORT = env.number("EMAIL_PORT", 25)
 EMAIL_HOST_USER = env.text("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_PASSWORD", "")

@@ -47,6 +47,8 @@ SEND_SECONDS_MAX = 10.0
 RECIPIENTS_MAX = 20
 ADDRESS = re.compile(r"(?P<name>[^<>@,;:\r\n\u2028]*<)?[^\s<>@,;:]+@[^\s<>@,;:]+(?(name)>)")
 
+SMTP = "django.core.mail.backends.smtp.EmailBackend"
+
 SENDS, FACTS = "sends", "facts"
 """The setting of a webhook whose receiver knows another form than ours: the facts alone, by the id
 among them.
@@ -103,6 +105,12 @@ def _needs_address_and_key(settings: Mapping[str, Any], secret: Mapping[str, Any
 def is_address(text: str) -> bool:
     """Whether mail can be sent there: one address, and nothing beside it but a name."""
     return ADDRESS.fullmatch(text) is not None
+
+
+def sends_mail() -> bool:
+    """Whether mail can leave at all: nobody's does where no server is named (config.W040)."""
+    is_smtp = deployment.EMAIL_BACKEND == SMTP
+    return deployment.AMENDS_SENDS_MAIL or not is_smtp
 
 
 def is_server_away(failure: Exception) -> bool:

@@ -107,9 +107,20 @@ def why_not_as(case: Case, outcome: str) -> str:
     if outcome != CaseOutcome.CORRECTED:
         return ""
     sent = Effect.objects.filter(action__run=case.run_id, compensated=Compensated.CORRECTED)
-    if case.corrections.filter(state=CorrectionState.PUBLISHED).exists() or sent.exists():
+    return "" if sent.exists() else _why_untold(case)
+
+
+def _why_untold(case: Case) -> str:
+    """Why nobody can say that a person of this case was told; empty where a correction of it was
+    sent, goes by a link that somebody hands on, or was read.
+    """
+    published = case.corrections.filter(state=CorrectionState.PUBLISHED)
+    if not published.exists():
+        return "Nobody was told: no correction of this case is published, and no plan sent one."
+    reached = Q(first_read_at__isnull=False) | Q(deliveries__state__in=("sent", "made"))
+    if published.filter(reached).exists():
         return ""
-    return "Nobody was told: no correction of this case is published, and no plan sent one."
+    return "Nobody is told yet: the correction was neither sent nor read. Hand its link on."
 
 
 def close(

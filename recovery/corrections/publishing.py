@@ -105,6 +105,8 @@ def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
         return "Choose how the person is told."
     if MAIL in ways and not channels.is_address(correction.contact):
         return "No mail address of this person is known."
+    if MAIL in ways and not channels.sends_mail():
+        return "This desk sends no mail, for no mail server is set up: hand the link on yourself."
     if WEBHOOK in ways and not webhooks(correction).exists():
         return "No signed webhook takes corrections in this workspace."
     return ""
@@ -275,10 +277,15 @@ def facts_digest(salt: bytes, facts: Any) -> str:
     return "sha256:" + hashlib.sha256(salt + canonical_of(facts)).hexdigest()
 
 
+TAKEN_BACK = "The correction was revoked before it was sent"
+
+
 @transaction.atomic
-def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> Correction:
-    """Let the link open nothing any more; raises OutOfDate, CannotMove or InvalidInput."""
-    reason = kept_text(reason, REASON_CHARACTERS_MAX)
+def revoke(correction: Correction, *, by: User, seen: int, reason: str) -> Correction:
+    """Let the link open nothing any more, and take back what waits to be sent; raises OutOfDate,
+    CannotMove or InvalidInput. Who is being sent it at this moment still gets it.
+    """
+    reason = kept_text(reason, REASON_CHARACTERS_MAX, asking="Say why it is revoked.")
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.PUBLISHED:
         raise CannotMove(correction, CorrectionState.REVOKED, "Only what is published is revoked.")
@@ -286,6 +293,11 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str = "") -> 
     correction.revoked_at = database_time()
     correction.revision += 1
     correction.save(update_fields=["state", "revoked_at", "revision"])
+    keys = correction.deliveries.filter(state="waiting").values("message_key")
+    waiting = Delivery.objects.filter(
+        workspace=correction.workspace_id, key__in=keys, state=DeliveryState.WAITING
+    )
+    waiting.update(state=DeliveryState.FAILED, last_error=TAKEN_BACK)
     data = {"correction": correction.reference, "reason": reason}
     record(correction.case, EventType.CORRECTION_REVOKED, by=by, data=data)
     return correction
@@ -345,7 +357,7 @@ def _to_publish() -> QuerySet[Correction]:
 def _publish(correction: Correction) -> int:
     if not policy.active(correction.workspace).auto_compensation.publish:
         return 0
-    way = MAIL if channels.is_address(correction.contact) else LINK
+    way = LINK if why_not_by(correction, [MAIL]) else MAIL
     try:
         publish(correction, by=None, seen=correction.revision, ways=[way])
     except REFUSALS as stopped:

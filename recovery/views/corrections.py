@@ -23,7 +23,7 @@ from recovery.corrections.facts import without_values
 from recovery.corrections.sentences import review_words
 from recovery.models import Contest, Correction, CorrectionState
 from recovery.run_facts.sentences import plural
-from recovery.views import corrections_file
+from recovery.views import correction_ways, corrections_file
 from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
@@ -83,8 +83,8 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         "lifetimes": _lifetimes(one) if is_draft else [],
         "contests": [_contest(one, found, request) for found in one.contests.order_by("-pk")],
         "link": corrections.link_of(one) if recovers else "",
-        "sent": _sent(one),
-        "reads": _reads(one),
+        "sent": correction_ways.sent(one),
+        "reads": correction_ways.reads(one),
         "preview_url": urls["preview"] if sees else "",
         "save_url": urls["save"],
         "publish_url": urls["publish"] if is_draft else "",
@@ -159,35 +159,6 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
     }
 
 
-def _sent(one: Correction) -> list[dict[str, Any]]:
-    verbs = {"made": "A link was made", "waiting": "On its way by", "sent": "Sent by"}
-    return [
-        {
-            "words": " ".join(
-                part
-                for part in (
-                    verbs.get(sent.state, "Could not be sent by"),
-                    sent.channel if sent.channel != publishing.LINK else "",
-                    f"to {sent.address}" if sent.address else "",
-                )
-                if part
-            ),
-            "time": formatting.moment(sent.sent_at or one.published_at),
-        }
-        for sent in one.deliveries.order_by("pk")
-    ]
-
-
-def _reads(one: Correction) -> list[dict[str, Any]]:
-    entries = []
-    if one.first_read_at:
-        words = f"First read; {plural(one.read_count, 'time')} in all"
-        entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
-    if one.still_wrong_at:
-        entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
-    return entries
-
-
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("All", {}),
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
@@ -255,30 +226,9 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
         "run": one.case.run.run,
         "case_url": case_url(one.case),
         "published": formatting.moment(one.published_at),
-        "read": _read(one),
-        "delivery": _delivered(one),
+        "read": correction_ways.read(one),
+        "delivery": correction_ways.delivered(one),
     }
-
-
-def _read(one: Correction) -> str:
-    if due := [made.due_at for made in one.contests.all() if made.answered_at is None]:
-        return f"contested, answer due {formatting.ago(min(due))}"
-    if one.still_wrong_at is not None:
-        return "contested"
-    if one.first_read_at is None:
-        return "not read" if one.published_at else "—"
-    return f"read {one.read_count} times" if one.read_count > 1 else "read"
-
-
-def _delivered(one: Correction) -> str:
-    states = {
-        "waiting": "on its way",
-        "sent": "sent",
-        "failed": "could not be sent",
-        "made": "made",
-    }
-    deliveries = sorted(one.deliveries.all(), key=lambda sent: sent.pk)
-    return ", ".join(f"{sent.channel} {states.get(sent.state, sent.state)}" for sent in deliveries)
 
 
 def found_or_404(here: Workspace, pk: int) -> Correction:
@@ -356,7 +306,8 @@ def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
     def act(one: Correction) -> None:
-        corrections.revoke(one, by=request.user, seen=seen_revision(request))
+        reason = request.POST.get("reason", "")
+        corrections.revoke(one, by=request.user, seen=seen_revision(request), reason=reason)
 
     return _change(request, workspace, pk, act, "The link opens nothing any more.")
 

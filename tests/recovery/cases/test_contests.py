@@ -312,7 +312,7 @@ def test_what_is_sent_as_its_letter_is_withdrawn_or_erased_is_not_taken(publishe
     """The letter was there as it was opened, and is not any more as it is locked."""
     correction, _ = published
     opened = Correction.objects.select_related("case__run", "workspace").get(pk=correction.pk)
-    corrections.revoke(correction, by=ada, seen=correction.revision)
+    corrections.revoke(correction, by=ada, seen=correction.revision, reason="Wrong")
     with pytest.raises(LinkGone):
         contesting.contest(opened, ground="other", text="Not so")
 

@@ -278,7 +278,7 @@ def test_wrong_expired_and_revoked_look_the_same(drafted, ada, client):
     expired = client.get(path)
     Correction.objects.update(expires_at=timezone.now() + timedelta(days=1))
     assert client.get(path).status_code == 200
-    corrections.revoke(correction, by=ada, seen=correction.revision)
+    corrections.revoke(correction, by=ada, seen=correction.revision, reason="Wrong")
     revoked = client.get(path)
 
     assert {one.status_code for one in (wrong, expired, revoked)} == {404}
@@ -461,7 +461,9 @@ def test_operators_read_edit_publish_and_revoke_in_the_browser(drafted, ada, cli
     assert (drafted.state, drafted.title) == ("published", "Sorry, Eve")
     assert corrections.link_of(drafted) in client.get(home).content.decode()
     assert client.post(f"{home}publish/", given).status_code == 409
-    assert client.post(f"{home}revoke/", {"revision": drafted.revision}).status_code == 302
+    assert client.post(f"{home}revoke/", given | {"reason": "Wrong"}).status_code == 409
+    given = {"revision": drafted.revision, "reason": "Wrong"}
+    assert client.post(f"{home}revoke/", given).status_code == 302
     client.force_login(dev)
     assert client.get(home).status_code == 404
 

@@ -395,7 +395,7 @@ def test_retention_waits_for_an_open_case_and_for_a_correction_that_can_be_read(
     assert [*chain(*retention.over(case.workspace, SOON))] == []
 
     correction = Correction.objects.get()
-    corrections.revoke(correction, by=ada, seen=correction.revision)
+    corrections.revoke(correction, by=ada, seen=correction.revision, reason="Wrong")
     retention.keep_to_time(SOON)
 
     assert tables_that_say("Nora") == tables_that_say("eve@example.com") == {}

@@ -1,0 +1,103 @@
+"""Whether the person was told: not by a mail that cannot go, was not sent, or was taken back."""
+
+import pytest
+from django.core import mail
+
+from connectors import channels as outgoing
+from connectors.models import Delivery
+from recovery import corrections
+from recovery.casework import closing
+from recovery.corrections import CannotPublish, publishing
+from recovery.models import Correction
+from tests.people import logged_in
+from tests.ports import free_port
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
+
+
+@pytest.fixture
+def drafted(raised, ada):
+    """What Eve is told of her ticket, which was put back."""
+    by_hand.advance(submitted(raised.case(), ada).pk)
+    publishing.draft_due()
+    return Correction.objects.get()
+
+
+@pytest.fixture
+def mailed(drafted, ada):
+    """The same on its way to her by mail."""
+    return corrections.publish(drafted, by=ada, seen=drafted.revision, ways=["mail"])
+
+
+@pytest.fixture
+def server_away(settings):
+    settings.EMAIL_BACKEND = outgoing.SMTP
+    settings.AMENDS_SENDS_MAIL = True
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", free_port()
+
+
+def page_of(correction, person):
+    return logged_in(person).get(f"/w/acme/corrections/{correction.pk}/")
+
+
+def test_where_no_mail_can_go_publishing_says_so_at_once_and_the_link_is_chosen(
+    drafted, ada, settings
+):
+    usual = page_of(drafted, ada).context["delivery"]
+    assert [way["value"] for way in usual if way["selected"]] == ["mail"]
+    settings.EMAIL_BACKEND, settings.AMENDS_SENDS_MAIL = outgoing.SMTP, False
+
+    ways = {way["value"]: way for way in page_of(drafted, ada).context["delivery"]}
+
+    assert ways["mail"]["why_not"].startswith("This desk sends no mail")
+    assert [name for name, way in ways.items() if way["selected"]] == ["link"]
+    with pytest.raises(CannotPublish, match="hand the link on yourself"):
+        corrections.publish(drafted, by=ada, seen=drafted.revision, ways=["mail"])
+    assert not Delivery.objects.filter(subject="correction.published").exists()
+
+
+def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
+    mailed, ada, server_away, client
+):
+    outgoing.send_due()
+    publishing.follow()
+
+    page = page_of(mailed, ada).text
+    assert "Not sent yet by mail to eve@example.com" in page
+    assert "Tried 1 time: ConnectionRefusedError" in page
+    assert "Hand the link on yourself." in page
+    assert "mail not sent yet" in logged_in(ada).get("/w/acme/corrections/").text
+    why_not = closing.why_not_as(mailed.case, "corrected")
+    assert why_not.startswith("Nobody is told yet: the correction was neither sent nor read.")
+
+    client.get(corrections.link_of(mailed).removeprefix("http://localhost"))
+
+    assert closing.why_not_as(mailed.case, "corrected") == ""
+
+
+def test_who_was_sent_it_was_told(mailed):
+    assert closing.why_not_as(mailed.case, "corrected") != ""
+
+    outgoing.send_due()
+    publishing.follow()
+
+    assert closing.why_not_as(mailed.case, "corrected") == ""
+
+
+def test_what_waits_to_be_sent_is_taken_back_with_the_link(mailed, ada, client):
+    address = corrections.link_of(mailed).removeprefix("http://localhost")
+    said = {"revision": mailed.revision}
+    refused = logged_in(ada).post(f"/w/acme/corrections/{mailed.pk}/revoke/", said)
+    assert (refused.status_code, "Say why it is revoked." in refused.text) == (422, True)
+
+    said["reason"] = "It names the wrong ticket"
+    assert logged_in(ada).post(f"/w/acme/corrections/{mailed.pk}/revoke/", said).status_code == 302
+
+    for _ in ("before the sweep", "after it"):
+        assert "Revoked before it was sent by mail to eve@" in page_of(mailed, ada).text
+        outgoing.send_due()
+        publishing.follow()
+    assert mail.outbox == []
+    gone = client.get(address).text
+    assert "or the correction was withdrawn" in gone
+    assert "nothing about your correction has changed" not in gone
