@@ -53,8 +53,8 @@ class ReasonKind:
 
     `headline` is the second half of “Agent “x” changed a, …”, `brief` its short form for a line of
     the queue where the headline's own will not do. Both may name {tool}, {call} (the tool, or “a
-    call”), {failure} (` at a.tool (its error)`), {error} (`: its error`) and {not_so} (`: “…” is
-    not so`, the first check that failed); the last three are empty where unknown.
+    call”), {reporter}, {failure} (` at a.tool (its error)`), {error} (`: its error`) and {not_so}
+    (`: “…” is not so`, the first check that failed); the last three are empty where unknown.
     `person` is what the affected person is told, without blame and without our words.
     """
 

@@ -436,7 +436,7 @@ _ROWS = (
     ReasonKind(
         "reported",
         reported,
-        headline="and somebody reported it",
+        headline="and {reporter} reported it",
         person=gettext_noop("Somebody told us that this was wrong."),
         likens_by_error=False,
         allows_automatic=False,

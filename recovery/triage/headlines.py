@@ -17,7 +17,7 @@ from approvals import call_context
 from connectors.contract import Money
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.models import StepState
+from recovery.models import ReportSource, StepState
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     HEADLINE_CHARACTERS_MAX,
@@ -42,7 +42,7 @@ AT_STAKE = " at stake"
 FIELDS_NAMED_MAX = 3
 SUMMARY_CHARACTERS_MAX = 80
 VALUE_CHARACTERS_MAX = 80
-OTHERS = ("somebody ", "nobody ", "a check ", "undoing ")
+OTHERS = ("somebody ", "nobody ", "a check ", "undoing ", "the agent ", "the affected person ")
 """How a sentence of trouble begins that says what others did: the agent's own comes before it."""
 # As HTTP clients say it: httpx, then requests.
 HTTP_ERRORS = re.compile(
@@ -77,6 +77,13 @@ OF_MAIL = {
 alone.
 """
 ENDED = {ActionState.SUCCEEDED: "happened", ActionState.FAILED: "did not happen"}
+
+
+REPORTERS = {
+    ReportSource.OPERATOR: "somebody",
+    ReportSource.AGENT: "the agent itself",
+    ReportSource.END_USER: "the affected person",
+}
 
 
 def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = None) -> str:
@@ -291,7 +298,14 @@ def trouble(facts: RunFacts, reasons: Sequence[Reason], *, short: bool = False) 
         failure=_failure(facts),
         error=f": {error}" if error else "",
         not_so=f": {check} is not so" if check else "",
+        reporter=_reporter(facts),
     )
+
+
+def _reporter(facts: RunFacts) -> str:
+    """Who reported it, of several the last. Which of us it was says the reason."""
+    source = facts.reports[-1].source if facts.reports else ReportSource.OPERATOR
+    return REPORTERS[ReportSource(source)]
 
 
 def _at_step(facts: RunFacts) -> str:
@@ -345,12 +359,13 @@ def _error(facts: RunFacts) -> tuple[str, str]:
 
 
 def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:
-    """The action that the queue shows as the failed one."""
+    """The action that the queue shows as the failed one; None where none failed, or nobody says
+    which: what succeeded and stands is not to blame for what went wrong around it.
+    """
     for reason in reasons:
         found = facts.action(reason.action) if reason.action else None
         if KINDS[reason.code].blames_failed_action:
-            found = facts.failed_action() or found
+            found = facts.failed_action()
         if found is not None:
             return found
-    standing = facts.standing()
-    return standing[0][0] if standing else facts.failed_action()
+    return facts.failed_action()

@@ -11,6 +11,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
 from ledger.api import trace_url
+from ledger.models import RunState
 from recovery.cases.lifecycle import OutOfDate
 from recovery.models import Case, CaseState
 from recovery.triage.headlines import without_sum
@@ -80,11 +81,18 @@ def head(case: Case, reader: User) -> dict[str, Any]:
         "request": case.request,
         "customer": case.customer_name or case.customer,
         "failed": formatting.moment(case.failed_at),
+        "failed_word": _failed_word(case),
         "due": due_words(case),
         "trace_url": trace_url(case.run.trace),
         "agent": case.agent.name if case.agent else "the desk",
         "model": case.run.model,
     }
+
+
+def _failed_word(case: Case) -> str:
+    """What the moment of a case is: of a run that completed not a failure."""
+    words = {RunState.COMPLETED: "completed", RunState.CANCELLED: "cancelled"}
+    return "failed" if case.failed_action_id else words.get(RunState(case.run.state), "failed")
 
 
 def due_words(case: Case) -> str:

@@ -46,9 +46,9 @@ def test_of_a_run_that_changed_nothing_the_headline_is_a_sentence_all_the_same(
 
     case = Case.objects.get()
     assert case.headline == (
-        "Agent “ticket-desk” changed nothing that is known, and somebody reported it"
+        "Agent “ticket-desk” changed nothing that is known, and the agent itself reported it"
     )
-    assert case.brief == "Somebody reported it"
+    assert case.brief == "The agent itself reported it"
 
 
 def test_the_same_words_again_are_the_same_report_and_there_is_an_end(raised, agent, send):

@@ -28,8 +28,9 @@ def queue(agent, policy):
         ("run_3", "tickets.close", "T-9"),
     ):
         run = AgentRun(agent, name).begins("Refund me")
-        run.does(tool, (tool.partition(".")[0], target, {"a": 1}, {"a": 2}))
-        run.ends("failed", error={"type": "Gone", "message": f"no such {target}"})
+        done = run.does(tool, (tool.partition(".")[0], target, {"a": 1}, {"a": 2}))
+        error = {"type": "Gone", "message": f"no such {target}"}
+        run.ends("failed", failed_action=done, error=error)
         run.case()
     return agent.workspace
 
