@@ -15,6 +15,7 @@ from ledger.models import Action
 from recovery.corrections import sentences
 from recovery.models import Case, Plan, Step, StepState
 from recovery.models.plans import LEFT
+from workspaces.models import Team
 
 
 def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
@@ -50,7 +51,7 @@ def _allowed_ahead(actions: Collection[Action]) -> dict[int, Approval]:
 
 def _approved(approvals: Iterable[Approval]) -> dict[int, dict[str, Any]]:
     """Per approval: how many people said yes to it, and in which roles."""
-    granted = Decision.objects.filter(granted=True).select_related("requirement__team")
+    granted = Decision.objects.filter(granted=True).select_related("requirement__team", "approval")
     known = {one.pk: one for one in approvals}
     prefetch_related_objects(list(known.values()), Prefetch("decisions", granted, "granted"))
     found = {}
@@ -64,9 +65,20 @@ def _approved(approvals: Iterable[Approval]) -> dict[int, dict[str, Any]]:
 
 
 def _roles(decisions: Iterable[Decision]) -> list[str]:
-    """In which teams they were asked for, each once."""
-    teams = {each.requirement.team for each in decisions if each.requirement}
-    return sorted({team.name for team in teams if team is not None})
+    """In which teams they were asked for, each once; of who was asked for in none, those that they
+    are in.
+    """
+    teams, others = set(), set()
+    for each in decisions:
+        team = each.requirement.team if each.requirement else None
+        if team is None:
+            others.add((each.approval.workspace_id, each.person_id))
+        else:
+            teams.add(team.name)
+    for workspace, person in others:
+        theirs = Team.objects.filter(workspace=workspace, group__user=person)
+        teams |= set(theirs.values_list("name", flat=True))
+    return sorted(teams)
 
 
 def _changed(approval: Approval) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def of_recovery(case: Case) -> dict[str, Any]:
         approval__workspace=case.workspace_id,
         approval__state=ApprovalState.USED,
         granted=True,
-    ).select_related("requirement__team")
+    ).select_related("requirement__team", "approval")
     steps = Step.objects.filter(plan__in=plans).exclude(state__in=LEFT)
     ended = list(steps.values_list("state", flat=True))
     return {

@@ -151,7 +151,10 @@ def facts_for(
 
 
 def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
-    """What became of what the person had asked for: resumed, not_done, partly, stands."""
+    """What became of what the person had asked for: resumed, not_done, not_as_asked, partly,
+    stands. What cannot be taken back was left by nobody's choice: that it is there says nothing of
+    what was asked for.
+    """
     if case.outcome == CaseOutcome.RESUMED:
         return "resumed"
     if not items:
@@ -159,7 +162,9 @@ def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
     undone = [one for one in items if one["outcome"] in sentences.UNDONE]
     if not undone:
         return "stands"
-    return "not_done" if len(undone) == len(items) else "partly"
+    if len(undone) == len(items):
+        return "not_done"
+    return "partly" if any(one["outcome"] == "left" for one in items) else "not_as_asked"
 
 
 def _net(theirs: Theirs) -> list[CorrectionItem]:
@@ -303,7 +308,7 @@ def _told(
     found: dict[str, Any] = {
         "how": _how(change, effect),
         "tool": _tool_words(change.action),
-        "fields": fields[: sentences.NAMED_MAX + 1],
+        "fields": fields[: names.NAMED_MAX + 1],
         "noted": outcome == "restored" and step is not None and "note" in (step.args or {}),
         "summary": _summary(effect) if own else "",
         "amount": ""

@@ -12,6 +12,7 @@ from recovery.run_facts.sentences import singular
 from workspaces import formatting
 
 IN_SMALLEST_UNIT = "_minor"
+NAMED_MAX = 3
 # Fields that systems call alike; others stand as their system named them, without its signs.
 FIELDS = {
     "address": gettext_noop("address"),
@@ -54,6 +55,11 @@ FIELDS = {
     "title": gettext_noop("title"),
     "total": gettext_noop("total"),
 }
+NO_BREAK = "\N{NO-BREAK SPACE}"
+OF_MONEY = re.compile(
+    rf"(?P<sign>\N{{MINUS SIGN}}?)(?P<symbol>[^\d\s]*)(?P<number>\d[\d{NO_BREAK}]*(?:\.\d+)?)"
+    rf"(?:{NO_BREAK}(?P<code>[A-Z]{{3}}))?"
+)
 _named_here: ContextVar[Mapping[str, str]] = ContextVar("fields_named_here", default={})  # noqa: B039 - read alone
 
 
@@ -85,6 +91,42 @@ def in_marks(text: str) -> str:
     if not (text.startswith("“") and text.endswith("”")):
         return text
     return _("“%(words)s”") % {"words": text[1:-1]}
+
+
+def sum_words(money: str) -> str:
+    """A sum as it was told (`€1 286.00`), in the reader's language: `1 286,00 €`."""
+    found = None if is_english() else OF_MONEY.fullmatch(money)
+    if found is None:
+        return money
+    said = f"{found['sign']}{found['number'].replace('.', ',')}"
+    return f"{said}{NO_BREAK}{found['symbol'] or found['code']}"
+
+
+def roles_listed(roles: list[str]) -> str:
+    """What teams are called: as the workspace words it in the reader's language, else in their own
+    words, in quotation marks where the page is in another language than most of them.
+    """
+    own = _named_here.get()
+    return and_listed(
+        [
+            formatting.plain(own[one]) if own.get(one) else one if is_english() else quoted(one)
+            for one in roles
+        ]
+    )
+
+
+def and_listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and 4 more`."""
+    more = len(words) - NAMED_MAX + 1
+    if len(words) > NAMED_MAX:
+        words = [*words[: NAMED_MAX - 1], _("%(count)s more") % {"count": more}]
+    return and_joined(words)
+
+
+def and_joined(words: list[str]) -> str:
+    if len(words) < 2:  # noqa: PLR2004 - one needs no “and”
+        return "".join(words)
+    return _("%(first)s and %(last)s") % {"first": ", ".join(words[:-1]), "last": words[-1]}
 
 
 def field_words(name: str) -> str:
@@ -149,6 +191,7 @@ KINDS_OF_THINGS = {
     "password": gettext_noop("password"),
     "payment": gettext_noop("payment"),
     "permission": gettext_noop("permission"),
+    "phone": gettext_noop("phone number"),
     "photo": gettext_noop("photo"),
     "policy": gettext_noop("policy"),
     "post": gettext_noop("post"),

@@ -12,13 +12,23 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from recovery.corrections.names import field_words, in_marks, is_english, kind_of, quoted
+from recovery.corrections.names import (
+    NAMED_MAX,
+    and_joined,
+    and_listed,
+    field_words,
+    in_marks,
+    is_english,
+    kind_of,
+    quoted,
+    roles_listed,
+    sum_words,
+)
 from recovery.run_facts.sentences import MAILS, capitalised, plural
 from workspaces import formatting
 
 Item = dict[str, Any]
 TITLE_CHARACTERS_MAX = 200
-NAMED_MAX = 3
 VALUE_CHARACTERS_MAX = 60
 UNDONE = frozenset({"restored", "compensated", "as_before"})
 LASTING = frozenset({"corrected", "repaired", "not_undone"})
@@ -51,20 +61,6 @@ def thing(target_type: str, target_id: str) -> str:
     return f"{kind} {short}".strip() or _("something")
 
 
-def and_listed(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and 4 more`."""
-    more = len(words) - NAMED_MAX + 1
-    if len(words) > NAMED_MAX:
-        words = [*words[: NAMED_MAX - 1], _("%(count)s more") % {"count": more}]
-    return _and_joined(words)
-
-
-def _and_joined(words: list[str]) -> str:
-    if len(words) < 2:  # noqa: PLR2004 - one needs no “and”
-        return "".join(words)
-    return _("%(first)s and %(last)s") % {"first": ", ".join(words[:-1]), "last": words[-1]}
-
-
 def is_plain(value: Any) -> bool:
     """Whether a value is short enough to stand in a sentence."""
     return isinstance(value, str | int | float) and len(str(value)) <= VALUE_CHARACTERS_MAX
@@ -74,7 +70,7 @@ def said(value: Any) -> str:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, dict):  # a sum, with its currency
-        return str(value["money"])
+        return sum_words(str(value["money"]))
     return quoted(value) if isinstance(value, str) else str(value)
 
 
@@ -88,7 +84,7 @@ def what(item: Item) -> str:
         if any(item["target"].values())
         else _("you")
     }
-    how, amount = told["how"], told.get("amount", "")
+    how, amount = told["how"], sum_words(told.get("amount", ""))
     if how == "sent":
         text = _sent(told, names)
     elif how in {"changed", "back"}:
@@ -113,7 +109,7 @@ def what(item: Item) -> str:
         done = {**names, "what": quoted(capitalised(told["tool"]))}
         text = _("%(what)s was done for %(thing)s.") % done
     if recorded := told.get("recorded"):
-        named = {"field": field_words(recorded["field"]), "amount": recorded["amount"]}
+        named = {"field": field_words(recorded["field"]), "amount": sum_words(recorded["amount"])}
         text += " " + _("In the record: %(field)s %(amount)s.") % named
     return capitalised(text)
 
@@ -173,9 +169,9 @@ def _changes(told: dict[str, Any], names: dict[str, str]) -> str:
         text = _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.") % changes[0]
     else:
         listed = [_("%(field)s from %(was)s to %(became)s") % one for one in changes]
-        text = _("%(thing)s was changed: %(changes)s.") % {**names, "changes": _and_joined(listed)}
+        text = _("%(thing)s was changed: %(changes)s.") % {**names, "changes": and_joined(listed)}
     if others:
-        text += " " + _("Also changed: %(fields)s.") % {"fields": _and_joined(others)}
+        text += " " + _("Also changed: %(fields)s.") % {"fields": and_joined(others)}
     return text
 
 
@@ -184,7 +180,7 @@ def did(item: Item) -> str:
     told = item.get("told")
     if told is None:
         return str(item["did"])
-    act, amount = item["act"], told.get("amount", "")
+    act, amount = item["act"], sum_words(told.get("amount", ""))
     if item["target"]["type"] in MAILS and act in {"corrected", "repaired", "not_undone"}:
         if act != "corrected":
             return _("A mail cannot be unsent.")
@@ -249,7 +245,10 @@ def approved(item: Item) -> str:
     if not asked:
         return ""
     count, roles = int(asked["people"]), asked.get("roles") or []
-    named = {"count": count, "roles": f" ({and_listed(roles)})" if roles else ""}
+    named = {
+        "count": count,
+        "roles": f" ({roles_listed(roles)})" if roles else "",
+    }
     if asked.get("ahead"):
         return (
             ngettext(
@@ -292,7 +291,7 @@ def put_right_by(item: Item) -> str:
     if by.get("automatic"):
         return _("Put right by a rule that people had approved")
     if by.get("roles"):
-        return _("Put right by our staff (%(roles)s)") % {"roles": and_listed(by["roles"])}
+        return _("Put right by our staff (%(roles)s)") % {"roles": roles_listed(by["roles"])}
     return _("Put right by our staff")
 
 
@@ -316,7 +315,7 @@ def _now(item: Item) -> str:
                 "%(amount)s goes back to where it was paid from;"
                 " a bank can take some days to show it."
             )
-            % {"amount": told["amount"]}
+            % {"amount": sum_words(told["amount"])}
             if told.get("amount")
             else _("%(thing)s has been paid back.") % names
         )
@@ -348,6 +347,7 @@ def request_words(facts: dict[str, Any]) -> str:
     """What became of the person's own request."""
     return {
         "not_done": _("This was not carried out."),
+        "not_as_asked": _("You did not get this as you had asked for it."),
         "partly": _("Of this, only a part stands."),
         "stands": _("What was done for this stands, as it is told below."),
         "resumed": _("This was taken up again and carried on."),
@@ -459,8 +459,21 @@ def review_words(facts: dict[str, Any]) -> str:
     """
     reviewed = facts["reviewed"]
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
-    if count:
-        named = {"count": count, "roles": f" ({and_listed(roles)})" if roles else ""}
+    named = {
+        "count": count,
+        "roles": f" ({roles_listed(roles)})" if roles else "",
+    }
+    stays = any(one["outcome"] in {"left", "not_undone"} for one in facts["items"])
+    if count and stays:  # which nobody was asked about
+        parts = [
+            ngettext(
+                "%(count)s person reviewed what we did about it, before it was done%(roles)s.",
+                "%(count)s people reviewed what we did about it, before it was done%(roles)s.",
+                count,
+            )
+            % named
+        ]
+    elif count:
         parts = [
             ngettext(
                 "%(count)s person reviewed this before it was done%(roles)s.",

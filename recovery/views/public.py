@@ -393,7 +393,7 @@ def _to_do(facts: dict[str, Any], settings: CorrectionSettings) -> list[str]:
     steps = []
     if is_mail and not own and acts & {"corrected", "not_undone"}:
         steps.append("delete_mail")
-    if facts.get("request_state") == "not_done" and own:
+    if facts.get("request_state") in {"not_done", "not_as_asked"} and own:
         steps.append("ask_again")
     if "refunded" in acts:
         steps.append("look_for_money")

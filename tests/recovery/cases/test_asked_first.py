@@ -50,14 +50,14 @@ def test_who_approved_an_action_before_it_was_done_is_told_by_role(raised, acme,
     correction = Correction.objects.get()
     (item,) = correction.facts["items"]
     assert item["approved"] == (
-        "Our assistant asked first, and 1 person approved it, with a change: priority “high”"
-        " instead of “urgent”."
+        "Our assistant asked first, and 1 person approved it (leads), with a change: priority"
+        " “high” instead of “urgent”."
     )
     assert item["asked"]["people"] == 1
     found = corrections.publish(correction, by=ada, seen=correction.revision)
     link = corrections.link_of(found).removeprefix("http://localhost")
     page = client.get(link).content.decode()
-    assert "1 person approved it, with a change" in page
+    assert "1 person approved it (leads), with a change" in page
     assert "Ben" not in page
     german = client.get(f"{link}?lang=de").content.decode()
     assert "Unser Assistent hat zuerst gefragt" in german

@@ -215,7 +215,7 @@ def test_each_of_several_fields_says_from_what_to_what_and_a_record_its_sum(
     assert "Shipping label DE-7 was made. In the record: price €6.79." in pages["en"]
     assert "Eintrag „cruise cabin“ B-204 wurde geändert: „deck“ von 4 auf 2 und" in pages["de"]
     assert "Etikett „shipping label“ DE-7" in pages["de"]
-    assert "In der Aufzeichnung: Preis €6.79." in pages["de"]
+    assert "In der Aufzeichnung: Preis 6,79\N{NO-BREAK SPACE}€." in pages["de"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""What a trail says of the request, of who looked at it, and of sums, is so in each language."""
+
+import pytest
+from django.utils import translation
+
+from recovery import corrections
+from recovery.corrections import facts, names, sentences
+from recovery.models import Case
+from recovery.views.public import trail_context
+
+
+def state_of(*outcomes):
+    return facts._request_state(Case(), [{"outcome": one} for one in outcomes])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        (["restored", "not_undone"], "not_as_asked"),
+        (["compensated", "corrected"], "not_as_asked"),
+        (["restored", "left", "not_undone"], "partly"),
+        (["restored", "compensated"], "not_done"),
+        (["not_undone"], "stands"),
+    ],
+)
+def test_what_cannot_be_taken_back_is_no_part_of_what_was_asked_for(outcomes, state):
+    assert state_of(*outcomes) == state
+
+
+def test_who_got_nothing_of_what_they_asked_for_is_told_to_ask_again(raised):
+    [correction] = corrections.draft(raised.case())
+    correction.facts["request_state"] = "not_as_asked"
+
+    page = trail_context(correction, {})
+
+    assert page["request"]["words"] == "You did not get this as you had asked for it."
+    assert any("ask for it again" in one for one in page["to_do"])
+
+
+def test_of_what_nobody_was_asked_about_it_is_not_said_that_people_reviewed_it():
+    reviewed = {"approvers": 2, "roles": ["finance", "leads"]}
+    undone, sent = {"outcome": "restored"}, {"outcome": "not_undone"}
+
+    all_of_it = sentences.review_words({"reviewed": reviewed, "items": [undone]})
+    a_part = sentences.review_words({"reviewed": reviewed, "items": [undone, sent]})
+
+    people = "2 people reviewed"
+    assert all_of_it == f"{people} this before it was done (finance and leads)."
+    assert a_part == f"{people} what we did about it, before it was done (finance and leads)."
+
+
+@pytest.mark.parametrize(
+    ("language", "sums"),
+    [
+        ("en", ["€25.00", "$1~286.00", "¥7~000", "12~100.00~SEK", "−€3.50"]),
+        ("de", ["25,00~€", "1~286,00~$", "7~000~¥", "12~100,00~SEK", "−3,50~€"]),
+        ("fr", ["25,00~€", "1~286,00~$", "7~000~¥", "12~100,00~SEK", "−3,50~€"]),
+    ],
+)
+def test_sums_are_written_as_the_reader_writes_them(language, sums):
+    told = ["€25.00", "$1~286.00", "¥7~000", "12~100.00~SEK", "−€3.50"]
+    space = "\N{NO-BREAK SPACE}"
+    with translation.override(language):
+        said = [names.sum_words(one.replace("~", space)) for one in told]
+
+    assert said == [one.replace("~", space) for one in sums]
+
+
+def test_a_team_and_a_telephone_number_are_told_in_the_readers_language():
+    item = {"undone_by": {"automatic": False, "roles": ["operators"]}}
+    with translation.override("de"):
+        assert "(„operators“)" in sentences.put_right_by(item)
+        with names.naming({"operators": "Bearbeitung"}):
+            assert "(Bearbeitung)" in sentences.put_right_by(item)
+        assert sentences.thing("phone", "+49 30 1") == "Telefonnummer „+49 30 1“"
