@@ -333,9 +333,13 @@ def contest(request: Request, workspace: str, pk: int, contest: int) -> HttpResp
 def draft_now(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Draft what each affected person of a case is told, without waiting for its end."""
     case = case_to_recover(request, workspace, pk)
+    before = dict(case.corrections.values_list("pk", "revision"))
     drafted = corrections.draft(case)
-    if drafted:
-        messages.success(request, f"{plural(len(drafted), 'correction')} drafted, or drafted anew.")
+    changed = [one for one in drafted if before.get(one.pk) != one.revision]
+    if changed:
+        messages.success(request, f"{plural(len(changed), 'correction')} drafted, or drafted anew.")
+    elif drafted:
+        messages.info(request, "Nothing to draft: what is there says what the ledger holds.")
     else:
         messages.warning(request, "No affected person is known of this run.")
     return redirect(f"{case_url(case)}?tab=correction#more")

@@ -4,9 +4,10 @@ import pytest
 from django.utils import translation
 
 from recovery import corrections
-from recovery.corrections import facts, names, sentences
+from recovery.corrections import facts, names, publishing, sentences
 from recovery.models import Case
 from recovery.views.public import trail_context
+from tests.people import logged_in
 
 
 def state_of(*outcomes):
@@ -73,3 +74,20 @@ def test_a_team_and_a_telephone_number_are_told_in_the_readers_language():
         with names.naming({"operators": "Bearbeitung"}):
             assert "(Bearbeitung)" in sentences.put_right_by(item)
         assert sentences.thing("phone", "+49 30 1") == "Telefonnummer „+49 30 1“"
+
+
+def test_drafting_anew_says_whether_anything_was_drafted(raised, ada):
+    case = raised.case()
+    page = logged_in(ada)
+    there = f"/w/acme/cases/{case.pk}/corrections/"
+    before = page.get(f"/w/acme/cases/{case.pk}/?tab=correction").text
+    assert "once the case is closed as recovered, or now." in before
+
+    first = page.post(there, follow=True).text
+    [drafted] = case.corrections.all()
+    corrections.publish(drafted, by=ada, seen=drafted.revision, ways=[publishing.LINK])
+    again = page.post(there, follow=True).text
+
+    assert "1 correction drafted" in first
+    assert "Nothing to draft: what is there says what the ledger holds." in again
+    assert "drafted anew" not in again
