@@ -1,5 +1,7 @@
 /** The link to the desk: one address, one key, one spool, and the policy last fetched. */
 
+import { setTimeout as sleep } from "node:timers/promises";
+
 import {
   AmendsError,
   DeskUnreachable,
@@ -241,6 +243,18 @@ export class Link {
     const found = this.spool.unpark(ids);
     this.sender.wake();
     return found;
+  }
+
+  /**
+   * Send what a run has said, for so long at most: a process may end as soon as its run has, and
+   * leave no time. What is not sent by then stays in the spool; nothing is thrown.
+   */
+  async deliver(run: string, seconds = FLUSH_SECONDS): Promise<void> {
+    const sent = this.sender.flush(seconds, run).catch((error: unknown) => {
+      const why = error instanceof Error ? error.message : String(error);
+      this.log("warn", `${run} stays in ${this.spool.path}: ${why}`);
+    });
+    await Promise.race([sent, sleep(seconds * 1000, undefined, { ref: false })]);
   }
 
   /** Try for so long to send what waits; whether all of it is sent. */

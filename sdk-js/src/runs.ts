@@ -228,6 +228,7 @@ export class Run extends Record {
     for (const last of this.atEnd.splice(0)) await last();
     this.ended = true;
     await this.say(type, withoutEmpty(data));
+    await this.desk.deliver(this.id);
   }
 
   #mustBeOpen(): void {

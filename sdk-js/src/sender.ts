@@ -119,12 +119,12 @@ export class Sender {
     }
   }
 
-  /** Try for so long; whether everything is sent. What is not stays in the spool. */
-  async flush(seconds: number): Promise<boolean> {
+  /** Try for so long; whether everything (of one run) is sent. What is not stays in the spool. */
+  async flush(seconds: number, run?: string): Promise<boolean> {
     const end = performance.now() + seconds * 1000;
     for (;;) {
       try {
-        await this.drain();
+        await this.drain(run);
         return true;
       } catch (error) {
         if (error instanceof KeyRefused || error instanceof Refused) return false;

@@ -1,6 +1,7 @@
 """However a program in TypeScript ends or errs, what it did and what nobody knows is told."""
 
 import datetime as dt
+import json
 import sqlite3
 import subprocess
 import threading
@@ -70,6 +71,34 @@ def test_an_exit_in_a_call_is_on_disk_and_told_by_the_next_process(desk, agent):
     assert "InDoubt" in outside
     assert desk.heard[2:4] == ["action.failed", "run.cancelled"]
     assert desk.events[1]["data"]["outcome"] == "unknown"
+
+
+def test_a_run_is_told_before_it_returns_or_throws_so_that_no_end_of_the_process_hides_it(
+    desk, agent, tmp_path
+):
+    assert agent("exits_after_its_run")[0] == 0
+    assert desk.heard == ["run.started", "begin update_flight", "action.succeeded", "run.completed"]
+
+    desk.heard.clear()
+    (tmp_path / "spool").unlink()
+    code, words = agent("throws_and_nobody_catches")
+
+    assert (code, "RangeError: the model gave up" in words) == (1, True)
+    assert desk.heard[-2:] == ["action.succeeded", "run.failed"]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_desk_that_does_not_answer_keeps_no_run_from_its_end(desk, agent, tmp_path, is_slow):
+    if is_slow:
+        desk.script["events"] = [{}, *[{"seconds": 9}] * 9]
+    else:
+        desk.down()
+    code, _ = agent("throws_and_nobody_catches")
+
+    assert code == 1
+    with sqlite3.connect(tmp_path / "spool") as spool:
+        left = [json.loads(body)["type"] for (body,) in spool.execute("SELECT body FROM events")]
+    assert left[-1] == "run.failed"
 
 
 def test_a_program_that_stands_still_for_people_says_so_and_where_they_are_asked(desk, agent):

@@ -10,6 +10,14 @@ const quiet = how === "works_beside_another" ? { workspace: "northwind", log: ()
 const desk = connect({ url, key: key!, spool: spool!, ...quiet });
 const said = (text: string) => appendFileSync(outside!, `${text}\n`);
 
+const moves = (then: () => void) =>
+  desk.run("Move it", { run: "run_1" }, async (run) => {
+    await run.action("update_flight", { target: ["reservation", "XEHM4B"] }, (act) =>
+      act.perform(() => ({ flight: "HAT019" })),
+    );
+    then();
+  });
+
 const stories: { [how: string]: () => Promise<unknown> } = {
   async exits() {
     await desk.run("Move it", { run: "run_1" }, (run) =>
@@ -17,6 +25,15 @@ const stories: { [how: string]: () => Promise<unknown> } = {
         act.perform(() => process.exit(3)),
       ),
     );
+  },
+  async exits_after_its_run() {
+    await moves(() => undefined);
+    process.exit(0);
+  },
+  async throws_and_nobody_catches() {
+    await moves(() => {
+      throw new RangeError("the model gave up");
+    });
   },
   async is_told_to_end() {
     await desk.run("Move it", { run: "run_1" }, (run) =>
@@ -148,5 +165,6 @@ const stories: { [how: string]: () => Promise<unknown> } = {
 try {
   await stories[how!]!();
 } catch (error) {
+  if (how === "throws_and_nobody_catches") throw error;
   said(`${(error as Error).name}: ${(error as Error).message}`);
 }
