@@ -27,6 +27,9 @@ export const FLUSH_SECONDS = 2;
 const MASKING_FORM = "v1";
 const NOT_FOUND = 404;
 const KEY_DIGEST_HEX_DIGITS = 16;
+const NOBODYS =
+  "keeps what was not sent under another key before the desk was ever met, so nobody knows" +
+  " whether it is this agent's. Send it with that key, or name another file with AMENDS_SPOOL";
 
 /** How a desk is connected to; what the members mean is told at `connect`. */
 export type LinkOptions = {
@@ -153,6 +156,8 @@ export class Link {
     const keeper = this.spool.recall("key");
     if (keeper !== null && keeper !== this.#keyDigest) {
       const recalled = this.spool.recall("policy");
+      const isLeft = this.spool.waiting().length > 0 || this.spool.countParked() > 0;
+      if (recalled === null && isLeft) throw new WrongSpool(`${this.spool.path} ${NOBODYS}`);
       const was = isObject(recalled) ? recalled : {};
       const now = await this.#policyNow();
       const isKnown = (name: string) => (was[name] ?? null) !== null;

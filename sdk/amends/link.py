@@ -29,6 +29,10 @@ POLICY_SECONDS = 60.0
 FLUSH_SECONDS = 2.0
 MASKING_FORM = "v1"
 NOT_FOUND = 404
+NOBODYS = (
+    "{} keeps what was not sent under another key before the desk was ever met, so nobody knows"
+    " whether it is this agent's. Send it with that key, or name another file with AMENDS_SPOOL"
+)
 
 
 class Link:
@@ -139,7 +143,10 @@ class Link:
         if self._claimed:
             return
         if self.spool.recall("key") not in (None, self._key_digest):
-            was, now = self.spool.recall("policy") or {}, self._policy_now()
+            was = self.spool.recall("policy")
+            if was is None and (self.spool.waiting() or self.spool.count_parked()):
+                raise WrongSpool(NOBODYS.format(self.spool.path))
+            was, now = was or {}, self._policy_now()
             if any(was.get(name) not in (None, now.get(name)) for name in ("workspace", "agent")):
                 raise WrongSpool(
                     f"{self.spool.path} keeps what {was.get('agent')} has not sent yet, and this"

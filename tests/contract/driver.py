@@ -61,7 +61,7 @@ def connect(step: Step) -> None:
     wait = step.get("wait_seconds", 20)
     waited = now["waited"] = []
     now["desk"] = amends.connect(
-        URL, KEY, spool=SPOOL, wait_seconds=wait,
+        URL, step.get("key", KEY), spool=SPOOL, wait_seconds=wait,
         on_wait=lambda answer: waited.append(answer["approval"]), **named,
     )  # fmt: skip
 

@@ -57,7 +57,8 @@ const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
     const named = step["workspace"] ? { workspace: workspace! } : {};
     waited = [];
     const onWait = ({ approval }: JsonObject): void => void waited.push(String(approval));
-    desk = connect({ url, key, spool, waitSeconds, onWait, log: () => undefined, ...named });
+    const own = String(step["key"] ?? key);
+    desk = connect({ url, key: own, spool, waitSeconds, onWait, log: () => undefined, ...named });
     return {};
   },
   async start(step) {
