@@ -179,6 +179,7 @@ export class Action<A extends object = Args> {
       }
       this.run.lastAction = this.row.action;
       if (this.#planned["saga"] === "pivot") this.run.pivot = key;
+      if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
       if (this.row.state === "running") await this.#mayBeMade(ask, changed ?? null);
       return this;
     }
@@ -442,6 +443,7 @@ export class Action<A extends object = Args> {
     await this.run.desk.send(told, row);
     this.#begun = { ...this.#begun!, row };
     this.#isSettled = true;
+    if (state === "succeeded") this.run.wentWell(row.action);
     if (state === "no_effect" && this.run.pivot === row.key) this.run.pivot = null;
   }
 

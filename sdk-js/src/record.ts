@@ -41,6 +41,12 @@ export class Record {
     return Array.isArray(steps) ? steps.filter(isObject) : [];
   }
 
+  /** Of a call that has succeeded: what fails after it is another's failure. */
+  wentWell(action: string): void {
+    if (this.failedAction === action) this.failedAction = null;
+    if (this.lastAction === action) this.lastAction = null;
+  }
+
   /** The next number in this run; a resumed one counts on from where the desk saw it. */
   nextN(): number {
     return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));

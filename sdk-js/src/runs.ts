@@ -172,7 +172,11 @@ export class Run extends Record {
     await this.#end("run.completed", { summary: summary || this.summary });
   }
 
-  /** End the run as failed. `desk.run` does it for you. */
+  /**
+   * End the run as failed. `desk.run` does it for you.
+   *
+   * A call is named where you name one, or where it failed, was refused, or is unknown.
+   */
   async fail(error: unknown, { failedAction }: { failedAction?: string } = {}): Promise<void> {
     const action = failedAction ?? this.failedAction ?? this.lastAction;
     await this.#end("run.failed", { error: said(error), failed_action: action });

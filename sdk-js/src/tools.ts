@@ -82,7 +82,7 @@ export function finishDeclared<A extends object, R>(
   { target, after, verify, undo, undoOfResult }: Declaration<A, R>,
   call: Call<A, R>,
 ): Promise<Performed<R>> {
-  return act.within(async () => {
+  const made = act.within(async () => {
     const { args } = act;
     if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
     const answer = await act.perform(call);
@@ -90,6 +90,10 @@ export function finishDeclared<A extends object, R>(
     await told(act, answer, { after, undo, undoOfResult });
     if (verify) await act.verified(await verify(answer, args));
     return { answer, isFirst: true };
+  });
+  return made.catch((error: unknown) => {
+    act.run.failedAction = act.id; // also where only what is read after it threw
+    throw error;
   });
 }
 

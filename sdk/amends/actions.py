@@ -179,6 +179,8 @@ class Action(DrivenContext):
                 self.run.last_action = self._row.action
                 if self._planned.get("saga") == "pivot":
                     self.run.pivot = key
+                if self._row.state == "succeeded":
+                    self.run.went_well(self._row.action)
                 if self._row.state == "running":
                     try:
                         self._heed(ask, arguments)
@@ -428,6 +430,8 @@ class Action(DrivenContext):
         row = replace(self.row, state=state, result=told.data.get("result"))
         self.run.desk.send(told, key=row)
         self._row, self.settled = row, True
+        if state == "succeeded":
+            self.run.went_well(row.action)
         if state == "no_effect" and self.run.pivot == row.key:
             self.run.pivot = None
 

@@ -53,6 +53,13 @@ class Record:
         steps = (self.directive or {}).get("steps") or []
         return any(s.get("key") == key and s.get("label") == "repeat_new_key" for s in steps)
 
+    def went_well(self, action: str) -> None:
+        """Of a call that has succeeded: what fails after it is another's failure."""
+        if self.failed_action == action:
+            self.failed_action = None
+        if self.last_action == action:
+            self.last_action = None
+
     def next_n(self) -> int:
         """The next number in this run; a resumed one counts on from where the desk saw it."""
         return self.desk.spool.next_n(self.id, above=int((self.directive or {}).get("n") or 0))

@@ -187,7 +187,10 @@ class Run(Record, DrivenContext):
     complete, acomplete = waits(completing), awaits(completing)
 
     def failing(self, error: BaseException, *, failed_action: str | None = None) -> Steps[None]:
-        """End the run as failed. `with` does it for you."""
+        """End the run as failed. `with` does it for you.
+
+        A call is named where you name one, or where it failed, was refused, or is unknown.
+        """
         said: dict[str, Any] = {"error": {"type": type(error).__name__, "message": cut(str(error))}}
         action = failed_action or self.failed_action or self.last_action
         if action:

@@ -80,13 +80,14 @@ class Declaration:
             if action.replayed:
                 return Performed(answer, is_first=False)
             result = yield from self._telling(action, answer, given, told)
+            if self.verify is not None:
+                yield from action.verifying((yield from called(self.verify, result, **given)))
         except GeneratorExit:  # its event loop is gone: the desk notices the silence
             raise
         except BaseException as error:
             yield from action.leaving(error)
+            action.run.failed_action = action.id  # also where only what is read after it raised
             raise
-        if self.verify is not None:
-            yield from action.verifying((yield from called(self.verify, result, **given)))
         return Performed(answer, is_first=True)
 
     def _telling(

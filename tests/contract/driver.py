@@ -97,6 +97,7 @@ STEPS: dict[str, Callable[[Step], Step | None]] = {
     "resume": resume,
     "act": act,
     "checkpoint": lambda step: now["run"].checkpoint(step["name"], state=step.get("state")),
+    "fail": lambda step: now["run"].fail(RuntimeError(step["because"])),
     "complete": lambda _: now["run"].complete(),
     "fetch_policy": lambda _: now["desk"].fetch_policy(),
     "two_minutes_later": two_minutes_later,

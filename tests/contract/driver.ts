@@ -78,6 +78,10 @@ const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
     await run.checkpoint(String(step["name"]), { state: step["state"] });
     return {};
   },
+  async fail(step) {
+    await run.fail(new Error(String(step["because"])));
+    return {};
+  },
   async complete() {
     await run.complete();
     return {};

@@ -6,8 +6,9 @@ agent, `a` if it names none, each of which is a process of its own on the one sp
 of a step stands in it: `came` (what came of it, or the error's name), `words` in the error,
 `result`. At the end stand `outside` (each call that was really made), `made` (with which
 arguments), `heard` (what the desk heard, in order), `attempts` (how many different ones), `bodies`
-(of each `begin`), `announced` (in which of them a tool's schema is), `events` (of some type) and
-`disk` (what waits there, what is set aside and in which state the keys are).
+(of each `begin`), `announced` (in which of them a tool's schema is), `events` (of some type),
+`blamed` (the tool that each run which failed names, if any) and `disk` (what waits there, what is
+set aside and in which state the keys are).
 """
 
 import copy
@@ -189,7 +190,15 @@ def test_a_client_does_what_the_table_says(world: World, scenario: Step) -> None
         found = [event["data"] for event in world.desk.events if event["type"] == kind]
         assert len(found) == len(wanted), found
         assert all(map(holds, found, wanted)), found
+    assert blamed(world.desk) == end.get("blamed", blamed(world.desk))
     assert world.on_disk() == {"waiting": [], "aside": [], "keys": []} | end["disk"]
+
+
+def blamed(desk: ScriptedDesk) -> list[str | None]:
+    """The tool of the call that each run which failed names, if it names one."""
+    tools = {body["action"]: body["data"]["tool"] for body in desk.begun} | {None: None}
+    failed = [event["data"] for event in desk.events if event["type"] == "run.failed"]
+    return [tools[data.get("failed_action")] for data in failed]
 
 
 def holds(found: Any, wanted: Any) -> bool:
