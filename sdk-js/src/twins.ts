@@ -122,6 +122,11 @@ function isAlive(pid: number): boolean {
 
 export type TwinTarget = { type: string; id: string };
 type State = { readonly [name: string]: unknown };
+/**
+ * What the desk has recorded: `before` is what is to be restored, `expected` how the agent left the
+ * target. Null: it was not there; a member that is missing: nothing was recorded.
+ */
+export type Recorded = { readonly before?: Json; readonly expected?: Json };
 
 /** One twin: what undoes, what looks, and what finds out whether a lost call took effect. */
 export type Twin = {
@@ -129,7 +134,7 @@ export type Twin = {
    * Undo it. It may return the fields of the target as it left them. Where it knows that nothing
    * happened it throws NoEffect; any other error is an unknown outcome.
    */
-  apply(args: JsonObject, target: TwinTarget, key: string): unknown;
+  apply(args: JsonObject, target: TwinTarget, key: string, recorded: Recorded): unknown;
   /** Read the target: its fields, or null where it is not there. */
   observe?(args: JsonObject, target: TwinTarget): State | null | PromiseLike<State | null>;
   /** Find out whether a key took effect: true, false, or null where nobody can tell. */
@@ -146,6 +151,7 @@ type Asked = {
   key: string;
   target: TwinTarget;
   args: JsonObject;
+  recorded: Recorded;
 };
 type Answer = [status: number, body: JsonObject];
 
@@ -260,10 +266,10 @@ export class Twins {
   }
 
   async #applied(twin: Twin, asked: Asked): Promise<JsonObject> {
-    const { args, target, key } = asked;
+    const { args, target, key, recorded } = asked;
     let left: unknown;
     try {
-      left = await twin.apply(args, target, key);
+      left = await twin.apply(args, target, key, recorded);
     } catch (error) {
       if (!(error instanceof NoEffect)) throw error;
       await this.#store.forget(key);
@@ -335,7 +341,14 @@ function read(body: Uint8Array): Asked {
     throw new AmendsError("operation, key and target must be texts");
   }
   if (!isObject(args)) throw new AmendsError("args must be an object");
-  return { do: act, operation, key, target: { type, id }, args };
+  const recorded = Object.fromEntries(RECORDED.flatMap((name) => given(name, asked[name])));
+  return { do: act, operation, key, target: { type, id }, args, recorded };
+}
+
+const RECORDED = ["before", "expected"] as const;
+
+function given(name: string, value: Json | undefined): [string, Json][] {
+  return value === undefined ? [] : [[name, value]];
 }
 
 function isText(value: Json | undefined): value is string {

@@ -8,6 +8,7 @@ protocol.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import os
@@ -161,7 +162,9 @@ Outcome = Literal["applied", "no_effect", "unknown"]
 State: TypeAlias = dict[str, Any]
 Observe = Callable[[State, State], State | None]
 Probe = Callable[[State, State, str], bool | None]
-Apply = Callable[[State, State, str], State | None]
+Apply = Callable[..., State | None]
+# What the request may hold beside arguments, target and key, for functions that name it.
+RECORDED = ("before", "expected")
 
 
 @dataclass
@@ -182,6 +185,14 @@ class Undo:
         """Register how to find out whether a key took effect: True, False, or None for unknown."""
         self.find = function
         return function
+
+    def applied(self, request: State) -> State | None:
+        """NoEffect where it cannot do without what the desk has no record of."""
+        given = (request["args"], request["target"], request["key"])
+        more, lacks = _recorded(self.apply, request)
+        if lacks:
+            raise NoEffect(f"the desk has no record of “{lacks}”, which {self.name} needs")
+        return self.apply(*given, **more)
 
     def observed(self, args: State, target: State) -> State | None:
         if self.look is None:
@@ -209,7 +220,10 @@ class Twins:
         self._running: set[str] = set()
 
     def undo(self, name: str) -> Callable[[Apply], Undo]:
-        """Register a function `(args, target, key)` as the undo of this name.
+        """Register a function `(args, target, key)` as the undo of this name. If it also names
+        `before` (what is to be restored) or `expected` (as the agent left it), it gets them, None
+        for: not there. Where nothing was recorded its default counts, and without one it is not
+        called: nothing happened.
 
         It may return the fields of the target as it left them. Where it knows that nothing happened
         it raises `amends.NoEffect`; any other exception is an unknown outcome.
@@ -248,9 +262,10 @@ class Twins:
             return _said("no_effect", undo.observed(args, target))
         if request["do"] == "probe":
             return self._probe(undo, args, target, request["key"])
-        return self._apply(undo, args, target, request["key"])
+        return self._apply(undo, request)
 
-    def _apply(self, undo: Undo, args: State, target: State, key: str) -> State:
+    def _apply(self, undo: Undo, request: State) -> State:
+        args, target, key = request["args"], request["target"], request["key"]
         asked = digest({"operation": undo.name, "args": args, "target": target})
         row = self.store.start(key, asked)
         if row is not None and row.asked != asked:
@@ -259,15 +274,16 @@ class Twins:
             return row.answer or self._probe(undo, args, target, key)
         self._running.add(key)
         try:
-            return self._applied(undo, args, target, key)
+            return self._applied(undo, request)
         finally:
             self._running.discard(key)
             if isinstance(self.store, SqliteKeys):
                 self.store.ended(key)
 
-    def _applied(self, undo: Undo, args: State, target: State, key: str) -> State:
+    def _applied(self, undo: Undo, request: State) -> State:
+        args, target, key = request["args"], request["target"], request["key"]
         try:
-            state = undo.apply(args, target, key)
+            state = undo.applied(request)
         except NoEffect as reason:
             self.store.forget(key)
             return _said("no_effect", detail=str(reason))
@@ -350,6 +366,18 @@ _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"
 
 def _said(outcome: Outcome, observed: State | None = None, detail: str = "") -> State:
     return {"outcome": outcome, "observed": observed, "detail": detail}
+
+
+def _recorded(function: Apply, request: State) -> tuple[State, str]:
+    """What it takes by name of what the desk has recorded, and the first that it lacks, if any."""
+    try:
+        named = list(inspect.signature(function).parameters.values())[3:]
+    except ValueError:  # a function that Python knows nothing of
+        return {}, ""
+    takes = {one.name: one.default for one in named if one.name in RECORDED}
+    lacks = [name for name, usual in takes.items()
+             if name not in request and usual is inspect.Parameter.empty]  # fmt: skip
+    return {name: request[name] for name in takes if name in request}, next(iter(lacks), "")
 
 
 def _request(body: bytes) -> State:

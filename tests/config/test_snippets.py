@@ -84,6 +84,7 @@ RUN_BY = {
         f"{SDK}test_the_service_of_the_twins_guide_works",
         f"{JS}test_the_twin_of_the_guide_runs",
         f"{SDK}test_the_service_of_the_twins_guide_works",
+        f"{SDK}test_the_service_of_the_twins_guide_works",
     ],
 }
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")

@@ -5,7 +5,7 @@ A step asks a service for the undo of licence L-7, signed by the library of Stan
 `mood` is how the service is: `locked` (it refuses), `dying` (its answer is lost), `forgetful` (it
 cannot tell), `slow` (it waits for a file), `killed before` or `after` it was done. `restart` begins
 a new process on the same store, with `other` that of the other language. At the end stands what was
-really done.
+really done. `restore_seat` writes down what it was handed as the state before.
 """
 
 import datetime as dt
@@ -80,7 +80,8 @@ class Service:
 def asked(step: dict[str, Any]) -> dict[str, Any]:
     return {"v": 1, "do": step["do"], "operation": step.get("operation", "release_licence"),
             "key": step.get("key", "k-1"), "target": {"type": "licence", "id": "L-7"},
-            "args": step.get("args", {})}  # fmt: skip
+            "args": step.get("args", {}),
+            **{name: step[name] for name in ("before", "expected") if name in step}}  # fmt: skip
 
 
 def signed(body: str, how: str) -> dict[str, str]:

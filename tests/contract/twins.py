@@ -40,6 +40,12 @@ def release(args: dict[str, Any], target: dict[str, Any], key: str) -> None:
         raise TimeoutError
 
 
+@undo.undo("restore_seat")
+def restore(args: dict[str, Any], target: dict[str, Any], key: str, *, before: Any) -> None:
+    with Path(JOURNAL).open("a", encoding="utf-8") as journal:
+        journal.write(f"{json.dumps(before)}\n")
+
+
 @release.observe
 def licence(_args: dict[str, Any], target: dict[str, Any]) -> dict[str, Any] | None:
     is_gone = any(line.split()[0] == target["id"] for line in done())

@@ -42,6 +42,13 @@ const twins = new Twins(secrets.split(" "), { store }).undo("release_licence", {
   },
 });
 
+twins.undo("restore_seat", {
+  apply(_args, _target, _key, { before }) {
+    if (before === undefined) throw new NoEffect("nothing was recorded");
+    appendFileSync(journal, `${compact(before).replace(":", ": ")}\n`);
+  },
+});
+
 // By turns in the two ways in which it is served.
 const server = createServer(twins.listener).listen(0, "127.0.0.1");
 await once(server, "listening");

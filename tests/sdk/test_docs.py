@@ -195,8 +195,9 @@ def test_the_tests_of_the_guide_run_wherever_the_client_is_installed(tmp_path):
 def test_the_service_of_the_twins_guide_works(tmp_path):
     text = blocks("twins.md")[0].replace("/var/lib/licences", str(tmp_path))
     text = text.replace("whsec_…", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    mounted = []
+    mounted, put = [], list[Any]()
     licences = type("L", (), {"find": staticmethod(lambda _: {"state": "free"}),
+                              "put": staticmethod(lambda *what: put.append(what)),
                               "release": staticmethod(lambda *_, **__: True),
                               "was_released_with": staticmethod(lambda _: True)})  # fmt: skip
     app = type("A", (), {"mount": staticmethod(lambda *what: mounted.append(what))})
@@ -207,7 +208,15 @@ def test_the_service_of_the_twins_guide_works(tmp_path):
 
     answer = testing.ask(names["undo"], "apply", "release_licence", target=("licence", "L-7"))
     assert answer["outcome"] == "applied"
-    exec(blocks("twins.md")[1], names)  # noqa: S102 - the tests that it shows
+    exec(blocks("twins.md")[1], names)  # noqa: S102
+    recorded: list[dict[str, Any]] = [{"before": {"holder": "Mia Li"}}, {}]
+    answers = [
+        testing.ask(names["undo"], "apply", "restore_licence", target=("licence", "L-7"), **was)
+        for was in recorded
+    ]
+    assert [one["outcome"] for one in answers] == ["applied", "no_effect"]
+    assert put == [("L-7", {"holder": "Mia Li"})]
+    exec(blocks("twins.md")[2], names)  # noqa: S102 - the tests that it shows
     names["test_a_licence_is_released_once"]()
     names["test_a_refusal_is_told_as_one"]()
     assert mounted[0][0] == "/amends"
