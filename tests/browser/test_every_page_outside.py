@@ -167,7 +167,7 @@ def test_each_page_behind_a_link_is_for_everybody_in_each_of_its_states(
         )
     ]
     told = Correction.objects.get(state="published")
-    corrections.revoke(told, by=ada, seen=told.revision)
+    corrections.revoke(told, by=ada, seen=told.revision, reason="A drill")
     wrong.append(seen(page, trail, status=404))
     Correction.objects.update(expires_at=timezone.now() - timedelta(days=1))
     wrong.append(seen(page, trail, status=404))

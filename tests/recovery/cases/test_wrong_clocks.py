@@ -30,7 +30,7 @@ def test_endings_letters_and_returns_of_a_case_are_written_by_the_databases_cloc
     published = publish(correction, by=ada, seen=correction.revision)
     assert abs(published.published_at - database_time()) < A_MINUTE
     assert abs(published.expires_at - published.published_at) >= timedelta(days=1)
-    revoked = publishing.revoke(published, by=ada, seen=published.revision)
+    revoked = publishing.revoke(published, by=ada, seen=published.revision, reason="A drill")
     assert abs(revoked.revoked_at - database_time()) < A_MINUTE
 
     case.refresh_from_db()
