@@ -7,7 +7,7 @@ the same steps with the same digests. Whether a target has drifted is `drifts`' 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -25,17 +25,11 @@ from ledger.canonical import digest
 from ledger.models import Action, Checkpoint, Effect, Reversibility, SnapshotSource
 from recovery.engine import approved_calls, outbound_calls
 from recovery.models import Step
+from recovery.planning.reversibility import STRENGTH, keeps_some, weaker
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import target_words
 from workspaces import formatting
 from workspaces.models import Workspace
-
-STRENGTH = {
-    Reversibility.EXACT: 0,
-    Reversibility.COMPENSABLE: 1,
-    Reversibility.UNKNOWN: 2,
-    Reversibility.IRREVERSIBLE: 3,
-}
 
 
 class CannotUndo(Exception):
@@ -108,6 +102,7 @@ class StepDrafter:
     now: Recorded
     before: Recorded = UNSET
     after: Recorded = UNSET
+    _recorded: Recorded = UNSET
     notes: list[str] = field(default_factory=list)
 
     def make(self, *, is_older: bool) -> DraftStep:
@@ -132,7 +127,7 @@ class StepDrafter:
                 args=args,
             )
             known: Any = {"key": key, "before": self.before, "expected": expected}
-            preview = calls.preview(connection, name, args, target, **known)
+            preview = self._titled(calls.preview(connection, name, args, target, **known))
             version = calls.connector_version(connection)
         except Refused as refused:
             raise CannotUndo("refused", str(refused)) from refused
@@ -159,7 +154,27 @@ class StepDrafter:
         """Never better than what the catalogue says of the call that is undone."""
         if self.run.is_irreversible(self.action, self.effect):
             return Reversibility.IRREVERSIBLE
-        return weaker(self.effect, operation, twin)
+        found = weaker(self.effect, operation, twin)
+        if self.chosen == "rebase" and keeps_some(self._recorded, self.after, self.before):
+            return max(Reversibility(found), Reversibility.COMPENSABLE, key=STRENGTH.__getitem__)
+        return found
+
+    def _titled(self, preview: Preview) -> Preview:
+        """Of a later change that is kept: that not all is put back as it was."""
+        if self.chosen != "rebase":
+            return preview
+        what = target_words(self.effect.target_type, self.effect.target_id)
+        puts_back = (
+            isinstance(self.before, dict)
+            and isinstance(self.now, dict)
+            and any(value != self.now.get(name) for name, value in self.before.items())
+        )
+        title = (
+            f"Put back of {what} only what nobody has changed since"
+            if puts_back
+            else f"Leave {what} as it stands: somebody has changed all of it since"
+        )
+        return replace(preview, title=title)
 
     def _read_snapshots(self) -> None:
         try:
@@ -167,6 +182,7 @@ class StepDrafter:
             self.after = outbound_calls.after_of(self.effect)
         except outbound_calls.SnapshotGone as gone:
             raise CannotUndo("snapshot_gone", str(gone)) from gone
+        self._recorded = self.before
         if self.chosen == "rebase":
             self.before = rebased(self.before, self.after, self.now)
 
@@ -300,21 +316,6 @@ class StepDrafter:
             suggested_by_agent=by_agent,
             chosen=self.chosen,
         )
-
-
-def weaker(effect: Effect, operation: Operation, twin: Twin | None) -> str:
-    """The weaker of what the twin can do and what the wire said; unsaid on the wire is no word.
-
-    A masked field cannot be restored from the ledger, so such an effect is never exact.
-    """
-    found = [Reversibility(operation.reversibility)]
-    if twin is not None and twin.reversibility:
-        found.append(Reversibility(twin.reversibility))
-    if effect.reversibility != Reversibility.UNKNOWN:
-        found.append(Reversibility(effect.reversibility))
-    if holds_mask(effect.before):
-        found.append(Reversibility.COMPENSABLE)
-    return str(max(found, key=STRENGTH.__getitem__))
 
 
 def rebased(before: Recorded, after: Recorded, now: Recorded) -> Recorded:
