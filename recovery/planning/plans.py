@@ -21,7 +21,15 @@ from recovery.cases.lifecycle import (
 from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.planning.drafting import DraftStep
-from recovery.planning.previews import CHOICES, PlanDraft, draft, next_number, warnings
+from recovery.planning.previews import (
+    CHOICES,
+    PlanDraft,
+    draft,
+    next_number,
+    staying,
+    warnings,
+)
+from recovery.run_facts.sentences import shortened
 from recovery.tasks import run_plan
 from workspaces import locks
 from workspaces.clock import Clock, database_time
@@ -201,6 +209,14 @@ def _record(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
     )
 
 
+def _told_whole(headline: str, drafted: PlanDraft) -> str:
+    """What is put to people, with how much of it no step undoes: who says yes knows what stays."""
+    if not drafted.cannot:
+        return headline
+    stays = f" ({staying(drafted)})"
+    return shortened(headline, approval_requests.HEADLINE_CHARACTERS_MAX - len(stays)) + stays
+
+
 def _ask(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
     assert drafted.judgement is not None  # noqa: S101 - _write asks only where one says MANUAL
     try:
@@ -210,7 +226,7 @@ def _ask(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
             case_ref=str(plan.case_id),
             calls=[one.facts for one in drafted.steps],
             judgement=drafted.judgement,
-            headline=plan.headline,
+            headline=_told_whole(plan.headline, drafted),
             previews=[one.step.preview | {"warnings": warnings(one)} for one in drafted.steps],
             by=by,
             reason=plan.reason,

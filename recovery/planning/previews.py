@@ -65,6 +65,11 @@ def brief(drafted: Drafted) -> str:
     return f"{first}, then {plural(more, 'step')} more" if more else first
 
 
+def staying(drafted: Drafted) -> str:
+    """`1 effect cannot be undone`"""
+    return f"{plural(len(drafted.cannot), 'effect')} cannot be undone"
+
+
 def lead(drafted: Drafted) -> str:
     """`2 steps, newest action first. 1 effect cannot be undone.`"""
     parts = []
@@ -72,7 +77,7 @@ def lead(drafted: Drafted) -> str:
         order = ", newest action first" if len(drafted.steps) > 1 else ""
         parts.append(f"{plural(len(drafted.steps), 'step')}{order}.")
     if drafted.cannot:
-        parts.append(f"{plural(len(drafted.cannot), 'effect')} cannot be undone.")
+        parts.append(f"{staying(drafted)}.")
     if drafted.skipped:
         parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
     reached = recipients(drafted.steps)
