@@ -7,7 +7,6 @@ but those of the record.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -20,10 +19,9 @@ from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
-from connectors.contract import Money
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import approvers, names, sentences
+from recovery.corrections import approvers, names, recorded_values, sentences
 from recovery.models import Case, CaseOutcome, Step, StepState
 from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import MAILS, capitalised, changed_fields, shortened
@@ -37,9 +35,6 @@ ITEMS_MAX = 500
 UNCHANGED_MAX = 50
 REQUEST_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 200
-SUM = re.compile(rf"amount|total|{names.IN_SMALLEST_UNIT}\Z", re.IGNORECASE)
-CHANGES_MAX = 5
-"""Fields of which a sentence tells from what to what; of more it says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +278,12 @@ def act_of(outcome: str, effect: Effect, step: Step | None, *, kind: str = "") -
     exists = ((step.preview or {}).get("must_be_true") or {}).get("exists") if step else None
     if outcome not in {"restored", "compensated"}:
         act = outcome
-    elif step is not None and _moved(step) is not None:
-        act = "refunded" if kind == "REFUND" or _is_refund(step.operation) else "taken_back"
+    elif step is not None and recorded_values.moved(step) is not None:
+        act = (
+            "refunded"
+            if kind == "REFUND" or recorded_values.is_refund(step.operation)
+            else "taken_back"
+        )
     elif outcome == "restored":
         act = "deleted" if was_made else "put_back"
     elif kind == "ARCHIVE":
@@ -302,7 +301,7 @@ def _told(
     """What the sentences are made of. The agent's own summary is told to whoever asked alone, for
     it may name others.
     """
-    moved = _moved(step)
+    moved = recorded_values.moved(step)
     after = change.between if change.is_back else effect.after
     fields = changed_fields(effect.before, after)
     found: dict[str, Any] = {
@@ -314,17 +313,20 @@ def _told(
         "amount": ""
         if moved is None
         else formatting.money(int(moved["amount_minor"]), str(moved.get("currency", ""))),
-        "is_all": moved is not None and _is_all(effect, moved),
-        **_values(effect.before, after, fields),
+        "is_all": moved is not None and recorded_values.is_all(effect, moved),
+        **recorded_values.from_what_to_what(effect.before, after, fields),
     }
     before = effect.before.get(fields[0]) if len(fields) == 1 and effect.before else None
     is_told = sentences.is_plain(before) and not holds_mask(before)
-    if outcome == "restored" and is_told and not _is_unit_lost(effect.before, fields[0]):
-        found["back_to"] = _as_told(effect.before, fields[0])
+    is_lost = is_told and recorded_values.is_unit_lost(effect.before, fields[0])
+    if outcome == "restored" and is_told and not is_lost:
+        found["back_to"] = recorded_values.as_told(effect.before, fields[0])
     if found["how"] == "sent":
         found |= _mail(change.action, effect)
     elif found["how"] in {"created", "deleted"} and not (found["amount"] or change.is_back):
-        found |= _recorded(effect.after if found["how"] == "created" else effect.before)
+        found |= recorded_values.recorded(
+            effect.after if found["how"] == "created" else effect.before
+        )
     return found
 
 
@@ -377,76 +379,6 @@ def _undone_by(step: Step | None) -> dict[str, Any]:
         return {}
     teams = Team.objects.filter(workspace=step.workspace_id, group__user=person)
     return {"automatic": False, "roles": sorted(teams.values_list("name", flat=True))[:3]}
-
-
-def _moved(step: Step | None) -> dict[str, Any] | None:
-    moved = (step.preview or {}).get("money") if step else None
-    return moved if isinstance(moved, dict) and moved.get("amount_minor") else None
-
-
-def _is_refund(operation: str) -> bool:
-    """`refund`, `payments.refund_charge`; not `reverse_refund`."""
-    return operation.rpartition(".")[2].lower().startswith("refund")
-
-
-def _is_all(effect: Effect, moved: dict[str, Any]) -> bool:
-    """Whether the record says that what was moved was all of it: the largest sum in it, in the
-    same currency. A number that only happens to be the same, as a fee of it, says nothing.
-    """
-    recorded = effect.after if isinstance(effect.after, dict) else {}
-    currency = recorded.get("currency", moved.get("currency"))
-    sums = [Money.of(value, currency) for name, value in recorded.items() if SUM.search(name)]
-    most = max((one for one in sums if one), key=lambda one: one.amount_minor, default=None)
-    return most is not None and most == Money.of(moved["amount_minor"], moved.get("currency"))
-
-
-def _values(before: Any, after: Any, fields: Sequence[str]) -> dict[str, Any]:
-    """From what to what, of one field or of each of several; not of what is hidden, or long."""
-    told = [_change(before, after, name) for name in fields[:CHANGES_MAX]]
-    if len(fields) == 1:
-        (one,) = told
-        return {"values": {"was": one["was"], "became": one["became"]}} if "was" in one else {}
-    if not any("was" in one for one in told):
-        return {}
-    return {"changes": told, "more": max(0, len(fields) - CHANGES_MAX)}
-
-
-def _change(before: Any, after: Any, name: str) -> dict[str, Any]:
-    was, became = ((side or {}).get(name) for side in (before, after))
-    if any(holds_mask(one) or not sentences.is_plain(one) for one in (was, became)):
-        return {"field": name}
-    if any(_is_unit_lost(side, name) for side in (before, after)):
-        return {"field": name}
-    return {"field": name, "was": _as_told(before, name), "became": _as_told(after, name)}
-
-
-def _recorded(row: Any) -> dict[str, Any]:
-    """The one sum that a row holds, as money, where it says of what currency."""
-    sums = {name: _as_told(row, name) for name in row} if isinstance(row, dict) else {}
-    found = [(name, one["money"]) for name, one in sums.items() if isinstance(one, dict)
-             and "money" in one]  # fmt: skip
-    if len(found) != 1:
-        return {}
-    ((name, amount),) = found
-    return {"recorded": {"field": name, "amount": amount}}
-
-
-def _as_told(row: Any, name: str) -> Any:
-    """The value of a field; a sum in the smallest unit as money, where its row says of what."""
-    value = row.get(name)
-    is_sum = name.endswith(names.IN_SMALLEST_UNIT)
-    money = Money.of(value, row.get("currency")) if is_sum else None
-    return {"money": str(money)} if money else value
-
-
-def _is_unit_lost(row: Any, name: str) -> bool:
-    """Whether it is a sum in the smallest unit of nobody knows what: without its unit, as the field
-    is called for people, it would be told a hundred times too large.
-    """
-    if not name.endswith(names.IN_SMALLEST_UNIT) or (row or {}).get(name) is None:
-        return False
-    told = _as_told(row, name)
-    return not (isinstance(told, dict) and "money" in told)
 
 
 MAY_HAVE_HAPPENED = frozenset({ActionState.SUCCEEDED, ActionState.UNKNOWN, ActionState.RUNNING})

@@ -18,7 +18,7 @@ from ledger import desk_events
 from ledger.models import Effect
 from recovery import corrections
 from recovery.casework import cases
-from recovery.corrections import facts, sentences
+from recovery.corrections import sentences
 from tests.recovery.cases.cast import AgentRun
 
 SEED = 7
@@ -235,7 +235,7 @@ def test_a_thing_is_of_the_sum_that_was_paid_back_only_where_its_record_says_tha
 ):
     moved = {"amount_minor": 5_000, "currency": "EUR"}
 
-    assert facts._is_all(Effect(after=record), moved) is is_all
+    assert recorded_values.is_all(Effect(after=record), moved) is is_all
 
 
 def test_whoever_is_left_without_a_thing_is_not_told_that_nothing_is_to_be_done(
