@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from config import company_login
 from config.api import api
+from workspaces.pages import problem_response
 
 handler400 = "config.middleware.not_understood"
 handler500 = "config.middleware.failed"
@@ -22,10 +23,19 @@ def directory(request: HttpRequest, workspace: str, rest: str) -> HttpResponse:
     return scim.endpoint(request, workspace, rest)
 
 
+@csrf_exempt
+def no_such_path(_request: HttpRequest, rest: str) -> HttpResponse:
+    """A program that mistypes a path reads what a program can read."""
+    return problem_response(
+        404, "There is nothing at this path", f"No “{rest}” is told of at /api/docs."
+    )
+
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.urls")),
     path("api/docs", RedirectView.as_view(url="/api/v1/docs"), name="api_docs"),
     path("api/v1/", api.urls),
+    path("api/v1/<path:rest>", no_such_path),
     path("scim/v2/<slug:workspace>/<path:rest>", directory, name="scim"),
     path(LOG_IN, company_login.overview, name="company_login"),
     path(LOG_IN + "try/", company_login.try_it, name="try_company_login"),

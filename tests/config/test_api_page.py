@@ -68,3 +68,11 @@ def test_every_parameter_has_a_name_that_people_read_and_says_what_it_is(documen
 
 def test_the_address_that_people_know_leads_there(client):
     assert client.get("/api/docs").url == "/api/v1/docs"
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_path_that_is_none_is_a_problem_that_a_program_can_read(client, method):
+    answer = getattr(client, method)("/api/v1/event")
+
+    assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
+    assert "event" in answer.json()["detail"]
