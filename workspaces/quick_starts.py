@@ -29,7 +29,7 @@ with desk.run("Try the desk") as run:
     args = {"text": "hello"}
     with run.action("notes.write", target=("note", "n-1"), args=args, before=None) as act:
         notes["n-1"] = act.perform(dict, **args)
-        act.succeeded(after=notes["n-1"])
+        act.succeeded(result=notes["n-1"], after=notes["n-1"])
 desk.close()
 """
 _DECLARED = """\

@@ -41,6 +41,7 @@ def test_the_program_that_comes_with_a_new_key_runs_as_it_stands(
     effect = Effect.objects.get(workspace=northwind)
     assert (effect.action.tool, effect.action.run.state) == ("notes.write", "completed")
     assert (effect.before, effect.after) == (None, {"text": "hello"})
+    assert effect.action.result == {"text": "hello"}, "what a second time is given"
 
 
 def test_a_large_state_is_kept_as_a_blob(real_desk, northwind):
