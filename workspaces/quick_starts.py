@@ -145,15 +145,17 @@ asyncio.run(answer("Move my return flight to HAT019"))
 """
 TYPESCRIPT = """\
 import { connect } from "@amends/client";
+
+const notes: { [id: string]: { text: string } } = {};
 const desk = connect(); // AMENDS_URL, AMENDS_KEY
-await desk.run("Move my return flight", { onBehalfOf: { id: "mia", name: "Mia Li" } }, async (run) => {
-  const plan = { target: ["reservation", "XEHM4B"], args: { flight: "HAT019" }, before: await airline.get("XEHM4B") } as const;
-  await run.action("update_flight", plan, async (act) => {
-    const now = await act.perform((args) => airline.update("XEHM4B", args));
-    await act.succeeded(now, { after: now });
+await desk.run("Try the desk", {}, async (run) => {
+  const plan = { target: ["note", "n-1"], args: { text: "hello" }, before: null } as const;
+  await run.action("notes.write", plan, async (act) => {
+    const note = (notes["n-1"] = await act.perform((args) => ({ ...args })));
+    await act.succeeded(note, { after: note });
   });
-  await run.checkpoint("flights_moved", { state: { next: "send the confirmation" } });
 });
+await desk.close();
 """
 AI_SDK = """\
 import { generateText, isStepCount, tool } from "ai";
@@ -202,7 +204,11 @@ ask /api/v1/events <<END
  {"id": "$run-completed", "type": "run.completed", "run": "$run", "data": {}}]
 END
 """
-NPM = "npm ci --prefix sdk-js && npm install ./sdk-js"
+NPM = 'npm ci --prefix "$DESK/sdk-js" && npm install "$DESK/sdk-js"'
+IN_ITS_FOLDER = (
+    "The first line in the agent's own folder, with DESK as the path of the desk's; then save this as"
+    " agent.mts and run it with: node agent.mts."
+)
 YOURS = "Put your model and your tools in place of model, update_flight and airline."
 
 QUICK_STARTS = (
@@ -223,10 +229,11 @@ QUICK_STARTS = (
     QuickStart("ag2", "AG2", 'pip install "./sdk[ag2]"', AG2, YOURS),
     QuickStart("agent-framework", "Microsoft Agent Framework",
                'pip install "./sdk[agent-framework]"', AGENT_FRAMEWORK, YOURS),
-    QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT, "Put your own calls in place of airline.",
-               "TypeScript"),
+    QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT,
+               f"{IN_ITS_FOLDER} It writes into an object and nowhere else.", "TypeScript"),
     QuickStart("ai-sdk", "AI SDK (Vercel)", f"{NPM} ai zod", AI_SDK,
-               "Put your model and your tools in place of model, updateFlight and airline.",
+               f"{IN_ITS_FOLDER} Put your model and your tools in place of model, updateFlight and"
+               " airline.",
                "TypeScript"),
     QuickStart("mcp", "MCP", 'pip install "./sdk[mcp]"', MCP, "It goes where your MCP client starts"
                " its server, with yours in place of the one for files.", "shell"),

@@ -317,7 +317,9 @@ def test_what_a_new_key_comes_with_stands_in_the_docs():
     from workspaces.quick_starts import QUICK_STARTS
 
     pages = [(DOCS / name).read_text("utf-8") for name in PAGES]
-    for one in QUICK_STARTS[1:]:
+    for one in QUICK_STARTS:
+        if one.slug in ("python", "typescript"):  # which need nothing else, and are run as they are
+            continue
         assert any(f"\n{one.program}```" in page for page in pages), one.name
     extras = tomllib.loads((DOCS / "../sdk/pyproject.toml").read_text("utf-8"))["project"]
     named = [re.findall(r"sdk\[(.*)\]", one.install) for one in QUICK_STARTS]

@@ -90,6 +90,31 @@ def test_the_readme_shows_the_same_ten_lines_as_the_guide():
     assert blocks("../README.md")[0] == blocks("agents.md")[0]
 
 
+def test_the_lines_of_a_new_key_run_in_a_folder_that_says_nothing_of_modules(
+    small_desk,  # noqa: F811
+    tmp_path,
+):
+    """As they are copied, into a file of the name that the page and the guides say."""
+    from workspaces.quick_starts import QUICK_STARTS
+
+    [one] = [one for one in QUICK_STARTS if one.slug == "typescript"]
+    guides = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/agents.md")]
+    assert all(f"    {one.install}" in text and "`node agent.mts`" in text for text in guides)
+    assert "node agent.mts" in one.note
+    folder = npm.client() / "alone"
+    folder.mkdir(exist_ok=True)
+    (folder / "package.json").write_text('{"type": "commonjs"}', "utf-8")  # as npm init has it
+    (folder / "agent.mts").write_text(one.program, "utf-8")
+    here = {"AMENDS_URL": small_desk.url, "AMENDS_KEY": KEY, "AMENDS_SPOOL": str(tmp_path / "s")}
+
+    for _ in range(2):
+        command = [str(npm.NODE), "agent.mts"]
+        subprocess.run(command, cwd=folder, env=os.environ | here, check=True, timeout=60)
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"] * 2
+    assert small_desk.journal()[1]["data"]["result"] == {"text": "hello"}
+
+
 def test_ten_lines_connect_an_agent(run, small_desk):  # noqa: F811
     ten = blocks("agents.md")[0]
     assert len([line for line in ten.splitlines() if line.strip()]) <= 10
