@@ -4,6 +4,7 @@ Their Python is an environment of its own with the client and what its `verify` 
 """
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -30,7 +31,7 @@ def asked_for(requirement: str, found: dict[str, metadata.Distribution]) -> None
 
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory):
-    """The Python of somebody who typed pip install 'amends[verify]'."""
+    """The Python of somebody who typed pip install './sdk[verify]'."""
     home = tmp_path_factory.mktemp("stranger")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=120)
     packages = next(home.glob("lib/python*/site-packages"))
@@ -63,6 +64,16 @@ def said(actor, northwind):
     record_events(actor, *events)
     sealer.seal(northwind)
     return events
+
+
+@pytest.mark.parametrize("page", ["docs/proofs.md", "templates/recovery/trail_verify.html"])
+def test_what_a_stranger_is_told_to_install_is_a_folder_that_is_there(page):
+    """Not a name on an index, where somebody else may have put something under it."""
+    told = re.findall(r"pip install '(.*?)\[(\w+)\]'", (ROOT / page).read_text("utf-8"))
+
+    assert told == [("./sdk", "verify")]
+    project = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]
+    assert "verify" in project["optional-dependencies"]
 
 
 def test_the_stranger_has_nothing_of_the_desk(stranger):

@@ -73,6 +73,7 @@ FIRST, SECOND = 1, 2  # versions of a leaf
 HASH_BYTES = KEY_BYTES = SALT_BYTES = 32
 HEAD_LINES_MIN = 3  # origin, size, root
 DIGITS_MAX = 19  # of a size or an index: 2**63
+WITHOUT_CRYPTOGRAPHY = "signatures need one more package: pip install cryptography"
 
 
 class NotProven(Exception):
@@ -80,7 +81,7 @@ class NotProven(Exception):
 
 
 class NeedsVerifyExtra(Exception):
-    """We stopped because signatures need the package `cryptography`: install `amends[verify]`."""
+    """We stopped because signatures need the package `cryptography`, which is to be installed."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,7 @@ def _check_signature(public: bytes, signature: bytes, text: bytes) -> None:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError as error:
-        raise NeedsVerifyExtra("install it with: pip install 'amends[verify]'") from error
+        raise NeedsVerifyExtra(WITHOUT_CRYPTOGRAPHY) from error
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
     except InvalidSignature as error:

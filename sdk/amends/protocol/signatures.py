@@ -19,7 +19,13 @@ from urllib.parse import urlsplit
 
 from amends.protocol import proofs
 from amends.protocol.canonical import canonical
-from amends.protocol.proofs import LogKey, NeedsVerifyExtra, NotProven, Verified
+from amends.protocol.proofs import (
+    WITHOUT_CRYPTOGRAPHY,
+    LogKey,
+    NeedsVerifyExtra,
+    NotProven,
+    Verified,
+)
 from amends.protocol.vocabulary import EventType
 
 DECISION_FORM = "amends decision 1"
@@ -148,7 +154,7 @@ def _check_signature(key: SigningKey, signature: bytes, signed: bytes) -> None:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.serialization import load_der_public_key
     except ImportError as error:
-        raise NeedsVerifyExtra("install it with: pip install 'amends[verify]'") from error
+        raise NeedsVerifyExtra(WITHOUT_CRYPTOGRAPHY) from error
     try:
         public = load_der_public_key(_bytes(key.public_key))
         if key.algorithm == ES256 and isinstance(public, ec.EllipticCurvePublicKey):
