@@ -22,6 +22,10 @@ const RUN_ID = /^(?!(?:.*\/)?\.\.?(?:\/|$))[\x21-\x7e]{1,120}$/;
 const SHELL_SIGNAL = 128;
 const SIGTERM = 15;
 const SPOOL_NAME_HEX_DIGITS = 16;
+// Beside the members that are taken out of it: run, trace and onBehalfOf.
+const ABOUT = ["goal", "model", "labels"];
+// What the desk reads of the person for whom a run acts; `contact` is a mail address.
+const PERSON = ["id", "name", "contact"];
 
 export type ConnectOptions = {
   /** Else AMENDS_URL and AMENDS_KEY: Settings → Agents and keys. */
@@ -76,6 +80,8 @@ export class Desk extends Link {
       const fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”";
       throw new AmendsError(`a run's id is ${fits}`);
     }
+    mustBeKnown(about, "what is said of a run", ABOUT);
+    mustBeKnown(onBehalfOf ?? {}, "onBehalfOf", PERSON);
     const told = withoutEmpty({ request, on_behalf_of: onBehalfOf, ...about });
     const run = new Run(this, id ?? `run_${shortId()}`, plainObject(told, "run"), { trace });
     return this.#started(run);
@@ -141,6 +147,13 @@ export class Desk extends Link {
       }
     }
   }
+}
+
+/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
+function mustBeKnown(said: object, what: string, known: readonly string[]): void {
+  const strange = Object.keys(said).find((name) => !known.includes(name));
+  if (strange === undefined) return;
+  throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
 }
 
 /** The desk at AMENDS_URL under AMENDS_KEY, or as the options say. */

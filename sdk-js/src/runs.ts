@@ -26,6 +26,7 @@ export function currentRun(): Run {
 export type About = {
   /** An id of your own, where a restarted process must find its calls again. */
   run?: string | undefined;
+  /** The affected person: `id`, `name`, and `contact`, a mail address. */
   onBehalfOf?: Args | undefined;
   goal?: string | undefined;
   model?: string | undefined;

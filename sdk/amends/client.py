@@ -31,6 +31,10 @@ SHELL_SIGNAL = 128
 # No address holds “.” or “..” between slashes: the desk could not be asked about such a run.
 RUN_ID = re.compile(r"(?!(?:.*/)?\.\.?(?:/|$))[\x21-\x7e]{1,120}")
 
+# What the desk reads of the person for whom a run acts.
+PERSON = ("id", "name", "contact")
+NOT_OF_A_PERSON = "on_behalf_of has no “{}”: it is id, name, and contact (a mail address)"
+
 
 class Desk(Link):
     """A connection to the recovery desk, for one agent. Make one per process, with `connect`."""
@@ -82,10 +86,13 @@ class Desk(Link):
         """A run, to be used with `with`. `request` is what the user said, in their words.
 
         Give `run`, an id of your own, where a restarted process must find its calls again.
+        `on_behalf_of` has `id`, and may have `name` and `contact`, a mail address.
         """
         if run is not None and not RUN_ID.fullmatch(run):
             fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”"
             raise ValueError(f"a run's id is {fits}")
+        if strange := [name for name in on_behalf_of or () if name not in PERSON]:
+            raise ValueError(NOT_OF_A_PERSON.format(strange[0]))
         told = {"request": request, "goal": goal, "model": model, "on_behalf_of": on_behalf_of,
                 "labels": labels}  # fmt: skip
         return Run(self, run or f"run_{short_id()}", told=told, trace=dict(trace or {}))

@@ -142,6 +142,16 @@ def test_only_a_documented_refusal_has_no_effect(desk, small_desk, error, outcom
     assert ended["data"]["error"]["type"] == type(error).__name__
 
 
+def test_a_member_of_the_affected_person_that_nobody_would_read_is_refused(desk, small_desk):
+    with pytest.raises(ValueError, match="no “mail”: it is id, name, and contact"):
+        desk.run("Move it", on_behalf_of={"id": "mia", "mail": "mia@home.example"})
+
+    with desk.run("Move it", on_behalf_of={"id": "mia", "contact": "mia@home.example"}):
+        pass
+    desk.flush()
+    assert small_desk.journal()[0]["data"]["on_behalf_of"]["contact"] == "mia@home.example"
+
+
 def test_a_body_that_forgets_its_outcome_is_told_so(desk, small_desk):
     with pytest.raises(amends.MissingOutcome), desk.run("Move it") as run, move(run):
         pass

@@ -168,6 +168,15 @@ def test_a_refusal_that_is_met_after_the_call_is_none_of_the_call(desk, agent):
     assert said_of(desk, "action.failed")["outcome"] == "unknown"
 
 
+def test_a_word_of_a_run_that_nobody_would_read_is_refused(desk, agent):
+    _, outside = agent("misspells")
+
+    assert [line.partition(":")[0] for line in outside.splitlines()] == ["AmendsError"] * 2
+    assert "onBehalfOf has no “mail”: it is id, name, contact" in outside
+    assert "has no “gaol”: it is goal, model, labels" in outside
+    assert desk.heard == []
+
+
 def test_arguments_that_were_changed_are_not_used(desk, agent):
     _, outside = agent("changes_its_arguments")
 

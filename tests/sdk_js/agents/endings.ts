@@ -127,6 +127,14 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       });
     });
   },
+  async misspells() {
+    const wrong = [{ onBehalfOf: { id: "mia", mail: "mia@home.example" } }, { gaol: "to fly" }];
+    for (const about of wrong) {
+      await desk
+        .run("Move it", about, () => undefined)
+        .catch((error: Error) => said(`${error.name}: ${error.message}`));
+    }
+  },
   async is_refused_after_the_call() {
     const refuse = () => {
       throw new NoEffect("busy", { retryable: true });
