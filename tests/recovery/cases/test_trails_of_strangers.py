@@ -18,7 +18,7 @@ from ledger import desk_events
 from ledger.models import Effect
 from recovery import corrections
 from recovery.casework import cases
-from recovery.corrections import sentences
+from recovery.corrections import recorded_values, sentences
 from tests.recovery.cases.cast import AgentRun
 
 SEED = 7
