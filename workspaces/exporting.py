@@ -32,7 +32,8 @@ FILTER_CHARACTERS_MAX = 300
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 # A spreadsheet takes a cell that begins so for a formula; full-width signs are the same to some.
 # One that parts cells at semicolons or tabs begins a cell there, and a line after a line break.
-FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[=+\-@＝＋－＠])")
+# Some cut blanks off its beginning.
+FORMULA = re.compile(r"\A(?=[\t\r\n])|((?:\A|[;\t\r\n])[ \u00a0]*)(?=[=+\-@＝＋－＠])")
 
 
 Columns = Mapping[str, str | Callable[[Any], Any]]
@@ -197,7 +198,7 @@ def _lines(rows: Iterable[Sequence[Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
-        return FORMULA.sub("'", value)
+        return FORMULA.sub(r"\1'", value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 

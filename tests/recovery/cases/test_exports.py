@@ -142,12 +142,12 @@ def test_a_page_gives_only_its_own_tables_and_to_whom_it_shows_them(client, ever
 
 
 def test_the_file_has_the_query_of_the_list_and_hides_what_the_list_hides(client, case, ada, acme):
-    asked = "=HYPERLINK(1);=cmd|A1;\n@x; -5;\uff1dA1"
+    asked = "=HYPERLINK(1);=cmd|A1;\n@x; =A2; -5; 5-3;\uff1dA1"
     Case.objects.filter(pk=case.pk).update(request=asked)
     client.force_login(ada)
     assert rows_of(client.get("/w/acme/queue/?format=json&q=risk:critical"), "json") == []
     [row] = rows_of(client.get("/w/acme/queue/?format=csv&q=tool:tickets.update"), "csv")
-    told = "'=HYPERLINK(1);'=cmd|A1;\n'@x; -5;'\uff1dA1"
+    told = "'=HYPERLINK(1);'=cmd|A1;\n'@x; '=A2; '-5; 5-3;'\uff1dA1"
     assert row["request"] == told, "no spreadsheet takes a part of it for a formula"
     Case.objects.filter(pk=case.pk).update(request="pay from DE89 3704 0044 0532 0130 00")
     vic = person("vic", team(acme, "watchers", "view"))
