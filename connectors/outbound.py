@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ import httpcore
 import httpx
 import msgspec
 from django.conf import settings
+from django.utils import timezone
 from standardwebhooks import Webhook
 
 from connectors.refusals import Refused
@@ -365,7 +365,7 @@ class BadSecret(ValueError):
 
 def headers_of(secret: str, body: bytes, *, message_id: str) -> dict[str, str]:
     """The three headers that sign a body now; raises BadSecret."""
-    now = datetime.now(UTC)
+    now = timezone.now()
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(int(now.timestamp())),

@@ -137,7 +137,7 @@ def span(length: timedelta) -> str:
 
 def ago(when: datetime, now: datetime | None = None) -> str:
     """41 min ago, or in 2 h."""
-    now = now or datetime.now(UTC)
+    now = now or timezone.now()
     text = span(now - when)
     return f"in {text}" if when > now else f"{text} ago"
 
@@ -171,7 +171,7 @@ def moment(
     """
     if when is None:
         return mark_safe("—")
-    now = now or datetime.now(UTC)
+    now = now or timezone.now()
     zone = zone or timezone.get_current_timezone()
     there = when.astimezone(zone)
     exact = escape(_with_utc(when, zone))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import httpx
 from django.db import transaction
+from django.utils import timezone
 
 from connectors import channels
 from connectors.channels import BadChannel, Message
@@ -123,7 +124,7 @@ def verify(id_: str, receiver: Receiver) -> None:
     message_id, challenge = str(uuid.uuid4()), str(uuid.uuid4())
     told = {
         "id": message_id, "type": "webhook.verification", "registration_id": receiver.registration,
-        "instance_id": id_, "created_at": stamp(datetime.now(UTC)), "challenge": challenge,
+        "instance_id": id_, "created_at": stamp(timezone.now()), "challenge": challenge,
     }  # fmt: skip
     body = json.dumps(told).encode()
     headers = headers_of(receiver.secret, body, message_id=message_id)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
+from django.utils import timezone
 from icalendar import Calendar, Event, vCalAddress, vText
 
 from connectors.contract import (
@@ -256,7 +257,7 @@ def _text(call: Call, to: State, observed: Observation) -> bytes:
         for address in to["attendees"] or []:
             event.add("attendee", vCalAddress(f"mailto:{address}"))
     event.pop("dtstamp", None)
-    event.add("dtstamp", datetime.now(UTC))
+    event.add("dtstamp", timezone.now())
     return bytes(calendar.to_ical())
 
 

@@ -1,7 +1,6 @@
 """Runs: the list, and one run read back step by step from its events alone."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -9,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
@@ -113,7 +113,7 @@ def first_of_key(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def _key(run: Run) -> str:
-    return place_of(run.started_at or datetime.now(UTC), run.pk)
+    return place_of(run.started_at or timezone.now(), run.pk)
 
 
 def _row(here: Workspace, run: Run) -> dict[str, Any]:
