@@ -13,6 +13,7 @@ from allauth.account.authentication import (
     get_authentication_records,
 )
 from allauth.account.signals import authentication_step_completed
+from django.contrib.auth import HASH_SESSION_KEY
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.urls import reverse
@@ -40,6 +41,8 @@ def _write_the_time(request: HttpRequest, **_: Any) -> None:
     records = request.session[AUTHENTICATION_METHODS_SESSION_KEY]
     records[-1][PROVED_AT] = clock.database_time().timestamp()
     request.session[AUTHENTICATION_METHODS_SESSION_KEY] = records
+    if request.user.is_authenticated:  # its hash may have been renewed as it was checked
+        request.session[HASH_SESSION_KEY] = request.user.get_session_auth_hash()
 
 
 def login_at(request: Request) -> datetime | None:

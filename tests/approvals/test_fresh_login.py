@@ -4,6 +4,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.test import Client
 
 from approvals.models import ApprovalState
@@ -63,3 +64,22 @@ def test_who_proves_it_again_at_such_a_process_is_fresh_from_then_on(ask, logs_i
     browser.post("/accounts/reauthenticate/", {"password": PASSWORD})
 
     assert decide(browser, approval).status_code == 302
+
+
+def test_who_proves_it_again_stays_logged_in_though_the_hash_of_the_password_is_renewed(
+    ask, ben, settings
+):
+    settings.PASSWORD_HASHERS = [
+        "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+        "django.contrib.auth.hashers.MD5PasswordHasher",
+    ]
+    ben.password = make_password(PASSWORD, hasher="md5")
+    ben.save()
+    browser = Client()
+    browser.force_login(ben, "django.contrib.auth.backends.ModelBackend")
+
+    browser.post("/accounts/reauthenticate/", {"password": PASSWORD})
+
+    ben.refresh_from_db()
+    assert ben.password.startswith("pbkdf2"), "renewed"
+    assert decide(browser, ask(fresh_login=True, risk="critical")).status_code == 302
