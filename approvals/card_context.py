@@ -266,7 +266,9 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "pointed_out": pointed_out(approval, earlier),
         "notices": notices(approval, standing, deciders.rights(mandates)),
         "asked_for": asked_for(approval, sees=sees),
-        "way_back": call_history.way_back(approval),
+        "way_back": call_history.way_back(approval)
+        if approval.state in {*LIVING, ApprovalState.USED}
+        else None,
         "earlier_steps": call_history.earlier_steps(approval, zone),
         "payees": call_history.payees(approval, earlier, zone),
         "who_can": who_can(deciders.names(mandates)),

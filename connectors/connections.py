@@ -269,10 +269,11 @@ def set_secret(
     connector = registry.get(connection.connector)
     try:
         msgspec.convert(value, connector.credential_schema)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as wrong:
         wanted = ", ".join(credential_fields(connector)) or "nothing"
+        why = str(wrong).rstrip(".")
         raise BadSettings(
-            f"The credential does not fit; {connector.title} wants: {wanted}."
+            f"The credential does not fit; {connector.title} wants: {wanted}. {why}."
         ) from None
     field = f"{purpose}_secret"
     old: Secret | None = getattr(connection, field)

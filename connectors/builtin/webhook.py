@@ -116,6 +116,9 @@ class Signature(msgspec.Struct, forbid_unknown_fields=True):
 
     secret: Annotated[str, meaning("whsec_…, shared with the service, which checks our signature")]
 
+    def __post_init__(self) -> None:
+        outbound.signer(self.secret)  # BadSecret, before a call needs it
+
 
 class ObservedState(msgspec.Struct):
     found: bool

@@ -125,6 +125,11 @@ def test_an_answer_that_drips_in_is_cut_at_the_limit(
     assert time.monotonic() - began < 15
 
 
+def test_what_is_no_signing_secret_is_refused_before_any_call_needs_it(licence_connection, ada):
+    with pytest.raises(connections.BadSettings, match="has to be a whsec_… secret"):
+        connections.set_secret(licence_connection, "compensate", {"secret": "hello"}, by=ada)
+
+
 def test_a_wrong_signing_secret_is_refused(licence_connection, licence, ada, mood):
     from connectors import connections
 
