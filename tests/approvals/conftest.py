@@ -54,6 +54,7 @@ def post_office(outsides, settings):
     """A real mail server; the letters that arrived since, on `letters()`."""
     box = outsides("mail")
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.AMENDS_SENDS_MAIL = True
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", box.at["port"]
     settings.EMAIL_USE_TLS = False
     before = len(box.journal.entries())

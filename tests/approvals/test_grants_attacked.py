@@ -52,7 +52,7 @@ def test_nobody_agrees_to_a_grant_whose_terms_are_erased(trip, obey, client, acm
 def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
     trip, obey, ben, django_assert_num_queries
 ):
-    """In three questions to the database, however many the calls were."""
+    """In four questions to the database, however many the calls were."""
     obey()
     answer(trip, "k0")
     approve(ben)
@@ -61,10 +61,10 @@ def test_whom_they_affect_is_told_that_calls_like_this_had_been_allowed(
     calls = list(Action.objects.exclude(action="act-k0").select_related("run"))
     assert len(calls) == 3
 
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         found = approvers.of_calls(calls)
 
-    assert found == {one.pk: {"people": 1, "roles": [], "ahead": True} for one in calls}
+    assert found == {one.pk: {"people": 1, "roles": ["leads"], "ahead": True} for one in calls}
 
 
 def test_a_token_of_a_person_lists_and_revokes_it_as_the_page_does(trip, obey, client, acme, ben):

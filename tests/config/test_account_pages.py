@@ -14,7 +14,7 @@ from django.core import mail
 from django.test import Client
 
 from tests import people
-from workspaces import entrance
+from workspaces import entrance, teams
 from workspaces.models import User
 
 pytestmark = pytest.mark.django_db
@@ -115,6 +115,7 @@ def test_mails_of_an_account_say_who_asks_for_what_and_what_else_to_do(
 def test_a_password_that_is_guessed_soon_is_refused_with_what_to_do(
     client: Client, acme: Any, ada: User, password: str, why: str
 ) -> None:
+    teams.add(people.team(acme, "admins", "view", "administer"), ada, by=None)
     token = entrance.invite(acme, "jonathan.weber@example.com", [], by=ada)
 
     page = client.post(f"/join/{token}/", {"name": "Jonathan Weber", "password": password})

@@ -155,6 +155,7 @@ def test_who_leaves_is_out_at_once(
     browser = logged_in(cleo)
     browser.get("/w/acme/queue/")
     token = keys.create_token(acme, by=cleo, name="script")[1]
+    teams.add(team(acme, "admins", "view", "administer"), ada, by=None)
     link = f"/join/{entrance.invite(acme, 'Cleo@example.com', [team(acme, 'late')], by=ada)}/"
     assert browser.get(link).status_code == 200
     dora = person("dora", team(acme, "viewers", "view"))

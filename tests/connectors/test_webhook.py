@@ -6,7 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from connectors import calls
+from connectors import calls, connections
 from connectors.builtin import webhook
 from connectors.contract import CannotRead, Money, Target
 
@@ -131,8 +131,6 @@ def test_what_is_no_signing_secret_is_refused_before_any_call_needs_it(licence_c
 
 
 def test_a_wrong_signing_secret_is_refused(licence_connection, licence, ada, mood):
-    from connectors import connections
-
     wrong = {"secret": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}
     for purpose in ("observe", "compensate"):
         connections.set_secret(licence_connection, purpose, wrong, by=ada)

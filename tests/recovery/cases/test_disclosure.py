@@ -50,7 +50,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys(
         (
             "", "address/", "demo/enter/", "demo/guide/", "demo/hide/",
-            "api/docs", f"{V1}", f"{V1}openapi.json", f"{V1}docs", "setup/<str:token>/",
+            "api/docs", f"{V1}", f"{V1}openapi.json", f"{V1}docs", f"{V1}<path:rest>",
+            "setup/<str:token>/",
             "join/<str:token>/", "ask/<str:token>/", "summary/stop/<str:token>/",
             "c/<str:token>/", "c/<str:token>/record.json",
             "c/<str:token>/verify/", "c/<str:token>/report/",

@@ -104,7 +104,7 @@ def test_a_long_plan_has_an_outline_and_folds_where_nothing_is_asked(
         {"count": "14", "what": "shop.restore_row ticket", "waits": "1 drifted"}
     ]
     folds = [step["opens_fold"] for step in page.context["steps"] if "opens_fold" in step]
-    assert folds == ["Steps 5 to 7", "Steps 9 to 10"], "what is asked for lies open"
+    assert folds == ["Steps 4 to 7", "Steps 9 to 11"], "what is asked for lies open"
     assert page.text.count('<details class="more fold">') == 2
 
 
