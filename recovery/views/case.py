@@ -1,5 +1,6 @@
 """One case: understood in ten seconds, acted on in thirty."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -13,7 +14,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from approvals import pauses
 from approvals.models import PauseKind
 from ledger import desk_events, disclosure
-from ledger.models import Event, RunState
+from ledger.models import Event, Reversibility, RunState
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
@@ -45,7 +46,7 @@ from recovery.views.request_context import (
     list_of,
     queue_url,
 )
-from workspaces import formatting
+from workspaces import folding, formatting
 from workspaces.access import may, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -237,7 +238,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "outlook_preview": f"{case_url(case)}compensate/",
         "suggestion": _suggestion(case),
         "story": story.of(case, facts, sensitive=sensitive),
-        "effects": _effects(facts, request.user),
+        **_effects(facts, request.user),
         "plan": plan_card.card(case, request.user, sensitive=sensitive),
         "notices": _notices(case, facts, request.user),
         "pausing": pauses_offered(case, request.user),
@@ -324,7 +325,8 @@ def _reported(one: Report) -> dict[str, Any]:
     return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": text}
 
 
-def _effects(facts: RunFacts, person: User) -> list[dict[str, Any]]:
+def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
+    """The newest first, each in a line; those of a long list that only stand lie in folds."""
     untold = facts.untold()
     newest_first = [
         (action, effect)
@@ -335,10 +337,28 @@ def _effects(facts: RunFacts, person: User) -> list[dict[str, Any]]:
     ]
     shown = newest_first[:EFFECTS_SHOWN_MAX]
     taught = teach.urls(facts, [effect for _, effect in shown], person)
-    return [
+    lines = [
         line | {"teach_url": url}
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
+    return {
+        "effects": folding.folded(lines, _is_plain, _in_short),
+        "effects_left_out": len(newest_first) - len(shown),
+    }
+
+
+def _is_plain(line: dict[str, Any]) -> bool:
+    """Whether it stands, or was seen to, as most do, and nothing is to be done about the line."""
+    lasting = line["reversibility"] == Reversibility.IRREVERSIBLE
+    return (
+        not line["teach_url"]
+        and not lasting
+        and (line["is_over"] or line["standing"] == story.STANDS)
+    )
+
+
+def _in_short(lines: Sequence[dict[str, Any]]) -> str:
+    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:

@@ -149,6 +149,10 @@ def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
     ]
 
 
+def _is_unchanged(step: dict[str, Any]) -> bool:
+    return step["drift_state"] == DriftState.UNCHANGED and not step["choices"]
+
+
 def _stretch(steps: Sequence[dict[str, Any]]) -> str:
     return f"Steps {steps[0]['number']} to {steps[-1]['number']}"
 
@@ -167,7 +171,7 @@ def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
             shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": formatting.moment(draft.checked_at),
-        "steps": steps[:OUTLOOK_STEPS_MAX],
+        "steps": folding.folded(steps[:OUTLOOK_STEPS_MAX], _is_unchanged, _stretch),
         "more": max(0, len(steps) - OUTLOOK_STEPS_MAX),
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,

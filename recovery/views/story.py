@@ -40,6 +40,7 @@ from workspaces import folding, formatting
 # Effects in one line each, wherever the effects of a case are listed.
 
 IN_DOUBT = frozenset({ActionState.UNKNOWN, ActionState.RUNNING})
+STANDS = "stands"
 OVER = frozenset({Compensated.COMPENSATED, Compensated.CORRECTED})
 
 
@@ -88,7 +89,7 @@ def _line(
     elif effect.compensated != Compensated.NONE:
         standing = UNDONE[effect.compensated].lower()
     elif action.state == ActionState.SUCCEEDED:
-        standing = "stands"
+        standing = STANDS
     return {
         "summary": title(action, effect),
         "target": f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from recovery.models import Case, Step, StepState
+from recovery.views import case as case_page
 from recovery.views import story
 from tests.recovery.cases.cast import submitted
 
@@ -101,3 +102,22 @@ def test_a_long_plan_on_its_case_shows_the_step_that_waits_for_a_person(desk, lo
     assert first.startswith("Steps 4 to 8: 5 × ")
     assert second.startswith("Steps 10 to 16: 7 × ")
     assert Case.objects.get(pk=case.pk).state != "closed"
+
+
+def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(desk, long_run):
+    case = long_run.case()
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+    outlook = desk.get(f"/w/acme/cases/{case.pk}/outlook/").text
+
+    effects = page[page.index('id="effects-title"') :]
+    assert folds(effects) == ["13 more: 13 × stands"]
+    assert folds(outlook) == ["Steps 4 to 16"]
+
+
+def test_effects_that_the_page_cannot_hold_are_said(desk, long_run, monkeypatch):
+    monkeypatch.setattr(case_page, "EFFECTS_SHOWN_MAX", 5)
+
+    page = desk.get(f"/w/acme/cases/{long_run.case().pk}/").text
+
+    assert '14 older ones on <a href="/w/acme/runs/run_1/">the page of the run</a>' in page
