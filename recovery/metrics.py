@@ -349,8 +349,9 @@ def _by_day(
 
 
 @finding.of_job(
-    "SELECT seen.id, item.job_id::text"
-    " FROM seen JOIN recovery_bulkitem item ON item.plan_id = seen.plan_id"
+    # By its case, for items are not found by their plan.
+    "SELECT seen.id, item.job_id::text FROM seen JOIN recovery_plan plan ON plan.id = seen.plan_id"
+    " JOIN recovery_bulkitem item ON item.case_id = plan.case_id AND item.plan_id = plan.id"
 )
 def asked_by_job(job: str) -> Exists:
     """The approvals of the plans that a bulk job submitted."""
