@@ -134,7 +134,7 @@ def work(browser: Browser, url: str) -> None:
     published = Picture("", OPERATOR, "corrections/?view=published", (CORRECTION,))
     draft = Picture("a draft to publish", OPERATOR, "corrections/?view=draft", (CORRECTION,))
     if not arrive(page, published) and comes(page, draft):
-        page.get_by_role("radio", name=re.compile("link")).check()
+        page.locator("input[name=delivery][value=link]").check()
         page.locator("[data-commits]").click()
         page.wait_for_url(re.compile(CORRECTION))
     page.context.close()

@@ -21,7 +21,7 @@ def publish(page: Page, workspace: str, correction: int) -> str:
     """Publish a correction as a link; its public address."""
     page.goto(f"/w/{workspace}/corrections/{correction}/")
     for_everybody(page)
-    link = page.get_by_label(re.compile("link", re.IGNORECASE))
+    link = page.locator("input[name=delivery][value=link]")
     if link.count():
         link.first.check()
     page.get_by_role("button", name=re.compile("^Publish")).click()
