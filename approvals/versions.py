@@ -7,6 +7,7 @@ version itself.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from workspaces import locks
 from workspaces.entrance import workspace_set_up
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
 
 
 class SavedMeanwhile(Exception):
@@ -124,7 +126,8 @@ def _end_grants_of_other_rules(
         is_denied = any(rule.approval == "DENY" and rule.when is None for rule in rules)
         if is_denied or any(grants.rules_digest([rule]) not in known for rule in one.rules):
             why = f"Its rule was changed by version {version.number} of the policy."
-            approval_requests.void(one, why=why)
+            with suppress(CannotMove):  # it ended by itself a moment ago
+                approval_requests.void(one, why=why)
 
 
 def named(version: PolicyVersion) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """Where an act asks for a reason, whoever opened it types at once and reads that it is needed."""
 
-from typing import Any
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -12,12 +10,13 @@ from workspaces.models import User
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, begin_run, ticket, raises = (
+agent, policy, begin_run, ticket, raises, three = (
     cast.agent,
     cast.policy,
     cast.begin_run,
     cast.ticket,
     cast.raises,
+    cast.three,
 )
 outbound, shop, shop_connection, shop_url = (
     cast.outbound,
@@ -27,19 +26,6 @@ outbound, shop, shop_connection, shop_url = (
 )
 TYPED = "a ? / j x"
 """Every sign of it is a key of some page."""
-
-
-@pytest.fixture
-def three(raises: Any) -> list[Case]:
-    for number in (1, 2, 3):
-        run = raises(number)
-        if number == 3:
-            run.plans("tickets.update", ("ticket", "main/T-9"))
-        run.ends("failed")
-    from recovery.triage import triage
-
-    triage.look()
-    return list(Case.objects.order_by("run__run"))
 
 
 def types_at_once(page: Page, label: str) -> None:
