@@ -17,6 +17,7 @@ from workspaces.models import Act, Agent, APIKey, Secret
 pytestmark = pytest.mark.django_db(transaction=True)
 ADA = ("--by", "Ada@example.com")
 CANARY = "whsec_Y2FuYXJ5LXNlY3JldC10aGF0LW5vYm9keS1zZWVz"
+SECOND = "whsec_Y2FuYXJ5LXNlY3JldC10aGF0LWNvbWVzLWFmdGVy"
 SETTINGS = {
     "url": "https://licences.acme.example/amends",
     "operations": {"undo": {"title": "Undo"}},
@@ -163,7 +164,7 @@ def test_a_connection_that_is_otherwise_is_not_changed_and_said_to_differ(acme, 
     secret = ("--credentials-file", file("old", {"observe": {"secret": CANARY}}))
     run("connections", *add, "webhook", *given, *secret)
     other = ("--settings-file", file("other", SETTINGS | {"url": "https://b.example/"}), *ADA)
-    renewed = file("new", {"observe": {"secret": CANARY + "2"}})
+    renewed = file("new", {"observe": {"secret": SECOND}})
 
     with pytest.raises(CommandError, match="another url, another credential to observe") as told:
         run("connections", *add, "webhook", *other, "--credentials-file", renewed)
@@ -174,7 +175,7 @@ def test_a_connection_that_is_otherwise_is_not_changed_and_said_to_differ(acme, 
 
     made = Connection.objects.get()
     assert (made.settings, made.revision) == (SETTINGS, 1)
-    assert made.observe_secret.open() == {"secret": CANARY + "2"}
+    assert made.observe_secret.open() == {"secret": SECOND}
     assert Secret.objects.count() == 1
 
 

@@ -14,6 +14,7 @@ SETTINGS = {
     "operations": {"undo": {"title": "Undo"}},
 }
 CANARY = "whsec_Y2FuYXJ5LXNlY3JldC10aGF0LW5vYm9keS1zZWVz"
+SECOND = "whsec_Y2FuYXJ5LXNlY3JldC10aGF0LWNvbWVzLWFmdGVy"
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_two_people_cannot_change_the_same_revision(service, ada):
 
 def test_a_credential_lies_encrypted_and_its_predecessor_is_gone(service, ada):
     connections.set_secret(service, "observe", {"secret": CANARY}, by=ada)
-    connections.set_secret(service, "observe", {"secret": CANARY + "2"}, by=ada)
+    connections.set_secret(service, "observe", {"secret": SECOND}, by=ada)
 
     with database.cursor() as cursor:
         cursor.execute("SELECT s::text, encode(sealed, 'escape') FROM workspaces_secret s")
