@@ -109,17 +109,24 @@ def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
         for name in names
         if len({one.values.get(name) for one in members}) == 1
     }
-    earlier = call_history.earlier_like(alike[0])
+    earlier, touched = call_history.earlier_like(alike[0]), call_history.touched_before(alike)
     for member in members:  # what is pointed out of all of them sets none of them apart
-        member.apart = [*_unusual(member, members), *_pointed_out(member.approval, earlier)]
+        member.apart = [
+            *_unusual(member, members),
+            *_pointed_out(member.approval, earlier, touched),
+        ]
     common = [told for told in members[0].apart if all(told in one.apart for one in members)]
     for member in members:
         member.apart = [one for one in member.apart if one not in common]
     return ApprovalGroup(members, same, [name for name in names if name not in same], common)
 
 
-def _pointed_out(approval: Approval, earlier: Sequence[call_history.EarlierCall]) -> Iterable[str]:
-    found = card_context.pointed_out(approval, earlier) or {"items": ()}
+def _pointed_out(
+    approval: Approval,
+    earlier: Sequence[call_history.EarlierCall],
+    touched: call_history.Touched | None = None,
+) -> Iterable[str]:
+    found = card_context.pointed_out(approval, earlier, touched) or {"items": ()}
     warned = [one for shown in approval.previews for one in shown.get("warnings") or ()]
     ways = [one for one in [call_history.way_back(approval)] if one and one["tone"] == "bad"]
     titles = [str(one["title"]).rstrip(".") for one in [*ways, *found["items"]]]

@@ -4,16 +4,18 @@ Whether it can be taken back, what its run did before it, whom the same tool rea
 what is unusual about it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
+
+from django.db import connection
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
 from approvals import call_context, inventory, policy
 from approvals.models import Approval, ApprovalState, SubjectKind
 from connectors.contract import Money
-from ledger.models import Action, ActionState, Compensated, Effect, Reversibility
+from ledger.models import Action, ActionState, Compensated, Reversibility
 from workspaces import formatting
 from workspaces.access import people_with
 from workspaces.lookalikes import skeleton
@@ -29,6 +31,8 @@ STEPS_SHOWN_MAX = 12
 RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
 
 Notice = dict[str, Any]
+Touched = Collection[tuple[int, str, str]]
+"""Of which question a target, by its type and id, was touched by another call before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ def way_back(approval: Approval) -> Notice | None:
             shown.get("reversibility") == Reversibility.IRREVERSIBLE for shown in approval.previews
         )
         return _cannot("A step of this plan cannot be taken back once it ran.") if lasting else None
-    known = policy.active(approval.workspace)
+    here = approval.workspace
+    known = cached(("policy in force", here.pk), lambda: policy.active(here))
     entry = known.tool(action.tool)
     classes = {action.action_class, entry.action_class if entry else None}
     if classes <= {*WITHOUT_EFFECT, None, ""}:
@@ -184,8 +189,10 @@ def _alike(name: str, earlier: Sequence[EarlierCall]) -> str:
 # What is unusual.
 
 
-def anomalies(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[Notice]:
-    """Notices for the card, the weightiest first."""
+def anomalies(
+    approval: Approval, earlier: Sequence[EarlierCall], touched: Touched | None = None
+) -> Iterator[Notice]:
+    """Notices for the card, the weightiest first. Of many, `touched` is looked up once."""
     yield from _unusual_amount(approval, earlier)
     for name in _reached(approval) if approval.action_id else ():
         if not any(name in one.reached for one in earlier) and (alike := _alike(name, earlier)):
@@ -196,7 +203,7 @@ def anomalies(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[No
         if change := inventory.change(approval):
             title = "This tool takes other arguments than before."
             yield {"tone": "bad", "title": title, "text": change}
-        yield from _first_time(approval)
+        yield from _first_time(approval, touched_before([approval]) if touched is None else touched)
 
 
 def _unusual_amount(approval: Approval, earlier: Sequence[EarlierCall]) -> Iterator[Notice]:
@@ -251,32 +258,53 @@ def domain_of(address: str) -> str:
     return address.rpartition("@")[2].strip(" >").lower()
 
 
-def _first_time(approval: Approval) -> Iterator[Notice]:
-    if approval.action is None:
+def _first_time(approval: Approval, touched: Touched) -> Iterator[Notice]:
+    action = approval.action
+    if action is None:
         return
-    targets = approval.calls[0].get("targets") or [] if approval.calls else []
     new = [
-        call_context.target_words(target)
-        for target in targets[:TARGETS_MAX]
-        if not _was_touched(approval, target)
+        call_context.target_words(one)
+        for one in _targets(approval)
+        if (approval.pk, one["type"], one["id"]) not in touched
     ]
     if new:
         text = f"Nothing on record was ever done to {', '.join(new)}."
         yield {"tone": "wait", "title": "First time.", "text": text}
     # Calls that ran or may have run: who asks again and again has not called anything.
     ran = Action.objects.filter(
-        workspace=approval.workspace_id,
-        tool=approval.action.tool,
-        agent=approval.agent_id,
-        state__in=RAN,
-    )
-    if not ran.exclude(pk=approval.action.pk).exists():
-        text = f"{approval.agent} has never called {approval.action.tool_words} before."
+        workspace=approval.workspace_id, tool=action.tool, agent=approval.agent_id, state__in=RAN
+    ).values_list("pk", flat=True)
+    key = ("ran", approval.workspace_id, approval.agent_id, action.tool)
+    if set(cached(key, lambda: list(ran[:2]))) <= {action.pk}:
+        text = f"{approval.agent} has never called {action.tool_words} before."
         yield {"tone": "wait", "title": "First call of this tool.", "text": text}
 
 
-def _was_touched(approval: Approval, target: dict[str, Any]) -> bool:
-    effects = Effect.objects.filter(
-        workspace=approval.workspace_id, target_type=target["type"], target_id=target["id"]
-    )
-    return effects.exclude(action=approval.action_id).exists()
+def _targets(approval: Approval) -> list[dict[str, Any]]:
+    told = approval.calls[0].get("targets") or [] if approval.calls else []
+    return list(told[:TARGETS_MAX])
+
+
+TOUCHED = """
+SELECT asked.question, asked.type, asked.id
+FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[])
+    AS asked (question, action, type, id)
+WHERE EXISTS (SELECT FROM ledger_effect e
+    WHERE e.workspace_id = %s AND e.target_type = asked.type AND e.target_id = asked.id
+        AND e.action_id <> asked.action)"""
+
+
+def touched_before(approvals: Sequence[Approval]) -> Touched:
+    """Of these questions, all of one workspace and about calls of agents, in one statement."""
+    asked = [
+        (one.pk, one.action_id, target["type"], target["id"])
+        for one in approvals
+        if one.action_id is not None
+        for target in _targets(one)
+    ]
+    if not asked:
+        return ()
+    with connection.cursor() as cursor:
+        columns = [list(column) for column in zip(*asked, strict=True)]
+        cursor.execute(TOUCHED, [*columns, approvals[0].workspace_id])
+        return set(cursor.fetchall())

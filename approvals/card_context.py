@@ -408,10 +408,12 @@ def note_on(text: str) -> str:
 
 
 def pointed_out(
-    approval: Approval, earlier: Sequence[call_history.EarlierCall] | None
+    approval: Approval,
+    earlier: Sequence[call_history.EarlierCall] | None,
+    touched: call_history.Touched | None = None,
 ) -> dict[str, Any] | None:
     """What is unusual, together in one notice as bad as its worst; None where nothing is. Where
-    `earlier` is None, nobody compares it with earlier calls.
+    `earlier` is None, nobody compares it with earlier calls; of many, `touched` is looked up once.
     """
     found = []
     hidden = sum(
@@ -421,7 +423,7 @@ def pointed_out(
         text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
         found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
     if earlier is not None:
-        found += call_history.anomalies(approval, earlier)
+        found += call_history.anomalies(approval, earlier, touched)
     if not found:
         return None
     tone = "bad" if any(one["tone"] == "bad" for one in found) else "wait"

@@ -27,6 +27,7 @@ from ledger.canonical import canonical, digest
 from ledger.models import Action
 from workspaces import formatting
 from workspaces.models import Workspace
+from workspaces.request_cache import cached
 
 SCHEMA_BYTES_MAX = 8 * 1024
 """A larger one is told apart by its digest alone, and not shown."""
@@ -80,16 +81,17 @@ def change(approval: Approval) -> str:
     """What is new of the arguments of the tool that is asked about, since people last agreed to a
     call of it; empty where nothing is.
     """
-    if approval.action is None or approval.agent_id is None:
+    agent, action = approval.agent_id, approval.action
+    if action is None or agent is None:
         return ""
-    shapes = newest(approval.agent_id, approval.action.tool)
+    shapes = cached(("shapes", agent, action.tool), lambda: newest(agent, action.tool))
     if len(shapes) < 2:  # noqa: PLR2004 - nothing to compare
         return ""
     now, before = shapes
     agreed = Approval.objects.filter(
         workspace=approval.workspace_id,
-        agent=approval.agent_id,
-        action__tool=approval.action.tool,
+        agent=agent,
+        action__tool=action.tool,
         state__in=[ApprovalState.GRANTED, ApprovalState.USED],
         decided_at__gt=now.since,
     ).exclude(pk=approval.pk)

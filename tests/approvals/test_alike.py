@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from approvals import alike, inbox
 from approvals.models import Approval, Decision
@@ -168,3 +170,22 @@ def test_who_may_not_decide_sees_no_group(six, client, ada):
     assert client.get(here(six[0])).status_code in {403, 404}
     assert client.post(here(six[0], "decide/"), posted(six)).status_code in {403, 404}
     assert set(states(six)) == {"waiting"}
+
+
+def test_a_page_of_nine_that_are_alike_asks_as_often_as_one_of_three(key, acme, ada, ben, client):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    client.force_login(ben)
+
+    def asked(first, upto):
+        for n in range(first, upto):
+            args = {"amount": 10 + n, "currency": "EUR"}
+            trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args,
+                       targets=[{"type": "order", "id": f"o{n}"}])  # fmt: skip
+        page = here(Approval.objects.order_by("pk")[0])
+        client.get(page)  # what a process keeps is kept
+        with CaptureQueriesContext(connection) as said:
+            assert client.get(page).content.count(b'name="digest-') == upto
+        return [one["sql"] for one in said.captured_queries]
+
+    assert len(asked(0, 3)) == len(asked(3, 9))

@@ -45,7 +45,7 @@ NO_ROWS = {
     "approvals/<int:pk>/<slug:name>.json": "a file",
     "approvals/<int:pk>/signed/<int:decision>/": "a file",
     "approvals/<int:pk>/outcome/": "a part of its card",
-    "approvals/<int:pk>/alike/": "of calls of agents, and at most 200 are looked at",
+    "approvals/<int:pk>/alike/": "counted where alike questions are told",
     "cases/<int:pk>/confirm/": "one plan", "x/<path:query>": "leads elsewhere",
 }  # fmt: skip
 
