@@ -33,14 +33,8 @@ import {
   type Undo,
 } from "./plans.ts";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.ts";
-import {
-  canonical,
-  idempotencyKey,
-  isObject,
-  type Json,
-  type JsonObject,
-  sha256,
-} from "./protocol/canonical.ts";
+import { canonical, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import { idempotencyKey, sha256 } from "./protocol/digests.ts";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
 import { type EffectClass, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import type { Record as RunRecord } from "./record.ts";

@@ -6,7 +6,8 @@ import { parseArgs } from "node:util";
 
 import { defaultSpool } from "./client.ts";
 import { inWords } from "./errors.ts";
-import { FILE_BYTES_MAX, LogKey, NotProven, verify, type Verified } from "./protocol/proofs.ts";
+import { FILE_BYTES_MAX, LogKey, NotProven } from "./protocol/proofs.ts";
+import { verifySigned } from "./protocol/signatures.ts";
 import { Spool } from "./spool.ts";
 
 const USAGE = `amends verify FILE --key KEY_OR_FILE [--key …]
@@ -16,10 +17,10 @@ amends aside [ID …] [--spool FILE] [--retry]
 `;
 
 /** 0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked. */
-function main(words: string[]): number {
+async function main(words: string[]): Promise<number> {
   const [command, ...rest] = words;
   try {
-    if (command === "verify") return verifyFile(rest);
+    if (command === "verify") return await verifyFile(rest);
     if (command === "aside") return aside(rest);
     process.stderr.write(USAGE);
   } catch (error) {
@@ -28,13 +29,13 @@ function main(words: string[]): number {
   return 2;
 }
 
-function verifyFile(words: string[]): number {
+async function verifyFile(words: string[]): Promise<number> {
   const options = { key: { type: "string", multiple: true } } as const;
   const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
   if (positionals.length !== 1 || values.key === undefined) throw new Error(`use it so:\n${USAGE}`);
   try {
-    const keys = values.key.flatMap(keyLines).map((line) => LogKey.parse(line));
-    say(report(verify(textOf(positionals[0]!), keys)));
+    const keys = await Promise.all(values.key.flatMap(keyLines).map(LogKey.parse));
+    say(report(await verifySigned(textOf(positionals[0]!), keys)));
     return 0;
   } catch (error) {
     if (!(error instanceof NotProven)) throw error;
@@ -82,7 +83,7 @@ function textOf(path: string): string {
   return new TextDecoder("utf-8", { fatal: true }).decode(readFileSync(path));
 }
 
-function report(found: Verified): string {
+function report({ found, signed }: Awaited<ReturnType<typeof verifySigned>>): string {
   const { leaf } = found;
   const lines = [
     `Proven: entry ${found.index} of ${found.size} in the log ${found.origin}.`,
@@ -95,6 +96,10 @@ function report(found: Verified): string {
   if (found.event !== null) {
     lines.push("What the file says is what was recorded: its digest is in the log.");
   }
+  if (signed !== null) {
+    const when = "with a key that was on record before it was asked.";
+    lines.push(`Its person signed it on ${signed.origin}, ${when}`);
+  }
   return lines.join("\n");
 }
 
@@ -102,4 +107,4 @@ function say(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-process.exitCode = main(process.argv.slice(2));
+process.exitCode = await main(process.argv.slice(2));

@@ -8,7 +8,7 @@ import { shortId } from "./events.ts";
 import type { Replies, Waits } from "./gate.ts";
 import { FLUSH_SECONDS, Link } from "./link.ts";
 import type { Args } from "./plans.ts";
-import { sha256 } from "./protocol/canonical.ts";
+import { sha256 } from "./protocol/digests.ts";
 import { type About, Run, withoutEmpty } from "./runs.ts";
 import type { Log, Parked } from "./sender.ts";
 import { type Call, type Declaration, tool } from "./tools.ts";

@@ -11,7 +11,7 @@ export function inWords(problem: Problem): string {
   return said.join(": ") || "the desk refused the request";
 }
 
-/** The parent of everything this package throws. */
+/** The parent of everything this package throws, but for NotProven of protocol/proofs.ts. */
 export class AmendsError extends Error {
   constructor(message = "", options?: ErrorOptions) {
     super(message, options);

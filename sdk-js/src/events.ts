@@ -3,7 +3,8 @@
 import { randomBytes } from "node:crypto";
 
 import { asError, TooLarge } from "./errors.ts";
-import { canonical, isObject, type Json, type JsonObject, sha256 } from "./protocol/canonical.ts";
+import { canonical, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import { sha256 } from "./protocol/digests.ts";
 import { masked, type MaskingKey } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { plainObject, signedZeros } from "./values.ts";

@@ -34,7 +34,8 @@ export {
 } from "./errors.ts";
 export type { Args, Check, Effect, Plan, Told, Undo } from "./plans.ts";
 export type { Json, JsonObject } from "./protocol/canonical.ts";
-export { LogKey, NotProven, verify, type Verified } from "./protocol/proofs.ts";
+export { LogKey, NotProven, type Reason, verify, type Verified } from "./protocol/proofs.ts";
+export { type Assertion, verifySigned } from "./protocol/signatures.ts";
 export type { EffectClass, Risk } from "./protocol/vocabulary.ts";
 export { type About, type Checkpoint, currentRun, Run } from "./runs.ts";
 export { type Declaration, GatedTools, isNotMade, isOver, notMade, noUndo, undo } from "./tools.ts";

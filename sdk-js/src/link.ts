@@ -14,7 +14,8 @@ import {
 import { type About, type Event, statement, type Statement } from "./events.ts";
 import { Gate, inTurn, type Replies, trying, type Waits } from "./gate.ts";
 import { maskPaths, type PolicyDocument, showsLast4 } from "./policy.ts";
-import { compact, isObject, type JsonObject, sha256 } from "./protocol/canonical.ts";
+import { compact, isObject, type JsonObject } from "./protocol/canonical.ts";
+import { sha256 } from "./protocol/digests.ts";
 import { masked, MaskingKey } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { type Log, type Parked, Sender, setAside } from "./sender.ts";

@@ -1,6 +1,7 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 
-import { canonical, type JsonObject, sha256 } from "./protocol/canonical.ts";
+import { canonical, type JsonObject } from "./protocol/canonical.ts";
+import { sha256 } from "./protocol/digests.ts";
 import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
 import { plainObject, type Targets } from "./values.ts";
 

@@ -21,7 +21,8 @@ import {
 import type { Link } from "./link.ts";
 import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
 import { cataloguedClass } from "./policy.ts";
-import { canonical, sha256 } from "./protocol/canonical.ts";
+import { canonical } from "./protocol/canonical.ts";
+import { sha256 } from "./protocol/digests.ts";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { currentRun, type Run, stoppedBy } from "./runs.ts";
 import { asTargets, type Id, plain, plainObject, type Targets } from "./values.ts";

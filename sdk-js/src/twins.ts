@@ -10,14 +10,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { DatabaseSync } from "node:sqlite";
 
 import { AmendsError, asError, NoEffect } from "./errors.ts";
-import {
-  compact,
-  digest,
-  isObject,
-  type Json,
-  type JsonObject,
-  parseJson,
-} from "./protocol/canonical.ts";
+import { compact, isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
+import { digest } from "./protocol/digests.ts";
 import { connect } from "./sqlite.ts";
 import { plain } from "./values.ts";
 import { BadSignature, check, type Headers, secretBytes } from "./webhooks.ts";

@@ -1,11 +1,9 @@
 /**
- * Canonical JSON (RFC 8785) and the digests and keys that are built over it.
+ * Canonical JSON (RFC 8785), as a browser runs it, too: the verifier is made of this module.
  *
  * Two programs that mean the same value write the same bytes, so the same digest. An integer that
  * no double holds is a BigInt here, so that none is silently another number.
  */
-
-import { createHash } from "node:crypto";
 
 export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
@@ -67,32 +65,4 @@ function integer(value: bigint): string {
   const [, sign, whole, fraction = "", exponent = "0"] = found;
   const digits = `${whole}${fraction}`.padEnd(whole!.length + Number(exponent), "0");
   return BigInt(`${sign}${digits}`) === value ? written : String(value);
-}
-
-export function sha256(bytes: string | Uint8Array): string {
-  return createHash("sha256").update(bytes).digest("hex");
-}
-
-/** `sha256:<hex>` over the canonical bytes of a JSON value. */
-export function digest(value: Json): string {
-  return `sha256:${sha256(canonical(value))}`;
-}
-
-/**
- * The key of one logical operation: the same however often and however worded it is tried.
- *
- * The arguments are not in it, on purpose: a model that words its request anew after a restart
- * meets its first call again instead of paying twice. A second operation of one tool on one target
- * in one run needs its own `op`.
- */
-export function idempotencyKey(named: {
-  workspace: string;
-  run: string;
-  tool: string;
-  targets: readonly { type: string; id: string }[];
-  op: string;
-}): string {
-  const target = named.targets.map(({ type, id }) => ({ type, id }));
-  const { workspace, run, tool, op } = named;
-  return digest({ workspace, run, tool, op, target });
 }

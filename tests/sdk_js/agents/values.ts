@@ -2,8 +2,9 @@
 
 import { createInterface } from "node:readline";
 
-import { LogKey, Unfit, verify } from "../../../sdk-js/src/index.ts";
-import { canonical, idempotencyKey, parseJson } from "../../../sdk-js/src/protocol/canonical.ts";
+import { LogKey, NotProven, Unfit, verifySigned } from "../../../sdk-js/src/index.ts";
+import { canonical, parseJson } from "../../../sdk-js/src/protocol/canonical.ts";
+import { idempotencyKey } from "../../../sdk-js/src/protocol/digests.ts";
 import type { Json } from "../../../sdk-js/src/protocol/canonical.ts";
 import { masked, MaskingKey } from "../../../sdk-js/src/protocol/masking.ts";
 import { isGated } from "../../../sdk-js/src/policy.ts";
@@ -19,9 +20,10 @@ const answers: { [name: string]: (asked: any) => unknown } = {
     return { found: canonical(found), again: canonical(masked(found, paths, made)) };
   },
   gated: ({ document, tool, effectClass, risk }) => isGated(document, { tool, effectClass, risk }),
-  proven({ text, keys }) {
-    const { index, size, leaf, event } = verify(text, keys.map((key: string) => LogKey.parse(key)));
-    return { index: String(index), size: String(size), leaf, hasEvent: event !== null };
+  async proven({ text, keys }) {
+    const { found, signed } = await verifySigned(text, await Promise.all(keys.map(LogKey.parse)));
+    const { index, size, leaf, event } = found;
+    return { index: String(index), size: String(size), leaf, hasEvent: event !== null, signed };
   },
   plain({ script }) {
     return canonical(plain(new Function(`return ${script}`)()));
@@ -32,9 +34,11 @@ const answers: { [name: string]: (asked: any) => unknown } = {
 for await (const line of createInterface({ input: process.stdin })) {
   const asked = parseJson(line) as any;
   try {
-    console.log(JSON.stringify({ answer: answers[asked.do]!(asked) }));
+    console.log(JSON.stringify({ answer: await answers[asked.do]!(asked) }));
   } catch (error) {
     const { name, message } = error as Error;
-    console.log(JSON.stringify({ error: name, words: message, isUnfit: error instanceof Unfit }));
+    const reason = error instanceof NotProven ? error.reason : null;
+    const isUnfit = error instanceof Unfit;
+    console.log(JSON.stringify({ error: name, words: message, isUnfit, reason }));
   }
 }
