@@ -51,6 +51,9 @@ sbom: $(RUNTIME) ## What is in a desk, package by package: sbom.json (CycloneDX)
 	@test -x .local/sbom/bin/cyclonedx-py || { $(PY) -m venv .local/sbom && .local/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
 	@.local/sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml --short-PURLs --output-reproducible -o sbom.json
 
+verifier: $(DEV) ## The page that people save to check a record: static/verifier.html out of sdk-js/verifier
+	@exec "$$($(PY) -c 'from tests import npm; print(npm.NODE)')" --no-warnings sdk-js/verifier/make.ts
+
 screenshots: $(DEV) ## Pictures of the pages, from the running demo's own data
 	@exec $(PY) -m tests.browser.screenshots
 
@@ -60,4 +63,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test long check adapters failclosed earnest bench chaos mutants sbom screenshots
+.PHONY: help up test long check adapters failclosed earnest bench chaos mutants sbom screenshots verifier

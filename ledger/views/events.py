@@ -25,6 +25,7 @@ from ledger import (
 )
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
+from ledger.views import verifier
 from workspaces import exporting, formatting, outbox, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
@@ -182,6 +183,7 @@ def _show(
         "sealed": formatting.moment(proof.head.signed_at) if proof else "",
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "public_keys": logkeys.published(here),
+        "verifier_digest": verifier.digest(),
     }
     return page(request, "ledger/event.html", context, status=status)
 
@@ -275,6 +277,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "verdict": verdict,
         "may_administer": may(request.user, "administer", here),
+        "verifier_digest": verifier.digest(),
         "ledger_url": reverse("ledger:events", args=[here.slug]),
     }
     return page(request, "ledger/verify.html", context)

@@ -28,6 +28,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
 from ledger.models import Event
+from ledger.views import verifier
 from recovery import corrections
 from recovery.corrections import (
     LinkGone,
@@ -189,7 +190,10 @@ def record(request: HttpRequest, correction: Correction, token: str) -> HttpResp
 @require_safe
 @by_link
 def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
-    """The record checked here, and how to check it without trusting this page."""
+    """The record checked here, and how to check it without trusting this page.
+
+    The verifier is a file of its own, since this page carries no script.
+    """
     findings = check(correction)
     context = _about(correction, token) | {
         "download_url": reverse("recovery:trail_record", args=[token]),
@@ -197,6 +201,7 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "file": f"{correction.reference}.json",
         "public_keys": logkeys.published(correction.workspace),
+        "verifier": {"url": reverse("ledger:verifier"), "digest": verifier.digest()},
     }
     return render(request, "recovery/trail_verify.html", context)
 

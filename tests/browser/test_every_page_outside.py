@@ -74,6 +74,7 @@ NO_PAGES = {
     "accounts/2fa/authenticate/": "in the middle of a log-in",
     "accounts/3rdparty/signup/": "in the middle of a log-in",
     "demo/guide/": "leads elsewhere, in tests/examples",
+    "verifier.html": "a file, in test_verifier",
     "api/docs": "leads to the next", "api/v1/docs": "in test_api_docs",
     "api/v1/openapi.json": "a file", "api/v1/": "nothing is there",
     "api/v1/<path:rest>": "a problem",

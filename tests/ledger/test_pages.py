@@ -1,5 +1,6 @@
 """The record's pages: runs, one run step by step, the ledger, one event, the log checked."""
 
+import hashlib
 import json
 from urllib.parse import quote
 
@@ -207,6 +208,14 @@ def test_the_log_is_checked_in_the_page(client, vic, trip, northwind):
     assert "hello</textarea>" in said
     padded = proof + "\n" * 500_000
     assert "It was not read" in client.post(path, {"proof": padded, "check": "proof"}).text
+
+
+def test_where_a_proof_is_the_verifier_is_handed_out_and_its_digest_said(client, vic, trip):
+    saved = client.get("/verifier.html").content
+    for path in ("ledger/verify/", f"ledger/event/{trip[0]['id']}/"):
+        page = get(client, vic, path).text
+        assert 'href="/verifier.html" download' in page
+        assert hashlib.sha256(saved).hexdigest() in page
 
 
 def test_a_proof_of_another_log_is_none_of_this(client, trip, northwind):

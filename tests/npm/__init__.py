@@ -54,7 +54,11 @@ def client() -> Path:
     Packing checks the types of all of it.
     """
     folder = installed(CLIENT)
-    parts = [*sorted(CLIENT.glob("*.*")), *sorted((CLIENT / "src").rglob("*.ts"))]
+    parts = [
+        *sorted(CLIENT.glob("*.*")),
+        *sorted((CLIENT / "src").rglob("*.ts")),
+        *sorted((CLIENT / "verifier").glob("*.*")),
+    ]
     wanted, stamp = _digest(parts), folder / "packed"
     with only_one(home() / "npm-client.lock"):
         if not stamp.exists() or stamp.read_text("utf-8") != wanted:

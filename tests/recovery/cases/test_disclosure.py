@@ -55,7 +55,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
             "join/<str:token>/", "ask/<str:token>/", "summary/stop/<str:token>/",
             "c/<str:token>/", "c/<str:token>/record.json",
             "c/<str:token>/verify/", "c/<str:token>/report/",
-            "c/<str:token>/contested/<str:receipt>/",
+            "c/<str:token>/contested/<str:receipt>/", "verifier.html",
         ),
         ({"token": "nothing", "receipt": "nothing"},),
     ),

@@ -62,7 +62,7 @@ FOR: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     (("everybody", None), (
         "accounts/inactive/", "accounts/confirm-email/", "accounts/password/reset/key/done/",
         "accounts/password/reset/done/", "accounts/3rdparty/login/cancelled/",
-        "accounts/3rdparty/login/error/", "demo/guide/",
+        "accounts/3rdparty/login/error/", "demo/guide/", "verifier.html",
     )),
     ((None, "everybody"), ("demo/enter/", "demo/hide/")),
     (("link", "link"), (
