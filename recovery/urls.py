@@ -69,6 +69,7 @@ urlpatterns = [
     path(CORRECTION + "contests/<int:contest>/", corrections.contest, name="contest"),
     path(CORRECTION + "save/", corrections.save, name="correction_save"),
     path(CORRECTION + "publish/", corrections.publish, name="correction_publish"),
+    path(CORRECTION + "handed-on/", corrections.hand_on, name="correction_handed_on"),
     path(CORRECTION + "revoke/", corrections.revoke, name="correction_revoke"),
     path(CORRECTION + "preview/", corrections.preview, name="correction_preview"),
     path("c/<str:token>/", public.trail, name="trail"),

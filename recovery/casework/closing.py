@@ -112,7 +112,7 @@ def why_not_as(case: Case, outcome: str) -> str:
 
 def _why_untold(case: Case) -> str:
     """Why nobody can say that a person of this case was told; empty where a correction of it was
-    sent, goes by a link that somebody hands on, or was read.
+    sent, goes by a link that somebody hands on, was handed on, or was read.
     """
     published = case.corrections.filter(state=CorrectionState.PUBLISHED)
     if not published.exists():
@@ -120,7 +120,10 @@ def _why_untold(case: Case) -> str:
     reached = Q(first_read_at__isnull=False) | Q(deliveries__state__in=("sent", "made"))
     if published.filter(reached).exists():
         return ""
-    return "Nobody is told yet: the correction was neither sent nor read. Hand its link on."
+    return (
+        "Nobody is told yet: the correction was neither sent nor read. Hand its link on, and say so"
+        " on its page."
+    )
 
 
 def close(

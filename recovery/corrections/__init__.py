@@ -6,7 +6,14 @@ facts may not. Publishing gives the correction its link and its entry in the log
 
 from recovery.corrections.contesting import LinkGone, TooManyReports, contest
 from recovery.corrections.drafting import draft, edit
-from recovery.corrections.publishing import CannotPublish, find, link_of, publish, revoke
+from recovery.corrections.publishing import (
+    CannotPublish,
+    find,
+    hand_on,
+    link_of,
+    publish,
+    revoke,
+)
 
 __all__ = [
     "CannotPublish",
@@ -16,6 +23,7 @@ __all__ = [
     "draft",
     "edit",
     "find",
+    "hand_on",
     "link_of",
     "publish",
     "revoke",

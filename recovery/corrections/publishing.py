@@ -91,6 +91,8 @@ def was_read(correction: Correction) -> None:
 
 
 MAIL, WEBHOOK, LINK = "mail", "webhook", "link"
+HANDED = "handed on"
+"""By somebody of the desk, as they say: no way that publishing could choose."""
 WAYS = (MAIL, WEBHOOK, LINK)
 SUBJECT = EventType.CORRECTION_PUBLISHED
 BATCH = 200
@@ -143,6 +145,33 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
                 message=message.cut(),
             )
             _note(correction, WEBHOOK, address=channel.name, message_key=key)
+
+
+def is_untold(correction: Correction) -> bool:
+    """Whether nobody knows of it yet, as far as the desk knows: it was neither sent nor read, and
+    nobody says that they handed it on. A link that was only made tells nobody."""
+    if correction.state != CorrectionState.PUBLISHED or correction.first_read_at is not None:
+        return False
+    return not any(way.state == DeliveryState.SENT for way in correction.deliveries.all())
+
+
+@transaction.atomic
+def hand_on(correction: Correction, *, by: User, seen: int, how: str) -> Correction:
+    """Somebody says that the person was told, and how: by telephone, in another mail. Raises
+    OutOfDate, CannotMove or InvalidInput. What is on its way to them goes all the same.
+    """
+    how = kept_text(how, REASON_CHARACTERS_MAX, asking="Say how the person was told.")
+    correction = lock(correction, seen=seen)
+    if correction.state != CorrectionState.PUBLISHED:
+        raise CannotMove(correction, HANDED, "Only what is published is handed on.")
+    if not is_untold(correction):
+        raise CannotMove(correction, HANDED, "The person was told already.")
+    _note(correction, HANDED, state=DeliveryState.SENT, sent_at=database_time())
+    correction.revision += 1
+    correction.save(update_fields=["revision"])
+    data = {"correction": correction.reference, "how": how}
+    record(correction.case, EventType.CORRECTION_HANDED_ON, by=by, data=data)
+    return correction
 
 
 def _note(correction: Correction, way: str, **more: object) -> None:

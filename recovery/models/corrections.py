@@ -131,7 +131,8 @@ class CorrectionSettings(models.Model):
 
 
 class CorrectionDelivery(models.Model):
-    """That and how the person was told: mail, webhook, or a link copied by an operator."""
+    """That and how the person was told: mail, webhook, a link copied by an operator, or by
+    somebody who says that they handed it on."""
 
     correction = models.ForeignKey(Correction, on_delete=models.CASCADE, related_name="deliveries")
     channel = models.CharField(max_length=10)

@@ -31,6 +31,7 @@ from recovery.views import (
     acts,
     close,
     compensate,
+    correction_ways,
     plan_card,
     queue_rows,
     request_context,
@@ -89,7 +90,7 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
     if tab == "correction":
         recovers = may(request.user, "recover", case.workspace)
         return {
-            "corrections": corrections_of(case),
+            "corrections": corrections_of(case, recovers=recovers),
             "draft_url": f"{case_url(case)}corrections/" if recovers else "",
         }
     return {"evidence": _evidence(case, facts)}
@@ -152,8 +153,11 @@ def _activity(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def corrections_of(case: Case) -> list[dict[str, Any]]:
+def corrections_of(case: Case, *, recovers: bool = False) -> list[dict[str, Any]]:
     """What each affected person is told of the case, the newest first."""
+    found = Correction.objects.filter(case=case).select_related("case__workspace")
+    if recovers:
+        found = found.prefetch_related("deliveries")
     return [
         {
             "state": one.state,
@@ -161,8 +165,9 @@ def corrections_of(case: Case) -> list[dict[str, Any]]:
             "words": f"{one.reference}: {one.title}",
             "person": one.person_name or one.person_id,
             "contested": one.still_wrong_at is not None,
+            "handed": correction_ways.handing(one) if recovers else {},
         }
-        for one in Correction.objects.filter(case=case).order_by("-pk")[:CORRECTIONS_SHOWN_MAX]
+        for one in found.order_by("-pk")[:CORRECTIONS_SHOWN_MAX]
     ]
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import reverse
+
+from amends.protocol.vocabulary import EventType
+from connectors.models import DeliveryState
+from ledger import desk_events
+from ledger.models import Event
 from recovery.corrections import publishing
 from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from recovery.run_facts.sentences import plural
@@ -25,8 +31,46 @@ def sent(one: Correction) -> list[dict[str, Any]]:
             "why": _why_not_sent(one, way),
             "time": formatting.moment(way.sent_at or one.published_at),
         }
-        for way in one.deliveries.order_by("pk")
-    ]
+        for way in one.deliveries.exclude(channel=publishing.HANDED).order_by("pk")
+    ] + _handed_on(one)
+
+
+def _handed_on(one: Correction) -> list[dict[str, Any]]:
+    """Who says that they told the person, and how, as the ledger keeps it until it is erased."""
+    row = one.deliveries.filter(channel=publishing.HANDED).first()
+    if row is None:
+        return []
+    told = Event.objects.filter(
+        workspace=one.workspace_id,
+        run=one.case.run.run,
+        type=EventType.CORRECTION_HANDED_ON,
+        data__correction=one.reference,
+    ).first()
+    who = desk_events.people_of([told])[int(told.actor)] if told else "Somebody"
+    how = formatting.quoted(told.data["how"]) if told and told.data else ""
+    return [{"words": f"{who} told them", "why": how, "time": formatting.moment(row.sent_at)}]
+
+
+def handing(one: Correction) -> dict[str, Any]:
+    """What the form *I handed it on* needs; empty where the person was told already."""
+    if not publishing.is_untold(one):
+        return {}
+    where = [one.case.workspace.slug, one.pk]
+    return {
+        "url": reverse("recovery:correction_handed_on", args=where),
+        "revision": one.revision,
+        "person": one.person_name or one.person_id,
+        "why": _untold_words(one),
+    }
+
+
+def _untold_words(one: Correction) -> str:
+    ways = {way.state for way in one.deliveries.all()}
+    if DeliveryState.FAILED in ways:
+        return "It could not be sent: nobody has been told yet."
+    if DeliveryState.WAITING in ways:
+        return "It was not sent yet: nobody has been told."
+    return "It goes by a link alone: nobody is told until somebody hands it on."
 
 
 def _is_taken_back(one: Correction, way: CorrectionDelivery) -> bool:
@@ -72,7 +116,10 @@ def read(one: Correction) -> str:
 
 def delivered(one: Correction) -> str:
     deliveries = sorted(one.deliveries.all(), key=lambda way: way.pk)
-    return ", ".join(f"{way.channel} {_became(one, way)}" for way in deliveries)
+    return ", ".join(
+        way.channel if way.channel == publishing.HANDED else f"{way.channel} {_became(one, way)}"
+        for way in deliveries
+    )
 
 
 def _became(one: Correction, way: CorrectionDelivery) -> str:

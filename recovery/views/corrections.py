@@ -88,6 +88,7 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         "preview_url": urls["preview"] if sees else "",
         "save_url": urls["save"],
         "publish_url": urls["publish"] if is_draft else "",
+        "handed": correction_ways.handing(one) if recovers else {},
         "revoke_url": urls["revoke"] if one.state == CorrectionState.PUBLISHED else "",
         "publish_label": f"Publish for {one.person_name or one.person_id}",
         "why_not": hindrance or ("" if recovers else "This needs the permission to recover."),
@@ -310,6 +311,16 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
         corrections.revoke(one, by=request.user, seen=seen_revision(request), reason=reason)
 
     return _change(request, workspace, pk, act, "The link opens nothing any more.")
+
+
+@login_required
+@require_POST
+def hand_on(request: Request, workspace: str, pk: int) -> HttpResponse:
+    def act(one: Correction) -> None:
+        how = request.POST.get("how", "")
+        corrections.hand_on(one, by=request.user, seen=seen_revision(request), how=how)
+
+    return _change(request, workspace, pk, act, "It is on the record that you told them.")
 
 
 @login_required

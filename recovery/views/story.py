@@ -436,6 +436,7 @@ ACTS: dict[str, str] = {
     EventType.APPROVAL_USED: "let the approved call go on",
     EventType.APPROVAL_WITHDRAWN: "took the question back",
     EventType.CORRECTION_EDITED: "wrote the correction’s draft",
+    EventType.CORRECTION_HANDED_ON: "told the person of the correction",
     EventType.CORRECTION_UNDELIVERED: "could not deliver the correction",
     EventType.PLAN_STARTING: "began to start the plan",
 }

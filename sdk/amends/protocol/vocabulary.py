@@ -94,6 +94,7 @@ class EventType(StrEnum):
     CORRECTION_CONTESTED = "correction.contested"
     CORRECTION_DELIVERED = "correction.delivered"
     CORRECTION_EDITED = "correction.edited"
+    CORRECTION_HANDED_ON = "correction.handed_on"
     CORRECTION_PUBLISHED = "correction.published"
     CORRECTION_REVOKED = "correction.revoked"
     CORRECTION_UNDELIVERED = "correction.undelivered"

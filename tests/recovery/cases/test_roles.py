@@ -92,7 +92,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "cases/<int:pk>/pause/", "cases/<int:pk>/corrections/", "cases/<int:pk>/hand-over/",
         "cases/<int:pk>/snooze/", "corrections/<int:pk>/contests/<int:contest>/",
         "corrections/<int:pk>/save/", "corrections/<int:pk>/publish/",
-        "corrections/<int:pk>/revoke/",
+        "corrections/<int:pk>/revoke/", "corrections/<int:pk>/handed-on/",
     )),
     ((None, "view_sensitive"), (
         "reveal/<path:run>/", "ledger/download/<path:event>/", "ledger/reveal/<path:event>/",

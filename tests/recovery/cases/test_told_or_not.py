@@ -101,3 +101,28 @@ def test_what_waits_to_be_sent_is_taken_back_with_the_link(mailed, ada, client):
     gone = client.get(address).text
     assert "or the correction was withdrawn" in gone
     assert "nothing about your correction has changed" not in gone
+
+
+def test_who_told_the_person_in_another_way_says_so_on_the_case(mailed, ada, ben, server_away):
+    outgoing.send_due()
+    publishing.follow()
+    case, tab = f"/w/acme/cases/{mailed.case_id}/", "?tab=correction"
+    there = f"/w/acme/corrections/{mailed.pk}/handed-on/"
+    shown = logged_in(ada).get(case + tab).text
+    assert "It was not sent yet: nobody has been told." in shown
+    assert f'action="{there}"' in shown
+    said = {"revision": mailed.revision, "how": " "}
+    refused = logged_in(ada).post(there, said)
+    assert (refused.status_code, "Say how the person was told." in refused.text) == (422, True)
+
+    said["how"] = "By telephone, at 10"
+    assert logged_in(ada).post(there, said).status_code == 302
+
+    assert closing.why_not_as(mailed.case, "corrected") == ""
+    page = page_of(mailed, ben).text
+    assert ("Ada told them" in page, "“By telephone, at 10”" in page) == (True, True)
+    for place in (case + tab, f"/w/acme/corrections/{mailed.pk}/"):
+        assert there not in logged_in(ada).get(place).text, "it is told once"
+    assert logged_in(ada).post(there, said).status_code == 409
+    activity = logged_in(ada).get(f"{case}?tab=activity").text
+    assert "told the person of the correction" in activity
