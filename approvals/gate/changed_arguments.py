@@ -134,7 +134,7 @@ def change(
         raise InvalidInput(why)
     actions = Action.objects.select_related("run", "agent__owner", "workspace")
     action = actions.get(pk=approval.action_id or 0)
-    asked = _as_asked(approval, action)
+    asked = as_asked(action)
     try:  # the key's lock and the run's come before the approval's
         context = run_statements(read_context(asked))
     except LockNotAvailable as busy:
@@ -171,8 +171,10 @@ def change(
     return new
 
 
-def _as_asked(approval: Approval, action: Action) -> BeginRequest:
-    """The call as the agent asked for it, out of what the ledger has of its plan."""
+def as_asked(action: Action, *, explain: bool = False) -> BeginRequest:
+    """The call as the agent asked for it, out of what the ledger has of its plan; with `explain` to
+    see what would be answered. Raises InvalidInput.
+    """
     if action.agent is None:
         raise InvalidInput(PLAN)
     here = action.workspace
@@ -187,13 +189,16 @@ def _as_asked(approval: Approval, action: Action) -> BeginRequest:
         "saga": action.saga or None, "op": action.op or None, "intent": action.intent,
         "compensation": action.compensation, "before": action.before,
     }  # fmt: skip
-    return _parsed(actor, action, {name: one for name, one in plan.items() if one is not None})
+    said = {name: one for name, one in plan.items() if one is not None}
+    return _parsed(actor, action, said, explain=explain)
 
 
-def _parsed(actor: Actor, action: Action, data: dict[str, Any]) -> BeginRequest:
+def _parsed(
+    actor: Actor, action: Action, data: dict[str, Any], *, explain: bool = False
+) -> BeginRequest:
     event = {"run": action.run.run, "action": action.action, "attempt": "changed", "data": data}
     try:
-        return parse(msgspec.json.encode(event), actor, explain=False)
+        return parse(msgspec.json.encode(event), actor, explain=explain)
     except Refused as refused:
         detail = refused.problem.detail or refused.problem.title
         raise InvalidInput(f"The desk does not take these arguments. {detail}") from refused

@@ -23,7 +23,7 @@ from approvals import (
     inbox,
     signatures,
 )
-from approvals.gate import changed_arguments, covered_questions
+from approvals.gate import changed_arguments, covered_questions, policy_since
 from approvals.interchange import aais
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import policy_editor
@@ -118,6 +118,8 @@ def _card(
     prefetch_related_objects([approval], "decisions", "requirements__team")
     why_not = inbox.why_not(approval, person)
     drawn = card_context.card(approval, timezone.get_current_timezone(), sees=sees)
+    if since := policy_since.notice(approval):
+        drawn["notices"].append(since)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     listed = context_of_list(request, here, approval.pk)
     others = (one for one in listed["approvals"] if one["id"] != approval.pk)

@@ -1,0 +1,84 @@
+"""A question outlives the policy that asked it: what the one in force now would do with its call.
+
+It is told to whoever decides, in words, and decides nothing: what waits for people stays theirs.
+"""
+
+from typing import Any
+
+from django.db import transaction
+
+from approvals import grants, plan_sums
+from approvals.gate.changed_arguments import as_asked
+from approvals.gate.slow_path import decision_of
+from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
+from approvals.policy import PolicyDecision, PolicyUnreadable, active, judge, strictest
+from edge.asgi import Refused
+from ledger.models import Action
+from workspaces import formatting
+from workspaces.free_text import InvalidInput
+
+STILL_YOURS = "The question stays open, and what you answer counts"
+
+
+def notice(approval: Approval) -> dict[str, Any] | None:
+    """What the policy in force would do with an open question that an earlier one asked; None where
+    it asks as it was asked, or nobody can tell.
+    """
+    if approval.state != ApprovalState.WAITING or approval.subject_kind == SubjectKind.GRANT:
+        return None
+    since = PolicyVersion.objects.filter(
+        workspace=approval.workspace_id, active=True, activated_at__gt=approval.asked_at
+    ).first()
+    judgement = None if since is None else _judged(approval)
+    if since is None or judgement is None:
+        return None
+    came = f"Version {since.number} of the policy came into force after this was asked"
+    what = "this plan" if approval.subject_kind == SubjectKind.PLAN else "this call"
+    if judgement.approval == "DENY":
+        why = formatting.visible(judgement.why)
+        return {
+            "tone": "bad",
+            "title": f"The policy in force now never allows {what}.",
+            "text": f"{came}: {why}. {_in_vain(approval)} {STILL_YOURS}: reject it, or have the"
+            " policy changed.",
+        }
+    if judgement.approval == "AUTO":
+        return {
+            "tone": "wait",
+            "title": f"The policy in force now would ask nobody about {what}.",
+            "text": f"{came}. {STILL_YOURS}.{_meanwhile(approval)}",
+        }
+    if grants.suffices(approval, judgement):
+        return None
+    wanted = " and ".join(map(str, judgement.requires))
+    return {
+        "tone": "wait",
+        "title": f"The policy in force now asks more about {what}: {wanted}.",
+        "text": f"{came}. After a yes people are asked anew, by its rules.",
+    }
+
+
+def _judged(approval: Approval) -> PolicyDecision | None:
+    """What the gate would say of the call now, or the policy of the plan's steps."""
+    try:
+        if approval.subject_kind == SubjectKind.PLAN:
+            policy = active(approval.workspace_id)
+            return strictest(judge(policy, call) for call in plan_sums.steps_of(approval))
+        action = Action.objects.select_related("run", "agent", "workspace")
+        request = as_asked(action.get(pk=approval.action_id or 0), explain=True)
+        with transaction.atomic():
+            return decision_of(request)[1]
+    except (InvalidInput, Refused, PolicyUnreadable):
+        return None
+
+
+def _in_vain(approval: Approval) -> str:
+    if approval.subject_kind == SubjectKind.PLAN:
+        return "After a yes it stops before its first call that is not allowed."
+    return "After a yes the agent is told no all the same when it comes for the call."
+
+
+def _meanwhile(approval: Approval) -> str:
+    if approval.subject_kind == SubjectKind.PLAN:
+        return ""
+    return " If the agent begins the call anew meanwhile, it goes on without people."

@@ -1,0 +1,105 @@
+"""A question outlives the policy that asked it: its card says what the one in force would do."""
+
+import pytest
+
+from approvals.models import ApprovalState
+from approvals.policy import RequiredApprovers
+from tests.approvals import cast
+from tests.approvals.cast import agree, put_in_force, waiting
+from tests.approvals.door import Agent as Trip
+from tests.people import person, team
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ASKS = {"approval": "MANUAL"}
+SUM = 'sum(args.amount, over: "24h") > 150'
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def trip(key, ben, cleo, acme, ada):
+    person("gil", team(acme, "treasury", "approve"))
+    rule(acme, ada, ASKS)
+    return Trip(key)
+
+
+def rule(acme, ada, rules):
+    put_in_force(acme, ada, {"policies": {"pay.*": rules}})
+
+
+@pytest.fixture
+def told(client, ben):
+    """The notices on the card of the question that waits, as Ben reads them."""
+    client.force_login(ben)
+
+    def read(approval=None):
+        page = client.get(f"/w/acme/approvals/{(approval or waiting()).pk}/")
+        assert page.context["may_decide"], "what the policy says now decides nothing"
+        return [(one["title"], one["text"]) for one in page.context["notices"]]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("rules", "title", "text"),
+    [
+        (ASKS | {"words": "said otherwise"}, "", ""),
+        (
+            {"approval": "AUTO"},
+            "The policy in force now would ask nobody about this call.",
+            "Version 2 of the policy came into force after this was asked. The question stays open",
+        ),
+        (
+            [{"when": SUM} | ASKS, {"approval": "AUTO"}],
+            "The policy in force now would ask nobody about this call.",
+            "Version 2",
+        ),
+        (
+            {"approval": "DENY", "words": "nobody refunds here"},
+            "The policy in force now never allows this call.",
+            "After a yes the agent is told no all the same",
+        ),
+        (
+            ASKS | {"requires": [{"group": "treasury"}]},
+            "The policy in force now asks more about this call: 1 person from treasury.",
+            "After a yes people are asked anew",
+        ),
+    ],
+)
+def test_the_card_says_what_a_newer_policy_would_do(trip, told, acme, ada, rules, title, text):
+    cast.ask(trip)
+    assert told() == []
+
+    rule(acme, ada, rules)
+
+    found = told()
+    assert [one for one, _ in found] == ([title] if title else [])
+    assert all(text in words for _, words in found)
+
+
+def test_what_would_pass_now_still_waits_for_its_people(trip, told, acme, ada, ben):
+    asked = cast.ask(trip).json()["approval"]
+    rule(acme, ada, {"approval": "AUTO"})
+    assert told()
+
+    answer = trip.request("GET", f"/api/v1/approvals/{asked}").json()
+    assert answer["state"] == ApprovalState.WAITING
+
+    agree(ben)
+    assert cast.ask(trip).json()["answer"] == "proceed"
+
+
+def test_a_plan_says_so_of_its_calls(acme, ada, ben, cleo, told):
+    rule(acme, ada, ASKS)
+    plan = cast.asker(acme, ada)(RequiredApprovers(None, 1))
+    assert told(plan) == []
+
+    put_in_force(acme, ada, {"policies": {"payments.refund": {"approval": "DENY"}}})
+
+    [(title, text)] = told(plan)
+    assert title == "The policy in force now never allows this plan."
+    assert "it stops before its first call that is not allowed" in text
