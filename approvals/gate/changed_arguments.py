@@ -8,6 +8,7 @@ their own.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +53,8 @@ NOT_TAKEN = "Its client did not say that it takes changed arguments: it would us
 BUSY = "The agent is asking about it just now: press again."
 NO_OBJECT = "Its arguments have no names, so that no client would take others."
 NOBODY_ELSE = (
-    "Whoever changes it has asked for it and does not decide, and too few others could answer"
+    "Whoever changes it has asked for it and does not decide, and too few others could answer:"
+    " reject it instead, and say what would be right."
 )
 MASKED = "A value that you typed reads like a secret or a card number, and would be masked."
 CHANGES_SHOWN_MAX = 20
@@ -66,6 +68,13 @@ def why_not(approval: Approval) -> str:
         return NOT_TAKEN
     args = approval.calls[0].get("args")
     return "" if isinstance(args, dict) and args else NO_OBJECT
+
+
+def why_not_by(approval: Approval, person: User) -> str:
+    """Why this person's change would lead nowhere, in words: nobody else could decide on it."""
+    asked = copy(approval)
+    asked.requested_by = person
+    return "" if _may_be_decided(asked) else NOBODY_ELSE
 
 
 def fields_of(approval: Approval) -> list[ArgumentField]:
@@ -241,10 +250,14 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
 
 def _check_somebody_else(new: Approval) -> None:
     """A change that nobody could approve would only end the question."""
-    wanted = sum(one.count for one in deciders.required(new))
-    places = [one.count for one in deciders.required(new)]
-    if len(deciders.assign(deciders.themselves(new), places)) < wanted:
-        raise InvalidInput(f"{NOBODY_ELSE}: reject it instead, and say what would be right.")
+    if not _may_be_decided(new):
+        raise InvalidInput(NOBODY_ELSE)
+
+
+def _may_be_decided(approval: Approval) -> bool:
+    """Whether enough people could answer it, in their own right."""
+    places = [one.count for one in deciders.required(approval)]
+    return len(deciders.assign(deciders.themselves(approval), places)) == sum(places)
 
 
 def _tell(row: Approval, new: Approval, by: User, reason: str) -> None:

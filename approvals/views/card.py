@@ -143,7 +143,7 @@ def _card(
                 approval, timezone.get_current_timezone(), link=may(person, "recover", here)
             ),
             "ask_url": "" if why_not else reverse("approvals:ask", args=[here.slug, approval.pk]),
-            "change": None if why_not or not sees else _change(approval),
+            "change": None if why_not or not sees else _change(approval, person),
             "more": covered_questions.offer(approval)
             if sees and not why_not and may(person, "approve", here)
             else None,
@@ -191,11 +191,14 @@ def shown_stamp(approval: Approval) -> str:
     return signing.dumps(at, salt=SHOWN_SALT)
 
 
-def _change(approval: Approval) -> dict[str, Any] | None:
-    """The arguments as fields, or why nobody can change them; None where it is no agent's call."""
+def _change(approval: Approval, person: User) -> dict[str, Any] | None:
+    """The arguments as fields, or why this person cannot change them; None where it is no agent's
+    call.
+    """
     if approval.subject_kind != SubjectKind.ACTION:
         return None
-    if why := changed_arguments.why_not(approval):
+    why = changed_arguments.why_not(approval) or changed_arguments.why_not_by(approval, person)
+    if why:
         return {"why_not": why}
     found = changed_arguments.fields_of(approval)
     minor = approval.amount_minor
@@ -413,8 +416,8 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
     title = "Nothing was decided" + ("." if is_input else ":")
     problem = {"tone": "bad", "title": title, "text": text}
     context = _card(request, here, approval, problem=problem, reason=request.POST.get("reason", ""))
-    if context["change"] and after is None:
-        for field in context["change"].get("fields", ()):
+    if after is None and context["change"] and "fields" in context["change"]:
+        for field in context["change"]["fields"]:
             field["typed"] = request.POST.get(field["name"], field["typed"])
         context["change"]["is_open"] = bool(wanted)
     else:

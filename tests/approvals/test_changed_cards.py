@@ -162,3 +162,21 @@ def test_a_yes_to_a_change_that_was_written_into_the_database_is_told_to_nobody(
 
     assert "arguments" not in said
     assert (said["answer"], waiting().calls[0]["args"]["amount"]) == ("wait", 100), "asked anew"
+
+
+def test_who_alone_may_decide_reads_why_they_cannot_change_it(
+    trip, at_desk, client, ben, cleo, leads
+):
+    ask(trip)
+    offered = client.get(card(waiting())).context["change"]
+    assert "Somebody else decides on it, then" in offered["decides"]
+    cleo.groups.clear()
+
+    page = client.get(card(waiting()))
+
+    assert page.context["may_decide"]
+    assert "too few others could answer: reject it instead" in page.context["change"]["why_not"]
+    assert 'disabled aria-describedby="why-no-change"' in page.text
+    refused = at_desk(waiting(), "change", amount="80")
+    assert refused.status_code == 422
+    assert "What you had typed" in refused.text
