@@ -84,7 +84,10 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     first = next((one for one in action.targets or [] if isinstance(one, dict)), {})
     target = Target(str(first.get("type", "")), str(first.get("id", "")))
     if connection is None:
-        return _unsure(f"There is no connection “{probe.connection}”.")
+        return _unsure(
+            f"The probe was not made: there is no connection “{probe.connection}”. Make it, or name"
+            " another one in the policy."
+        )
     known = {
         "target": {"type": target.type, "id": target.id},
         "args": action.args,

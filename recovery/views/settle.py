@@ -85,6 +85,10 @@ ANEW_BY_NAME = (SENT_ANEW[0], SENT_ANEW[1], "It is sent again in your name, unde
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
 NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is not sent again.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
+LOOK = "Look in the system itself: what was sent stands beside it, with its key."
+ASKED_ANEW = "It is asked again each time this page is loaded."
+UNSEEN = "it is shown to who may see values (view_sensitive)"
+FIELDLESS = "it is there, with none of the fields that the step is about"
 ANSWERED = "it was answered already; what you wrote can go into a comment"
 
 
@@ -232,7 +236,8 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "probes": probes,
         "no_probe": f"The policy has no probe for {action.tool_words}, so the desk cannot ask."
-        " Look in the system itself: what was sent stands beside it, with its key.",
+        f" {LOOK}",
+        "look": f"{LOOK} {ASKED_ANEW}" if probes and not found else "",
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
         "found": found,
         "evidence_label": "How do you know?",
@@ -276,7 +281,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "no_probe": "Nothing was sent yet.",
         "ways": _ways(step, lost=lost),
         "stopped_by": stopped_by,
-        **(_read_now(step) if sensitive else {}),
+        **_read_now(step, sensitive=sensitive),
         **_replanned(step, stopped=bool(stopped_by)),
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",
@@ -335,16 +340,26 @@ def _tries(found: Sequence[StepAttempt]) -> str:
     return f"Try {last}" if first == last else f"Tries {first} to {last}"
 
 
-def _read_now(step: Step) -> dict[str, Any]:
-    """What the target looks like, or why nobody can tell just now: a system that failed often is
-    left alone, however often the page is loaded.
+def _read_now(step: Step, *, sensitive: bool) -> dict[str, Any]:
+    """What the target looks like, or why nobody can tell just now and what to do: a system that
+    failed often is left alone, however often the page is loaded.
     """
-    if wait := calllog.may_call(step.connection):
-        return {"target_unread": wait.reason}
+    if not sensitive:
+        return {"target_unread": UNSEEN, "look": LOOK}
+    wait, why, rows = calllog.may_call(step.connection), "", []
     try:
-        rows = _target_now(step)
-    except (CannotRead, Refused) as why:
-        return {"target_unread": str(why)}
+        rows = [] if wait else _target_now(step)
+    except (CannotRead, Refused) as stopped:
+        why = str(stopped)
+    if why := wait.reason if wait else why:
+        name = step.connection.name
+        return {
+            "target_unread": f"it could not be read. {why}",
+            "look": f"{LOOK} {ASKED_ANEW}",
+            "connection": {"name": name, "url": f"/w/{step.workspace.slug}/connectors/{name}/"},
+        }
+    if not rows:
+        return {"target_unread": FIELDLESS, "look": LOOK}
     paths, among = step.workspace.mask, ("was", "now")
     return {"target_now": disclosure.fields(rows, sensitive=True, paths=paths, among=among)}
 

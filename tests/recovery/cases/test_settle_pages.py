@@ -174,7 +174,39 @@ def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
 
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
-    assert "What the target looks like now could not be read: " in page.text
+    assert "What the target looks like now:</b> it could not be read. " in page.text
+    assert "Look in the system itself: what was sent stands beside it, with its key." in page.text
+    assert 'href="/w/acme/connectors/shop/"' in page.text
+
+
+def test_where_the_connection_is_off_or_values_are_hidden_the_page_says_what_to_do(
+    client, desk, lost, shop_connection, ada
+):
+    connections.disable(shop_connection, by=ada)
+    page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
+    assert "The connection shop is disabled" in page.context["target_unread"]
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{lost.pk}/settle/")
+
+    assert "it is shown to who may see values (view_sensitive)" in page.text
+    assert "target_now" not in page.context
+    assert "Look in the system itself" in page.text
+
+
+def test_a_probe_that_cannot_be_made_says_why_and_what_to_do(desk, begin_run, acme, ada):
+    by_key = {"connection": "gone", "operation": "find", "args": {}}
+    undone_by = {"connection": "shop", "operation": "restore_row", "args": {"to": "before"}}
+    run = begin_run()
+    run.plans("tickets.update", ("ticket", "main/T-182"))
+    run.ends("failed")
+    case = run.case()
+    put_in_force(acme, ada, {"twins": {"tickets.*": undone_by | {"probe": by_key}}})
+
+    page = desk.get(f"/w/acme/cases/{case.pk}/settle/")
+
+    assert "The probe was not made: there is no connection “gone”." in page.text
+    assert page.text.count("Look in the system itself: what was sent stands beside it") == 1
 
 
 def test_a_page_that_is_loaded_again_and_again_leaves_a_dead_system_alone(
