@@ -28,7 +28,7 @@ from ledger.models import (
 from ledger.replaying import UNDONE, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
-from recovery.corrections import names, sentences
+from recovery.corrections import names, recorded_values, sentences
 from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
@@ -78,8 +78,9 @@ def _line(
     if effect.compensated in OVER:
         step = ended.get(effect.pk)
         outcome = outcome_of(effect, step, lasting=lasting)
-        # Of what is as it was before, nothing is told that the policy has to be asked for.
-        kind = facts.judgement(action).compensation or "" if outcome == "compensated" else ""
+        # Of what is as it was before, the policy is asked only where its undo moved money.
+        asks = outcome == "compensated" or recorded_values.moved(step) is not None
+        kind = facts.judgement(action).compensation or "" if asks else ""
         act = act_of(outcome, effect, step, kind=kind)
         standing = sentences.WORDS[act].lower()
         if lasting and effect.compensated == Compensated.COMPENSATED:

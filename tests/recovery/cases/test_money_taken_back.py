@@ -9,6 +9,9 @@ from recovery import corrections
 from recovery.corrections import facts, wording
 from recovery.models import Plan, Step
 from recovery.views.public import trail_context
+from tests.approvals.cast import put_in_force
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
 
 
 def told(operation, kind):
@@ -70,3 +73,21 @@ def test_whom_a_credit_is_taken_from_is_promised_no_money_in_any_language(
     assert line["did"] == did.replace("~", "\N{NO-BREAK SPACE}")
     assert page["now"] == [stands]
     assert promise not in page["to_do"]
+
+
+@pytest.mark.parametrize(("kind", "word"), [("REFUND", "refunded"), ("REVERSE", "taken back")])
+def test_the_case_calls_an_exact_undo_of_money_what_the_trail_calls_it(
+    raised, acme, ada, client, kind, word
+):
+    case = raised.case()
+    by_hand.advance(submitted(case, ada).pk)
+    paid = {"money": {"amount_minor": 2_500, "currency": "EUR"}}
+    assert Step.objects.filter(reversibility="exact").update(preview=paid) == 1
+    put_in_force(acme, ada, {"policies": {"tickets.*": {"compensation": kind}}})
+    client.force_login(ada)
+
+    [line] = client.get(f"/w/acme/cases/{case.pk}/").context["effects"]
+
+    assert line["standing"] == word
+    [told] = corrections.draft(case)[0].facts["items"]
+    assert told["word"].lower() == word
