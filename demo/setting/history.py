@@ -8,6 +8,7 @@ of cases, plans and approvals, are put at that time.
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -140,7 +141,8 @@ def _cases(workspace: Workspace, runs: Sequence[Run], chance: random.Random, now
         found = reasons(facts, None)
         if not found:
             continue
-        file = case_file(facts, found, linked)
+        known = replace(facts, now=facts.run.ended_at or now)  # as its failure was told
+        file = case_file(known, found, linked, None)
         outcome, why = _ending(facts, chance)
         took = timedelta(minutes=min(chance.lognormvariate(4.2, 0.9), 2_000))
         failed_at = file.columns["failed_at"]

@@ -173,7 +173,7 @@ def report(
     if case is None:
         facts = facts_of(run)
         found = reasons(facts, None)
-        file = case_projection.case_file(facts, found, connections_of([run.workspace_id]))
+        file = case_projection.case_file(facts, found, connections_of([run.workspace_id]), None)
         case = triage.keep(facts, None, found, file)
     elif case.snoozed_until is not None:  # whoever put it off did not know of this
         case.snoozed_until = None

@@ -170,7 +170,7 @@ class Case(models.Model):
     standing_count = models.PositiveIntegerField(default=0, help_text="Effects not compensated")
 
     failed_at = models.DateTimeField()
-    opened_at = models.DateTimeField(auto_now_add=True)
+    opened_at = models.DateTimeField(db_default=Now(), help_text="Since when it is in the queue")
     reopened_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True, help_text="Policy's due time or first undo window")
     undo_until = models.DateTimeField(null=True, help_text="When the first undo window closes")

@@ -11,7 +11,7 @@ from amends.protocol.vocabulary import RISKS
 from connectors.contract import Money
 from connectors.models import Connection
 from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
-from recovery.models import Suggestion
+from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
 from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
 from recovery.run_facts.runs import RunFacts
@@ -139,15 +139,18 @@ class CaseProjection:
     alike: Fingerprint | None
     searched: str
     drafted: Drafted
+    learnt_at: datetime
 
 
 def case_file(
     facts: RunFacts,
     reasons: Sequence[Reason],
     connections: Mapping[tuple[int, str], Connection],
+    case: Case | None,
 ) -> CaseProjection:
     drafted = _drafted(facts, connections)
     blamed = blamed_action(facts, reasons)
+    learnt_at = _learnt_at(facts, reasons, case)
     columns = (
         _failure(facts, reasons, blamed, previews.money(drafted.steps))
         | {
@@ -156,10 +159,10 @@ def case_file(
             "request": shortened(facts.run.request, REQUEST_CHARACTERS_MAX),
         }
         | _advised(facts, drafted)
-        | _urgency(facts, reasons, blamed)
+        | _urgency(facts, reasons, blamed, learnt_at)
     )
     alike = None if columns["without_effects"] else fingerprint_of(facts, reasons)
-    return CaseProjection(columns, alike, _searched(facts, columns, blamed), drafted)
+    return CaseProjection(columns, alike, _searched(facts, columns, blamed), drafted, learnt_at)
 
 
 def _failure(
@@ -250,17 +253,35 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     }
 
 
-def _urgency(facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None) -> dict[str, Any]:
+def _learnt_at(facts: RunFacts, reasons: Sequence[Reason], case: Case | None) -> datetime:
+    """Since when the desk has known that the run needs somebody: since its case came to the queue,
+    or came back to it.
+    """
+    if case is None:
+        return facts.now
+    if case.state == CaseState.CLOSED:
+        return max(facts.now, case.closed_at or facts.now)
+    if case.without_effects and not is_without_effects(reasons):
+        return facts.now
+    return max(case.opened_at, case.reopened_at or case.opened_at)
+
+
+def _urgency(
+    facts: RunFacts, reasons: Sequence[Reason], blamed: Action | None, learnt_at: datetime
+) -> dict[str, Any]:
+    """Due is counted from the failure, and from when it was known if that was later: nothing is
+    overdue before anybody could have looked at it. A window that had closed by then hurries nobody.
+    """
     is_urgent = not is_without_effects(reasons)
     risk = _risk(facts, blamed) if is_urgent and not is_for_review(reasons) else RISKS[0]
     failed_at = _failed_at(facts, reasons, blamed)
-    due = failed_at + timedelta(seconds=facts.policy.due_seconds(risk))
+    due = max(failed_at, learnt_at) + timedelta(seconds=facts.policy.due_seconds(risk))
     windows = [effect.undo_until for _, effect in facts.standing() if effect.undo_until]
     return {
         "risk": risk,
         "risk_rank": RISKS.index(risk),
         "failed_at": failed_at,
-        "due_at": min([due, *windows]) if is_urgent else None,
+        "due_at": min([due, *(one for one in windows if one > learnt_at)]) if is_urgent else None,
         "undo_until": min(windows, default=None) if is_urgent else None,
     }
 

@@ -130,7 +130,7 @@ def keep(
             if changes:
                 lifecycle.change(case, changes)
             return case
-        move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
+        move(case, CaseState.OPEN, reopened_at=file.learnt_at, **REOPENED)
         _write_case(facts, case, file.columns, file)
         _record(case, facts, EventType.CASE_REOPENED, fresh)
         alarm(case)
@@ -141,7 +141,8 @@ def keep(
 def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     run = facts.run
     cause = causes.keep(run.workspace, file.alike) if file.alike else None
-    case = Case.objects.create(workspace=run.workspace, run=run, cause=cause, **file.columns)
+    columns = {**file.columns, "opened_at": file.learnt_at}
+    case = Case.objects.create(workspace=run.workspace, run=run, cause=cause, **columns)
     if cause is not None:
         causes.joined(cause)
     _searchable(case, file)
@@ -204,7 +205,7 @@ def _write_case(
     if "reasons" in changes or "failed_tool" in changes:
         changes |= _cause(facts, case, file)
     if case.without_effects and not changes.get("without_effects", True):
-        changes["opened_at"] = database_time()  # now it comes to the queue, as news
+        changes["opened_at"] = file.learnt_at  # now it comes to the queue, as news
     lifecycle.change(case, changes)
     _searchable(case, file)
 
@@ -472,7 +473,7 @@ def _consider(facts: RunFacts, case: Case | None, connections: Connections) -> N
     found = reasons(facts, case)
     if case is None and not found:
         return
-    case = keep(facts, case, found, case_file(facts, found, connections))
+    case = keep(facts, case, found, case_file(facts, found, connections, case))
     follow(facts, case, found)
     if _went_on_by_itself(facts, case, found):
         _close(facts, case, found)
