@@ -48,7 +48,7 @@ class ParsedEvent:
     """One event, checked and masked, as it will be kept.
 
     `content` is its canonical JSON, `data_json` the JSON of its data alone, `time_text` the time as
-    both are written.
+    both are written, `unread` what of its data nobody reads, in words.
     """
 
     id: str
@@ -62,6 +62,7 @@ class ParsedEvent:
     content: bytes
     time_text: str | None = None
     data_json: bytes = b""
+    unread: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """What the data of each type of event may hold (docs/events.md). Others are kept as they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -158,6 +161,82 @@ AGENT_TYPES: Mapping[str, type[msgspec.Struct]] = {
     EventType.ACTION_VERIFIED: ActionVerified,
 }
 describe_types(*AGENT_TYPES.values())
+
+# Members that nobody reads. They are kept, so that an older desk takes a newer client's events; a
+# misspelt one looks the same, so its sender hears of it. Asked of every event, so it costs one
+# comparison of names for each object; only what is strange is looked at closer.
+
+UNREAD_TOLD_MAX = 3
+UNREAD_CHARACTERS_MAX = 40
+_NEAREST_KEPT = 4_096
+
+
+class _Shape(NamedTuple):
+    """The members of an object that are read, and which of them hold such objects, or lists of
+    them. A target is none of these: without its two members it is refused.
+    """
+
+    members: frozenset[str]
+    within: tuple[tuple[str, "_Shape"], ...] = ()
+
+
+def _shape(kind: type[msgspec.Struct], **within: _Shape) -> _Shape:
+    names = frozenset(one.encode_name for one in msgspec.structs.fields(kind))
+    return _Shape(names, tuple(within.items()))
+
+
+_PERSON, _ERROR = _shape(Person), _shape(Error)
+_WITHIN: Mapping[type[msgspec.Struct], Mapping[str, _Shape]] = {
+    RunStarted: {"on_behalf_of": _PERSON},
+    RunFailed: {"error": _ERROR},
+    ActionSucceeded: {"effects": _shape(ParsedEffect, affects=_PERSON), "affects": _PERSON},
+    ActionFailed: {"error": _ERROR},
+}
+_SHAPES = {name: _shape(kind, **_WITHIN.get(kind, {})) for name, kind in AGENT_TYPES.items()}
+
+
+def unread(type_: str, data: Mapping[str, Any]) -> str:
+    """What of the data nobody reads, in words: “reqest” (did you mean “request”?); empty where all
+    is known. The data fits its type.
+    """
+    shape = _SHAPES[type_]
+    if _is_read(shape, data):
+        return ""
+    found = list(islice(_unread(shape, data), UNREAD_TOLD_MAX + 1))
+    told = ", ".join(found[:UNREAD_TOLD_MAX])
+    return f"{told}, and more" if len(found) > UNREAD_TOLD_MAX else told
+
+
+def _is_read(shape: _Shape, data: Mapping[str, Any]) -> bool:
+    if not shape.members.issuperset(data):
+        return False
+    for name, inner in shape.within:
+        value = data.get(name)
+        for one in value if isinstance(value, list) else (value,) if value else ():
+            if not _is_read(inner, one):
+                return False
+    return True
+
+
+def _unread(shape: _Shape, data: Mapping[str, Any]) -> Iterator[str]:
+    yield from (_as_meant(shape, name) for name in data if name not in shape.members)
+    for name, inner in shape.within:
+        value = data.get(name)
+        for one in value if isinstance(value, list) else (value,) if value else ():
+            yield from _unread(inner, one)
+
+
+def _as_meant(shape: _Shape, name: str) -> str:
+    shown = name[:UNREAD_CHARACTERS_MAX] + "…" * (len(name) > UNREAD_CHARACTERS_MAX)
+    near = nearest(name[: UNREAD_CHARACTERS_MAX + 1], shape.members)
+    return f"“{shown}” (did you mean “{near}”?)" if near else f"“{shown}”"
+
+
+@lru_cache(_NEAREST_KEPT)
+def nearest(name: str, known: frozenset[str]) -> str:
+    """The one of `known` that `name` is probably a slip for; empty where it is like none."""
+    return next(iter(get_close_matches(name, sorted(known), 1)), "")
+
 
 IMPORTED = "reported"
 """What an import says as the `source` of a run: it happened elsewhere, and passed no gate here."""

@@ -98,6 +98,8 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
         return 8 - sent.count(UNSET)
 
 
+UNKNOWN_FIELD = re.compile("unknown field `(.+?)`")
+_MEMBERS = frozenset(Envelope.__struct_fields__)
 _envelopes = msgspec.json.Decoder(Envelope)
 
 
@@ -203,8 +205,7 @@ def _envelope(raw: bytes) -> Envelope:
     try:
         return _envelopes.decode(raw)
     except msgspec.ValidationError as misfit:
-        hint = ": what an event tells stands in `data`" * ("unknown field" in str(misfit))
-        words = f"{misfit}{hint}"
+        words = f"{misfit}{_hint(str(misfit))}"
         wrong = _Wrong("schema", "The event does not fit the wire format", 422, words)
         wrong.event_id = _id_of(raw)
         raise wrong from misfit
@@ -212,6 +213,15 @@ def _envelope(raw: bytes) -> Envelope:
         raise _Wrong("unfit", "The event is nested too deep") from deep
     except (msgspec.MsgspecError, UnicodeDecodeError) as broken:
         raise _Wrong("malformed", "The event is not JSON", 400, str(broken)) from broken
+
+
+def _hint(misfit: str) -> str:
+    """What was probably meant by a member that stands beside the others."""
+    found = UNKNOWN_FIELD.search(misfit)
+    if found is None:
+        return ""
+    near = schemas.nearest(found[1][:NAME_CHARACTERS_MAX], _MEMBERS)
+    return f": did you mean `{near}`?" if near else ": what an event tells stands in `data`"
 
 
 def _id_of(raw: bytes) -> str:
@@ -285,6 +295,7 @@ def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
         words = next((f"; it is one of {', '.join(known)}" for name, known in CHOICES.items()
                       if str(wrong).endswith(f"- at `$.{name}`")), "")  # fmt: skip
         raise _Wrong("schema", "The data does not fit its type", 422, f"{wrong}{words}") from wrong
+    parsed.unread = schemas.unread(parsed.type, parsed.data)
     if parsed.type == EventType.ACTION_PLANNED and not is_all_seen(parsed.data["tool"]):
         # A rule for `pay` would not fit a `pay` with something unseen in it.
         raise _Wrong("schema", "“tool” holds characters that nobody can see")

@@ -289,9 +289,13 @@ class AppendBatch:
             return EventResult(event.id, "rejected", self.problems[index])
         if index in self.duplicates:
             return EventResult(event.id, "duplicate")
-        return EventResult(
-            event.id, "accepted", None, timestamps.warning(event.time, self.received)
-        )
+        return EventResult(event.id, "accepted", None, self._warning(event))
+
+    def _warning(self, event: ParsedEvent) -> Problem | None:
+        if event.unread:
+            detail = f"{event.unread}. Kept as said."
+            return problem("unread", "Nobody reads some of it", 200, detail)
+        return timestamps.warning(event.time, self.received)
 
 
 # Deferred append: the desk's events that go into the ledger and are not folded at once.

@@ -201,3 +201,28 @@ def test_a_window_in_any_spelling_of_rfc_3339_is_read(call):
 
     assert answer.json()["results"][0]["status"] == "accepted"
     assert Effect.objects.get().undo_until.isoformat() == "2026-12-01T10:00:00.500000+00:00"
+
+
+def test_what_nobody_reads_is_kept_and_said_beside_what_was_probably_meant(call):
+    who = {"id": "mia", "nam": "Mia Li"}
+    many = {f"{n}{'x' * 60}": n for n in range(9)}
+    done = {"target": {"type": "t", "id": "1"}, "affter": {"a": 1}}
+    events = [
+        event("run.started", run="run_1", data={"reqest": "Book", "on_behalf_of": who}),
+        event("action.succeeded", run="run_2", action="x", data={"effects": [done]}),
+        event("run.completed", run="run_3", data=many),
+        event("run.started", run="run_4", data={"request": "Book", "labels": {"reqest": 1}}),
+    ]
+    results = call(post([*events, {**events[3], "id": "e-9", "rnu": "run_5"}]))[0].json()["results"]
+
+    told = [one.get("warning", {}).get("detail", "") for one in results]
+    assert [one["status"] for one in results] == ["accepted"] * 4 + ["rejected"]
+    assert told[0] == (
+        "“reqest” (did you mean “request”?), “nam” (did you mean “name”?). Kept as said."
+    )
+    assert told[1] == "“affter” (did you mean “after”?). Kept as said."
+    assert told[2].endswith("…”, and more. Kept as said.")
+    assert len(told[2]) < 200
+    assert told[3] == ""
+    assert results[4]["problem"]["detail"].endswith("did you mean `run`?")
+    assert Event.objects.get(run="run_1").data["reqest"] == "Book"
