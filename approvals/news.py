@@ -13,10 +13,16 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from approvals import awaiting
+from approvals.models import ApprovalState
 from edge.asgi import PassOn
 from workspaces import formatting
 from workspaces.news import LEFT_MAX, NewsRequest, heard_until, route_of_news
 from workspaces.pages import COUNT_MAX
+from workspaces.templatetags.formatting import state_word
+
+ANSWERED = "You have answered"
+WENT = {one: state_word("granted" if one == "used" else one) for one in ApprovalState.values}
+"""What the line of an approval says that is no longer in the list, by its state."""
 
 NEWS = """
     coalesce((SELECT a.asked_at > %(heard)s FROM approvals_approval a
@@ -34,7 +40,7 @@ TOLD = f"""
 WITH mine AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
     {AWAITING} LIMIT %(count_max)s),
-gone AS (SELECT a.id, a.decided_at FROM approvals_approval a
+gone AS (SELECT a.id, a.state, a.decided_at FROM approvals_approval a
     WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
     ORDER BY a.decided_at LIMIT %(left_max)s)
 SELECT
@@ -42,7 +48,7 @@ SELECT
     (SELECT count(*) FROM (
         SELECT {AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new),
     (SELECT count(*) FROM mine),
-    ARRAY(SELECT id FROM gone), (SELECT max(decided_at) FROM gone),
+    ARRAY(SELECT id FROM gone), ARRAY(SELECT state FROM gone), (SELECT max(decided_at) FROM gone),
     ARRAY(SELECT d.approval_id FROM approvals_decision d
         JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %(workspace)s
         WHERE d.person_id = %(person)s AND d.at > %(heard)s LIMIT %(left_max)s),
@@ -56,14 +62,15 @@ async def answered(connection: AsyncConnection[Any], asked: NewsRequest) -> dict
     given = {"workspace": asked.workspace, "person": asked.person, "since": asked.since,
              "heard": asked.heard, "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
     [row] = await (await connection.execute(TOLD, given)).fetchall()
-    partly_answered, new, mine, gone, last, answered, now = row
+    partly_answered, new, mine, gone, states, last, answered, now = row
     if partly_answered:
         raise PassOn
     return {
         "new": new,
         "heard": heard_until(now, last if len(gone) == LEFT_MAX else None),
         "counts": {"approvals": formatting.count(mine, COUNT_MAX)},
-        "gone": sorted({str(pk) for pk in [*gone, *answered]}),
+        "gone": dict.fromkeys(map(str, answered), ANSWERED)
+        | {str(pk): WENT[state] for pk, state in zip(gone, states, strict=True)},
     }
 
 

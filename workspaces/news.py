@@ -143,15 +143,18 @@ def moment(text: str) -> datetime | None:
     return found if found is not None and found.tzinfo else None
 
 
-def left(rows: QuerySet[Any], ended: str, since: datetime) -> tuple[list[str], str]:
-    """Which rows have their time `ended` since then, and up to when that tells; the page sends
-    this moment back. Where there are more than an answer holds, the next one goes on.
+def left(
+    rows: QuerySet[Any], ended: str, since: datetime, *, how: str
+) -> tuple[dict[str, str], str]:
+    """Which rows have their time `ended` since then, each with its column that says `how`, and up
+    to when that tells; the page sends this moment back. Where there are more than an answer holds,
+    the next one goes on.
     """
     now = clock.now()
-    found = rows.filter(**{f"{ended}__gt": since}).order_by(ended).values_list("pk", ended)
+    found = rows.filter(**{f"{ended}__gt": since}).order_by(ended).values_list("pk", ended, how)
     gone = list(found[:LEFT_MAX])
     last = gone[-1][1] if len(gone) == LEFT_MAX else None
-    return [str(pk) for pk, _ in gone], heard_until(now, last)
+    return {str(pk): became for pk, _, became in gone}, heard_until(now, last)
 
 
 def heard_until(now: datetime, last: datetime | None) -> str:

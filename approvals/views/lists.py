@@ -18,6 +18,7 @@ from approvals import awaiting, card_context, digests, dry_run, finding
 from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from approvals.models.approvals import ApprovalQuerySet
+from approvals.news import ANSWERED, WENT
 from approvals.policy import active
 from ledger import disclosure
 from workspaces import clock, delegations, exporting, formatting, independence, news
@@ -324,15 +325,18 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     if since is None:
         return HttpResponse(status=204)
     last = news.moment(request.GET.get("heard", "")) or since
-    gone, heard = news.left(Approval.objects.filter(workspace=here), "decided_at", last)
+    found = Approval.objects.filter(workspace=here)
+    ended, heard = news.left(found, "decided_at", last, how="state")
+    gone = {pk: WENT[state] for pk, state in ended.items()}
     answered = Decision.objects.filter(person=request.user, at__gt=last, approval__workspace=here)
     rows, view = wanted(request, here)
     if view == "mine":
-        gone += [str(pk) for pk in answered.values_list("approval", flat=True)[: news.LEFT_MAX]]
+        mine = answered.values_list("approval", flat=True)[: news.LEFT_MAX]
+        gone = dict.fromkeys(map(str, mine), ANSWERED) | gone
     new = rows.filter(asked_at__gt=since).order_by()[: COUNT_MAX + 1].count()
-    mine = awaiting.count(here, request.user, COUNT_MAX + 1)
-    counts = {"approvals": formatting.count(mine, COUNT_MAX)}
-    return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": sorted({*gone})})
+    waiting = awaiting.count(here, request.user, COUNT_MAX + 1)
+    counts = {"approvals": formatting.count(waiting, COUNT_MAX)}
+    return JsonResponse({"new": new, "heard": heard, "counts": counts, "gone": gone})
 
 
 @login_required

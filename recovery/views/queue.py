@@ -23,7 +23,7 @@ from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases
 from recovery.casework.bulk_verbs import USUAL, VERBS
-from recovery.models import Case, Cause, Correction
+from recovery.models import Case, CaseOutcome, Cause, Correction
 from recovery.run_facts.runs import facts_of
 from recovery.search.keys import WITHOUT_EFFECTS
 from recovery.views import acts, saved_views, story
@@ -447,7 +447,9 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
     if since is None:
         return JsonResponse({"new": 0, "since": clock.now().isoformat()})
     last = news.moment(request.GET.get("heard", "")) or since
-    gone, heard = news.left(Case.objects.filter(workspace=here), "closed_at", last)
+    closed = Case.objects.filter(workspace=here)
+    ended, heard = news.left(closed, "closed_at", last, how="outcome")
+    gone = {pk: f"Closed: {CaseOutcome(how).label.lower()}" for pk, how in ended.items()}
     news_found = {"new": 0, "heard": heard, "gone": gone}
     with contextlib.suppress(search.QueryError):
         query = search.parse(request.GET.get("q", ""))

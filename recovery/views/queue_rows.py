@@ -117,7 +117,8 @@ def line(case: dict[str, Any], *, picks: bool) -> SafeString:
     return mark_safe(  # noqa: S308 - escaped value by value
         f"<tr {_facts(case)}>"
         f'<td class="pick">{_box(case) if picks else ""}</td>'
-        f'<td class="first"><span class="badges">{risk(case["risk"])} {word}</span></td>'
+        f'<td class="first"><span class="badges">{risk(case["risk"])} {word}</span>'
+        '<span class="sub" data-became></span></td>'
         f'<td class="wide">{_trouble(case)}</td>'
         f'<td class="half"><code class="tool">{formatting.breakable(case["action"])}</code>'
         f' <span class="sub">{formatting.breakable(case["target"])}</span></td>'

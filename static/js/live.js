@@ -1,9 +1,10 @@
 // Live: the page learns of news within two seconds, and never moves under the reader's hand.
 //
 //   <div data-fresh="/w/air/queue/fresh/?q=…&since=…">   answers 204, or JSON
-//     {"new": 2, "heard": "…", "counts": {"queue": 23}, "gone": ["41"]}
+//     {"new": 2, "heard": "…", "counts": {"queue": 23}, "gone": {"41": "Approved"}}
 //     "new" shows the pill inside ([data-pill], a link that loads them), "counts" the side badges,
-//     "gone" takes rows (data-id) out of an inbox, or greys them in a list under selection, and
+//     "gone" greys rows (data-id) and says what became of them; they keep their place until the
+//     list is loaded anew, since a row that leaves would move the others under the reader's hand.
 //     "heard" is sent back with the next question: what was told once is not told again.
 //
 //   <section data-poll="/w/air/cases/7/progress/" id="progress">   answers this section anew;
@@ -35,18 +36,22 @@ function show(place, news) {
       badge.textContent = number;
     }
   }
-  for (const id of news.gone ?? []) {
-    const row = place.querySelector(`[data-id="${CSS.escape(String(id))}"]`);
-    if (!row) continue;
-    const here = row.contains(document.activeElement) || row.querySelector("[aria-current], :checked");
-    if (here) row.classList.add("gone");
-    else row.remove();
-  }
+  for (const [id, words] of Object.entries(news.gone ?? {})) leave(id, words);
   if (news.since) place.dataset.since = news.since;
   if (news.heard) place.dataset.heard = news.heard;
   for (const updated of place.querySelectorAll("[data-updated]")) {
     updated.dateTime = new Date().toISOString();
   }
+}
+
+// The row stays where it is, says what became of it, and is chosen no more.
+function leave(id, words) {
+  const row = document.querySelector(`[data-list] [data-id="${CSS.escape(id)}"]:not(.gone)`);
+  if (!row) return;
+  row.classList.add("gone");
+  for (const box of row.querySelectorAll(".row-pick")) box.disabled = true;
+  const place = row.querySelector("[data-became]");
+  if (place) place.textContent = words;
 }
 
 async function ask(place) {

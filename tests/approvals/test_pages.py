@@ -201,8 +201,8 @@ def test_after_the_first_of_two_yeses_the_line_beside_the_card_says_so(as_person
     assert 'class="answered" hx-swap-oob="true"' in first
     assert "1 of 2 · you have answered" in first
     assert f'href="{card_of(approval)}?view=all"' in first, "it leads to where the list still is"
-    assert fresh["mine"]["gone"] == [str(approval.pk)]
-    assert fresh["all"]["gone"] == [], "there it still waits, for others"
+    assert fresh["mine"]["gone"] == {str(approval.pk): "You have answered"}
+    assert fresh["all"]["gone"] == {}, "there it still waits, for others"
     assert 'class="gone"' in second
     assert "Approved" in second
 
@@ -295,7 +295,7 @@ def test_live_news_say_what_is_new_and_what_is_gone(as_person, ask, ben, cleo):
     news = browser.get("/w/acme/approvals/fresh/", {"since": since}).json()
 
     assert news["new"] == 1
-    assert news["gone"] == [str(gone.pk)]
+    assert news["gone"] == {str(gone.pk): "Approved"}
     assert news["counts"] == {"approvals": "1"}
 
 

@@ -275,3 +275,27 @@ def test_what_a_change_would_mean_is_shown_while_writing_and_the_text_stays_put(
     text.fill('{"policies": {"payments.refund": {"aproval": "DENY"}}}')
     page.get_by_text("Line 1, column 35").wait_for()
     assert page.evaluate("document.activeElement.id") == "id_source"
+
+
+def test_a_question_that_somebody_else_answers_keeps_its_line_and_moves_no_other(
+    visit: Visit, ask: Any, acme: Workspace, ben: User
+) -> None:
+    cleo = person("cleo", teams.create(acme, "chiefs", by=None, may=["view", "approve"]))
+    first, second = ask(), ask()
+    page = visit(ben)
+    page.goto("/w/acme/approvals/")
+    lines = page.locator("[data-list] [data-id]")
+    lower = page.locator("[data-list] [data-id]").nth(1)
+    upper_id, at = lines.first.get_attribute("data-id"), lower.bounding_box()
+    upper = next(one for one in (first, second) if str(one.pk) == upper_id)
+
+    inbox.grant(upper, by=cleo, seen=upper.digest)
+
+    line = page.locator(f"[data-id='{upper_id}'].gone")
+    line.get_by_text("Approved").wait_for()
+    assert lower.bounding_box() == at
+    expect(page.locator("[data-count='approvals']").first).to_have_text("1")
+    assert_accessible(page)
+    page.reload()
+    expect(line).to_have_count(0)
+    expect(lines).to_have_count(1)

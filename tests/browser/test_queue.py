@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
@@ -257,3 +258,20 @@ def too_wide(page: Page) -> int:
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
     return width
+
+
+def test_a_case_that_somebody_closes_keeps_its_line_until_the_list_is_loaded_anew(
+    visit: Visit, case: Case, ada: User, ben: User
+) -> None:
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    row = page.locator(f"tr[data-id='{case.pk}']")
+    expect(row.locator(".row-pick")).to_be_enabled()
+
+    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+
+    expect(row.locator("[data-became]")).to_have_text("Closed: expected")
+    expect(row.locator(".row-pick")).to_be_disabled()
+    assert_accessible(page)
+    page.reload()
+    expect(row).to_have_count(0)

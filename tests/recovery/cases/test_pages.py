@@ -138,7 +138,7 @@ def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, c
 
     told = desk.get("/w/acme/queue/fresh/", {"q": q, "since": drawn.isoformat()}).json()
 
-    assert (told["new"], told["gone"]) == (new, [])
+    assert (told["new"], told["gone"]) == (new, {})
     assert datetime.fromisoformat(told["heard"]) > drawn
 
 
