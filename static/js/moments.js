@@ -71,3 +71,10 @@ document.addEventListener("keydown", (event) => {
 for (const kind of ["pointermove", "focusin"]) {
   document.addEventListener(kind, () => document.documentElement.classList.remove("hush"));
 }
+
+// Paper says where it is from and when: parts of the page may be newer than the page, or have led on.
+addEventListener("beforeprint", () => {
+  const [address, printed] = ["[data-address]", "[data-printed]"].map((one) => document.querySelector(one));
+  if (address) address.textContent = location.href;
+  if (printed) printed.textContent = `, printed ${exactly(new Date())}`;
+});

@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -217,6 +218,8 @@ def test_on_paper_a_case_has_its_run_and_the_digest_of_its_plan_and_nothing_to_p
     plan = submitted(case, ada)
     page = visit(ada)
     page.goto(f"/w/acme/cases/{case.pk}/")
+    foot = page.locator("footer.on-paper")
+    expect(foot).to_be_hidden()
     there = page.locator("header.side, header.topnav, .skip, .button, button, input, .tabs a")
     assert len([one for one in there.all() if one.is_visible()]) >= 8
 
@@ -229,6 +232,12 @@ def test_on_paper_a_case_has_its_run_and_the_digest_of_its_plan_and_nothing_to_p
     moments = page.locator("time").evaluate_all(
         "all => all.map(one => getComputedStyle(one, '::after').content)"
     )
+    address = urlsplit(page.url)
+    page.evaluate(
+        "history.replaceState(null, '', '?tab=activity'); dispatchEvent(new Event('beforeprint'))"
+    )
+    expect(foot).to_contain_text(f"{address.netloc}{address.path}?tab=activity · as of")
+    expect(foot).to_contain_text(re.compile(r", printed \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
     assert moments
     assert all(re.search(r"\d\d:\d\d:\d\d UTC", one) for one in moments), "nothing is “ago”"
 

@@ -6,12 +6,14 @@ A place whose address leads nowhere is left out, so that the list is true in eve
 from functools import lru_cache
 
 from django import template
+from django.conf import settings
 from django.template.context import RequestContext
 from django.urls import Resolver404, resolve
+from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from workspaces import access
+from workspaces import access, formatting
 from workspaces.access import Codename
 from workspaces.templatetags.formatting import icon
 
@@ -122,4 +124,15 @@ def _place(  # one line of a list, told by its parts
         icon(sign),
         word,
         badge_,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def found_again(context: RequestContext) -> SafeString:
+    """The foot of a page on paper: its address, and of which moment it is."""
+    return format_html(
+        "<code data-address>{}{}</code> · as of {}<span data-printed></span>",
+        settings.AMENDS_URL,
+        context["request"].get_full_path(),
+        formatting.moment(timezone.now(), "clock"),
     )
