@@ -13,6 +13,7 @@ from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, Visit
 from workspaces import entrance, formatting
 from workspaces.models import User
+from workspaces.templatetags.formatting import diff
 
 NARROW: ViewportSize = {"width": 320, "height": 700}
 LOOKS: list[Look] = [("light", DESKTOP), ("dark", NARROW)]
@@ -218,3 +219,31 @@ def test_an_amount_in_bold_shows_its_thousands_and_never_breaks(visit: Visit, ad
 
     assert gap >= 20, "a fifth of the letters' size is seen, a tenth is not"
     assert lines == 1
+
+
+def test_in_a_narrow_difference_no_word_breaks_but_one_that_no_column_has_room_for(
+    visit: Visit, ada: User
+) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    short = {"class": ("draft", "internal_update"), "due": ("2026-12-01", "2026-12-24")}
+    rows = [
+        {"field": "digest", "was": digest, "now": "none at all", "kind": "changed"},
+        *({"field": name, "was": was, "now": now} for name, (was, now) in short.items()),
+    ]
+    page = visit(ada)
+    page.goto("/w/airline/settings/")
+
+    page.evaluate("html => { document.getElementById('main').innerHTML = html }", diff(rows))
+    page.locator("#main").evaluate("main => { main.style.inlineSize = '330px' }")
+
+    lines = page.locator(".diff :is(.diff-was, .diff-now)").evaluate_all(
+        """all => all.map(one => {
+            const range = document.createRange();
+            range.selectNodeContents(one);
+            return new Set([...range.getClientRects()].map(box => box.top)).size;
+        })"""
+    )
+    assert lines[0] > 1, "an id breaks, if it must"
+    assert lines[2:] == [1] * 4
+    assert overflow(page) <= 0
+    assert page.locator(".diff").evaluate("one => one.scrollWidth <= one.clientWidth")

@@ -4,6 +4,7 @@ Each returns markup built in Python; a page with a hundred rows calls them hundr
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -91,6 +92,10 @@ STATES = {
     "paused": ("wait", "Paused"),
 }
 TONE_SIGNS = {"ok": "✓", "busy": "◔", "wait": "!", "bad": "✕", "calm": "○"}
+
+# A word for which a column of a difference has no room: an id, a digest, an address.
+SHORT_CHARACTERS_MAX = 16
+LONG_WORD = re.compile(r"\S{17}")
 
 DIFF_SIGNS = {
     "same": ("", ""),
@@ -283,8 +288,13 @@ def _value(value: object) -> SafeString:
     if isinstance(value, SafeString):  # a link of ours; what anybody sent is a plain text
         return value
     if isinstance(value, dict | list | bool):
-        return formatting.visible(json.dumps(value, ensure_ascii=False, default=str))
-    return formatting.visible(value)
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    shown, text = formatting.visible(value), str(value)
+    if LONG_WORD.search(text):  # it may break anywhere, if it must; no other word does
+        return format_html('<span class="long">{}</span>', shown)
+    if "-" in text and len(text) <= SHORT_CHARACTERS_MAX:  # a day is read in one piece
+        return format_html('<span class="nowrap">{}</span>', shown)
+    return shown
 
 
 def _with_note(value: SafeString, note: object) -> SafeString:
