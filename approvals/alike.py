@@ -140,7 +140,7 @@ def _member(approval: Approval) -> GroupedApproval:
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    texts = {name: as_text(value) for name, value in values.items()}
+    texts = {name: "nothing" if value is None else as_text(value) for name, value in values.items()}
     money = call_context.sum_among(texts, approval.amount_minor)
     if money:
         texts[money] = formatting.money(approval.amount_minor or 0, approval.currency)
@@ -150,7 +150,7 @@ def _member(approval: Approval) -> GroupedApproval:
 def _values(approval: Approval) -> Iterable[tuple[str, Any]]:
     """Of several calls each argument is named with the number of its call."""
     for number, call in enumerate(approval.calls, 1):
-        before = f"{number}. " if len(approval.calls) > 1 else ""
+        before = f"call {number}: " if len(approval.calls) > 1 else ""
         for path, value in leaves_of(call.get("args")):
             yield before + spelled(path), value
 

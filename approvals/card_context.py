@@ -104,7 +104,8 @@ def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
         {
             "who": one.who,
             "group": str(one.requirement.team or "") if one.requirement else "",
-            "words": ("yes" if one.granted else "no") + (f", {one.reason}" if one.reason else ""),
+            "words": ("yes" if one.granted else "no")
+            + (f", {formatting.quoted(one.reason)}" if one.reason else ""),
             "time": formatting.moment(one.at, "ago", zone),
             "brought_in": brought_in.get(one.person_id, ""),
             "signed_url": reverse("approvals:signed", args=[slug, approval.pk, one.pk])

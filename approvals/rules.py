@@ -10,12 +10,15 @@ which field is which path of the document, so that a mistake is told at its own 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from amends.protocol.vocabulary import RISKS, glob_matches
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.editing import ALWAYS, REVIEW, RULES, RulePosition
+from approvals.policy.form import DURATION, SECONDS
+from workspaces import formatting
 
 SECTION_WORDS = {
     RULES: "Decides",
@@ -171,10 +174,18 @@ def _who(row: RulePosition) -> str:
     who = " and ".join(needs) or "1 person who may approve"
     escalate = row.entry.get("escalate")
     if isinstance(escalate, dict):
-        who += f"; after {escalate.get('after')} {escalate.get('group')}, too"
+        who += f"; after {_length(escalate.get('after'))} {escalate.get('group')}, too"
     if expires := text_of(row.entry.get("expires")):
-        who += f", within {expires}"
+        who += f", within {_length(expires)}"
     return who if verdict else f"from high up {who}"
+
+
+def _length(said: Any) -> str:
+    """`20m` as people say it: 20 min. What is no length of time stays as it is written."""
+    found = DURATION.fullmatch(text_of(said).strip())
+    if found is None:
+        return text_of(said)
+    return formatting.span(timedelta(seconds=int(found[1]) * SECONDS[found[2]]))
 
 
 def _need(one: Mapping[str, Any]) -> str:

@@ -40,6 +40,17 @@ UNDONE: Mapping[str, str] = {
 }
 """What became of an effect, as far as the ledger alone tells: pages that know the step say how."""
 
+TOLD: Mapping[str, str] = {
+    "requested": "people that they are asked",
+    "reminded": "people that half of the time is over",
+    "questioned": "people that a decider has a question",
+    "answered": "people that a question is answered",
+    "affected": "the affected person that they are asked",
+    "heard": "people what the affected person wants",
+    "ended": "people how the question ended",
+}
+"""What a message about an approval was about, by the kind that it has there."""
+
 WORDS: Mapping[str, str] = {
     EventType.RUN_STARTED: "The run started",
     EventType.RUN_COMPLETED: "The run completed",
@@ -56,7 +67,6 @@ WORDS: Mapping[str, str] = {
     EventType.APPROVAL_GRANTED: "Answered yes",
     EventType.APPROVAL_REJECTED: "Answered no",
     EventType.APPROVAL_CHANGED: "An approver changed the arguments",
-    EventType.APPROVAL_TOLD: "The agent heard the answer",
     EventType.APPROVAL_DRAWN: "Went on under a bounded grant",
     EventType.ACTION_COMPENSATED: "Compensated",
     EventType.ACTION_SETTLED: "Settled",
@@ -148,8 +158,19 @@ def _actions(events: list[Event], stored_events: list[StoredEvent]) -> list[Acti
 
 
 def words_of(event: Event) -> str:
+    if event.type == EventType.APPROVAL_TOLD:
+        told = told_words(event)
+        return f"{told[:1].upper()}{told[1:]}"
     word = WORDS.get(event.type)
     return word or event.type.replace(".", " ").replace("_", " ").capitalize()
+
+
+def told_words(event: Event) -> str:
+    """What was told whom about an approval, or could not be: `told people that they are asked`."""
+    data = event.data or {}
+    told = TOLD.get(str(data.get("about")), "people of the question")
+    failed = "arrived" in data and data["arrived"] is None
+    return f"could not tell {told}" if failed else f"told {told}"
 
 
 def _tools(events: list[Event]) -> dict[str, str]:

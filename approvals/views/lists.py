@@ -263,7 +263,7 @@ def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) ->
         "risk": one.risk,
         "from": f"{asked_by}, case {one.case_ref}" if one.case_ref else asked_by,
         "expires": format_html("expires {}", formatting.moment(one.expires_at, "ago", zone)),
-        "progress": f"{one.given} of {one.wanted}" if one.wanted > 1 else "",
+        "progress": f"{one.given} of {one.wanted} agreed" if one.wanted > 1 else "",
         "current": one.pk == current,
     }
 

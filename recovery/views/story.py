@@ -25,7 +25,7 @@ from ledger.models import (
     Event,
     Reversibility,
 )
-from ledger.replaying import UNDONE, too_large
+from ledger.replaying import UNDONE, told_words, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
 from recovery.corrections import names, recorded_values, sentences
@@ -33,7 +33,7 @@ from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
-from recovery.run_facts.sentences import capitalised, plural
+from recovery.run_facts.sentences import capitalised, plural, target_words
 from recovery.triage.headlines import money_of
 from workspaces import folding, formatting
 
@@ -105,8 +105,10 @@ def title(action: Action, effect: Effect | None) -> str:
     """What one effect is, by the agent's own summary where there is one."""
     if effect is None:
         return f"{action.tool_words} happened"
-    did = "may have changed it" if action.state in IN_DOUBT else "changed it"
-    return formatting.quoted(effect.summary) if effect.summary else f"{action.tool_words} {did}"
+    if effect.summary:
+        return formatting.quoted(effect.summary)
+    did = "may have changed" if action.state in IN_DOUBT else "changed"
+    return f"{action.tool_words} {did} {target_words(effect.target_type, effect.target_id)}"
 
 
 def _until(effect: Effect) -> str:
@@ -433,7 +435,6 @@ ACTS: dict[str, str] = {
     EventType.APPROVAL_REJECTED: "said no",
     EventType.APPROVAL_REMINDED: "reminded those who are asked",
     EventType.APPROVAL_REQUESTED: "asked for approval",
-    EventType.APPROVAL_TOLD: "told people that they are asked",
     EventType.APPROVAL_USED: "let the approved call go on",
     EventType.APPROVAL_WITHDRAWN: "took the question back",
     EventType.CORRECTION_EDITED: "wrote the correction’s draft",
@@ -449,6 +450,8 @@ def act_words(event: Event) -> str:
     of, _, did = event.type.partition(".")
     if words := ACTS.get(event.type):
         return words
+    if event.type == EventType.APPROVAL_TOLD:
+        return told_words(event)
     if event.type == EventType.CASE_SNOOZED:
         return "put the case off" if (event.data or {}).get("until") else "brought the case back"
     return f"{did.replace('_', ' ')} the {of}"

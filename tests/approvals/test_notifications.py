@@ -12,10 +12,12 @@ from django.test import Client
 from standardwebhooks import Webhook
 
 from approvals import inbox, notifications, periodic
-from approvals.models import Approval, ApprovalState, NotificationRecord
+from approvals.models import Approval, ApprovalState, NotificationKind, NotificationRecord
 from approvals.policy import RequiredApprovers
 from connectors import channels
 from connectors.models import Delivery
+from ledger import replaying
+from ledger.models import Event
 from tests.approvals.cast import refund, told
 from tests.people import logged_in, person
 
@@ -187,6 +189,14 @@ def test_who_was_told_and_whether_it_arrived_is_on_the_record_and_on_the_card(
     shown = browser.get(f"/w/acme/approvals/{approval.pk}/").content.decode()
     assert "Who was told (2)" in shown
     assert "not delivered" in shown
+    events = Event.objects.filter(workspace=acme, type="approval.told")
+    assert sorted(replaying.words_of(one) for one in events) == [
+        "Could not tell people that they are asked", "Told people that they are asked",
+    ]  # fmt: skip
+
+
+def test_there_are_words_for_whatever_a_message_is_about():
+    assert set(replaying.TOLD) == set(NotificationKind)
 
 
 def test_a_mail_server_that_is_away_holds_nobody_up_and_gets_it_later(

@@ -199,7 +199,7 @@ def test_after_the_first_of_two_yeses_the_line_beside_the_card_says_so(as_person
     second = line(cleo)
 
     assert 'class="answered" hx-swap-oob="true"' in first
-    assert "1 of 2 · you have answered" in first
+    assert "1 of 2 agreed · you have answered" in first
     assert f'href="{card_of(approval)}?view=all"' in first, "it leads to where the list still is"
     assert fresh["mine"]["gone"] == {str(approval.pk): "You have answered"}
     assert fresh["all"]["gone"] == {}, "there it still waits, for others"

@@ -119,3 +119,5 @@ def test_a_call_that_was_rejected_says_so_on_its_case_with_who_and_why(
     assert item["asked"]["url"] in page.text
     activity = client.get(f"/w/acme/cases/{case.pk}/?tab=activity").text
     assert "denied the approval" not in activity
+    shown = client.get(item["asked"]["url"]).text
+    assert "no, “Not this one”" in shown

@@ -142,7 +142,7 @@ def test_ada_says_more_of_a_rule_and_what_holds_for_all(
     wrong.fill("45m")
     page.keyboard.press("Enter")
     row = page.get_by_role("row").filter(has_text="pay.*")
-    expect(row).to_contain_text("after 45m finance, too")
+    expect(row).to_contain_text("after 45 min finance, too")
 
     page.get_by_role("heading", name="For all rules").click()
     page.get_by_role("button", name="Change what holds for all").click()
