@@ -80,6 +80,8 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     with pytest.raises(DecidedBefore, match="You published it"):
         contesting.answer(contest, by=ada, upheld=False, text="No")
     client.force_login(ada)
+    case = client.get(f"/w/acme/cases/{correction.case_id}/").text
+    assert f'<a href="{there}">Answer {contest.receipt}</a>' in case
     to_answer = "/w/acme/corrections/?view=answer"
     listed = client.get(to_answer).text
     assert correction.reference in listed
