@@ -16,10 +16,15 @@ from allauth.mfa.totp.internal.auth import (
     hotp_value,
     yield_hotp_counters_from_time,
 )
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
+from django.conf import settings
+from django.test import Client, RequestFactory
 from django.utils import timezone
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from approvals import consent_requests, notifications
+from config.providers import KIND
 from recovery import corrections
 from recovery.corrections import contesting
 from recovery.models import Contest, Correction
@@ -30,7 +35,7 @@ from tests.people import person
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure, test_roles_outside
 from tests.recovery.cases.test_roles_outside import BY_ROUTE
-from workspaces.models import Team, User
+from workspaces.models import LoginProvider, Team, User, Workspace
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
 ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
@@ -67,12 +72,11 @@ WITH_A_LINK = {
     "c/<str:token>/", "c/<str:token>/verify/", "c/<str:token>/report/",
     "c/<str:token>/contested/<str:receipt>/",
 }  # fmt: skip
+MIDWAY = {"accounts/2fa/authenticate/", "accounts/3rdparty/signup/"}
 NO_PAGES = {
     "": "leads to the queue", "accounts/password/set/": "leads elsewhere",
     "accounts/2fa/recovery-codes/download/": "a file", "c/<str:token>/record.json": "a file",
-    "accounts/login/code/confirm/": "in the middle of a log-in",
-    "accounts/2fa/authenticate/": "in the middle of a log-in",
-    "accounts/3rdparty/signup/": "in the middle of a log-in",
+    "accounts/login/code/confirm/": "no code is mailed: it leads back",
     "demo/guide/": "leads elsewhere, in tests/examples",
     "verifier.html": "a file, in test_verifier",
     "api/docs": "leads to the next", "api/v1/docs": "in test_api_docs",
@@ -87,7 +91,7 @@ def test_every_page_outside_of_a_workspace_is_looked_at_or_says_why_not() -> Non
     served = {route for route, (get, _) in BY_ROUTE.items() if get is not None}
     served = {asked.get(one, one) for one in served if not one.startswith(elsewhere)}
 
-    assert served - {SETTING_UP, *STRANGERS, *OWN, *WITH_A_LINK, *NO_PAGES} == set()
+    assert served - {SETTING_UP, *STRANGERS, *OWN, *WITH_A_LINK, *MIDWAY, *NO_PAGES} == set()
 
 
 def seen(page: Page, address: str, *, status: int = 200) -> str:
@@ -135,6 +139,56 @@ def test_each_page_of_an_account_is_for_everybody(
     wrong += [seen(page, f"/{one.replace('<int:pk>', str(key.pk))}") for one in OWN]
 
     assert not any(wrong), "\n\n".join(filter(None, wrong))
+
+
+def test_each_page_in_the_middle_of_a_log_in_is_for_everybody(
+    visit: Visit, site: str, acme: Any, ada: User, leads: Team
+) -> None:
+    TOTP.activate(ada, generate_totp_secret())
+    page = visit()
+    page.goto("/accounts/login/")
+    page.get_by_label("E-mail address").fill(ada.email)
+    page.get_by_label("Password").fill("correct horse")
+    page.keyboard.press("Enter")
+    page.wait_for_url("/accounts/2fa/authenticate/")
+    key = page.get_by_role("button", name="Touch a security key instead")
+    wrong = [seen(page, "/accounts/2fa/authenticate/")]
+    expect(key).to_have_count(0)
+    SecurityKey(ada)
+    wrong.append(seen(page, "/accounts/2fa/authenticate/"))
+    expect(key).to_be_visible()
+    page.goto("/accounts/login/code/confirm/")
+    assert urlsplit(page.url).path == "/accounts/2fa/authenticate/", "no code was mailed"
+    new = visit()
+    new.context.add_cookies([half_logged_in(acme, ada, leads, site)])
+    wrong.append(seen(new, "/accounts/3rdparty/signup/"))
+    expect(new.get_by_role("heading", name="Your first log-in")).to_be_visible()
+
+    assert not any(wrong), "\n\n".join(filter(None, wrong))
+
+
+def half_logged_in(acme: Workspace, ada: User, leads: Team, site: str) -> Any:
+    """The cookie of somebody whom a provider vouched for, and whose address is still asked for.
+
+    No log-in here stops there (`is_auto_signup_allowed`); the page is served all the same.
+    """
+    provider = LoginProvider.objects.create(
+        workspace=acme, name="Acme’s directory", issuer="https://login.example.com",
+        client_id="desk", places=[["deciders", leads.name]], set_by=ada,
+    )  # fmt: skip
+    account = SocialAccount(
+        provider=provider.provider_id, uid="cleo", extra_data={"userinfo": {"groups": ["deciders"]}}
+    )
+    SocialApp.objects.create(
+        provider=KIND, provider_id=provider.provider_id, name="Acme", client_id="desk"
+    )
+    known = get_adapter().get_provider(RequestFactory().get("/"), provider.provider_id)
+    session = Client().session
+    session["socialaccount_sociallogin"] = SocialLogin(
+        user=User(name="Cleo"), account=account, provider=known
+    ).serialize()
+    session.save()
+    return {"name": settings.SESSION_COOKIE_NAME, "value": session.session_key, "url": site}
 
 
 def test_each_page_behind_a_link_is_for_everybody_in_each_of_its_states(
