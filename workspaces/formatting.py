@@ -74,6 +74,7 @@ SHORT_ID = re.compile(r"(?<![\w-])\w{1,6}-[A-Za-z]?\d\w{0,7}(?![\w-])")
 SHORT_QUOTE = re.compile("“[^”<>]{1,16}”")
 ADDRESS = re.compile(r"(?<![\w.+\-])([\w.+\-]{1,64})(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9})")
 LONG_PART = re.compile("[^.:/]{17,}")
+WEB_PATH = re.compile(r"(https?://[^\s<>/]+)(/[^\s<>]*)")
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
 # How people are called: up to six words, without signs that end a sentence's part.
@@ -447,13 +448,14 @@ def breakable(name: object) -> SafeString:
 
 
 def together(shown: SafeString) -> SafeString:
-    """What `visible` made, with short ids such as E-5392 never broken at their hyphen, and a mail
-    address, only where it has no line to itself, before its @.
+    """What `visible` made, with short ids such as E-5392 never broken at their hyphen, a mail
+    address, only where it has no line to itself, before its @, and one of the web at its slashes.
 
     By markup, and not by another hyphen: who copies the id finds it again.
     """
     kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', shown)
     kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
+    kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
     return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
 
 

@@ -233,6 +233,11 @@ def test_a_name_breaks_after_its_signs_and_an_address_before_its_at_alone():
     )
 
 
+def test_in_a_sentence_an_address_of_the_web_breaks_before_its_slashes_alone():
+    shown = formatting.together(formatting.visible("to https://x.example/a/b?c=d, or w/o"))
+    assert shown == "to https://x.example<wbr>/a<wbr>/b?c=d, or w/o"
+
+
 def test_a_long_text_is_cut_and_says_by_how_much():
     html = formatting.visible("a" * (formatting.VISIBLE_CHARACTERS_MAX + 7))
 
