@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from approvals import policy
 from connectors.links import Link
 from ledger import disclosure
+from ledger.models import Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
@@ -25,7 +26,7 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
-from workspaces import exporting, formatting
+from workspaces import exporting, folding, formatting
 from workspaces.access import people_with, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
@@ -79,6 +80,14 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
     ][: closing.RESIDUES_MAX]
 
 
+def _can_be_undone(line: dict[str, Any]) -> bool:
+    return bool(line["reversibility"] != Reversibility.IRREVERSIBLE)
+
+
+def _in_short(lines: Sequence[dict[str, Any]]) -> str:
+    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
+
+
 def _show(
     request: Request, case: Case, facts: RunFacts, *, problem: Exception | None = None
 ) -> HttpResponse:
@@ -91,7 +100,7 @@ def _show(
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": story.lines(facts, standing),
+        "standing": folding.folded(story.lines(facts, standing), _can_be_undone, _in_short),
         "endings": [
             {
                 "value": outcome,

@@ -1,7 +1,7 @@
 """The preview of a compensation: exactly what would run, and the one button that commits it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -153,8 +153,17 @@ def _is_unchanged(step: dict[str, Any]) -> bool:
     return step["drift_state"] == DriftState.UNCHANGED and not step["choices"]
 
 
+def _is_as_most_are(steps: Sequence[dict[str, Any]]) -> Callable[[dict[str, Any]], bool]:
+    """Whether a step is as the agent left it, or gone where most are: neither stands out."""
+    most_are_gone = sum(one["is_gone"] for one in steps) * 2 > len(steps)
+    return lambda step: _is_unchanged(step) or (most_are_gone and step["is_gone"])
+
+
 def _stretch(steps: Sequence[dict[str, Any]]) -> str:
-    return f"Steps {steps[0]['number']} to {steps[-1]['number']}"
+    numbers = f"Steps {steps[0]['number']} to {steps[-1]['number']}"
+    if all(map(_is_unchanged, steps)):
+        return numbers
+    return f"{numbers}: {folding.counted(one['drift_words'] for one in steps)}"
 
 
 def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
@@ -171,7 +180,7 @@ def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
             shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": formatting.moment(draft.checked_at),
-        "steps": folding.folded(steps[:OUTLOOK_STEPS_MAX], _is_unchanged, _stretch),
+        "steps": folding.folded(steps[:OUTLOOK_STEPS_MAX], _is_as_most_are(steps), _stretch),
         "more": max(0, len(steps) - OUTLOOK_STEPS_MAX),
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,

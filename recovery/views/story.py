@@ -93,12 +93,16 @@ def _line(
         standing = STANDS
     return {
         "summary": title(action, effect),
-        "target": f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}",
+        "target": _target(effect) if effect.summary else "",  # else the summary has named it
         "reversibility": facts.reversibility_of(action, effect),
         "until": _until(effect),
         "standing": standing,
         "is_over": effect.compensated in OVER and not is_again,
     }
+
+
+def _target(effect: Effect) -> str:
+    return f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}"
 
 
 def title(action: Action, effect: Effect | None) -> str:

@@ -115,6 +115,27 @@ def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(
     assert folds(outlook) == ["Steps 4 to 16"]
 
 
+def test_targets_that_are_gone_fold_where_most_are_and_stand_open_where_few_are(
+    desk, long_run, shop
+):
+    case = long_run.case()
+    outlook = f"/w/acme/cases/{case.pk}/outlook/"
+    shop.execute("DELETE FROM tickets WHERE id = 'T-10'")
+    assert folds(desk.get(outlook).text) == ["Steps 4 to 10", "Steps 12 to 16"]
+
+    shop.execute("DELETE FROM tickets WHERE id <> 'T-12'")
+
+    [fold] = folds(desk.get(outlook).text)
+    assert fold == "Steps 4 to 16: 12 × gone, 1 × unchanged since the agent"
+
+
+def test_a_long_list_of_what_stands_folds_before_its_case_is_closed(desk, long_run):
+    page = desk.get(f"/w/acme/cases/{long_run.case().pk}/close/").text
+
+    assert folds(page) == ["13 more: 13 × stands"]
+    assert "tickets.update changed ticket main/T-20" in page
+
+
 def test_effects_that_the_page_cannot_hold_are_said(desk, long_run, monkeypatch):
     monkeypatch.setattr(case_page, "EFFECTS_SHOWN_MAX", 5)
 
