@@ -157,6 +157,7 @@ def ask_for_plan(
     plan_id: int,
     *,
     case_ref: str,
+    digest: str = "",
     calls: Sequence[CallFacts],
     judgement: PolicyDecision,
     headline: str,
@@ -171,11 +172,13 @@ def ask_for_plan(
 ) -> Approval:
     """Put a whole plan in front of the people whom the policy names.
 
-    `agent` is the agent of the run that is compensated: its owner never counts. The requester `by`
-    is None where the policy itself started the plan; `affected` ({id, name, contact}) are asked
-    first where a rule says so. Raises NobodyToAsk.
+    `digest` is the plan's own, by which people find it again on preview, case and card. `agent` is
+    the agent of the run that is compensated: its owner never counts. The requester `by` is None
+    where the policy itself started the plan; `affected` ({id, name, contact}) are asked first where
+    a rule says so. Raises NobodyToAsk.
     """
     subject = {"kind": "plan", "id": plan_id, "case": case_ref}
+    subject |= {"digest": digest} if digest else {}
     return _ask(
         Approval(
             workspace=workspace,

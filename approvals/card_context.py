@@ -236,6 +236,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "id": approval.pk,
             "digest": approval.digest,
             "digest_short": formatting.digest(approval.digest),
+            "plan_digest": formatting.digest(approval.subject.get("digest", "")),
             "risk": approval.risk,
             "state": shown_state(approval),
             "subject": subject(approval),

@@ -224,6 +224,7 @@ def _ask(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
             plan.workspace,
             plan.pk,
             case_ref=str(plan.case_id),
+            digest=plan.digest,
             calls=[one.facts for one in drafted.steps],
             judgement=drafted.judgement,
             headline=_told_whole(plan.headline, drafted),

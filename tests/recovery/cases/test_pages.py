@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from approvals import versions
-from approvals.models import Pause
+from approvals.models import Approval, Pause
 from recovery.casework import cases, closing
 from recovery.models import Case, CaseOutcome, Plan
 from recovery.triage import triage
@@ -449,3 +449,20 @@ def test_a_stopped_plan_cancels_what_was_not_sent(desk, case, ada):
     assert plan.state == "stopped"
     assert f"Stopped: {plan.steps.count()} step" in page
     assert {step.state for step in plan.steps.all()} == {"cancelled"}
+
+
+def test_a_plan_has_one_digest_under_one_name_wherever_it_is_shown(desk, raised, acme, ada, cleo):
+    asks = POLICY.replace(
+        "{risk: LOW, approval: AUTO}\n  twins", "{risk: LOW, approval: MANUAL}\n  twins"
+    )
+    versions.activate(versions.save(acme, asks, by=None), by=None)
+    case = raised.case()
+    preview = desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
+    plan = submitted(case, ada)
+
+    shown = f"plan digest <code>{plan.digest[:12]}</code>"
+    asked = Approval.objects.get()
+    card = people.logged_in(cleo).get(f"/w/acme/approvals/{asked.pk}/").text
+    whole = desk.get(f"/w/acme/cases/{case.pk}/").text
+    assert [shown in page for page in (preview, whole, card)] == [True] * 3
+    assert f"with rules and expiry <code>{asked.digest[:12]}</code>" in card
