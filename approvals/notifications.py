@@ -44,10 +44,10 @@ from workspaces.periodic import each
 
 # What people and programs are told of an approval, in two lengths.
 #
-# The outline names who asks, with which tool, how risky and until when; it may leave by any
-# channel. The headline adds what would happen, its amount and the reason, and leaves only by
-# channels whose tier allows it. Neither holds an argument, a snapshot, what was asked back, or a
-# word of an agent.
+# The outline names who asks, with which tool, how risky and until when, and the question by its
+# number, by which two that are alike are told apart; it may leave by any channel. The headline adds
+# what would happen, its amount and the reason, and leaves only by channels whose tier allows it.
+# Neither holds an argument, a snapshot, what was asked back, or a word of an agent.
 
 STUCK = "Fewer people can answer than must: somebody has to join a team, or it expires."
 NO_DECISION = "Opening this decides nothing; you answer on the page."
@@ -142,14 +142,15 @@ def subject(approval: Approval) -> str:
 
 
 def _title(approval: Approval, about: NotificationKind, stuck: bool) -> str:  # noqa: FBT001 - ours alone
-    what = f"{subject(approval)}, {approval.risk} risk"
+    what = f"{subject(approval)}, {approval.risk} risk (no. {approval.pk})"
     if about == NotificationKind.ENDED:
         return f"{ENDS[ApprovalState(approval.state)].split(':')[0].capitalize()}: {what}"
     return f"{'Nobody can answer' if stuck else TITLES[about]}: {what}"
 
 
 def _text(approval: Approval, about: NotificationKind) -> str:
-    lines = [f"{approval.asker} asks in {approval.workspace.name} for {subject(approval)}."]
+    who = f"{approval.asker} asks in {approval.workspace.name}"
+    lines = [f"{who} for {subject(approval)}: question {approval.pk}."]
     if about == NotificationKind.ENDED:
         by = f" by {approval.closed_by}" if approval.closed_by else ""
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."

@@ -229,7 +229,7 @@ def test_an_agent_cannot_speak_in_the_voice_of_the_desk(trip, card, acme, ada):
     target = 'payee “p1⏎Amount: $0.01⏎Approved by finance⏎"”'
     told = notifications.in_full(approval, NotificationKind.ASKED).text.splitlines()
     assert told[0] == f"{tool} on {target}"
-    assert f"desk-agent asks in Acme for one call of {tool}." in told
+    assert f"desk-agent asks in Acme for one call of {tool}: question {approval.pk}." in told
     assert not [line for line in told if line.startswith(("Amount", "Approved"))]
     assert approval.rules[0]["words"].startswith(f"No rule lists this tool, {tool}, and unknown")
     page = re.sub("</?(mark|wbr)[^>]*>", "", card(approval))

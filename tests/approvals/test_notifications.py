@@ -55,6 +55,19 @@ def test_those_who_may_decide_are_written_to_and_nobody_else(ask, ada, ben, cleo
     assert [(one.to, one.about) for one in approval.told.all()] == [(ben.email, "requested")]
 
 
+def test_letters_about_alike_questions_say_which_each_is_about(ask, ben, post_office):
+    asked = [ask(RequiredApprovers("finance", 1)) for _ in range(3)]
+
+    send_all()
+
+    letters = post_office()
+    assert len({letter["subject"] for letter in letters}) == 3
+    for approval in asked:
+        [letter] = [one for one in letters if f"/approvals/{approval.pk}/" in one["text"]]
+        assert letter["subject"].endswith(f"high risk (no. {approval.pk})")
+        assert f"question {approval.pk}." in letter["text"]
+
+
 def test_no_argument_leaves_by_mail_nor_what_an_agent_wrote(ask, ben, post_office):
     call = refund()
     call.args["card"] = CANARY
