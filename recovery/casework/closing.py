@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
@@ -261,9 +261,13 @@ RESIDUE_STATES: dict[str, dict[str, Any]] = {
 
 
 def residues_of(workspace: Workspace) -> QuerySet[Residue]:
-    """All of a workspace, with what every reader shows of them."""
+    """All of a workspace, with what every reader shows of them; `is_looked_after` where the owner
+    is still there.
+    """
     related = ("owner", "done_by", "case__workspace", "case__run")
-    return Residue.objects.filter(case__workspace=workspace).select_related(*related)
+    there = access.people_with("view", workspace).filter(pk=OuterRef("owner"))
+    found = Residue.objects.filter(case__workspace=workspace).select_related(*related)
+    return found.annotate(is_looked_after=Exists(there))
 
 
 def residues_after(found: QuerySet[Residue], state: str, after: str) -> tuple[list[Residue], str]:

@@ -249,13 +249,14 @@ def _show_residue(
 ) -> HttpResponse:
     here = found.case.workspace
     may_end = closing.may_end_residue(found, request.user)
+    row = residue_row(found)
+    who = "Whoever recovers" if row["is_lost"] else f"Whoever recovers, or {found.owner},"
     trouble = trouble_of(found.case, sensitive=disclosure.sees(request.user, here))
     context = {
         "workspace": here,
         "list_url": reverse("recovery:residues", args=[here.slug]),
         "link": _record_of(found),
-        "residue": residue_row(found)
-        | {"due_at": formatting.moment(found.due_at), "case": trouble},
+        "residue": row | {"due_at": formatting.moment(found.due_at), "case": trouble},
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,
@@ -264,7 +265,7 @@ def _show_residue(
             for one in people_with("view", here).order_by("name")[:PEOPLE_MAX]
         ],
         "due_day": f"{timezone.localdate(found.due_at)}",
-        "why_not": "" if may_end else f"Whoever recovers, or {found.owner}, can say so.",
+        "why_not": "" if may_end else f"{who} can say so.",
     }
     return page(request, "recovery/residue.html", context, status=status)
 
@@ -277,9 +278,10 @@ def _record_of(one: Residue) -> Link | None:
     return Records(here, policy.active(here)).of_effect(one.effect.action, one.effect)
 
 
-def residue_row(one: Residue) -> dict[str, Any]:
-    """One line, wherever what is left is listed."""
+def residue_row(one: Any) -> dict[str, Any]:
+    """One line, wherever what is left is listed; of what `closing.residues_of` has found."""
     is_done = one.done_at is not None
+    is_lost = not (is_done or one.is_looked_after)
     here = one.case.workspace.slug
     return {
         "text": one.text,
@@ -287,7 +289,8 @@ def residue_row(one: Residue) -> dict[str, Any]:
         "case_url": case_url(one.case),
         "run": one.case.run.run,
         "customer": one.case.customer_name or one.case.customer,
-        "owner": str(one.owner),
+        "owner": f"nobody: {one.owner} is no longer here" if is_lost else str(one.owner),
+        "is_lost": is_lost,
         "due": "done" if is_done else f"due {formatting.ago(one.due_at)}",
         "overdue": not is_done and one.due_at < timezone.now(),
         "is_done": is_done,

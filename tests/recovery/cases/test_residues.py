@@ -195,3 +195,22 @@ def test_what_is_due_is_told_to_who_can_see_to_it_also_where_its_owner_has_left(
     sent = Delivery.objects.filter(key__startswith="residue/")
     assert [one.recipient for one in sent] == [{"vera": vera, "ada": ada, "alma": alma}[told].email]
     assert ("no longer here" in sent.get().message["text"]) is bool(who)
+
+
+def test_where_its_owner_has_left_each_page_says_that_nobody_looks_after_it(
+    left, ada, vera, browser
+):
+    page = browser(ada)
+    places = ("/w/acme/residue/", f"/w/acme/residue/{left.pk}/", f"/w/acme/cases/{left.case_id}/")
+    gone = "nobody: Vera is no longer here"
+    assert not any(gone in page.get(one).text for one in places)
+    vera.groups.clear()
+
+    assert all(gone in page.get(one).text for one in places)
+    shown = page.get(places[1]).text
+    assert "Nobody looks after this." in shown
+    assert '<option value="">Choose…</option>' in shown, "nobody is chosen by the way"
+
+    page.post(places[1], {"act": "move", "owner": ada.pk, "due": f"{left.due_at:%Y-%m-%d}"})
+
+    assert not any("no longer here" in page.get(one).text for one in places)
