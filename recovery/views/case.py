@@ -78,8 +78,8 @@ def tabs(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
 
 
 def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str, Any]:
+    recovers = may(request.user, "recover", case.workspace)
     if tab == "activity":
-        recovers = may(request.user, "recover", case.workspace)
         return {
             "activity": _activity(case),
             "comment_url": f"{case_url(case)}comment/" if recovers else "",
@@ -88,7 +88,6 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
         sensitive = disclosure.sees(request.user, case.workspace)
         return {"related": _related(case, sensitive=sensitive)}
     if tab == "correction":
-        recovers = may(request.user, "recover", case.workspace)
         return {
             "corrections": corrections_of(case, recovers=recovers),
             "draft_url": f"{case_url(case)}corrections/" if recovers else "",
