@@ -34,6 +34,8 @@ const KEY_LINE = /^[^+\s{}"]+\+[0-9a-f]{8}\+\S+$/;
 // Members of a download that are proven, or by which it is.
 const PROVEN = ["event", "salt", "proof", "facts", "words", "facts_salt"];
 const DECISION = ["enrolment", "question"];
+// Of all types only the desk writes this one; an agent's event may hold such digests, too.
+const CORRECTION = "correction.published";
 // Characters that hide or reorder what stands beside them, but for the end of a line and the tab.
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
@@ -202,11 +204,11 @@ function technical(said: string, words: Words): HTMLElement {
 }
 
 /** What a person looks for first: of a correction its words, of another event its data. */
-function* recordSaid({ event, beside }: Verified, words: Words): Generator<HTMLElement> {
+function* recordSaid({ leaf, event, beside }: Verified, words: Words): Generator<HTMLElement> {
   if (event === null) return;
   const said = section(words.says);
   const { facts, words: written } = beside;
-  if (isObject(facts) && isObject(written)) {
+  if (leaf["type"] === CORRECTION && isObject(facts) && isObject(written)) {
     said.append(...correction(facts, written, words));
   } else {
     const data = isObject(event) ? event["data"] : event;

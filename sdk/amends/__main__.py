@@ -83,13 +83,13 @@ def _aside(options: argparse.Namespace) -> int:
 
 def _key_lines(given: str) -> list[str]:
     text = given if "+" in given and not Path(given).is_file() else _text(Path(given))
-    return [line for line in text.splitlines() if line.strip()]
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _text(path: Path) -> str:
     if path.stat().st_size > proofs.FILE_BYTES_MAX:
         raise OSError(f"{path} is larger than {proofs.FILE_BYTES_MAX} bytes")
-    return path.read_text(encoding="utf-8")
+    return path.read_bytes().decode("utf-8-sig")  # every end of a line as it is
 
 
 def _report_of_export(found: exports.VerifiedExport) -> str:

@@ -116,6 +116,19 @@ def test_a_proven_record_is_read_there_and_what_is_not_proven_is_named(opened: A
     expect(told.locator("pre")).to_contain_text(f'"number": {brought.WIDE}')
 
 
+def test_what_an_agent_says_is_not_read_as_a_correction(opened: Any) -> None:
+    """Its event may hold such digests, too, for members that nobody reads are kept."""
+    document, log = brought.record(kind="action.succeeded")
+    page = opened()
+
+    give(page, json.dumps(document), f"{log.key}\n")
+
+    told = page.locator("#told")
+    expect(told).to_contain_text("action.succeeded")
+    expect(told.get_by_role("heading", name=brought.WORDS["title"])).to_have_count(0)
+    expect(told.locator("pre").first).to_contain_text("facts_digest")
+
+
 def test_a_decision_is_said_to_be_signed_by_its_person(opened: Any) -> None:
     document, log = brought.decision(brought.Signer(-7))
     page = opened()

@@ -58,11 +58,11 @@ def leaf_of(event: dict[str, Any], **more: Any) -> bytes:
     })  # fmt: skip
 
 
-def record() -> tuple[dict[str, Any], trees.Log]:
+def record(kind: str = "correction.published") -> tuple[dict[str, Any], trees.Log]:
     """The record of a correction, as the desk hands it out, and its log."""
     event = {
         "id": "0192f7",
-        "type": "correction.published",
+        "type": kind,
         "data": {
             "correction": "C-2K7F",
             "number": WIDE,
@@ -108,6 +108,33 @@ def of_a_record() -> Iterator[Brought]:
     yield Brought("no end", changed()[:-9], key, "form")
     yield Brought("something else", "Dear Eve,\n", key, "form")
     yield Brought("a short salt", changed(salt=SALT.hex()[:-2]), key, "form")
+    yield Brought("a salt with blanks", changed(salt=SALT.hex(" ")), key, "form")
+    yield Brought("no number", changed(note=float("nan")), key, "form")
+    more = f'{changed()[:-1]}, "n": '
+    yield Brought("more digits than any number", f"{more}{'9' * 1001}}}", key, "form")
+    yield Brought("as deep as none", f"{more}{'[' * 200}{']' * 200}}}", key, "form")
+    yield Brought("deep", f"{more}{'[' * 199}{']' * 199}}}", key)
+    odd = changed(proof=log.proof(2, "\ufffd\n"))
+    yield Brought("a head with a line more", odd, key)
+    yield Brought("half a character", odd.replace("\ufffd", r"\ud800"), key, "form")
+    yield from of_a_spelling(proof, str(log.key))
+
+
+def of_a_spelling(proof: str, key: str) -> Iterator[Brought]:
+    """One way to write each thing: what another reader would not take is taken by none."""
+    head, path = proof.split("index 2\n", 1)
+    other = f"{path[:42]}{chr(ord(path[42]) + 1)}{path[43:]}"  # bits that no byte has room for
+    yield Brought("a hash in other letters", f"{head}index 2\n{other}", key, "form")
+    yield Brought("ends of lines of another machine", proof.replace("\n", "\r\n"), key, "form")
+    yield Brought("a place with a nought", proof.replace("index 2", "index 02"), key, "form")
+    yield Brought("a witness", f"{proof}— witness.example AAAAAAAA\n", key)
+    yield Brought("a witness with a blank", f"{proof}— wit\u00a0ness AAAAAAAA\n", key, "form")
+    name, number, encoded = key.split("+", 2)
+    yield Brought("a key with blanks around it", proof, f"\ufeff  {key} \r\n")
+    spaced = f"{name}+{number[:2]} {number[2:]}+{encoded}"
+    yield Brought("a key whose number has a blank", proof, spaced, "key")
+    yield Brought("a key that goes on", proof, f"{key}=", "key")
+    yield Brought("a key and a line that is none", proof, f"{key}\nthe key of the desk", "key")
 
 
 def resigned(proof: str) -> str:
@@ -212,6 +239,9 @@ def of_a_decision() -> Iterator[Brought]:
     yield Brought("a decision without its enrolment", json.dumps(alone), key, "person")
     swapped = document | {"enrolment": document["question"], "question": document["enrolment"]}
     yield Brought("a decision with parts exchanged", json.dumps(swapped), key, "person")
+    beyond = json.dumps(document | {"question": document["question"] | {"n": 0}})
+    beyond = beyond.replace('"n": 0', '"n": 1e400')
+    yield Brought("a decision with a number beyond all", beyond, key, "form")
     question = deepcopy(document["question"])
     question["event"]["data"]["approval"] = 18
     yield Brought(

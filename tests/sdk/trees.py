@@ -37,15 +37,16 @@ class Log:
         self.private = Ed25519PrivateKey.generate()
         self.key = LogKey.of(origin, self.private.public_key().public_bytes_raw())
 
-    def head(self) -> str:
-        text = f"{self.origin}\n{len(self.leaves)}\n{_text(root(self.leaves))}\n"
+    def head(self, more: str = "") -> str:
+        text = f"{self.origin}\n{len(self.leaves)}\n{_text(root(self.leaves))}\n{more}"
         signature = self.key.key_id + self.private.sign(text.encode())
         return f"{text}\n— {self.origin} {_text(signature)}\n"
 
-    def proof(self, index: int) -> str:
+    def proof(self, index: int, more: str = "") -> str:
+        """`more` are lines of its head beyond those that it needs."""
         lines = [_text(node) for node in path(index, self.leaves)]
         head = ["c2sp.org/tlog-proof@v1", f"extra {_text(self.leaves[index])}", f"index {index}"]
-        return "\n".join([*head, *lines]) + "\n\n" + self.head()
+        return "\n".join([*head, *lines]) + "\n\n" + self.head(more)
 
 
 def _text(raw: bytes) -> str:

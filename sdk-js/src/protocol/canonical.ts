@@ -5,6 +5,8 @@
  * no double holds is a BigInt here, so that none is silently another number.
  */
 
+const INTEGER_DIGITS_MAX = 1_000; // more than any money, id or key has
+
 export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
 
@@ -36,7 +38,9 @@ export function parseJson(text: string): Json {
 function reviveInteger(_name: string, value: Json, context?: { source?: string }): Json {
   const source = context?.source;
   const isWide = typeof value === "number" && !Number.isSafeInteger(value);
-  return isWide && source !== undefined && /^-?[0-9]+$/.test(source) ? BigInt(source) : value;
+  if (!isWide || source === undefined || !/^-?[0-9]+$/.test(source)) return value;
+  if (source.replace("-", "").length > INTEGER_DIGITS_MAX) throw new SyntaxError("too many digits");
+  return BigInt(source);
 }
 
 export function isObject(value: unknown): value is JsonObject {

@@ -15,6 +15,7 @@ const PROOF_LENGTH_MAX = 63; // of a tree of 2^63 leaves: no honest proof is lon
 const SIGNATURES_MAX = 32;
 const HEAD_LINES_MIN = 3; // origin, size, root
 const DIGITS_MAX = 19; // of a size or an index: 2^63
+const DEPTH_MAX = 200; // of lists and objects, one in the other; no ledger takes half as much
 const HASH_BYTES = 32;
 const KEY_ID_BYTES = 4;
 const SHOWN_CHARACTERS_MAX = 80;
@@ -80,7 +81,7 @@ export class LogKey {
   }
 
   static async parse(text: string): Promise<LogKey> {
-    const found = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/.exec(text.trim());
+    const found = /^([^\s+]+)\+([0-9a-f]{8})\+(.+)$/.exec(text.trim());
     if (found === null) throw new NotProven("key", "this is not a public key of a log");
     const [name, keyId, raw] = [found[1]!, ofHex(found[2]!), base64(found[3]!, "key")];
     // The first four bytes of SHA-256 over name, newline, 0x01 and key (C2SP signed-note).
@@ -110,7 +111,8 @@ export async function verify(text: string, keys: readonly LogKey[]): Promise<Ver
   if (!text.trimStart().startsWith("{")) return await proven(text, keys, null);
   const document = download(text);
   const { event = null, salt, proof } = document;
-  if (!("event" in document) || typeof salt !== "string" || typeof proof !== "string") {
+  const isWhole = "event" in document && typeof salt === "string" && typeof proof === "string";
+  if (!isWhole || !proof.isWellFormed()) {
     const reason = proof === null ? "unsealed" : "form";
     throw new NotProven(reason, "the download has no event, salt and proof");
   }
@@ -150,8 +152,10 @@ function refuseNamesTwice(text: string): void {
   const mark = /["{}[\]]/g;
   for (let found = mark.exec(text); found !== null; found = mark.exec(text)) {
     const token = found[0];
-    if (token === "{" || token === "[") open.push(token === "{" ? new Set() : null);
-    else if (token === "}" || token === "]") open.pop();
+    if (token === "{" || token === "[") {
+      open.push(token === "{" ? new Set() : null);
+      if (open.length > DEPTH_MAX) throw new NotProven("form", "the download is nested too deeply");
+    } else if (token === "}" || token === "]") open.pop();
     else {
       const end = endOfText(text, found.index);
       mark.lastIndex = end;

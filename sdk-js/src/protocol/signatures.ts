@@ -70,9 +70,18 @@ export async function verifySigned(
   for (const name of ["enrolment", "question"]) {
     const part = document[name];
     if (part === undefined) throw no(`the download of a signed decision has no ${name}`);
-    parts.push(await verifyDownload(compact(part), keys));
+    parts.push(await verifyDownload(written(part, name), keys));
   }
   return { found, signed: await checkDecision(found, parts[0]!, parts[1]!, keys) };
+}
+
+/** A part as the download that it is; none that a number beyond all doubles stands in. */
+function written(part: Json, name: string): string {
+  try {
+    return compact(part);
+  } catch (cause) {
+    throw new NotProven("form", `the ${name} holds what no ledger can hold`, { cause });
+  }
 }
 
 async function checkDecision(

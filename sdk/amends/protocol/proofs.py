@@ -11,11 +11,12 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amends.protocol.canonical import canonical, salted_digest
+from amends.protocol.canonical import INTEGER_DIGITS_MAX, canonical, salted_digest
 
 # Merkle tree hashing of RFC 6962, section 2.1, and the check of an inclusion proof.
 #
@@ -73,6 +74,7 @@ FIRST, SECOND = 1, 2  # versions of a leaf
 HASH_BYTES = KEY_BYTES = SALT_BYTES = 32
 HEAD_LINES_MIN = 3  # origin, size, root
 DIGITS_MAX = 19  # of a size or an index: 2**63
+DEPTH_MAX = 200  # of lists and objects, one in the other; no ledger takes half as much
 WITHOUT_CRYPTOGRAPHY = "signatures need one more package: pip install cryptography"
 
 
@@ -94,14 +96,17 @@ class LogKey:
 
     @classmethod
     def parse(cls, text: str) -> LogKey:
+        plain = text.strip("\ufeff \t\r\n")
         try:
-            name, key_id, encoded = text.strip().split("+", 2)
+            name, key_id, encoded = plain.split("+", 2)
             raw = base64.b64decode(encoded, validate=True)
             key = cls(name, bytes.fromhex(key_id), raw[1:])
         except ValueError as error:
             raise NotProven("this is not a public key of a log") from error
         if (
-            raw[:1] != ED25519
+            str(key) != plain
+            or not _is_name(name)
+            or raw[:1] != ED25519
             or len(key.public) != KEY_BYTES
             or key.key_id != cls.id_of(name, raw[1:])
         ):
@@ -238,13 +243,11 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
     if not text.lstrip().startswith("{"):
         return _verified(Proof.parse(text), keys, event=None)
     try:
-        document = json.loads(text, object_pairs_hook=_once)
-        event, salt = document["event"], bytes.fromhex(document["salt"])
+        document = _read(text)
+        event, salt = document["event"], _salt(document["salt"])
         proof = str.encode(document["proof"]).decode()  # a text, and one that can be written
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotProven("the download has no event, salt and proof") from error
-    if len(salt) != SALT_BYTES:
-        raise NotProven(f"the salt is not {SALT_BYTES} bytes long")
     verified = _verified(Proof.parse(proof), keys, event=event)
     _same(event_digest(salt, event), verified.leaf.get("digest"), "the event is not the one")
     for name in SALTED:
@@ -253,27 +256,57 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
     return verified
 
 
+def _read(text: str) -> Any:
+    """JSON, with a limit to all of which another reader might have another. Raises ValueError."""
+    value = json.loads(text, object_pairs_hook=_once, parse_int=_integer, parse_constant=_none)
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return value
+    raise ValueError("nested too deeply")
+
+
+def _inside(value: Any) -> list[Any]:
+    found = value.values() if isinstance(value, dict) else value
+    return [one for one in found if isinstance(one, dict | list)]
+
+
+def _integer(digits: str) -> int:
+    if len(digits.removeprefix("-")) > INTEGER_DIGITS_MAX:
+        raise ValueError("an integer of too many digits")
+    return int(digits)
+
+
+def _none(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _salt(text: str, what: str = "the salt") -> bytes:
+    if not re.fullmatch(r"[0-9a-fA-F]*", text) or len(text) != 2 * SALT_BYTES:
+        raise NotProven(f"{what} is not {SALT_BYTES} bytes long")
+    return bytes.fromhex(text)
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """What stands twice is read one way and checked another."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise NotProven(f"“{twice[:80]}” stands twice in the download")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise NotProven(f"“{name[:80]}” stands twice in the download")
+        found[name] = value
     return found
 
 
 def _check_salted(name: str, document: dict[str, Any], event: Any) -> None:
     """What stands beside the event is believed because its digest is in the event's data."""
     try:
-        salt = bytes.fromhex(document["facts_salt"])
+        salt = _salt(document["facts_salt"], f"the salt of the {name}")
         said = event["data"][f"{name}_digest"]
     except (ValueError, KeyError, TypeError) as error:
         raise NotProven(
             f"the event has no digest of the {name}, or their salt is missing"
         ) from error
-    if len(salt) != SALT_BYTES:
-        raise NotProven(f"the salt of the {name} is not {SALT_BYTES} bytes long")
     _same(event_digest(salt, document[name]), said, f"the {name} are not the ones")
 
 
@@ -285,10 +318,11 @@ def _same(found: str, wanted: Any, what: str) -> None:
 def _verified(proof: Proof, keys: list[LogKey], event: dict[str, Any] | None) -> Verified:
     proof.check(proof.extra, keys)
     try:
-        leaf = json.loads(proof.extra)
-    except ValueError as error:
+        leaf = _read(proof.extra.decode())
+        is_ours = isinstance(leaf, dict) and _is_known(leaf) and canonical(leaf) == proof.extra
+    except (NotProven, ValueError, RecursionError) as error:
         raise NotProven("the entry of the log is not one of Amends") from error
-    if not isinstance(leaf, dict) or not _is_known(leaf) or canonical(leaf) != proof.extra:
+    if not is_ours:
         raise NotProven("the entry of the log is not one of Amends, version 1 or 2")
     head = proof.checkpoint
     return Verified(leaf, proof.index, head.size, head.origin, event)
@@ -300,7 +334,7 @@ def _is_known(leaf: dict[str, Any]) -> bool:
     The second says with which key its event came, and whether that key was trusted.
     """
     version, key, trusted = (leaf.get(name) for name in ("v", "key", "trusted"))
-    return version == FIRST or (
+    return (version == FIRST and version is not True) or (
         version == SECOND and isinstance(key, str) and isinstance(trusted, bool)
     )
 
@@ -320,16 +354,25 @@ def _check_signature(public: bytes, signature: bytes, text: bytes) -> None:
 def _signature(line: str) -> tuple[str, bytes]:
     dash, _, rest = line.partition(" ")
     name, _, encoded = rest.partition(" ")
-    if dash != "—" or not name or not encoded:
+    if dash != "—" or not _is_name(name) or not encoded:
         raise NotProven("a signature line of the checkpoint is malformed")
     return name, _base64(encoded)
 
 
+def _is_name(text: str) -> bool:
+    """Whether C2SP takes it for the name of a key."""
+    return re.fullmatch(r"[^\s\ufeff]+", text) is not None
+
+
 def _base64(text: str) -> bytes:
+    """The bytes of base64 that is written in the one way that encoders write it."""
     try:
-        return base64.b64decode(text, validate=True)
+        found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise NotProven("a line is not base64") from error
+    if base64.b64encode(found).decode() != text:
+        raise NotProven("a line is not base64")
+    return found
 
 
 def _number(text: str) -> int:

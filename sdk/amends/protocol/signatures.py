@@ -74,7 +74,7 @@ class SigningKey:
         return cls(credential, public_key, int(algorithm), rp_id)
 
 
-def decision_challenge(*, workspace: str, approval: int, digest: str, person: str) -> bytes:
+def decision_challenge(*, workspace: str, approval: Any, digest: str, person: str) -> bytes:
     """What the person's key signs: 32 bytes that stand for this yes of theirs and nothing else."""
     said = {
         "form": DECISION_FORM,
@@ -214,9 +214,7 @@ def _check_decision(
         raise NotProven("decision, enrolment and question are of different logs")
     if not enrolment.index < question.index < decision.index:
         raise NotProven("the key was not on record before the question was asked")
-    said, asked, enrolled = (
-        dict(one.event["data"]) if one.event else {} for one in (decision, question, enrolment)
-    )
+    said, asked, enrolled = (_data(one) for one in (decision, question, enrolment))
     person = str(enrolled.get("person"))
     if {decision.leaf.get("actor"), enrolment.leaf.get("actor")} != {f"person:{person}"}:
         raise NotProven("the key is not of the person who decided")
@@ -227,9 +225,17 @@ def _check_decision(
     key = SigningKey.of(facts)
     check_enrolment(facts, enrolled.get("desk"), keys)
     challenge = decision_challenge(
-        workspace=workspace, approval=said["approval"], digest=str(said["digest"]), person=person
+        workspace=workspace,
+        approval=said.get("approval"),
+        digest=str(said.get("digest")),
+        person=person,
     )
     return check(said.get("signature"), key, challenge)
+
+
+def _data(of: Verified) -> dict[str, Any]:
+    data = of.event.get("data") if of.event else None
+    return data if isinstance(data, dict) else {}
 
 
 def _bytes(text: Any) -> bytes:
