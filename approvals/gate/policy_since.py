@@ -24,7 +24,8 @@ def notice(approval: Approval) -> dict[str, Any] | None:
     """What the policy in force would do with an open question that an earlier one asked; None where
     it asks as it was asked, or nobody can tell.
     """
-    if approval.state != ApprovalState.WAITING or approval.subject_kind == SubjectKind.GRANT:
+    is_judged = approval.subject_kind != SubjectKind.GRANT and approval.calls  # else erased
+    if approval.state != ApprovalState.WAITING or not is_judged:
         return None
     since = PolicyVersion.objects.filter(
         workspace=approval.workspace_id, active=True, activated_at__gt=approval.asked_at
@@ -35,7 +36,7 @@ def notice(approval: Approval) -> dict[str, Any] | None:
     came = f"Version {since.number} of the policy came into force after this was asked"
     what = "this plan" if approval.subject_kind == SubjectKind.PLAN else "this call"
     if judgement.approval == "DENY":
-        why = formatting.visible(judgement.why)
+        why = formatting.plain(judgement.why)
         return {
             "tone": "bad",
             "title": f"The policy in force now never allows {what}.",

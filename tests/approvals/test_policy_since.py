@@ -2,7 +2,8 @@
 
 import pytest
 
-from approvals.models import ApprovalState
+from approvals.gate import policy_since
+from approvals.models import Approval, ApprovalState
 from approvals.policy import RequiredApprovers
 from tests.approvals import cast
 from tests.approvals.cast import agree, put_in_force, waiting
@@ -79,6 +80,28 @@ def test_the_card_says_what_a_newer_policy_would_do(trip, told, acme, ada, rules
     found = told()
     assert [one for one, _ in found] == ([title] if title else [])
     assert all(text in words for _, words in found)
+
+
+def test_a_rule_is_read_as_it_is_written(trip, told, acme, ada, client):
+    cast.ask(trip)
+    rule(acme, ada, [{"when": "args.amount > 50"} | ASKS | {"approval": "DENY"}, ASKS])
+
+    [(_, words)] = told()
+
+    assert "pay.* when args.amount > 50 is never allowed" in words
+    assert "args.amount &gt; 50 is" in client.get(f"/w/acme/approvals/{waiting().pk}/").text
+
+
+def test_nothing_is_said_of_what_was_erased(acme, ada, ben, cleo):
+    rule(acme, ada, ASKS)
+    plan = cast.asker(acme, ada)(RequiredApprovers(None, 1))
+    put_in_force(acme, ada, {"policies": {"payments.refund": {"approval": "DENY"}}})
+
+    assert policy_since.notice(plan)
+
+    Approval.objects.filter(pk=plan.pk).update(calls=[], previews=[])
+
+    assert policy_since.notice(Approval.objects.get(pk=plan.pk)) is None
 
 
 def test_what_would_pass_now_still_waits_for_its_people(trip, told, acme, ada, ben):
