@@ -49,7 +49,11 @@ function leave(id, words) {
   const row = document.querySelector(`[data-list] [data-id="${CSS.escape(id)}"]:not(.gone)`);
   if (!row) return;
   row.classList.add("gone");
-  for (const box of row.querySelectorAll(".row-pick")) box.disabled = true;
+  for (const box of row.querySelectorAll(".row-pick")) {
+    const wasChosen = box.checked;
+    [box.checked, box.disabled] = [false, true];
+    if (wasChosen) box.dispatchEvent(new Event("change", { bubbles: true }));
+  }
   const place = row.querySelector("[data-became]");
   if (place) place.textContent = words;
 }

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from recovery.casework import closing
 from recovery.models import Case, Plan
@@ -284,3 +284,28 @@ def test_a_case_that_somebody_closes_keeps_its_line_until_the_list_is_loaded_ane
     assert_accessible(page)
     page.reload()
     expect(row).to_have_count(0)
+
+
+def test_a_case_that_is_chosen_as_the_news_of_its_end_comes_is_chosen_no_more(
+    visit: Visit, case: Case, ada: User, ben: User
+) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page = visit(ada)
+    page.goto("/w/acme/queue/")
+    box = page.locator(f"tr[data-id='{case.pk}'] .row-pick")
+    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+    with page.expect_request("**/queue/fresh/**"):
+        page.route("**/queue/fresh/**", hold)
+    box.check()
+    bar = page.locator("[data-selection]")
+    expect(bar).to_contain_text("1 selected")
+
+    held[0].continue_()
+
+    expect(box).to_be_disabled()
+    expect(box).not_to_be_checked()
+    expect(bar).to_be_hidden()
