@@ -81,6 +81,16 @@ def test_an_amount_that_no_column_holds_is_asked_about_as_any_other(trip, card, 
     assert formatting.money(int(amount), "EUR") in html.unescape(card(approval))
 
 
+def test_the_card_begins_with_what_was_asked_for_before_all_that_the_agent_says(trip, card):
+    trip.send("run.started", request="Pay Riverside what we owe them")
+    pay(trip, 1, 600, target="Riverside")
+
+    _, _, below = card(Approval.objects.get()).partition("<h1>")
+
+    first = below.index('<p class="lead">Asked for: “Pay Riverside what we owe them”</p>')
+    assert first < below.index("<h2")
+
+
 def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, card):
     said = pay(trip, 1, 100, target="Riverside")
     trip.succeeded(said, attempt="try-1", after={"paid": 100})
