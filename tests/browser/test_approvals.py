@@ -96,7 +96,7 @@ def test_an_open_inbox_is_told_once_and_the_pill_stays(visit: Visit, ask: Any, b
         page.get_by_text("+1 new").wait_for()
     inbox.withdraw(first, by=first.requested_by, reason="wrong case")
 
-    row.wait_for(state="detached")
+    page.locator(f'[data-id="{first.pk}"].gone').wait_for()
     assert page.get_by_text("+1 new").is_visible()
     press(page, "n")
     page.get_by_text("+1 new").wait_for(state="hidden")
@@ -117,7 +117,7 @@ def test_rows_keep_their_place_on_the_screen_while_news_arrive(
     row.evaluate("one => one.scrollIntoView({ block: 'center' })")
     read_at = row.bounding_box()
     inbox.withdraw(above, by=above.requested_by, reason="wrong case")
-    first.wait_for(state="detached")
+    page.locator(f'[data-id="{above.pk}"].gone').wait_for()
 
     still_at = row.bounding_box()
     assert read_at
