@@ -125,7 +125,8 @@ def of_others(agent, policy, shop, ticket, ada):
     triage.look()
     publishing.draft_due()
     for letter in Correction.objects.filter(person_id="eve"):
-        corrections.publish(letter, by=ada, seen=letter.revision, ways=(publishing.LINK,))
+        found = corrections.publish(letter, by=ada, seen=letter.revision, ways=(publishing.LINK,))
+        corrections.hand_on(found, by=ada, seen=found.revision, how="Canary was told by telephone")
     Run.objects.update(lease_until=None)
     sealer.seal(case.workspace)
     return Case.objects.get()
@@ -135,6 +136,7 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     of_others, ada, client
 ):
     assert of_others.state == CaseState.CLOSED
+    assert "ledger_event" in tables_that_say("Canary was told by telephone")
     assert {"ledger_event", "ledger_action", "recovery_step"} <= tables_that_say("Canary").keys()
     hers = Step.objects.get(target_id="main/T-Canary")
     tried = StepAttempt.objects.get(step=hers)
