@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as some
 from amends.policy import is_gated
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import MaskingKey, masked
-from tests import npm
 from tests.sdk import trees
 from tests.sdk.test_proofs import EVENT, SALT, download, log  # noqa: F401 - a fixture
 
@@ -25,23 +23,6 @@ JSON = some.recursive(
     lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
     max_leaves=20,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Ask the client in TypeScript."""
-    process = subprocess.Popen(
-        [npm.NODE, HERE / "agents" / "values.ts"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, encoding="utf-8",
-    )  # fmt: skip
-
-    def ask(do, **asked):
-        process.stdin.write(json.dumps({"do": do, **asked}) + "\n")
-        process.stdin.flush()
-        return json.loads(process.stdout.readline())
-
-    yield ask
-    process.communicate(timeout=20)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

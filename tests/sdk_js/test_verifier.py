@@ -14,7 +14,6 @@ from amends.protocol.proofs import LogKey, NotProven
 from config.local.places import ROOT
 from tests import npm
 from tests.sdk.brought import Brought, everything
-from tests.sdk_js.test_values import client  # noqa: F401 - a fixture
 
 SOURCES = ROOT / "sdk-js" / "verifier"
 MADE = ROOT / "static" / "verifier.html"
@@ -65,7 +64,7 @@ def in_python(brought: Brought) -> tuple[str, str]:
     return f"{found.index} {found.leaf}", signed.origin if signed else ""
 
 
-def test_both_clients_say_the_same_of_whatever_is_brought(client):  # noqa: F811
+def test_both_clients_say_the_same_of_whatever_is_brought(client):
     """And the one in TypeScript says why, in a word that the page has a sentence for."""
     wrong, reasons = {}, set()
     for one in everything():
