@@ -20,6 +20,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
+from django.utils import timezone
 from psycopg import AsyncConnection
 from psycopg.errors import SerializationFailure, UniqueViolation
 
@@ -70,6 +71,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
     result: Any = None
     next_key: str = ""
     problem: Problem | None = None
+    warning: Problem | None = None
     explain: dict[str, Any] = {}
 
 
@@ -97,7 +99,9 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     if isinstance(reply.body, Problem):
         await answer_problem(send, reply.body, reply.headers)
     else:
-        await answer(send, 200, with_address(reply.body, actor.workspace))
+        warned = events.warning(planned, timezone.now())
+        told = body | {"warning": warned} if warned else body
+        await answer(send, 200, with_address(told, actor.workspace))
 
 
 def _explain(scope: Scope) -> bool:

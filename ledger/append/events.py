@@ -289,13 +289,15 @@ class AppendBatch:
             return EventResult(event.id, "rejected", self.problems[index])
         if index in self.duplicates:
             return EventResult(event.id, "duplicate")
-        return EventResult(event.id, "accepted", None, self._warning(event))
+        return EventResult(event.id, "accepted", None, warning(event, self.received))
 
-    def _warning(self, event: ParsedEvent) -> Problem | None:
-        if event.unread:
-            detail = f"{event.unread}. Kept as said."
-            return problem("unread", "Nobody reads some of it", 200, detail)
-        return timestamps.warning(event.time, self.received)
+
+def warning(event: ParsedEvent, received: datetime) -> Problem | None:
+    """What whoever sent an event should hear though it is kept as it was said."""
+    if event.unread:
+        detail = f"{event.unread}. Kept as said."
+        return problem("unread", "Nobody reads some of it", 200, detail)
+    return timestamps.warning(event.time, received)
 
 
 # Deferred append: the desk's events that go into the ledger and are not folded at once.

@@ -83,3 +83,18 @@ def test_what_is_too_large_is_told_apart_and_an_agent_announces_no_end_of_them(t
     monkeypatch.setattr(inventory, "SHAPES_OF_AGENT_MAX", 2)
     asks(trip, 3, FIRST)
     assert ToolShape.objects.filter(agent=Agent.objects.get()).count() == 2
+
+
+def test_what_nobody_reads_of_a_call_is_said_with_whatever_is_answered(trip):
+    """Who writes to the desk by hand mistypes a member, and a rule about targets meets none."""
+    mistyped = {"tragets": [{"type": "card", "id": "7"}], "intent": {"reason": "late", "x": 1}}
+    answers = [
+        trip.begin(tool=tool, key=key, action=key, attempt=key, **mistyped).json()
+        for tool, key in (("crm.note", "k1"), ("crm.note", "k1"), ("pay.card", "k2"))
+    ]
+
+    assert [one.get("answer") for one in answers] == ["proceed", "proceed", "wait"], answers
+    assert {one["warning"]["detail"] for one in answers} == {
+        "“tragets” (did you mean “targets”?). Kept as said."
+    }
+    assert "warning" not in trip.begin(tool="crm.note", key="k3", action="k3").json()
