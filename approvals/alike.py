@@ -113,7 +113,7 @@ def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
     for member in members:  # what is pointed out of all of them sets none of them apart
         member.apart = [
             *_unusual(member, members),
-            *_pointed_out(member.approval, earlier, touched),
+            *pointed_out(member.approval, earlier, touched),
         ]
     common = [told for told in members[0].apart if all(told in one.apart for one in members)]
     for member in members:
@@ -121,7 +121,7 @@ def _grouped(alike: Sequence[Approval]) -> ApprovalGroup:
     return ApprovalGroup(members, same, [name for name in names if name not in same], common)
 
 
-def _pointed_out(
+def pointed_out(
     approval: Approval,
     earlier: Sequence[call_history.EarlierCall],
     touched: call_history.Touched | None = None,

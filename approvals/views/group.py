@@ -113,7 +113,7 @@ def _shown(
     sees = disclosure.sees(request.user, here, deciding=True)
     members = found.members if found and sees else []
     sections = [
-        _section(request, "Alike", found, members, apart=False),
+        _section(request, "Alike", found, members, apart=False, chosen=results is None),
         _section(request, "These stand out", found, members, apart=True),
     ]
     context = {
@@ -165,9 +165,11 @@ def _section(
     members: list[GroupedApproval],
     *,
     apart: bool,
+    chosen: bool = False,
 ) -> dict[str, Any]:
-    """`chosen`: whether they are chosen at first; `sum`: what they move together, per currency, and
-    nothing where one moves more than can be added.
+    """`chosen`: whether they are chosen at first, and no more once others were decided, for these
+    were left out; `sum`: what they move together, per currency, and nothing where one moves more
+    than can be added.
     """
     sums: Counter[str] = Counter()
     moved = [one.approval for one in members if bool(one.apart) == apart and one.approval.currency]
@@ -177,7 +179,7 @@ def _section(
     told = [formatting.money(minor, currency) for currency, minor in sorted(sums.items())]
     return {
         "name": name,
-        "chosen": not apart,
+        "chosen": chosen,
         "sum": " and ".join(told),
         "rows": _rows(request, found, members, apart=apart),
     }

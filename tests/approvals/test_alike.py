@@ -132,6 +132,9 @@ def test_each_is_its_own_decision_and_what_has_changed_meanwhile_is_not_decided(
     made = Decision.objects.filter(person=ben)
     assert {one.seen_digest for one in made} == {six[0].digest, six[3].digest}
     assert {one.reason for one in made} == {"all returned"}
+    left = re.findall(r'name="chosen" value="(\d+)"( checked)?', page)
+    assert (six[5].pk, False) in [(int(pk), bool(checked)) for pk, checked in left]
+    assert not any(checked for _, checked in left), "they were left out on purpose, or refused"
 
 
 def test_a_no_wants_one_reason_for_all_and_loses_nothing_that_was_chosen(six, client):

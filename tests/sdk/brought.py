@@ -225,6 +225,11 @@ def of_a_decision() -> Iterator[Brought]:
             f"{log.key}\n",
             "person",
         )
+    larger = Signer(signatures.ES256)
+    larger.private = ec.generate_private_key(ec.SECP384R1())
+    document, log = decision(larger)
+    name = "a decision signed on a curve that ES256 does not have"
+    yield Brought(name, json.dumps(document), f"{log.key}\n", "person")
     blue = Signer(signatures.ES256)
     for name, how in (
         ("without its person", {"flags": 1}),

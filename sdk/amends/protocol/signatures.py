@@ -157,7 +157,11 @@ def _check_signature(key: SigningKey, signature: bytes, signed: bytes) -> None:
         raise NeedsVerifyExtra(WITHOUT_CRYPTOGRAPHY) from error
     try:
         public = load_der_public_key(_bytes(key.public_key))
-        if key.algorithm == ES256 and isinstance(public, ec.EllipticCurvePublicKey):
+        if (
+            key.algorithm == ES256
+            and isinstance(public, ec.EllipticCurvePublicKey)
+            and isinstance(public.curve, ec.SECP256R1)
+        ):
             public.verify(signature, signed, ec.ECDSA(SHA256()))
         elif key.algorithm == EDDSA and isinstance(public, ed25519.Ed25519PublicKey):
             public.verify(signature, signed)

@@ -38,7 +38,7 @@ def test_the_card_says_what_is_overwritten_and_why_people_are_asked(changed, cli
     assert call["warnings"] == [LOST]
     assert {"name": "Beware", "value": LOST} in page.context["why"]
     assert page.text.count(LOST) == 2
-    assert LOST.rstrip(".") in alike._pointed_out(approval, [])
+    assert LOST.rstrip(".") in alike.pointed_out(approval, [])
 
 
 def test_a_card_of_what_nobody_touched_warns_of_nothing(raised, client, acme, ada, ben):
