@@ -33,6 +33,8 @@ KEPT_DAYS = 62  # twice the longest window
 FORGOTTEN_AT_A_TIME = 1_000
 SIGHTED_MAX = 200
 """Of a value so many calls, the newest, are looked through."""
+ALIKE_MAX, ALIKE_CALLS_MAX = 50, 20
+"""Of the values that look like one that is not known so many, and of each so many calls."""
 
 _json = msgspec.json.Encoder()
 
@@ -63,24 +65,39 @@ _OF_RUN = """
 _BY = """
     WHERE (%b::bigint IS NULL OR s.agent_id = %b::bigint)
         AND (%b::text IS NULL OR s.person = %b::text)) n"""
-_ALIKE = f"""EXISTS (SELECT FROM (
-    SELECT * FROM approvals_sighting s
-    WHERE s.workspace_id = %b AND s.field = %b AND s.shape = v.shape AND s.value <> v.value
-    ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} WHERE {GOOD})"""  # noqa: S608
+_OF_SHAPE = """SELECT s.value FROM approvals_sighting s
+        WHERE s.workspace_id = h.workspace_id AND s.field = h.field AND s.shape = v.shape"""
+# From one value to the next by the index, so that it matters to nobody how often each was used.
+_ALIKE = f"""NOT (seen.times > 0 AND NOT seen.overturned) AND EXISTS (
+    WITH RECURSIVE others AS (
+        ({_OF_SHAPE} ORDER BY s.value LIMIT 1)
+        UNION ALL
+        SELECT following.value FROM others o CROSS JOIN LATERAL (
+            {_OF_SHAPE} AND s.value > o.value ORDER BY s.value LIMIT 1) following
+    )
+    SELECT FROM (SELECT o.value FROM others o WHERE o.value <> v.value LIMIT {ALIKE_MAX}) o
+    CROSS JOIN LATERAL (SELECT * FROM approvals_sighting s
+        WHERE s.workspace_id = h.workspace_id AND s.field = h.field AND s.shape = v.shape
+            AND s.value = o.value ORDER BY s.id DESC LIMIT {ALIKE_CALLS_MAX}) s {_OF_RUN}
+    WHERE {GOOD})"""  # noqa: S608
 _ANSWERS = "SELECT json_agg(json_build_array(seen.times, seen.overturned, seen.since"
+_HERE = "FROM (SELECT %b::bigint AS workspace_id, %b::text AS field) h"
 VALUES = f"""
-FROM unnest(%b::text[], %b::text[]) AS v (value, shape)
+{_HERE} CROSS JOIN unnest(%b::text[], %b::text[]) AS v (value, shape)
 CROSS JOIN LATERAL ({_SEEN}
     SELECT * FROM approvals_sighting s
-    WHERE s.workspace_id = %b AND s.field = %b AND s.value = v.value
+    WHERE s.workspace_id = h.workspace_id AND s.field = h.field AND s.shape = v.shape
+        AND s.value = v.value
     ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} {_BY}) seen (times, overturned, since)"""  # noqa: S608
 # The targets of calls stand in the ledger by themselves.
 TARGETS = f"""
-FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[]) AS v (value, shape, type, id)
+{_HERE} CROSS JOIN unnest(%b::text[], %b::text[], %b::text[], %b::text[])
+    AS v (value, shape, type, id)
 CROSS JOIN LATERAL ({_SEEN}
     SELECT a.started_at AS at, a.id AS action, a.agent_id, a.run_id FROM (
-        SELECT * FROM ledger_effect e WHERE e.workspace_id = %b AND e.target_type = v.type
-            AND e.target_id = v.id ORDER BY e.id DESC LIMIT {SIGHTED_MAX}) e
+        SELECT * FROM ledger_effect e WHERE e.workspace_id = h.workspace_id
+            AND e.target_type = v.type AND e.target_id = v.id
+        ORDER BY e.id DESC LIMIT {SIGHTED_MAX}) e
     JOIN ledger_action a ON a.id = e.action_id) s
     JOIN ledger_action a ON a.id = s.action JOIN ledger_run r ON r.id = a.run_id
     WHERE (%b::bigint IS NULL OR a.agent_id = %b::bigint)
@@ -126,6 +143,10 @@ class HistoryScope:
     """One of those whose calls only read, and make nothing known; None: also these do."""
 
     @property
+    def place(self) -> list[Any]:
+        return [self.workspace_id, self.field]
+
+    @property
     def making_known(self) -> list[Any]:
         return [self.tools, self.reading is None, self.reading or "^$"]
 
@@ -134,8 +155,7 @@ def seen_values(whose: HistoryScope, values: Sequence[ValueDigest], *, alike: bo
     """What is on record of these values, and with `alike` whether they look like others."""
     person = None if whose.person is None else digest_of(whose.person)
     by = [whose.agent_id, whose.agent_id, person, person]
-    told = [*_digests(values), *whose.making_known, whose.workspace_id, whose.field, *by]
-    return _seen(whose, VALUES, told, alike=alike)
+    return _seen(VALUES, [*whose.place, *_digests(values), *whose.making_known, *by], alike=alike)
 
 
 def seen_targets(
@@ -148,18 +168,16 @@ def seen_targets(
     """The same of targets, each a type and an id."""
     types, ids = zip(*targets, strict=True)
     by = [whose.agent_id, whose.agent_id, whose.person, whose.person]
-    told = [*_digests(values), array(types), array(ids), *whose.making_known, whose.workspace_id]
-    return _seen(whose, TARGETS, [*told, *by], alike=alike)
+    told = [*_digests(values), array(types), array(ids), *whose.making_known]
+    return _seen(TARGETS, [*whose.place, *told, *by], alike=alike)
 
 
 def _digests(values: Sequence[ValueDigest]) -> list[str]:
     return [array(one.value for one in values), array(one.shape for one in values)]
 
 
-def _seen(whose: HistoryScope, sql: str, values: list[Any], *, alike: bool) -> Statement:
-    if not alike:
-        return f"{_ANSWERS}, false)) {sql}", values
-    return f"{_ANSWERS}, {_ALIKE})) {sql}", [whose.workspace_id, whose.field, *values]
+def _seen(sql: str, values: list[Any], *, alike: bool) -> Statement:
+    return f"{_ANSWERS}, {_ALIKE if alike else 'false'})) {sql}", values
 
 
 # What is written with a call.

@@ -315,6 +315,9 @@ def test_what_a_rule_remembers_is_looked_up_call_by_call_and_not_run_by_run(youn
         young.execute("EXPLAIN " + sql.replace("%b", "%s"), values)
         plan = "\n".join(line for (line,) in young.fetchall())
         assert len(re.findall(probe, plan)) == plan.count(" on ledger_action") > 0, plan
+        if "RECURSIVE" in sql:
+            following = r"sighting_of_value_by_shape on .*\n +Index Cond: .*value.* > \(?o\.value"
+            assert re.search(following, plan), plan
     assert re.search(r"one_tally on approvals_tally\b.*\n +Index Cond: .* AND .*subject", plan), (
         plan
     )

@@ -329,6 +329,23 @@ def test_what_looks_like_a_known_one_and_is_another_is_told(trip, obey):
     assert answer(trip, "k5", args={"to": "billing@paypal.com"}, targets=alike) == "wait"
 
 
+def test_of_all_that_look_alike_the_one_that_was_done_is_found(trip, obey):
+    """Whatever else looks like it, and was begun, too, more than once."""
+    obey("lookalike(args.to)")
+    names = [f"{n}@paypal.com" for n in ("bill", "biІІ", "bilІ", "biІl")]
+    begun = [
+        [pay(trip, f"{n}-{again}", args={"to": name}) for again in (1, 2)]
+        for n, name in enumerate(names)
+    ]
+    for n in (0, 1):
+        trip.failed(begun[n][0], attempt=f"try-{n}-1", outcome="no_effect")
+    assert answer(trip, "k1", args={"to": names[1]}) == "proceed", "none of them is known"
+
+    trip.succeeded(begun[3][0], attempt="try-3-1", after={})
+    assert answer(trip, "k2", args={"to": names[1]}) == "wait"
+    assert answer(trip, "k3", args={"to": names[3]}) == "proceed", "it is the known one itself"
+
+
 def test_who_is_forgotten_is_not_to_be_found_among_what_rules_remember(trip, obey, acme, ben):
     """A digest without a salt tells whoever tries all addresses that they know."""
     obey("!known(args.to)")
