@@ -3,6 +3,7 @@
 It is told to whoever decides, in words, and decides nothing: what waits for people stays theirs.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
@@ -56,6 +57,28 @@ def notice(approval: Approval) -> dict[str, Any] | None:
         "tone": "wait",
         "title": f"The policy in force now asks more about {what}: {wanted}.",
         "text": f"{came}. After a yes people are asked anew, by its rules.",
+    }
+
+
+def notice_of_many(approvals: Sequence[Approval]) -> dict[str, Any] | None:
+    """That the policy in force is newer than some of these questions of one workspace; what it
+    would do with each is for the card to say, for they may differ.
+    """
+    if not approvals:
+        return None
+    earliest = min(one.asked_at for one in approvals)
+    since = PolicyVersion.objects.filter(
+        workspace=approvals[0].workspace_id, active=True, activated_at__gt=earliest
+    ).first()
+    if since is None or since.activated_at is None:
+        return None
+    before = sum(one.asked_at < since.activated_at for one in approvals)
+    of_all = "all" if before == len(approvals) else f"{before}"
+    return {
+        "tone": "wait",
+        "title": "The policy has changed since these were asked.",
+        "text": f"Version {since.number} came into force after {of_all} of them. The card of each"
+        " says what it would do now, where that is something else.",
     }
 
 

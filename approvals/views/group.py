@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
 from approvals.alike import ApprovalGroup, GroupedApproval
+from approvals.gate import policy_since
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
@@ -128,6 +129,7 @@ def _shown(
         "count": len(members),
         "results": results or [],
         "problem": problem,
+        "since": policy_since.notice_of_many([one.approval for one in members]),
         "reason": request.POST.get("reason", "") if problem else "",
         "reasons": inbox.REASONS,
         "shown": card.shown_stamp(approval),

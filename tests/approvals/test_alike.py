@@ -74,6 +74,7 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     page = client.get(here(six[0])).content.decode()
     assert re.findall(r"<b>(€[\d.]+)</b> in all", page) == ["€54.00", "€100.00"]
     assert "These stand out" in page
+    assert "Version 2 came into force after all of them." in page
     for one, minor in zip(six, (10, 11, 12, 10, 100, 11), strict=True):
         Approval.objects.filter(pk=one.pk).update(amount_minor=minor)
     Approval.objects.filter(pk=six[0].pk).update(reason="Only this one was asked for by hand")
