@@ -14,15 +14,16 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "Amends needs Python 3.11 or newer. Say where it is: PYTHON=/path/to/python3.12 sh deploy/install.sh $1" >&2
     exit 1
 fi
-mkdir -p "$1/app/sdk"
+mkdir -p "$1/app"
 prefix=$(cd "$1" && pwd)
 
 for part in manage.py LICENSE config edge workspaces ledger connectors approvals recovery templates static; do
     rm -rf "${prefix:?}/app/$part"
     cp -R "$here/$part" "$prefix/app/$part"
 done
-rm -rf "$prefix/app/sdk/amends"
-cp -R "$here/sdk/amends" "$prefix/app/sdk/amends"
+rm -rf "$prefix/app/sdk"
+mkdir "$prefix/app/sdk"
+cp -R "$here/sdk/amends" "$here/sdk/pyproject.toml" "$here/sdk/README.md" "$prefix/app/sdk/"
 
 [ -x "$prefix/venv/bin/python" ] || "$python" -m venv "$prefix/venv"
 own=$prefix/venv/bin/python

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 
 class QuickStart(NamedTuple):
-    """`install` and `program` as they are pasted; the key comes from the environment."""
+    """`install` and `program` as they are pasted, with the address of the desk's own client in the
+    place of `{client}`; the key comes from the environment.
+    """
 
     slug: str
     name: str
@@ -211,31 +213,36 @@ IN_ITS_FOLDER = (
 )
 YOURS = "Put your model and your tools in place of model, update_flight and airline."
 
+
+def _with(extra: str) -> str:
+    return f'pip install "amends[{extra}] @ {{client}}"'
+
+
 QUICK_STARTS = (
-    QuickStart("python", "Plain Python", "pip install ./sdk", PYTHON,
+    QuickStart("python", "Plain Python", "pip install {client}", PYTHON,
                "It writes into a dict and nowhere else."),
-    QuickStart("langchain", "LangChain and LangGraph", 'pip install "./sdk[langchain]"', LANGCHAIN,
+    QuickStart("langchain", "LangChain and LangGraph", _with("langchain"), LANGCHAIN,
                YOURS),
-    QuickStart("openai-agents", "OpenAI Agents SDK", 'pip install "./sdk[openai-agents]"',
+    QuickStart("openai-agents", "OpenAI Agents SDK", _with("openai-agents"),
                OPENAI_AGENTS, YOURS),
-    QuickStart("pydantic-ai", "Pydantic AI", 'pip install "./sdk[pydantic-ai]"', PYDANTIC_AI,
+    QuickStart("pydantic-ai", "Pydantic AI", _with("pydantic-ai"), PYDANTIC_AI,
                YOURS),
-    QuickStart("google-adk", "Google ADK", 'pip install "./sdk[google-adk]"', GOOGLE_ADK, YOURS),
-    QuickStart("crewai", "CrewAI", 'pip install "./sdk[crewai]"', CREWAI, YOURS),
-    QuickStart("claude-agent-sdk", "Claude Agent SDK", 'pip install "./sdk[claude-agent-sdk]"',
+    QuickStart("google-adk", "Google ADK", _with("google-adk"), GOOGLE_ADK, YOURS),
+    QuickStart("crewai", "CrewAI", _with("crewai"), CREWAI, YOURS),
+    QuickStart("claude-agent-sdk", "Claude Agent SDK", _with("claude-agent-sdk"),
                CLAUDE_AGENT_SDK, YOURS),
-    QuickStart("strands", "Strands Agents", 'pip install "./sdk[strands]"', STRANDS, YOURS),
-    QuickStart("smolagents", "smolagents", 'pip install "./sdk[smolagents]"', SMOLAGENTS, YOURS),
-    QuickStart("ag2", "AG2", 'pip install "./sdk[ag2]"', AG2, YOURS),
+    QuickStart("strands", "Strands Agents", _with("strands"), STRANDS, YOURS),
+    QuickStart("smolagents", "smolagents", _with("smolagents"), SMOLAGENTS, YOURS),
+    QuickStart("ag2", "AG2", _with("ag2"), AG2, YOURS),
     QuickStart("agent-framework", "Microsoft Agent Framework",
-               'pip install "./sdk[agent-framework]"', AGENT_FRAMEWORK, YOURS),
+               _with("agent-framework"), AGENT_FRAMEWORK, YOURS),
     QuickStart("typescript", "TypeScript", NPM, TYPESCRIPT,
                f"{IN_ITS_FOLDER} It writes into an object and nowhere else.", "TypeScript"),
     QuickStart("ai-sdk", "AI SDK (Vercel)", f"{NPM} ai zod", AI_SDK,
                f"{IN_ITS_FOLDER} Put your model and your tools in place of model, updateFlight and"
                " airline.",
                "TypeScript"),
-    QuickStart("mcp", "MCP", 'pip install "./sdk[mcp]"', MCP, "It goes where your MCP client starts"
+    QuickStart("mcp", "MCP", _with("mcp"), MCP, "It goes where your MCP client starts"
                " its server, with yours in place of the one for files.", "shell"),
     QuickStart("http", "Plain HTTP", "", CURL, "It makes no call at all, and says that it wrote.",
                "shell"),

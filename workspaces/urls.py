@@ -1,5 +1,6 @@
 from django.urls import path
 
+from workspaces import client_wheel
 from workspaces.views import directory, entrance, keys, members
 
 app_name = "workspaces"
@@ -11,6 +12,7 @@ urlpatterns = [
     path("setup/<str:token>/", entrance.set_up, name="set_up"),
     path("join/<str:token>/", entrance.join, name="join"),
     path("address/", entrance.address, name="address"),
+    path(f"client/{client_wheel.NAME}", keys.wheel, name="client_wheel"),
     path(HERE, entrance.workspace_home, name="workspace"),
     path(HERE + "settings/", members.settings, name="settings"),
     path(HERE + "settings/members/", members.members, name="members"),

@@ -43,7 +43,7 @@ from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
 from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
 from recovery.run_facts.sentences import MAILS
-from workspaces import formatting
+from workspaces import client_wheel, formatting
 from workspaces.free_text import InvalidInput
 from workspaces.pages import private
 
@@ -202,6 +202,7 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
         "file": f"{correction.reference}.json",
         "public_keys": logkeys.published(correction.workspace),
         "verifier": {"url": reverse("ledger:verifier"), "digest": verifier.digest()},
+        "client_url": client_wheel.url(),
     }
     return render(request, "recovery/trail_verify.html", context)
 

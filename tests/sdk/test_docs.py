@@ -314,6 +314,7 @@ def test_plain_http_is_three_calls_as_printed(web, token, northwind):
 
 def test_what_a_new_key_comes_with_stands_in_the_docs():
     """Where the pages' own lines are run, with each framework."""
+    from workspaces import client_wheel
     from workspaces.quick_starts import QUICK_STARTS
 
     pages = [(DOCS / name).read_text("utf-8") for name in PAGES]
@@ -322,5 +323,8 @@ def test_what_a_new_key_comes_with_stands_in_the_docs():
             continue
         assert any(f"\n{one.program}```" in page for page in pages), one.name
     extras = tomllib.loads((DOCS / "../sdk/pyproject.toml").read_text("utf-8"))["project"]
-    named = [re.findall(r"sdk\[(.*)\]", one.install) for one in QUICK_STARTS]
+    named = [re.findall(r"amends\[(.*)\]", one.install) for one in QUICK_STARTS]
     assert {extra for one in named for extra in one} <= extras["optional-dependencies"].keys()
+    assert any(named)
+    wheels = {one for page in pages for one in re.findall(r"/client/(\S+\.whl)", page)}
+    assert wheels == {client_wheel.NAME}, "the guides name the version that a desk hands out"

@@ -4,12 +4,12 @@ from django.conf import settings as configuration
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Prefetch, QuerySet
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import condition, require_GET, require_POST, require_safe
 
-from workspaces import exporting, keys, rates
+from workspaces import client_wheel, exporting, keys, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -18,7 +18,7 @@ from workspaces.forms import (
 )
 from workspaces.models import APIKey, PersonToken, Workspace
 from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
-from workspaces.quick_starts import QUICK_STARTS
+from workspaces.quick_starts import QUICK_STARTS, QuickStart
 
 LIST_MAX = 500
 
@@ -46,13 +46,19 @@ def _keys(
         "token_form": token or TokenForm(),
         "secret": secret,
         "made": made,
-        "quick_starts": QUICK_STARTS if made and "begin" in made.scopes else (),
+        "quick_starts": _quick_starts() if made and "begin" in made.scopes else (),
+        "client_url": client_wheel.url(),
         "desk_url": configuration.AMENDS_URL,
         "rates": rates.usage(here),
         "may_administer": may(request.user, "administer", here),
     }
     wrong = any(form is not None and form.errors for form in (agent, key, token))
     return page(request, "workspaces/keys.html", context, status=422 if wrong else 200)
+
+
+def _quick_starts() -> list[QuickStart]:
+    client = client_wheel.url()
+    return [one._replace(install=one.install.replace("{client}", client)) for one in QUICK_STARTS]
 
 
 def _own_tokens(request: Request, here: Workspace) -> QuerySet[PersonToken]:
@@ -168,3 +174,17 @@ def revoke_token(request: Request, workspace: str, pk: int) -> HttpResponse:
     keys.revoke(token, by=request.user)
     messages.success(request, f"The token {token.name} is revoked: whoever uses it is refused.")
     return redirect("workspaces:keys", workspace=here.slug)
+
+
+def _wheel_tag(_request: HttpRequest) -> str:
+    return f'"{client_wheel.digest()}"'
+
+
+@require_safe
+@condition(etag_func=_wheel_tag)
+def wheel(_request: HttpRequest) -> HttpResponse:
+    """The client for agents, for everybody: whoever installs it has no log-in."""
+    answer = HttpResponse(client_wheel.content(), content_type="application/octet-stream")
+    answer["Content-Disposition"] = f'attachment; filename="{client_wheel.NAME}"'
+    answer["Cache-Control"] = "public, no-cache"
+    return answer

@@ -1,0 +1,98 @@
+"""The Python client as a wheel, made of the sources that the desk itself runs: agents install it
+from where their key comes from, and it is of the desk's version.
+
+The form is that of the specification of binary distributions, 1.0
+(https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
+"""
+
+import base64
+import hashlib
+import io
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.urls import reverse
+
+from amends.protocol import vocabulary
+
+# Beside the package lies the file that describes it, in a checkout and where a desk is installed.
+_PACKAGE = Path(vocabulary.__file__).parents[1]
+_FOLDER = _PACKAGE.parent
+_TOLD = tomllib.loads((_FOLDER / "pyproject.toml").read_text("utf-8"))
+_project: Mapping[str, Any] = _TOLD["project"]
+_STEM = f"{_project['name']}-{_project['version']}"
+NAME = f"{_STEM}-py3-none-any.whl"
+WHEEL = "Wheel-Version: 1.0\nGenerator: amends-desk\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a zip; so that the same sources make the same bytes
+
+
+def url() -> str:
+    """Where it is had, for whoever installs it."""
+    return f"{settings.AMENDS_URL}{reverse('workspaces:client_wheel')}"
+
+
+@cache
+def content() -> bytes:
+    """The wheel; the same sources make the same bytes."""
+    files = [*_sources(), *_described()]
+    record = f"{_STEM}.dist-info/RECORD"
+    kept = io.BytesIO()
+    with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, text in [*files, (record, _record(files, record).encode())]:
+            entry = zipfile.ZipInfo(name, _EARLIEST)
+            entry.external_attr = 0o644 << 16
+            wheel.writestr(entry, text, zipfile.ZIP_DEFLATED)
+    return kept.getvalue()
+
+
+@cache
+def digest() -> str:
+    """SHA-256 in hex, which `pip install --require-hashes` takes."""
+    return hashlib.sha256(content()).hexdigest()
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    for path in sorted(_PACKAGE.rglob("*")):
+        if path.suffix == ".py" or path.name == "py.typed":
+            yield path.relative_to(_FOLDER).as_posix(), path.read_bytes()
+
+
+def _described() -> Iterator[tuple[str, bytes]]:
+    """What stands beside the sources and says of them what pip asks."""
+    points = {"console_scripts": _project["scripts"], **_project["entry-points"]}
+    told = "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in found.items())
+        for group, found in points.items()
+    )
+    for name, text in (
+        ("METADATA", "".join(_metadata())), ("WHEEL", WHEEL), ("entry_points.txt", told),
+    ):  # fmt: skip
+        yield f"{_STEM}.dist-info/{name}", text.encode()
+
+
+def _metadata() -> Iterator[str]:
+    yield f"Metadata-Version: 2.4\nName: {_project['name']}\nVersion: {_project['version']}\n"
+    yield f"Summary: {_project['description']}\nLicense-Expression: {_project['license']}\n"
+    yield f"Requires-Python: {_project['requires-python']}\n"
+    for needed in _project["dependencies"]:
+        yield f"Requires-Dist: {needed}\n"
+    for extra, more in _project["optional-dependencies"].items():
+        yield f"Provides-Extra: {extra}\n"
+        for needed in more:
+            yield f'Requires-Dist: {needed} ; extra == "{extra}"\n'
+    yield "Description-Content-Type: text/markdown\n\n"
+    yield (_FOLDER / "README.md").read_text("utf-8")
+
+
+def _record(files: Iterable[tuple[str, bytes]], own: str) -> str:
+    """Each file with its digest and its bytes; its own line has neither."""
+    lines = []
+    for name, text in files:
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(text)}\n")
+    return "".join(lines) + f"{own},,\n"
