@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from config import env
-from config.local.postgres import NOBODY, Postgres
+from config.local.postgres import NOBODY, Postgres, cache_megabytes
 from config.local.servers import DidNotStart, Valkey
 
 START_SECONDS_MAX = 90.0  # one on a quiet machine; this one may be running everything
@@ -126,6 +126,16 @@ def test_a_server_that_cannot_start_says_why(postgres: Postgres) -> None:
 
     with pytest.raises(DidNotStart, match="no_such_setting"):
         postgres.start()
+
+
+@pytest.mark.parametrize(("gigabytes", "kept"), [(0.5, 128), (4, 512), (64, 1024)])
+def test_it_keeps_an_eighth_of_the_machine_in_memory_within_bounds(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: float, kept: int
+) -> None:
+    there = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(gigabytes * 2**18)}
+    monkeypatch.setattr(os, "sysconf", there.__getitem__)
+
+    assert cache_megabytes() == kept
 
 
 def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
