@@ -8,13 +8,14 @@ is not used yet. Whoever made its token vouches for whom it brings in (workspace
 
 import logging
 
+from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from workspaces import keys, outbox, teams
+from workspaces import fresh_login, independence, keys, outbox, teams
 from workspaces.access import workspaces_of
 from workspaces.models import (
     DirectoryGroup,
@@ -71,8 +72,23 @@ def _give_account(row: DirectoryPerson, address: str, name: str) -> None:
         person = User.objects.create_user(address.lower(), None, name=name[:120])
     elif DirectoryPerson.objects.filter(workspace=row.workspace, person=person).exists():
         raise NameTaken(f"{address} is another person of this directory")
+    elif not _is_theirs(person, row.workspace):
+        raise NameTaken(f"whoever has the account {address} has not proven that it is theirs")
     DirectoryPerson.objects.filter(pk=row.pk).update(person=person)
     row.person = person
+
+
+def _is_theirs(account: User, workspace: Workspace) -> bool:
+    """Whether an account is the person's whom a directory means by its address: it is proven, or
+    was let in here by others, or nobody has a way in yet. Else a stranger may have made it, in
+    another workspace, and waits for what the person is given.
+    """
+    if independence.is_proven(account):
+        return True
+    if Team.objects.filter(workspace=workspace, group__user=account).exists():
+        return True
+    by_a_company = SocialAccount.objects.filter(user=account).exists()
+    return not (by_a_company or fresh_login.has_method(account))
 
 
 def take_out(team: Team, person: User) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.test import Client
 from django.utils import timezone
@@ -299,6 +300,48 @@ def test_somebody_who_works_elsewhere_too_stays_there(
     assert teams_of(dev.email) == {"all"}
     assert browser.get("/w/globex/queue/").status_code == 200
     assert not DirectoryPerson.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("way", ["password", "company"])
+def test_an_account_that_a_stranger_made_under_an_address_is_not_let_in_by_it(
+    acme: Workspace, globex: Workspace, dev: User, directory: Directory, way: str
+) -> None:
+    """An administrator of another workspace took up the invitation to a colleague-to-be."""
+    there = team(globex, "guests", "view")
+    said = {"schemas": [USER], "userName": "cleo@example.com"}
+    stranger = User.objects.create_user("cleo@example.com", "correct horse")
+    if way == "company":
+        stranger.set_unusable_password()
+        stranger.save()
+        SocialAccount.objects.create(user=stranger, provider="of-globex", uid="cleo")
+    teams.add(there, stranger, by=dev)
+
+    refused = directory.says("POST", "/Users", said)
+
+    assert (refused.status_code, refused.json()["scimType"]) == (409, "uniqueness")
+    assert "has not proven that it is theirs" in refused.json()["detail"]
+    assert not DirectoryPerson.objects.exists()
+    independence.prove(stranger)
+    directory.group("finance", directory.person("cleo"))
+    assert teams_of("cleo@example.com") == {"finance", "guests"}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_who_was_let_in_before_or_never_came_is_the_same_person_to_the_directory(
+    acme: Workspace, ada: User, directory: Directory
+) -> None:
+    invited = User.objects.create_user("cleo@example.com", "correct horse")
+    teams.add(team(acme, "late"), invited, by=ada)
+    first = directory.person("eli")
+    assert directory.says("DELETE", f"/Users/{first}").status_code == 204
+
+    directory.group("finance", directory.person("cleo"), directory.person("eli"))
+
+    assert teams_of("cleo@example.com") == {"finance", "late"}
+    assert teams_of("eli@example.com") == {"finance"}
 
 
 @pytest.mark.django_db
