@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from allauth.account import forms as accounts
-from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.adapter import DefaultAccountAdapter, get_adapter
 from allauth.core.internal import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
@@ -23,6 +23,7 @@ from django.contrib.auth.password_validation import password_validators_help_tex
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
+from workspaces import independence
 from workspaces.models import User
 
 DEVICE_COOKIE = "amends_device"
@@ -219,8 +220,18 @@ ChangePasswordForm = _in_our_words(accounts.ChangePasswordForm)
 SetPasswordForm = _in_our_words(accounts.SetPasswordForm)
 ResetPasswordForm = _in_our_words(accounts.ResetPasswordForm)
 ResetPasswordKeyForm = _in_our_words(accounts.ResetPasswordKeyForm)
-AddEmailForm = _in_our_words(accounts.AddEmailForm)
 ReauthenticateForm = _in_our_words(accounts.ReauthenticateForm)
+
+
+class AddEmailForm(OurWords, accounts.AddEmailForm):  # type: ignore[misc]  # allauth ships no types
+    """A further address is a further way in, so the first one has to be proven: else a stranger who
+    made the account under somebody's address still had theirs once that person has come.
+    """
+
+    def clean_email(self) -> str:
+        if not independence.is_proven(self.user):
+            raise get_adapter().validation_error("unverified_primary_email")
+        return str(super().clean_email())
 
 
 # What a password has to be, in our words: the rules are Django's, what they say is said here. Each

@@ -32,7 +32,7 @@ from config.providers import (
     guarded_session,
     provider_of,
 )
-from workspaces import clock, directory, encryption, teams
+from workspaces import clock, directory, encryption, independence, teams
 from workspaces.access import workspaces_of
 from workspaces.models import Team, User, Workspace
 
@@ -119,6 +119,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         provider = self._provider(request, sociallogin)
         if not any(one.verified for one in sociallogin.email_addresses):
             self._refuse(request, "Your company's log-in does not vouch for your address.")
+        if sociallogin.state.get("process") == "connect":
+            self._connects_what_is_proven(request)
         if provider.workspace is not None:
             self._believe_less(request, sociallogin, provider, provider.workspace)
         if not sociallogin.is_existing and not self.is_open_for_signup(request, sociallogin):
@@ -126,6 +128,14 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if sociallogin.is_existing:
             groups = groups_of(provider, claims_of(sociallogin.account))
             follow(provider, sociallogin.user, groups)
+
+    def _connects_what_is_proven(self, request: HttpRequest) -> None:
+        """As a further address is: else who made an account under somebody's address kept a way in
+        (config/accounts.py).
+        """
+        person = request.user
+        if isinstance(person, User) and not independence.is_proven(person):
+            self._refuse(request, "Prove first that the address of your account is yours.")
 
     def _believe_less(
         self, request: HttpRequest, sociallogin: SocialLogin, provider: Provider, here: Workspace

@@ -27,7 +27,11 @@ def test_a_mailed_link_leads_to_the_desk_whatever_host_the_request_named(
 
     stranger.post("/accounts/password/reset/", {"email": ada.email})
     stranger.post("/accounts/password/reset/", {"email": "nobody@example.com"})
-    hers.post("/accounts/email/", {"email": "new@example.com", "action_add": "1"})
+    adding = ("/accounts/email/", {"email": "new@example.com", "action_add": "1"})
+    sent_on = hers.post(*adding).headers["Location"]
+    assert "/accounts/reauthenticate/" in sent_on, "whoever finds her browser open"
+    hers.post("/accounts/reauthenticate/", {"password": "correct horse"})
+    hers.post(*adding)
 
     reset, nobody, proof = sorted(mail.outbox, key=lambda one: one.to[0] != ada.email)
     assert (reset.to, nobody.to, proof.to) == (
