@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from allauth.socialaccount.models import SocialAccount
+from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import Group, Permission
 from django.db import transaction
 from django.db.models.functions import Now
@@ -12,6 +14,7 @@ from workspaces import delegations, independence, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import (
     Invitation,
+    LoginProvider,
     Membership,
     Team,
     User,
@@ -83,6 +86,8 @@ def grants_in(workspace: Workspace) -> dict[int, list[str]]:
 def add(team: Team, person: User, *, by: User | None) -> None:
     """Put the person in; who stands in the team already was not brought in anew."""
     if not person.groups.filter(pk=team.group_id).exists():
+        if not Team.objects.filter(workspace=team.workspace, group__user=person).exists():
+            _close_what_another_company_opened(person, team.workspace)
         person.groups.add(team.group)
         _write_down(team, person, by)
     outbox.record(
@@ -91,6 +96,17 @@ def add(team: Team, person: User, *, by: User | None) -> None:
         by=by,
         data={"team": team.name, "person": person.email},
     )
+
+
+def _close_what_another_company_opened(person: User, workspace: Workspace) -> None:
+    """The log-in that one workspace has set opens no account that works in another as well
+    (config/providers.py): nor does a browser stay open in which it opened this one before.
+    """
+    theirs = SocialAccount.objects.filter(user=person).values("provider")
+    of_others = LoginProvider.objects.exclude(workspace=workspace)
+    if of_others.filter(provider_id__in=theirs).exists():
+        for session in UserSession.objects.filter(user=person):
+            session.end()
 
 
 def _write_down(team: Team, person: User, by: User | None) -> None:

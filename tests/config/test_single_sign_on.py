@@ -309,7 +309,7 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
     assert "Acme’s directory" not in browsers_own.get(f"{desk}/accounts/login/").text
     page = comes("cleo")
     assert (page.status_code, page.url.path) == (200, "/w/acme/queue/")
-    cleo = User.objects.get(email="cleo@example.com")
+    cleo, hers = User.objects.get(email="cleo@example.com"), browsers_own
     assert teams_of(cleo.email) == {"leads"}
     assert not independence.is_proven(cleo), "a workspace's own provider proves no address"
     [newcomer] = independence.newcomers([cleo.pk], [ann.pk], acme)
@@ -326,7 +326,9 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
         page = comes(who)
         assert (page.status_code, why in page.text) == (403, True), (who, page.text)
 
+    assert hers.get(f"{desk}/w/acme/queue/").url.path == "/w/acme/queue/"
     teams.add(team(globex, "leads", "view"), cleo, by=None)
+    assert hers.get(f"{desk}/w/globex/queue/").url.path == "/accounts/login/"
     browsers_own = browsers()
     assert "log in with your password" in comes("cleo").text
     assert SocialToken.objects.get().token_secret.startswith("gAAAA")
