@@ -159,9 +159,9 @@ def accept(token: str, *, by: User) -> Workspace:
         raise LinkIsOver(
             "This invitation was used, withdrawn, is too old, or is for another address."
         )
-    taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).update(accepted_at=Now())
-    if not taken:
-        raise LinkIsOver("This invitation was used a moment ago.")
+    standing = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, withdrawn_at=None)
+    if not standing.update(accepted_at=Now()):
+        raise LinkIsOver("This invitation was used or withdrawn a moment ago.")
     for team in invitation.teams.all():
         teams.add(team, by, by=invitation.invited_by)
     return invitation.workspace

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from guardian.shortcuts import assign_perm, remove_perm
 
 from amends.protocol.vocabulary import EventType
-from workspaces import delegations, independence, outbox
+from workspaces import delegations, independence, locks, outbox
 from workspaces.access import Codename, people_with
 from workspaces.models import (
     Invitation,
@@ -153,6 +153,8 @@ def set_grants(team: Team, codenames: Iterable[str], *, by: User | None) -> None
 
 
 def _somebody_administers(workspace: Workspace) -> None:
+    """One such change after the other: two who take each other out would each see the other."""
+    list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
     if not people_with("administer", workspace).exists():
         raise NobodyLeft("Nobody could administer this workspace any more; nothing was changed.")
 

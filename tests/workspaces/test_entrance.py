@@ -1,11 +1,14 @@
 """How people get in, and what they may once they are."""
 
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections, transaction
 from guardian.shortcuts import assign_perm
 
+from tests.locks import waits
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
 from workspaces.models import (
@@ -114,6 +117,54 @@ def test_an_invitation_ends_with_the_right_of_who_made_it(airline, ada):
     assert entrance.standing_invitation(token) is None, "however it came to stand again"
     User.objects.filter(pk=ada.pk).update(is_active=False)
     assert entrance.standing_invitation(kept) is None
+
+
+def beside(first, second):
+    """`second` runs as `first`, which it waits for, is under way; what became of it."""
+
+    def act():
+        try:
+            return second()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor() as others:
+        with transaction.atomic():
+            first()
+            other = others.submit(act)
+            waits(1)
+        return other.result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_takes_up_an_invitation_as_it_is_withdrawn_does_not_come_in(airline, ada):
+    ben = User.objects.create_user("ben@example.com", "a long enough secret")
+    token = entrance.invite(airline, ben.email, airline.teams.all(), by=ada)
+    invitation = Invitation.objects.get()
+
+    with pytest.raises(entrance.LinkIsOver):
+        beside(
+            lambda: entrance.withdraw(invitation, by=ada),
+            lambda: entrance.accept(token, by=ben),
+        )
+
+    assert not may(ben, "view", airline)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_administrators_who_take_each_other_out_one_stays(airline, ada):
+    """Each saw that the other was still there, and then nobody was."""
+    administrators = airline.teams.get(name="administrators")
+    noor = User.objects.create_user("noor@example.com", "a long enough secret", name="Noor")
+    teams.add(administrators, noor, by=ada)
+
+    with pytest.raises(teams.NobodyLeft):
+        beside(
+            lambda: teams.remove(administrators, noor, by=ada),
+            lambda: teams.remove(administrators, ada, by=noor),
+        )
+
+    assert list(people_with("administer", airline)) == [ada]
 
 
 def test_a_team_of_another_workspace_cannot_be_joined_by_invitation(airline, ada):
