@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
@@ -277,3 +277,26 @@ def mark_runs(when: datetime, among: QuerySet[Run] | None = None) -> int:
     living = every.filter(state=RunState.RUNNING, held_by="", agent__isnull=False)
     mark = f"{BY_A_RESTORE}{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return living.update(held_by=mark, revision=F("revision") + 1)
+
+
+class MarkOf(Func):
+    """The same mark, of the moment of a row."""
+
+    function = "to_char"
+    template = (
+        f"'{BY_A_RESTORE}' || %(function)s(%(expressions)s AT TIME ZONE 'UTC',"
+        """ 'YYYY-MM-DD"T"HH24:MI:SS"Z"')"""
+    )
+    output_field = CharField()
+
+
+def still_holds() -> Coalesce:
+    """What holds a run that its case lets go: nothing; or, of one that began before the ledger here
+    last lost what happened, still that, for what recovery did tells nothing of what was lost.
+    """
+    lost = Pause.objects.filter(
+        workspace=OuterRef("workspace"), kind=PauseKind.WORKSPACE, name=LOST, paused_by=None,
+        paused_at__gt=OuterRef("started_at"),
+    )  # fmt: skip
+    last = lost.order_by("-paused_at").values(mark=MarkOf("paused_at"))[:1]
+    return Coalesce(Subquery(last), Value(""))

@@ -29,6 +29,7 @@ from edge.asgi import (
     wait_seconds,
 )
 from ledger.agent_keys import actor_of
+from ledger.models.runs import BY_A_RESTORE
 from ledger.parsed_events import Actor
 from workspaces.news import route_of_news
 
@@ -60,7 +61,8 @@ WHERE r.workspace_id = %s AND r.run = %s AND r.agent_id = %s"""  # noqa: S608
 
 NOW_WANTED = f"""
 SELECT r.id FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id
-WHERE r.id = ANY(%s) AND (r.held_by <> '' OR ({PAUSED}) IS NOT NULL OR EXISTS (
+WHERE r.id = ANY(%s) AND ((r.held_by <> '' AND NOT starts_with(r.held_by, '{BY_A_RESTORE}'))
+    OR ({PAUSED}) IS NOT NULL OR EXISTS (
     SELECT FROM recovery_directive d
     WHERE d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL))"""  # noqa: S608
 
@@ -122,6 +124,10 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
     if row is None:  # not arrived yet, or another agent's, which looks the same
         return None
     id_, kind, name, state, state_ref, instructions, steps, issued, until, held, n, at, pause = row
+    if held.startswith(BY_A_RESTORE):
+        held = (
+            ""  # nobody recovers it: it goes on, and `begin` says which of its calls are in doubt
+        )
     if pause is not None:
         return {"id": "", "kind": "stop", "reason": paused_by(*pause)}
     if id_ is None:

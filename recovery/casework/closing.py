@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
+from approvals import pauses
 from connectors import channels
 from connectors.channels import Message
 from ledger.models import Compensated, Effect, Run
@@ -186,7 +187,7 @@ def close_each(
     end_each(endings, outcome, reason, by=by)
     if outcome == CaseOutcome.EXPECTED:
         held = [case.run_id for case in ended if case.run.held_by == f"case {case.pk}"]
-        Run.objects.filter(pk__in=held).update(held_by="")
+        Run.objects.filter(pk__in=held).update(held_by=pauses.still_holds())
     return answers
 
 

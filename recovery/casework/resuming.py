@@ -16,6 +16,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from approvals import pauses
 from approvals.models import Approval, ApprovalState
 from ledger.canonical import digest
 from ledger.models import Action, ActionState, Checkpoint, Compensated, Effect, Event, Run
@@ -280,7 +281,7 @@ def _issue(case: Case, resume: Resume, by: User, reason: str) -> Directive:
         checkpoint=resume.checkpoint,
         steps=[step.as_json() for step in resume.steps],
     )
-    Run.objects.filter(pk=case.run_id).update(held_by="")
+    Run.objects.filter(pk=case.run_id).update(held_by=pauses.still_holds())
     move(case, CaseState.RESUMING)
     data = {
         "directive": directive.pk,

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
-from approvals import approval_requests, deciders, digests, grants, plan_sums, policy
+from approvals import approval_requests, deciders, digests, grants, pauses, plan_sums, policy
 from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import Policy, ToolCall, class_of
 from ledger import desk_events
@@ -207,7 +207,8 @@ def _take_question_back(plan: Plan, why: str) -> None:
 
 def let_go(plan: Plan) -> None:
     """The run may go on: nothing of the plan has happened."""
-    Run.objects.filter(pk=plan.case.run_id, held_by=f"case {plan.case_id}").update(held_by="")
+    held = Run.objects.filter(pk=plan.case.run_id, held_by=f"case {plan.case_id}")
+    held.update(held_by=pauses.still_holds())
     lifecycle.standing_directives(plan.case.run_id).update(withdrawn_at=Clock())
 
 

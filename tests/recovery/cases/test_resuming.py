@@ -8,6 +8,7 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals import pauses
+from approvals.models import Pause
 from ledger.models import Effect, Event, Run
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
@@ -18,6 +19,7 @@ from recovery.models import CaseState, Directive, Step
 from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
+from tests.people import person, team
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import keys
@@ -249,6 +251,32 @@ def test_the_commit_needs_the_preview_it_saw(stopped, ada):
     case.refresh_from_db()
     with pytest.raises(CannotResume, match="told to resume already"):
         resuming.commit(case, digest=seen.digest, revision=case.revision, by=ada)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_may_have_been_done_after_a_backup_stays_in_doubt_when_the_run_goes_on(
+    stopped, agent, acme, ada
+):
+    """A run that had failed by then was resumed after it, and did the rest; told to resume once
+    more, it did that a second time.
+    """
+    caller = Agent(keys.create_key(agent, by=None, name="k")[1])
+    pauses.hold_for(acme, "The desk was restored.", {}, "restore")
+    boss = person("boss", team(acme, "bosses", "view", "administer"))
+    pauses.lift(Pause.objects.get(), by=boss)
+    directive = directed(stopped, ada, checkpoint=stopped.row.checkpoints.get())
+    stopped.n += 1
+    stopped.send("run.resumed", directive=str(directive.pk), **{"from": "flight booked"})
+    triage.look()
+
+    asked = caller.begin(key="k9", action="act_9", tool="notes.add", attempt="a9")
+
+    assert asked.json()["answer"] == "in_doubt"
+    said = caller.request("GET", "/api/v1/runs/run_1/directive")
+    assert said.json() == {"directive": None}, "nobody stops it"
+    stopped.case()
+    later = caller.begin(key="k8", action="act_8", tool="notes.add", run="run_2")
+    assert later.json()["answer"] == "proceed", "it began when that was known"
 
 
 @pytest.mark.django_db(transaction=True)

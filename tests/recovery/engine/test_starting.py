@@ -1,5 +1,6 @@
 """Starting and stopping: when a plan may run at all, and what a stop can still stop."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -299,6 +300,17 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
     assert state_of(plan) == "stopped"
     assert Run.objects.get(run="run_live").held_by == ""
     assert not Directive.objects.filter(withdrawn_at=None).exists()
+
+
+def test_a_run_that_lived_at_a_restore_is_let_go_to_be_in_doubt_as_before(live_case, world, ada):
+    plan = plan_for(live_case, world)
+    advance(plan)
+    pauses.hold_for(live_case.workspace, "The desk was restored.", {}, "restore")
+
+    plan_lifecycle.stop(plan, by=ada)
+
+    held_by = Run.objects.get(run="run_live").held_by
+    assert re.fullmatch(r"restore \d{4}-\d\d-\d\dT[\d:]{8}Z", held_by)
 
 
 @pytest.mark.parametrize("granted", [False, True])
