@@ -59,6 +59,7 @@ ORDER BY h.workspace_id, h.origin, h.size DESC"""
 MARK = """
 CREATE SCHEMA amends_restore;
 CREATE TABLE amends_restore.pending (taken_at timestamptz NOT NULL)"""
+PENDING = "SELECT max(taken_at) FROM amends_restore.pending"
 
 
 class CannotBackUp(Exception):
@@ -314,9 +315,13 @@ def decrypt(path: Path, to: Any, ids: Sequence[Any]) -> None:
         raise CannotRestore(f"{path} does not open with this identity: {error}") from error
 
 
-def is_half_restored(url: str) -> bool:
+def half_restored(url: str) -> datetime | None:
+    """Of when the backup is whose restore was begun here and did not end; None where none was."""
     with psycopg.connect(sockets.postgres(url), autocommit=True) as connection:
-        return bool(connection.execute(HALF_RESTORED).fetchall()[0][0])
+        if not connection.execute(HALF_RESTORED).fetchall()[0][0]:
+            return None
+        found: datetime | None = connection.execute(PENDING).fetchall()[0][0]
+        return found
 
 
 def load(
@@ -334,7 +339,8 @@ def load(
             )
         if not connection.execute(HALF_RESTORED).fetchall()[0][0]:
             connection.execute(MARK)
-            connection.execute("INSERT INTO amends_restore.pending VALUES (%s)", [taken_at])
+        connection.execute("DELETE FROM amends_restore.pending")  # of one that put nothing in
+        connection.execute("INSERT INTO amends_restore.pending VALUES (%s)", [taken_at])
     restore = ["pg_restore", "--single-transaction", "--exit-on-error", "--no-owner",
                "--no-privileges", "--no-comments", "--verbose"]  # fmt: skip
 

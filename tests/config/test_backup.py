@@ -17,6 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from config.local.places import ROOT
+from config.local.postgres import OWNER
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
@@ -162,6 +163,11 @@ def test_a_restore_that_broke_off_lets_no_process_start_until_it_is_finished(
 
     assert "did not end" in manage("prepare", fails=True, **here)
     assert "did not end" in manage("sweeper", fails=True, **here)
+    nobody = here | {"DATABASE_URL": empty.replace(f"://{OWNER}@", "://nobody@", 1)}
+    assert manage("restore", str(folder), "--identity", str(secret), fails=True, **nobody)
+    later = Path(manage("backup", str(tmp_path / "later"), **public).split(" (")[0])
+    refused = manage("restore", str(later), "--identity", str(secret), fails=True, **here)
+    assert "Run this with that backup" in refused, "what is in there is not of the later one"
     assert "Restored" in manage("restore", str(folder), "--identity", str(secret), **here)
     manage("prepare", **here)
     assert rows(empty, "SELECT slug FROM workspaces_workspace") == [("acme",)]

@@ -6,6 +6,7 @@ No process of ours starts on that database before the last step is done.
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,10 @@ from ledger.partitions import owner_alias
 from recovery import restoration
 
 UNMARK = "DROP SCHEMA amends_restore CASCADE"
+OF_ANOTHER = (
+    "In this database the restore of the backup of {:%d %B %Y, %H:%M:%S} UTC was begun and did not"
+    " end. Run this with that backup, or make a new database for another one."
+)
 
 
 class Command(BaseCommand):
@@ -47,7 +52,7 @@ class Command(BaseCommand):
             with bar(self.stderr) as progress, here(source, progress) as folder:
                 note, contents = backups.look(folder, ids, progress)
                 refuse_what_is_newer(contents)
-                if not has_tables(url) or not backups.is_half_restored(url):
+                if not is_loaded(url, note):
                     backups.load(url, folder, note.taken_at, ids, progress)
                 progress("migrating and holding", 0.9)
                 held, lost = finish(note, contents)
@@ -87,6 +92,16 @@ def here(source: str, progress: backups.Progress) -> Iterator[Path]:
 def has_tables(url: str) -> bool:
     with psycopg.connect(sockets.postgres(url), autocommit=True) as connection:
         return bool(connection.execute(backups.TABLES).fetchall())
+
+
+def is_loaded(url: str, note: backups.BackupManifest) -> bool:
+    """Whether a restore of this very backup was begun here, and broke off after its tables. Raises
+    CannotRestore where it was of another one.
+    """
+    begun = backups.half_restored(url) if has_tables(url) else None
+    if begun is not None and begun != note.taken_at:
+        raise CannotRestore(OF_ANOTHER.format(begun.astimezone(UTC)))
+    return begun is not None
 
 
 def refuse_what_is_newer(contents: backups.Contents) -> None:
