@@ -33,6 +33,7 @@ from django.db import connection, connections, models, transaction
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
+from config import providers
 from config.backups import Progress
 from connectors.models import Connection
 from ledger import desk_events, entries, erasure, logkeys, proofs, sealer
@@ -47,6 +48,8 @@ from workspaces.models import (
     Agent,
     APIKey,
     DirectoryToken,
+    Invitation,
+    LoginProvider,
     PersonToken,
     Secret,
     Team,
@@ -264,6 +267,8 @@ second effect, and its agent, of which only the name is left, stays as long."""
 GOES_ON = (PlanState.STARTING, PlanState.RUNNING)
 
 NAME = "Deleted workspace"
+DELETION = "deletion of the workspace"
+"""What the registry of erasures says of itself on the line of one."""
 SEAL_TURNS_MAX = 10_000
 
 NAMED_EVENTS = """
@@ -285,17 +290,17 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
         raise CannotDelete(f"Type “{workspace.slug}”, the short name of the workspace.")
     if before := was_deleted(workspace):
         return _receipt(workspace, before)
+    if any(place.workspace == workspace.slug for place in providers.places()):
+        raise CannotDelete("AMENDS_OIDC_TEAMS puts people into its teams: take them out there.")
     _check_nothing_goes_on(workspace)
     _shut(workspace)
     _check_nothing_goes_on(workspace)  # what began meanwhile is seen through; nothing begins now
-    rows: dict[str, int] = {}
+    line = _line_of(workspace, reason)
     gone = list(_children_first())
     for done, table in enumerate(gone):
-        label = table.model._meta.label
-        progress(label, done / len(gone))
-        if deleted := _delete_rows(workspace, table):
-            rows[label] = deleted
-    return _end(workspace, rows, reason)
+        progress(table.model._meta.label, done / len(gone))
+        _delete_rows(workspace, table, line)
+    return _end(workspace, line, reason)
 
 
 def was_deleted(workspace: Workspace) -> str:
@@ -320,9 +325,24 @@ def _shut(workspace: Workspace) -> None:
         Connection.objects.filter(workspace=workspace, disabled_at=None).update(disabled_at=Now())
         for kind in (APIKey, DirectoryToken, PersonToken):
             kind.objects.filter(workspace=workspace, revoked_at=None).update(revoked_at=Now())
+        LoginProvider.objects.filter(workspace=workspace, ended_at=None).update(ended_at=Now())
+        open_ones = Invitation.objects.filter(workspace=workspace, accepted_at=None)
+        open_ones.filter(withdrawn_at=None).update(withdrawn_at=Now())
     groups = list(Team.objects.filter(workspace=workspace).values_list("group_id", flat=True))
     for group in Group.objects.using(owner_alias()).filter(pk__in=groups):
         group.user_set.clear()
+
+
+def _line_of(workspace: Workspace, reason: str) -> Erasure:
+    """The line of the registry that accounts for all that goes, written with each part of it: who
+    begins a deletion again goes on with the same one.
+    """
+    lines = Erasure.objects.using(owner_alias())
+    begun = lines.filter(workspace=workspace, detail=DELETION).first()
+    return begun or lines.create(
+        workspace=workspace, salt=secrets.token_bytes(erasure.SALT_BYTES), reason=reason,
+        state=ErasureState.DONE, detail=DELETION,
+    )  # fmt: skip
 
 
 def _children_first() -> Iterator[Table]:
@@ -341,7 +361,7 @@ def _children_first() -> Iterator[Table]:
     return (known[model] for model in reversed(order) if model._meta.label not in KEPT)
 
 
-def _delete_rows(workspace: Workspace, table: Table) -> int:
+def _delete_rows(workspace: Workspace, table: Table, line: Erasure) -> None:
     alias = owner_alias()
     found = table.model._default_manager.using(alias).filter(**{table.path: workspace})
     with transaction.atomic(using=alias):
@@ -351,13 +371,15 @@ def _delete_rows(workspace: Workspace, table: Table) -> int:
         for through in many:
             through.objects.using(alias).filter(**named).delete()
         deleted: int = found._raw_delete(alias)  # noqa: SLF001 - Django's own for what has no cascade
-    return deleted
+        if deleted:
+            line.rows[meta.label] = line.rows.get(meta.label, 0) + deleted
+            line.save(update_fields=["rows"])
 
 
-def _end(workspace: Workspace, rows: dict[str, int], reason: str) -> dict[str, Any]:
+def _end(workspace: Workspace, line: Erasure, reason: str) -> dict[str, Any]:
     """Empty the events, let go what only served people, and say so as the log's last entry."""
     _seal(workspace)
-    emptied = _empty_events(workspace)
+    _empty_events(workspace, line)
     alias = owner_alias()
     with transaction.atomic(using=alias):
         of_log = LogKey.objects.filter(workspace=workspace).values("secret")
@@ -372,11 +394,9 @@ def _end(workspace: Workspace, rows: dict[str, int], reason: str) -> dict[str, A
         Workspace.objects.using(alias).filter(pk=workspace.pk).update(
             **settings | {"name": NAME, "founder": None, "masking_key": new_masking_key()}
         )
-        Erasure.objects.using(alias).create(
-            workspace=workspace, salt=secrets.token_bytes(erasure.SALT_BYTES), reason=reason,
-            state=ErasureState.DONE, event_count=emptied, rows=rows,
-        )  # fmt: skip
-    told = {"deleted": {"rows": rows, "events": emptied}, "reason": reason}
+        line.reason = reason
+        line.save(update_fields=["reason"])
+    told = {"deleted": {"rows": line.rows, "events": line.event_count}, "reason": reason}
     said = desk_events.record(workspace, EventType.WORKSPACE_CHANGED, data=told, part="deletion")
     return _receipt(workspace, said)
 
@@ -395,14 +415,17 @@ def _seal(workspace: Workspace) -> None:
             return
 
 
-def _empty_events(workspace: Workspace) -> int:
-    """Payload and salt of every event, in parts that stay done; how many there were."""
-    alias, emptied = owner_alias(), 0
+def _empty_events(workspace: Workspace, line: Erasure) -> None:
+    """Payload and salt of every event, in parts that stay done, and are on their line with that:
+    what is empty and nobody erased is a finding of the check of the log.
+    """
+    alias = owner_alias()
     while True:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             cursor.execute(NAMED_EVENTS, [workspace.pk, erasure.EVENTS_AT_A_TIME])
             told = [(*row, []) for row in cursor.fetchall()]
             if not told:
-                return emptied
+                return
             cursor.execute(erasure.ERASING)
-            emptied += erasure.empty_these(cursor, workspace.pk, told)
+            line.event_count += erasure.empty_these(cursor, workspace.pk, told)
+            line.save(update_fields=["event_count"])

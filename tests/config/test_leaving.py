@@ -8,21 +8,21 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connections
+from django.db import DatabaseError, IntegrityError, connections
 
 from amends.__main__ import main
-from config import leaving
+from config import leaving, providers
 from connectors import channels
 from connectors.channels import Message
-from ledger import audit, entries
+from ledger import audit, entries, erasure
 from ledger.models import Event
 from ledger.partitions import owner_alias
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
-from workspaces import keys
+from workspaces import entrance, keys, teams
 from workspaces.models import Agent as AgentRow
-from workspaces.models import APIKey, Workspace
+from workspaces.models import APIKey, Invitation, LoginProvider, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 acme, leads, operators = people.acme, people.leads, people.operators
@@ -247,8 +247,18 @@ def test_nothing_of_it_is_left_but_what_is_kept_for_a_reason(acted, acme, tmp_pa
     assert b"Ada" not in text
 
 
-def test_a_deletion_that_broke_off_leaves_no_receipt_and_the_same_command_goes_on(acted, tmp_path):
+def test_a_deletion_that_broke_off_leaves_no_receipt_and_the_same_command_goes_on(
+    acted, acme, ada, tmp_path, settings
+):
     """A table of the operator's own holds a run fast."""
+    teams.add(people.team(acme, "bosses", "view", "administer"), ada, by=None)
+    entrance.invite(acme, "eli@example.com", acme.teams.all(), by=ada)
+    company = LoginProvider.objects.create(workspace=acme, issuer="https://id.example", set_by=ada)
+    assert providers.provider_of(company.provider_id) is not None
+    settings.OIDC_TEAMS = ["deciders=acme/bosses"]
+    with pytest.raises(CommandError, match="AMENDS_OIDC_TEAMS"):
+        deleted(tmp_path)
+    settings.OIDC_TEAMS = []
     with connections[owner_alias()].cursor() as cursor:
         cursor.execute("CREATE TABLE kept_by_us AS SELECT id FROM ledger_run LIMIT 1")
         cursor.execute("ALTER TABLE kept_by_us ADD FOREIGN KEY (id) REFERENCES ledger_run")
@@ -256,10 +266,49 @@ def test_a_deletion_that_broke_off_leaves_no_receipt_and_the_same_command_goes_o
             with pytest.raises(IntegrityError):
                 deleted(tmp_path)
             assert not (tmp_path / "receipt.json").exists()
+            assert providers.provider_of(company.provider_id) is None, "it would let people in"
+            assert not Invitation.objects.filter(withdrawn_at=None).exists()
         finally:
             cursor.execute("DROP TABLE kept_by_us")
 
     assert deleted(tmp_path).exists()
+
+
+@pytest.fixture
+def held_fast(acme):
+    """The last event cannot be emptied, and the others go one by one."""
+    last = Event.objects.filter(workspace=acme).order_by("-place").values_list("place", flat=True)
+    with connections[owner_alias()].cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION holds_fast() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'held fast'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER held_fast BEFORE UPDATE ON ledger_event FOR EACH ROW"
+            f" WHEN (OLD.place = {last[0]}) EXECUTE FUNCTION holds_fast()"
+        )
+        yield lambda: cursor.execute("DROP FUNCTION IF EXISTS holds_fast() CASCADE")
+        cursor.execute("DROP FUNCTION IF EXISTS holds_fast() CASCADE")
+
+
+def test_of_a_deletion_that_broke_off_among_the_events_every_emptied_one_is_accounted_for(
+    acted, acme, held_fast, tmp_path, monkeypatch
+):
+    """The log of the workspace was never well again, and the receipt left out what went first."""
+    monkeypatch.setattr(erasure, "EVENTS_AT_A_TIME", 1)
+    count = Event.objects.filter(workspace=acme).count()
+    with pytest.raises(DatabaseError, match="held fast"):
+        deleted(tmp_path)
+    assert Event.objects.filter(workspace=acme, data__isnull=True).exists()
+    assert [one for one in audit.audit_all(acme) if not one.ok] == []
+
+    held_fast()
+    receipt = json.loads(deleted(tmp_path).read_text())
+
+    assert [one for one in audit.audit_all(acme) if not one.ok] == []
+    told = receipt["event"]["data"]["deleted"]
+    assert told["events"] >= count
+    assert told["rows"]["ledger.Run"] == 2, "that went at the first try"
 
 
 def test_who_types_another_name_deletes_nothing(acted, acme, tmp_path):
