@@ -9,6 +9,7 @@ from django.db.models.functions import Cast, Concat
 from approvals.interchange.aap_requests import RUN, SEALED
 from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecord, SubjectKind
 from approvals.notifications import SUMMARY_SUBJECT
+from connectors.personal_data import UNSAID
 from ledger.models import Action, Run
 from workspaces.erasure_registry import ERASED, OURS, Scope, drops, holds, keeps, rests, stays
 from workspaces.models import Workspace
@@ -71,8 +72,7 @@ holds("approvals.Approval", "subject", "targets", "headline", "previews", "agent
 holds("approvals.Clarification", "question", "answer",
       rows=lambda scope: asked(scope, "approval__"))  # fmt: skip
 # Before the rows by which they are found.
-holds("connectors.Delivery", "recipient", "last_error", rows=messages,
-      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("connectors.Delivery", "recipient", "last_error", rows=messages, **UNSAID)
 holds("approvals.NotificationRecord", "to",
       rows=lambda scope: asked(scope, "approval__") & Q(person=None))  # fmt: skip
 holds("approvals.ConsentRequest", "name", "contact", "question", "note", rows=consents,

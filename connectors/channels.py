@@ -428,11 +428,13 @@ def _send(delivery: Delivery) -> Exception | None:
 
 
 def _put_off(delivery: Delivery, error: str) -> None:
+    """Of one that was taken back or erased meanwhile nothing is said: it is tried no more."""
+    waiting = Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.WAITING)
     if delivery.tries > len(PAUSES_SECONDS):
-        Delivery.objects.filter(pk=delivery.pk).update(state=DeliveryState.FAILED, last_error=error)
+        waiting.update(state=DeliveryState.FAILED, last_error=error)
         return
     pause = timedelta(seconds=PAUSES_SECONDS[delivery.tries - 1])
-    Delivery.objects.filter(pk=delivery.pk).update(next_try_at=Now() + pause, last_error=error)
+    waiting.update(next_try_at=Now() + pause, last_error=error)
 
 
 def forget_old() -> int:

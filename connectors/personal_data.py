@@ -1,11 +1,13 @@
 """What this floor holds of people: messages on their way, and the targets of its last calls."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from django.db.models import CharField, Q, Value
+from django.db.models import Case, CharField, F, Q, Value, When
 from django.db.models.functions import Concat, Left
 
-from connectors.models import CallLog
+from connectors.models import CallLog, DeliveryState
 from ledger.models import Effect, Run
 from workspaces.erasure_registry import ERASED, Scope, holds, keeps
 
@@ -40,9 +42,16 @@ def messages(scope: Scope) -> Q:
     return Q(workspace=scope.workspace) & found
 
 
+UNSAID: Mapping[str, Any] = {
+    "message": {"title": ERASED, "text": "", "url": ""},
+    "state": Case(
+        When(state=DeliveryState.WAITING, then=Value(DeliveryState.FAILED)), default=F("state")
+    ),
+}
+"""Of a message: nothing stands in it, so it is sent to nobody any more."""
+
 holds("connectors.CallLog", "target", "detail", rows=calls)
-holds("connectors.Delivery", "recipient", "last_error", rows=messages,
-      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("connectors.Delivery", "recipient", "last_error", rows=messages, **UNSAID)
 
 keeps("connectors.CallLog", "method", "operation", because=SETTINGS)
 keeps("connectors.Delivery", "subject", "key", because=SETTINGS)

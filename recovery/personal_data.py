@@ -9,6 +9,7 @@ from django.db.models.functions import Cast, Concat, Now
 
 from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, NotificationRecord, ToolShape
+from connectors.personal_data import UNSAID
 from ledger.models import Action, Effect, Event, Run
 from recovery import search
 from recovery.engine import steps
@@ -228,8 +229,7 @@ def _called(scope: Scope) -> set[str]:
 
 
 # Before the corrections themselves, by which they are found.
-holds("connectors.Delivery", "recipient", "last_error", rows=messages,
-      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("connectors.Delivery", "recipient", "last_error", rows=messages, **UNSAID)
 holds("recovery.CorrectionDelivery", "address", "last_error", rows=deliveries)
 holds("recovery.Contest", "text", "answer", rows=deliveries)
 keeps("recovery.Contest", "receipt", because="a number by which a person asks after their contest")
@@ -269,8 +269,7 @@ holds("recovery.Case", "closing_reason", rows=lambda scope: Q(
     pk__in=copied(scope).filter(case__closing_reason=F("job__reason")).values("case")))  # fmt: skip
 holds("recovery.Plan", "reason", rows=copied_plans)
 holds("approvals.Approval", "reason", rows=copied_approvals)
-holds("connectors.Delivery", "recipient", "last_error", rows=copied_messages,
-      message={"title": ERASED, "text": "", "url": ""})  # fmt: skip
+holds("connectors.Delivery", "recipient", "last_error", rows=copied_messages, **UNSAID)
 # Its digest has no salt: whoever tries every name would find hers.
 holds("approvals.ToolShape", rows=shapes_naming, schema={},
       digest=Concat(Value(ERASED), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip

@@ -44,6 +44,7 @@ from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
 from workspaces import outbox
+from workspaces.erasure_registry import ERASED
 from workspaces.models import Agent
 
 # Her name, her address, and who stands in the snapshot of her ticket.
@@ -218,9 +219,14 @@ def test_lists_that_name_her_and_messages_to_programs_forget_her_and_a_neighbour
             taken = {"list": "queue", "filter": asked}
             outbox.record(workspace, EventType.DATA_EXPORTED, by=who, data=taken)
     desk_events.take_in()
+    in_hand = Delivery.objects.filter(workspace=acme, message__title="Canary").get()
 
     erasure.erase(acme, person="eve", by=ada)
+    in_hand.tries = 1
+    channels._put_off(in_hand, "Canary answered 500")
 
+    unsaid = Delivery.objects.filter(workspace=acme, message__title=ERASED)
+    assert set(unsaid.values_list("state", flat=True)) == {"failed"}, "nobody is sent them"
     left = {"connectors_delivery": 2, "recovery_savedview": 2, "recovery_bulkjob": 1,
             "ledger_event": 2, "workspaces_act": 1}  # fmt: skip
     others = {"connectors_delivery": 2, "ledger_event": 2, "workspaces_act": 2}
