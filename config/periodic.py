@@ -262,7 +262,8 @@ def pause(job: periodic.Job, quiet_seconds: float) -> float:
 
 def turn(job: periodic.Job) -> tuple[bool, str]:
     """One turn: whether there was something to do (a job that does not say is asked again in its
-    turn), and the error in words, or nothing.
+    turn), and the error in words, or nothing. It is the first line of what was said, for strangers
+    and every workspace hear of it, and in the others PostgreSQL says what stands in a row.
     """
     try:
         found = job.do()
@@ -270,7 +271,8 @@ def turn(job: periodic.Job) -> tuple[bool, str]:
         logger.exception("%s failed; it is tried again in %s s", job.name, job.seconds)
         for one in connections.all(initialized_only=True):
             one.close_if_unusable_or_obsolete()
-        return False, f"{type(error).__name__}: {error}"
+        first, *_ = str(error).strip().split("\n")
+        return False, f"{type(error).__name__}: {first}"
     return found is None or bool(found), ""
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from config import periodic
@@ -41,6 +42,20 @@ def test_a_job_that_raises_is_tried_again_and_its_error_is_on_record() -> None:
     beat = Heartbeat.objects.get(name="ledger.partitions")
     assert len(turns) >= 3
     assert beat.last_error == "ValueError: the partition of next week is missing"
+
+
+@pytest.mark.django_db
+def test_what_stands_in_a_row_is_not_told_with_an_error(acme: Workspace) -> None:
+    """`/statusz` says it to strangers, and every workspace is told."""
+
+    def fails() -> None:
+        with transaction.atomic():
+            Workspace.objects.create(slug=acme.slug, name="Acme")
+
+    found, error = periodic.turn(Job("any", 1, fails, SCHEDULER))
+
+    assert error.startswith("IntegrityError: duplicate key value violates unique constraint")
+    assert (found, acme.slug in error) == (False, False)
 
 
 @pytest.mark.parametrize(
