@@ -206,11 +206,11 @@ def parse(body: bytes, actor: Actor, *, explain: bool) -> BeginRequest:
     planned = _or_refuse(read(_json.encode(loose), actor))
     targets: list[Mapping[str, Any]] = list(planned_targets(planned.data))
     _refuse_masked_names(planned, targets, attempt)
-    key = planned.data.get("key") or _derived_key(planned, targets, actor)
-    if "key" not in planned.data:
+    key = planned.data.get("key")
+    if not key:  # what is recorded has it, or the next try would not find the call
+        key = _derived_key(planned, targets, actor)
         loose["data"] = loose["data"] | {"key": key}
-        kept = read(_json.encode(loose), actor)
-        planned = kept if isinstance(kept, ParsedEvent) else planned
+        planned = _or_refuse(read(_json.encode(loose), actor))
     return BeginRequest(actor, planned, key, attempt, retry or "", explain=explain, targets=targets)
 
 

@@ -1,4 +1,5 @@
-"""What a grant is bound to beside the call: its run, its person, and how it would be undone.
+"""What a grant is bound to beside the call: its run, its person, and how it would be undone; and
+what a call is known by that names no key.
 
 And how questions end: with their run, with their call, and at twenty of one agent.
 """
@@ -6,6 +7,7 @@ And how questions end: with their run, with their call, and at twenty of one age
 import asyncio
 import threading
 
+import msgspec
 import psycopg
 import pytest
 from django.conf import settings
@@ -14,6 +16,7 @@ from approvals import approval_requests, denials, inbox
 from approvals.models import Approval, ApprovalState, Denial
 from ledger.append import statements
 from ledger.models import Action, Event
+from ledger.wire import EVENT_BYTES_MAX
 from recovery.models import Case
 from recovery.triage import triage
 from tests.approvals import test_gate
@@ -286,3 +289,34 @@ def test_a_question_still_waits_where_only_its_place_in_the_saga_is_said_anew(tr
     grant(ben)
     assert trip.begin(tool="pay.card", attempt="a1", saga="pivot").json()["answer"] == "proceed"
     assert (Action.objects.get().saga, Approval.objects.count()) == ("pivot", 1)
+
+
+@pytest.mark.parametrize("said", [{"key": None}, {"key": ""}, {}], ids=["null", "empty", "nothing"])
+def test_a_call_that_names_no_key_is_found_again_and_never_made_twice(trip, said):
+    def begin(attempt):
+        asked = planned(attempt=attempt, action=f"act_{attempt}")
+        del asked["data"]["key"]
+        asked["data"] |= said
+        return trip.begin(asked)
+
+    first = begin("a1")
+    assert first.json()["answer"] == "proceed"
+    assert begin("a2").status_code == 409, "the first try has the call"
+    trip.succeeded(first, attempt="a1", result={"id": 7})
+
+    again = begin("a3").json()
+
+    assert (again["answer"], again.get("result")) == ("replay", {"id": 7})
+    assert Action.objects.get().key.startswith("sha256:")
+
+
+def test_a_call_that_has_no_room_for_its_key_is_refused(trip):
+    """Without the key on record the next try would not find the call, and would make it again."""
+    asked = planned(attempt="a1", args={"text": ""})
+    del asked["data"]["key"], asked["attempt"]
+    room = EVENT_BYTES_MAX - len(msgspec.json.encode(asked))
+    asked["data"]["args"]["text"] = "x" * (room - 40)
+
+    refused = trip.begin(asked | {"attempt": "a1"})
+
+    assert (refused.status_code, Action.objects.count()) == (413, 0)
