@@ -312,6 +312,8 @@ class GrantableCall:
     args: Any
     targets: Sequence[Mapping[str, Any]]
     rules: Sequence[Mapping[str, Any]]
+    fresh_login: bool
+    self_approval: bool
 
     @classmethod
     def of(cls, request: BeginRequest, judgement: PolicyDecision) -> "GrantableCall":
@@ -319,6 +321,7 @@ class GrantableCall:
         return cls(
             actor.workspace_id, actor.agent_id or 0, request.key, request.tool,
             request.data.get("args"), request.targets, judgement.rules,
+            judgement.fresh_login, judgement.self_approval,
         )  # fmt: skip
 
     @classmethod
@@ -327,6 +330,7 @@ class GrantableCall:
         return cls(
             approval.workspace_id, approval.agent_id or 0, key, str(call["operation"]),
             call.get("args"), call.get("targets") or [], approval.rules,
+            approval.fresh_login, approval.self_approval,
         )  # fmt: skip
 
 
@@ -376,31 +380,35 @@ def lacking(approval: Any, asked: GrantableCall, beside: grants.Drawdown = NOTHI
     if not approval.is_recorded or digests.digest_with(approval, approval.calls) != approval.digest:
         return "its record was changed"
     terms = approval.calls[0]["more"]["bounded"]
-    others = grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key)
-    used = grants.Drawdown.of(others)
-    why = (
+    used = grants.Drawdown.of(grants.drawn(approval).exclude(agent=asked.agent_id, key=asked.key))
+    return (
         _unlike(terms, asked)
         or _off_list(approval, terms, asked)
-        or _without_room(
-            terms, amount_of(terms, asked), used.calls + beside.calls, used.total + beside.total
-        )
+        or _without_room(terms, amount_of(terms, asked), used, beside)
+        or _not_agreed(approval, asked)
     )
-    if not why and not grants.still_entitled(approval):
-        return "one who agreed to it may no longer do so"
-    return why
+
+
+def _not_agreed(approval: Approval, asked: GrantableCall) -> str:
+    """Why the yes of its people is none to this call: no rule says it, so none has changed."""
+    if asked.fresh_login and not approval.fresh_login:
+        return "it is critical, and nobody logged in afresh to agree to it"
+    if approval.self_approval and not asked.self_approval and grants.rests_on_own(approval):
+        return "the policy no longer lets people approve their own"
+    return "" if grants.still_entitled(approval) else "one who agreed to it may no longer do so"
 
 
 def _without_room(
-    terms: Mapping[str, Any], amount: Decimal | None, calls: int, total: Decimal
+    terms: Mapping[str, Any], amount: Decimal | None, used: grants.Drawdown, beside: grants.Drawdown
 ) -> str:
     """What keeps it from taking one call more of this amount, beside what was drawn."""
     if amount is None:
         return "how much this call is cannot be told"
-    if calls >= terms["uses"]:
+    if used.calls + beside.calls >= terms["uses"]:
         return "all its calls are used"
     if terms["each"] is not None and amount > Decimal(terms["each"]):
         return f"this is more than {grants.amount(terms, terms['each'])}, the most for one call"
-    if terms["sum"] is not None and total + amount > Decimal(terms["sum"]):
+    if terms["sum"] is not None and used.total + beside.total + amount > Decimal(terms["sum"]):
         return f"with this it would be more than {grants.amount(terms, terms['sum'])} in all"
     return ""
 

@@ -59,12 +59,11 @@ def answer(*asked, **more):
 
 def approve(by, **typed):
     """Ben presses “Approve this and more like it” on the newest question."""
-    of = typed.pop("of", None)
+    of, login_at = typed.pop("of", None), typed.pop("login_at", None)
     approval = of or Approval.objects.filter(state=ApprovalState.WAITING).latest("pk")
     terms = {"uses": "3", "hours": "2", "each": "60", "sum": "120", "target": "one"} | typed
-    return bounded_grants.approve_with_more(
-        approval, by=by, seen=approval.digest, typed=terms, reason="a batch of returns"
-    )
+    told = {"typed": terms, "reason": "a batch of returns", "login_at": login_at}
+    return bounded_grants.approve_with_more(approval, by=by, seen=approval.digest, **told)
 
 
 def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_record(

@@ -2,15 +2,18 @@
 
 import pytest
 
-from approvals import inbox
+from approvals import grants, inbox
+from approvals.gate import covered_questions
 from approvals.models import Approval
 from ledger.erasure import erase
 from ledger.models import Action
 from recovery.corrections import approvers
 from tests.approvals import test_bounded_grants
+from tests.approvals.cast import now
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
 from tests.people import person
 from workspaces import keys, teams
+from workspaces.models import Agent
 from workspaces.moves import CannotMove
 
 ben, trip, obey = test_bounded_grants.ben, test_bounded_grants.trip, test_bounded_grants.obey
@@ -135,3 +138,40 @@ def test_a_grant_that_lost_its_terms_by_an_erasure_is_told_as_over(
     assert (living["rows"], over["rows"][0]["became"]) == (
         [], "Its run was erased, and its terms with it",
     )  # fmt: skip
+
+
+def test_what_people_approved_of_their_own_is_over_once_the_policy_lets_nobody(trip, obey, ben):
+    """It says so for all rules, so that each rule stands word for word."""
+    Agent.objects.update(owner=ben)
+    obey(selfApproval=True)
+    pay(trip, "k0")
+    grant = approve(ben, login_at=now())
+    assert answer(trip, "k1") == "proceed"
+
+    obey()
+
+    assert answer(trip, "k2") == "wait"
+    [(_, why)] = covered_questions.standing_for(Approval.objects.latest("pk"))
+    assert why == "the policy no longer lets people approve their own"
+    assert grants.drawn(grant).count() == 1
+    obey(selfApproval=True)
+    assert answer(trip, "k3") == "proceed"
+
+
+@pytest.mark.parametrize("by", ["the agent", "the catalogue"])
+def test_what_has_become_critical_needs_a_fresh_login_and_no_grant_without_one(trip, obey, ben, by):
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    if by == "the catalogue":
+        obey(tools={"pay.refund": {"risk": "CRITICAL"}})
+    more = {"risk": "critical"} if by == "the agent" else {}
+
+    assert answer(trip, "k1", **more) == "wait"
+
+    asked = Approval.objects.latest("pk")
+    assert (asked.fresh_login, asked.risk) == (True, "critical")
+    [(_, why)] = covered_questions.standing_for(asked)
+    assert why == "it is critical, and nobody logged in afresh to agree to it"
+    approve(ben, login_at=now())
+    assert answer(trip, "k2", **more) == "proceed"
