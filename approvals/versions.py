@@ -121,7 +121,8 @@ def _end_grants_of_other_rules(
     living = bounded.filter(state__in=LIVING, expires_at__gt=Now()).select_related("workspace")
     for one in living.order_by("pk"):
         tool = str(one.calls[0]["operation"]) if one.calls else ""
-        rules = policy.of_tool(tool).rules
+        of_tool = policy.of_tool(tool)
+        rules = (*of_tool.rules, *of_tool.always)
         known = {grants.rules_digest([rule.as_json()]) for rule in rules}
         is_denied = any(rule.approval == "DENY" and rule.when is None for rule in rules)
         if is_denied or any(grants.rules_digest([rule]) not in known for rule in one.rules):

@@ -175,3 +175,21 @@ def test_what_has_become_critical_needs_a_fresh_login_and_no_grant_without_one(t
     assert why == "it is critical, and nobody logged in afresh to agree to it"
     approve(ben, login_at=now())
     assert answer(trip, "k2", **more) == "proceed"
+
+
+def test_another_version_with_the_same_rule_under_always_leaves_it_and_a_denial_there_ends_it(
+    trip, obey, ben
+):
+    asks = {"approval": "MANUAL", "bounded": BOUNDED}
+    obey({"approval": "AUTO"}, always={"pay.*": asks})
+    pay(trip, "k0")
+    grant = approve(ben)
+
+    obey({"approval": "AUTO"}, always={"pay.*": asks}, due={"low": "9d"})
+
+    assert answer(trip, "k1") == "proceed"
+    grant.refresh_from_db()
+    assert (grant.state, grant.closing_reason) == ("granted", "")
+    obey({"approval": "AUTO"}, always={"pay.*": [asks, {"approval": "DENY"}]})
+    grant.refresh_from_db()
+    assert grant.state == "withdrawn"
