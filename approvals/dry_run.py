@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
 
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from approvals import denials, grants, plan_sums
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import Policy, ToolCall, first_of, judge, lookups, strictest
 from approvals.rules import VERDICT_WORDS
 from ledger.models import Action, ActionState, Run
@@ -149,10 +150,13 @@ def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator
 
 
 def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
-    """What the new policy means for what people are asked now, and said yes to without its use."""
+    """What the new policy means for what people are asked now, and said yes to without its use. A
+    bounded grant is no call that could be judged, and of what is erased nothing can be said.
+    """
     rows = (
         Approval.objects.living()
         .filter(workspace=workspace)
+        .exclude(Q(subject_kind=SubjectKind.GRANT) | Q(calls=[]))
         .select_related("action__agent", "action__run")
         .prefetch_related("requirements__team")
     )

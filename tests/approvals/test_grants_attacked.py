@@ -1,8 +1,10 @@
 """Bounded grants: what is no amount, terms that were erased, who is told of them and ends one."""
 
+import json
+
 import pytest
 
-from approvals import grants, inbox
+from approvals import grants, inbox, versions
 from approvals.gate import covered_questions
 from approvals.models import Approval
 from ledger.erasure import erase
@@ -193,3 +195,23 @@ def test_another_version_with_the_same_rule_under_always_leaves_it_and_a_denial_
     obey({"approval": "AUTO"}, always={"pay.*": [asks, {"approval": "DENY"}]})
     grant.refresh_from_db()
     assert grant.state == "withdrawn"
+
+
+@pytest.mark.parametrize("erased", [False, True], ids=["living", "erased"])
+def test_a_policy_is_rehearsed_beside_a_bounded_grant(trip, obey, client, acme, ada, ben, erased):
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    if erased:
+        trip.succeeded(pay(trip, "k0"), attempt="try-k0", result={})
+        trip.send("run.completed")
+        erase(acme, runs=["run_1"], by=ada)
+    rules = {"*": {"approval": "DENY"}, "pay.*": {"approval": "MANUAL", "bounded": BOUNDED}}
+    written = versions.save(acme, json.dumps({"policies": rules}), by=ada)
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/policies/{written.number}/")
+
+    assert page.status_code == 200
+    told = page.context["rehearsal"].open_changes
+    assert not [line for line in told if "more call" in line], "no call of any tool"
