@@ -458,9 +458,9 @@ def who_can(able: Sequence[str]) -> str:
 
 def is_under_way(approval: Approval) -> bool:
     """Whether something can still be learned of it: a grant may be used, and its call may end."""
-    call = approval.action if approval.state == ApprovalState.USED else None
+    is_running = endings.call_state(approval) in NOT_ENDED
     return approval.state == ApprovalState.GRANTED or (
-        call is not None and call.state in NOT_ENDED and timezone.now() < approval.expires_at
+        is_running and timezone.now() < approval.expires_at
     )
 
 
@@ -468,9 +468,8 @@ def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
     """What became of it, when its grant was used, how its call ended, and whether nothing can come
     of it any more.
     """
-    call = approval.action if approval.state == ApprovalState.USED else None
     return {
-        "call_state": call.state if call else "",
+        "call_state": endings.call_state(approval),
         "decided_words": endings.ended(approval),
         "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
         "is_over": approval.state not in LIVING,

@@ -5,24 +5,43 @@ from django.utils import timezone
 from approvals import grants
 from approvals.models import Approval, ApprovalState, SubjectKind
 from ledger.fold.actions import NOT_AS_APPROVED
-from ledger.models import ActionState
+from ledger.models import ActionState, AttemptState
+
+
+def call_state(approval: Approval) -> str:
+    """How the try ended that has used the grant, as far as that is known; empty where none has. A
+    later try of the call was asked for anew, and how that went says nothing of this one.
+    """
+    action = approval.action if approval.state == ApprovalState.USED else None
+    if action is None or is_of_current_try(approval):
+        return action.state if action else ""
+    told = {"state": AttemptState.NO_EFFECT, "stale": False}  # stale: a success was told late
+    known = action.attempts.filter(attempt=approval.used_by, **told).exists()
+    return ActionState.FAILED if known else ActionState.UNKNOWN
+
+
+def is_of_current_try(approval: Approval) -> bool:
+    """Whether what is known of its call is known of the try that it let pass."""
+    action = approval.action
+    return action is not None and approval.used_by in {"", action.current_attempt}
 
 
 def _what_ran(approval: Approval) -> str:
     """How its call went, as far as that is known; of a plan its case says it."""
     if approval.subject_kind == SubjectKind.PLAN:
         return ". The plan was let go; how far it came stands on its case."
-    action = approval.action
+    action, state = approval.action, call_state(approval)
     if action is None:
         return "."
-    if action.state == ActionState.SUCCEEDED and NOT_AS_APPROVED in action.flags:
+    if state == ActionState.SUCCEEDED and NOT_AS_APPROVED in action.flags:
         return ", and the agent says that it ran with other arguments than were approved."
-    return {
+    told: dict[str, str] = {
         ActionState.SUCCEEDED: ". What was approved is what ran, once.",
         ActionState.FAILED: ". The call failed, and nothing happened.",
         ActionState.UNKNOWN: ". Nobody knows whether the call took effect.",
         ActionState.RUNNING: ". The call has begun; how it ended was not told yet.",
-    }.get(ActionState(action.state), ". The call has not begun.")
+    }
+    return told.get(state, ". The call has not begun.")
 
 
 def ended(approval: Approval) -> str:

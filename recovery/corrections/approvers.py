@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Prefetch, prefetch_related_objects
 
 from amends.protocol.masking import holds_mask
-from approvals import digests
+from approvals import digests, endings
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action
@@ -21,12 +21,16 @@ from workspaces.models import Team
 def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
     """Per action that people had approved: how many, in which roles, whether they had changed it
     (`changes`, path by path), or had allowed it `ahead` by a bounded grant. Nobody has approved
-    what was made with other arguments.
+    what was made with other arguments, or by a later try than the one that they agreed to.
     """
     actions = [action for action in actions if NOT_AS_APPROVED not in action.flags]
     ids = [action.pk for action in actions]
     used = Approval.objects.filter(action__in=ids, state=ApprovalState.USED).order_by("pk")
-    asked = {one.action_id or 0: one for one in used.select_related("action")}
+    asked = {
+        one.action_id or 0: one
+        for one in used.select_related("action")
+        if endings.is_of_current_try(one)
+    }
     ahead = _allowed_ahead([action for action in actions if action.pk not in asked])
     approved = _approved(asked.values()) | _approved(ahead.values())
     return {pk: approved[one.pk] | _changed(one) for pk, one in asked.items()} | {

@@ -61,6 +61,29 @@ def test_what_was_approved_is_what_ran(begun):
     assert approvers.of_calls([action])[action.pk]["people"] == 1
 
 
+def test_what_a_later_try_did_is_not_told_of_the_yes_to_an_earlier_one(
+    begun, acme, ada, ben, client
+):
+    """After a try without effect other arguments may be sent under the key, which are asked anew or
+    let go: nobody of the first question has agreed to those.
+    """
+    trip, first = begun
+    trip.failed(first, attempt="a1", outcome="no_effect")
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "AUTO"}}})
+    later = ask(trip, attempt="a2", args=ASKED | {"amount": 5_000})
+    assert later.json()["answer"] == "proceed"
+    failed = "Approved, and used. The call failed, and nothing happened."
+    assert words() == failed, "while the later try runs"
+
+    trip.succeeded(later, attempt="a2", result={})
+
+    assert words() == failed
+    client.force_login(ben)
+    card = client.get(f"/w/acme/approvals/{Approval.objects.get().pk}/").context["approval"]
+    assert (card["decided_words"], card["call_state"]) == (failed, "failed")
+    assert approvers.of_calls([Action.objects.get()]) == {}, "nobody was asked about this one"
+
+
 def test_of_other_arguments_than_were_approved_no_page_says_that_they_were(begun):
     other = ASKED | {"amount": 5_000}
     target = {"type": "contact", "id": "contact7"}
