@@ -37,7 +37,9 @@ GENERATION = "~"
 BY_RULE = "rule"
 CHANGED = "an approver has changed its arguments"
 RESTORED = "restored"
-"""What a key keeps once it was answered in doubt for a restore: people's word then counts."""
+"""What a key keeps, before any denial since, once it was answered in doubt for a restore: people's
+word then counts.
+"""
 KEY_CHARACTERS_MAX = 200
 NUMBER_CHARACTERS_MAX = 8
 NOT_COMPARABLE = problem(
@@ -414,7 +416,8 @@ def _before_begun(
 def _is_lost_in_restore(context: BeginContext) -> bool:
     """Whether the call may have been made after the backup, and nobody was told of the doubt."""
     run = context.run
-    return run is not None and run.held_by.startswith(BY_A_RESTORE) and context.denied != RESTORED
+    lived = run is not None and run.held_by.startswith(BY_A_RESTORE)
+    return lived and not context.denied.startswith(RESTORED)
 
 
 def _after_begun(request: BeginRequest, context: BeginContext, known: KnownAction) -> Decision:

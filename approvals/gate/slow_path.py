@@ -46,6 +46,7 @@ from approvals.gate.slow_path_statements import (
     check_accepted,
     denial_statement,
     is_on_record,
+    kept_code,
     look_and_decide,
     needs_a_look,
     planned_event,
@@ -368,7 +369,7 @@ def _denied(request: BeginRequest, context: BeginContext, decision: Denied) -> B
             },
         )
         keys = GateKey.objects.filter(agent_id=request.actor.agent_id or 0, key=request.key)
-        keys.update(denied=decision.code)
+        keys.update(denied=kept_code(context, decision))
     return BeginResponse(decision.as_body())
 
 

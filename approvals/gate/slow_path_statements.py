@@ -17,6 +17,7 @@ from approvals.gate.begin_context import BeginContext, Gathered, as_approved, co
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
+    RESTORED,
     BeginResponse,
     Decision,
     Denied,
@@ -35,6 +36,8 @@ from ledger.drivers import StatementGenerator
 from ledger.parsed_events import ParsedEvent
 
 DETAIL_CHARACTERS_MAX = 500
+DENIED_CHARACTERS_MAX = 20
+"""Of `GateKey.denied`: behind the mark of a restore no two codes begin alike for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ def read_context(request: BeginRequest) -> StatementGenerator[BeginContext]:
 
 RENEW_KEY = """
 UPDATE approvals_gatekey SET attempt = %b, lease_until = %b,
-    denied = CASE WHEN denied = 'restored' THEN denied ELSE '' END
+    denied = CASE WHEN starts_with(denied, 'restored') THEN 'restored' ELSE '' END
 WHERE agent_id = %b AND key = %b"""
 RENEW_LEASE = """
 UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
@@ -209,7 +212,13 @@ def is_on_record(context: BeginContext, decision: Denied) -> bool:
     """Whether the ledger has recorded this denial before."""
     if decision.code == BY_RULE:
         return context.denials_of_key > 0
-    return context.denied == decision.code
+    return context.denied == kept_code(context, decision)
+
+
+def kept_code(context: BeginContext, decision: Denied) -> str:
+    """What the key keeps of a denial: its code, behind that it was in doubt for a restore."""
+    mark = f"{RESTORED} " if context.denied.startswith(RESTORED) else ""
+    return f"{mark}{decision.code}"[:DENIED_CHARACTERS_MAX]
 
 
 def denial_statement(request: BeginRequest, context: BeginContext) -> Statement:

@@ -6,9 +6,10 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from approvals import inbox, pauses
 from approvals.models import Approval, Pause
-from ledger import sealer
+from ledger import desk_events, sealer
 from ledger.merkle import ParsedHead
 from ledger.models import Action, Run
 from recovery import restoration
@@ -122,3 +123,28 @@ def test_in_a_run_that_lived_a_call_that_is_not_known_is_in_doubt_and_a_case(
     held = trip.begin(key="k7", action="act_7", run="run_3").json()
     assert held["code"] == "recovery", "nothing begins where a recovery is at work"
     assert trip.begin(key="k6", action="act_6", run="run_9").json()["answer"] == "proceed"
+
+
+def test_of_one_key_it_is_told_once_though_the_call_is_stopped_for_another_reason_since(
+    trip, come_back, acme, ada
+):
+    """People's word counts from then on: neither a pause nor a rule brings the doubt back."""
+    trip.begin(key="k1", attempt="a1")
+    come_back()
+    lift(acme)
+    assert trip.begin(key="k9", action="act_9", attempt="b1").json()["answer"] == "in_doubt"
+    settled = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+    desk_events.record(
+        acme, EventType.ACTION_SETTLED, run="run_1", action="act_9", by=ada, data=settled
+    )
+    placed = pauses.pause(acme, "tool", "crm.*", by=ada, reason="a look")
+    for _ in range(2):
+        assert trip.begin(key="k9", action="act_9", attempt="b2").json()["code"] == "paused"
+    assert len(told(acme, "approval.denied")) == 1, "told once for a reason"
+    pauses.lift(placed, by=ada)
+    rules = {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "DENY"}}
+    put_in_force(acme, ada, {"policies": rules})
+    assert trip.begin(key="k9", action="act_9", attempt="b2").json()["code"] == "rule"
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+
+    assert trip.begin(key="k9", action="act_9", attempt="b2").json()["answer"] == "proceed"
