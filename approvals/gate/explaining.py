@@ -5,7 +5,7 @@ was looked up for it, and what that cost. So whoever writes a policy sees why a 
 and what a question is worth; an agent hears nothing that it would not learn by asking.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -32,7 +32,7 @@ from approvals.gate.decision_table import (
     order_breach,
 )
 from approvals.gate.slow_path_statements import Decided
-from approvals.models import Approval
+from approvals.models import Approval, ApprovalState
 from approvals.policy import CannotEvaluate, Rule, fitting_rules
 from approvals.policy.conditions import FINDINGS, of_call
 
@@ -40,8 +40,12 @@ RULES_TOLD_MAX = 100
 NOT_ASKED = "Not asked: the rest of the condition says it"
 
 
-def explained(request: BeginRequest, found: Decided) -> BeginResponse:
-    """What `begin` would answer, and why."""
+def explained(
+    request: BeginRequest,
+    found: Decided,
+    why_not: Callable[[BeginRequest, Decided, Approval], str],
+) -> BeginResponse:
+    """What `begin` would answer, and why; `why_not` says what keeps a grant from being used."""
     would: dict[str, Any] = {}
     match found.decision:
         case KnownAnswer(body=body) | ChangedReplay(body=body):
@@ -49,7 +53,8 @@ def explained(request: BeginRequest, found: Decided) -> BeginResponse:
         case Proceed() as proceed:
             would = {"answer": "proceed", "action": proceed.action}
         case UseGrant(approval=approval):
-            would = _with_yes(found, approval)
+            asked = Approval.objects.select_related("workspace", "action").get(pk=approval)
+            would = _with_question(found, asked, fits=not why_not(request, found, asked))
         case ApprovalRequired():
             would = {"answer": "wait"}
         case Denied() as denied:
@@ -72,11 +77,19 @@ def explained(request: BeginRequest, found: Decided) -> BeginResponse:
     return BeginResponse(would | {"explain": why})
 
 
-def _with_yes(found: Decided, pk: int) -> dict[str, Any]:
-    """The answer where people said yes: perhaps for later."""
-    early = grants.is_early(Approval.objects.get(pk=pk), found.context.now)
-    would: dict[str, Any] = {"answer": "wait" if early else "proceed", "approval": str(pk)}
-    if found.context.change is not None and not early:
+def _with_question(found: Decided, approval: Approval, *, fits: bool) -> dict[str, Any]:
+    """The answer where people were asked: they may not have answered, or have said yes for later;
+    where it no longer `fits`, they are asked anew, or nobody is.
+    """
+    if not fits:
+        return {"answer": "proceed" if found.judgement.approval == "AUTO" else "wait"}
+    is_waiting = approval.state == ApprovalState.WAITING
+    waits = is_waiting or grants.is_early(approval, found.context.now)
+    would: dict[str, Any] = {
+        "answer": "wait" if waits else "proceed",
+        "approval": str(approval.pk),
+    }
+    if found.context.change is not None and not waits:
         would["arguments"] = found.context.change["args"]
     return would
 

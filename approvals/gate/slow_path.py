@@ -155,7 +155,7 @@ def _carry_out(  # noqa: PLR0911 - one per kind of decision
         case BeginResponse():
             return found
         case Decided() if request.explain:
-            return explained(request, found)
+            return explained(request, found, _why_not)
         case Decided(decision=UseGrant() as use):
             return _use_grant(request, found, use)
         case Decided(decision=ChangedReplay() as again):

@@ -333,3 +333,19 @@ def test_a_key_goes_by_age_when_everybody_has_forgotten_it(acme):
     for name in ("spool", "twins"):
         script = (ROOT / f"sdk-js/src/{name}.ts").read_text()
         assert f"KEEP_SECONDS = {KEYS_KEPT_DAYS} * 24 * 3600;" in script
+
+
+def test_explain_says_that_people_are_asked_anew_where_their_yes_no_longer_fits(trip, ben):
+    def would(**more):
+        return trip.begin(tool="pay.card", attempt="a1", explain=True, **more).json()["answer"]
+
+    trip.begin(tool="pay.card", attempt="a1", before={"balance": 5})
+    assert would(before={"balance": 5}, saga="pivot") == "wait", "nobody has answered"
+    approve(ben)
+    assert would(before={"balance": 5}) == "proceed"
+
+    assert would(before={"balance": 6}) == "wait"
+
+    assert Approval.objects.get().state == ApprovalState.GRANTED
+    asked = trip.begin(tool="pay.card", attempt="a1", before={"balance": 6}).json()
+    assert asked["answer"] == "wait"
