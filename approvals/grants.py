@@ -12,7 +12,18 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import BooleanField, Count, Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import (
+    BooleanField,
+    Case,
+    Count,
+    Exists,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    When,
+)
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
@@ -25,7 +36,7 @@ from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.decisions import ASKING, Escalation
 from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
-from ledger.models import Action, ActionState
+from ledger.models import Action, ActionState, Attempt, AttemptState
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -126,12 +137,23 @@ class Drawdown(NamedTuple):
 
 
 def drawn(approval: Approval) -> QuerySet[GrantUse]:
-    """The uses that count: those of calls that are not known to have had no effect."""
+    """The uses that count: those of tries that are not known to have had no effect. What has let a
+    later try of the call pass is another use, or no use of a grant.
+    """
     calls = Action.objects.filter(
         workspace=approval.workspace_id, run__run=OuterRef("run_ref"), action=OuterRef("action")
     )
-    uses = GrantUse.objects.filter(approval=approval)
-    return uses.exclude(Exists(calls.filter(state=ActionState.FAILED)))
+    had_none = Q(state=AttemptState.NO_EFFECT, stale=False)  # stale: a success was told late
+    its_own = Attempt.objects.filter(
+        action__workspace=approval.workspace_id, action__run__run=OuterRef("run_ref"),
+        action__action=OuterRef("action"), started_at__gte=OuterRef("at"),
+    ).order_by("fence")  # fmt: skip
+    first = its_own.values(had_none=Case(When(had_none, then=True), default=False))[:1]
+    uses = GrantUse.objects.filter(approval=approval).exclude(
+        Exists(calls.filter(state=ActionState.FAILED))
+    )
+    is_unknown = Q(given_back=None)  # erased, say: it counts
+    return uses.alias(given_back=Subquery(first)).filter(Q(given_back=False) | is_unknown)
 
 
 def amount(terms: Mapping[str, Any], number: Decimal | str) -> str:

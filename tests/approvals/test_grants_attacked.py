@@ -215,3 +215,19 @@ def test_a_policy_is_rehearsed_beside_a_bounded_grant(trip, obey, client, acme, 
     assert page.status_code == 200
     told = page.context["rehearsal"].open_changes
     assert not [line for line in told if "more call" in line], "no call of any tool"
+
+
+def test_a_use_that_was_given_back_is_not_taken_by_a_later_yes_to_the_same_call(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben, uses="1")
+    trip.failed(pay(trip, "k1"), attempt="try-k1", outcome="no_effect")
+    assert answer(trip, "k1", 90, attempt="again") == "wait", "more than the grant has for one call"
+    inbox.grant(asked := Approval.objects.latest("pk"), by=ben, seen=asked.digest)
+    assert answer(trip, "k1", 90, attempt="again") == "proceed"
+    assert grants.drawn_words(grant) == "0 of 1 call used, 0 of 120 in all"
+
+    assert answer(trip, "k2") == "proceed"
+
+    assert grants.drawn_words(grant) == "1 of 1 call used, 50 of 120 in all"
+    assert answer(trip, "k3") == "wait"
