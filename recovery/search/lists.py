@@ -56,6 +56,8 @@ ORDERS = {
     "window": Order(("undo_until", "id"), descending=False),
 }
 DEFAULT_ORDER = "risk"
+NUMBERS = frozenset({"risk_rank", "id"})
+"""Columns of an order that are no moments."""
 LOOKED_FOR_BY = frozenset({"run", "customer", "claimed", "state", "outcome", "cause"})
 """Keys by which somebody looks for cases that they know: a snoozed one is found by them."""
 
@@ -211,7 +213,7 @@ def _place(order: Order, after: str) -> tuple[Any, ...]:
         padded = after[:AFTER_CHARACTERS_MAX] + "=" * (-len(after) % 4)
         values = json.loads(base64.urlsafe_b64decode(padded))
         return tuple(
-            datetime.fromisoformat(value) if column.endswith("_at") and value else _whole(value)
+            _whole(value) if column in NUMBERS or value is None else datetime.fromisoformat(value)
             for column, value in zip(order.columns, values, strict=True)
         )
     except (ValueError, TypeError, binascii.Error) as wrong:

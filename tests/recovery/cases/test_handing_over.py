@@ -109,6 +109,13 @@ def test_the_first_undo_window_that_closes_stands_first(begin_run, ada, acme, cl
     assert listed(acme, "", ada, "window") == [runs[2], runs[1], runs[3]]
     client.force_login(ada)
     assert "undo closes in 1 h 59 min" in client.get("/w/acme/queue/?sort=window").text
+    second = search.find(acme, "", by=ada, order="window", limit=1)
+    third = search.find(acme, "", by=ada, order="window", limit=1, after=second.after)
+    assert [one.pk for one in third.cases] == [runs[1]], "a place that a page gave out is one"
+    beside = client.get(f"/w/acme/cases/{runs[1]}/?sort=window").context["neighbours"]
+    assert [f"/cases/{runs[one]}/?sort=window" in beside[side] for side, one in (
+        ("previous", 2), ("next", 3)
+    )] == [True, True]  # fmt: skip
 
 
 def test_what_is_left_gets_another_owner_who_is_reminded_once(case, client, ada, nils):
