@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from difflib import get_close_matches
 
 QUERY_CHARACTERS_MAX = 1000
@@ -73,12 +73,12 @@ class Value:
         return ("lt" if found[1] == ">" else "gt"), moment
 
     def bounds(self, now: datetime) -> dict[str, datetime]:
-        """From when and until when, by the name of the comparison: an age, or a day of the zone."""
+        """From when and until when, by the name of the comparison: an age, or a day of UTC."""
         if AGE.fullmatch(self.text.lower()):
             return dict([self.ago(now)])
         sign, text = self.signed()
         try:
-            day = datetime.fromisoformat(text[:10]).replace(tzinfo=now.tzinfo)
+            day = datetime.combine(date.fromisoformat(text), time.min, now.tzinfo)
             after = day + timedelta(days=1)
         except (ValueError, OverflowError):
             raise self.wrong("A day is written like 2026-11-21.") from None

@@ -105,7 +105,7 @@ def matching(
 
 def asks_for_closed(query: Query) -> bool:
     """Whether the query itself says which states it wants."""
-    return any(key.says_state for key in _keys(query)) or _says(query, "open", "closed")
+    return any(key.says_state for key in _keys(query)) or _says(query, "open", "closed", "late")
 
 
 def _keys(query: Query) -> list[Key]:

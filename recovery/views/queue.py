@@ -168,19 +168,28 @@ def unread(here: Workspace, wrong: dict[str, Any]) -> dict[str, Any]:
 
 
 def no_match(here: Workspace, q: str) -> dict[str, Any]:
-    """What was asked, and each part that could be dropped."""
-    parts = q.split()
+    """What was asked, and each part that could be dropped and leaves a query."""
+    query = search.parse(q)
     drops = [
         {
-            "label": f"Without {part}",
-            "url": f"?{urlencode({'q': ' '.join(parts[:place] + parts[place + 1 :])})}",
+            "label": f"Without {query.text[one.position : one.position + one.length]}",
+            "url": f"?{urlencode({'q': query.without(one)})}",
         }
-        for place, part in enumerate(parts[:8])
+        for one in query.terms[:DROPS_MAX]
+        if _is_query(query.without(one))
     ]
     links = [*drops, {"label": "All open", "url": queue_url(here), "main": True}]
     return {"icon": "search", "title": "No case fits", "text": f"Searched for: {q}", "links": links}
 
 
+def _is_query(q: str) -> bool:
+    with contextlib.suppress(search.QueryError):
+        search.parse(q)
+        return True
+    return False
+
+
+DROPS_MAX = 8
 EFFECTS_SHOWN_MAX = 12
 
 

@@ -175,6 +175,10 @@ def test_a_query_without_a_match_offers_to_drop_its_parts(desk, case):
 
     assert "No case fits" in page.text
     assert "Without tool:nobody" in page.text
+    page = desk.get("/w/acme/queue/", {"q": '(is:open OR customer:"Nora Lindt") tool:nobody'})
+    drops = [one for one in page.context["empty"]["links"] if one["label"].startswith("Without")]
+    assert [one["label"] for one in drops] == ["Without tool:nobody"], "the rest is a query"
+    assert desk.get(f"/w/acme/queue/{drops[0]['url']}").status_code == 200
 
 
 def test_a_desk_without_agents_says_how_to_connect_one(desk):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from approvals import pauses
 from recovery import search
-from recovery.casework import cases
+from recovery.casework import cases, closing
 from recovery.models import Case
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
@@ -191,6 +191,15 @@ def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, c
     assert len(three) == len(one)
 
 
+def test_what_was_closed_late_is_found_without_a_word_on_its_state(queue, ada):
+    case = Case.objects.get(run__run="run_1")
+    closing.close(case, outcome="expected", reason="a test", by=ada, seen=case.revision)
+    Case.objects.filter(pk=case.pk).update(due_at=clock.now() - timedelta(hours=1))
+
+    assert runs(queue, "is:late") == ["run_1"]
+    assert runs(queue, "is:open is:late") == []
+
+
 def test_mine_is_what_i_claimed(queue, ada, finn):
     case = Case.objects.get(run__run="run_1")
     cases.claim(case, by=ada, seen=case.revision)
@@ -214,6 +223,7 @@ MISTAKES = [
     ("amount:lots", 7),
     ("opened:tomorrow", 7),
     ("opened:9999-12-31", 7),
+    ("opened:>2026-11-21T15:00", 7),
     ("tool:" + "a*" * 300, 5),
     ("customer:" + "a*" * 300, 9),
     ("-OR", 1),
