@@ -113,7 +113,7 @@ def new(request: Request, workspace: str) -> HttpResponse:
         return _show(request, here, BulkDryRun(act, q), problem=str(wrong), status=422)
     except bulk.TooManyCases as many:  # a good question, to which the answer is: ask for less
         return _show(request, here, BulkDryRun(act, q), problem=str(many))
-    return _show(request, here, seen)
+    return _show(request, here, seen, picked=bool(chosen))
 
 
 def _act(request: Request, here: Workspace, wanted: str) -> str:
@@ -147,7 +147,7 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
     except (InvalidInput, bulk.TooManyCases) as wrong:
         ids = [one.pk for one in frozen]
         seen = bulk.dry_run(here, act, by=request.user, query=q, ids=ids, chosen=answer)
-        return _show(request, here, seen, problem=str(wrong), status=422)
+        return _show(request, here, seen, picked=True, problem=str(wrong), status=422)
     messages.success(request, f"Started: {plural(len(frozen), 'case')}, one after the other.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=job.pk)
 
@@ -165,7 +165,13 @@ UNREAD = "could not be read just now: it is looked at again when it is submitted
 
 
 def _show(
-    request: Request, here: Workspace, seen: BulkDryRun, *, problem: str = "", status: int = 200
+    request: Request,
+    here: Workspace,
+    seen: BulkDryRun,
+    *,
+    picked: bool = False,
+    problem: str = "",
+    status: int = 200,
 ) -> HttpResponse:
     number, verb = len(seen.eligible), VERBS[seen.verb]
     sensitive = disclosure.sees(request.user, here)
@@ -190,7 +196,7 @@ def _show(
         "why": request.POST.get("why", ""),
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
-        "others": _others(here, seen),
+        "others": _others(here, seen, picked=picked),
         "choice": _choice(here, verb.choice, seen) if verb.choice else None,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
@@ -205,16 +211,18 @@ def _list_url(here: Workspace, q: str) -> str:
     return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
 
 
-def _others(here: Workspace, seen: BulkDryRun) -> list[dict[str, str]]:
-    """The same query with the other acts."""
+def _others(here: Workspace, seen: BulkDryRun, *, picked: bool) -> list[dict[str, str]]:
+    """The other acts: on the same cases where somebody picked them, else on the same query."""
     url = reverse("recovery:bulk_new", args=[here.slug])
+    same: dict[str, Any] = {"q": seen.query}
+    same |= {"case": sorted(case.pk for case in seen.cases)} if picked else {}
     return [
         {
             "label": f"{verb.label} instead",
-            "url": f"{url}?{urlencode({'act': act, 'q': seen.query})}",
+            "url": f"{url}?{urlencode({'act': act} | same, doseq=True)}",
         }
         for act, verb in VERBS.items()
-        if seen.query and act != seen.verb
+        if act != seen.verb and (seen.cases or not picked)
     ]
 
 

@@ -408,7 +408,7 @@ def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str,
         for name, verb in VERBS.items()
         if (recovers if verb.permission == "recover" else may(person, verb.permission, here))
     ]
-    every = f"{url}?{urlencode({'q': q or 'is:open'})}"
+    every = f"{url}?{urlencode({'q': q})}"
     return {"bulk_url": url, "bulk_all_url": every, "bulk_verbs": verbs} if verbs else {}
 
 

@@ -1,6 +1,9 @@
 """Bulk acts on their pages: what the dry run shows is what starts, and each case tells its end."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
@@ -216,3 +219,34 @@ def test_a_viewer_sees_jobs_and_starts_or_stops_none(client, desk, three, acme):
     assert client.post(f"/w/acme/bulk/{job.pk}/stop/").status_code == 403
     assert client.post("/w/acme/bulk/new/", {"act": "close"}).status_code == 403
     assert job.items.filter(state="waiting").count() == 2
+
+
+def test_the_other_acts_are_for_the_cases_that_were_chosen(desk, three):
+    chosen = [one.pk for one in three[:2]]
+    page = dry_run(desk, q="is:open", case=chosen)
+    refused = desk.post("/w/acme/bulk/new/", started(page, why=" ", q="is:open"))
+
+    for shown in (page, refused):
+        labels = [one["label"] for one in shown.context["others"]]
+        assert labels == ["Resume instead", "Close instead"]
+        anew = desk.get(shown.context["others"][1]["url"])
+        assert [one["run"] for one in anew.context["eligible"]] == ["run_2", "run_1"]
+        assert anew.context["not_eligible"] == [], "nobody chose the third"
+
+
+def test_all_that_match_are_those_of_the_list(desk, three):
+    """Neither who was put off, nor only those of the last 90 days."""
+    now = timezone.now()
+    first, second, third = three
+    Case.objects.filter(pk=first.pk).update(snoozed_until=now + timedelta(hours=1))
+    Case.objects.filter(pk=second.pk).update(failed_at=now - timedelta(days=100))
+    queue = desk.get("/w/acme/queue/")
+    assert {one["id"] for one in queue.context["cases"]} == {second.pk, third.pk}
+
+    page = desk.get(queue.context["bulk_all_url"])
+
+    rows = [*page.context["eligible"], *page.context["not_eligible"]]
+    assert {one["url"] for one in rows} == {
+        f"/w/acme/cases/{pk}/" for pk in (second.pk, third.pk)
+    }  # fmt: skip
+    assert [one["label"] for one in page.context["others"]] == ["Resume instead", "Close instead"]
