@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from amends.protocol.vocabulary import EventType
 from approvals.models import Decision
+from ledger.models import Event
 from recovery.cases.lifecycle import NotPossible, record
 from recovery.casework import cases
 from recovery.corrections import drafting, wording
@@ -26,6 +27,7 @@ from workspaces.clock import database_time
 from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.pages import is_number
 
 TEXT_CHARACTERS_MAX = 4_000
 NAMED_MAX = 3
@@ -85,7 +87,7 @@ def why_not_by(one: Contest, person: User) -> str:
     """Why this person may not answer, and who may; empty where they may."""
     took_part: dict[str, set[int | None]] = {
         "published it": {one.correction.published_by_id},
-        "closed its case": {one.correction.case.closed_by_id},
+        "closed its case": {one.correction.case.closed_by_id, *_closed_before(one)},
         "had its plan run": set(
             Plan.objects.filter(case=one.correction.case, submitted_at__isnull=False).values_list(
                 "drafted_by_id", flat=True
@@ -106,6 +108,19 @@ def why_not_by(one: Contest, person: User) -> str:
     named = listed([str(other) for other in others.order_by("name")[:NAMED_MAX]])
     end = f", such as {named}." if named else ": nobody else here may recover."
     return f"You {part}: somebody who took no part in it answers{end}"
+
+
+def _closed_before(one: Contest) -> set[int]:
+    """Who had closed its case when it was contested, which opened it again: by the ledger."""
+    case = one.correction.case
+    ended = Event.objects.filter(
+        workspace=case.workspace_id,
+        run=case.run.run,
+        type=EventType.CASE_CLOSED,
+        actor_kind="person",
+        received_at__lte=one.at,
+    )
+    return {int(actor) for actor in ended.values_list("actor", flat=True) if is_number(actor)}
 
 
 @transaction.atomic

@@ -41,7 +41,13 @@ from recovery.corrections import (
 )
 from recovery.corrections.publishing import was_read
 from recovery.corrections.sentences import LASTING
-from recovery.models import Contest, ContestGround, Correction, CorrectionSettings
+from recovery.models import (
+    Contest,
+    ContestGround,
+    Correction,
+    CorrectionSettings,
+    CorrectionState,
+)
 from recovery.run_facts.sentences import MAILS
 from workspaces import client_wheel, formatting
 from workspaces.free_text import InvalidInput
@@ -331,14 +337,23 @@ def _told(
 
 def _since(correction: Correction) -> dict[str, str]:
     """What tells whoever reads it that it is no longer so, and leads to the newer one if there is
-    one to read: a further one is drafted only where what happened has changed.
+    one to read. A further one that nobody has published tells it only where something else has
+    happened: it is drafted where only why somebody looked is another, as after a contest.
     """
     of_them = correction.case.corrections.filter(person_id=correction.person_id)
-    later = list(of_them.filter(pk__gt=correction.pk).order_by("-pk"))
+    later = [
+        one
+        for one in of_them.filter(pk__gt=correction.pk).order_by("-pk")
+        if one.state == CorrectionState.PUBLISHED or _happened(one) != _happened(correction)
+    ]
     if not later:
         return {}
     links = (corrections.link_of(one) for one in later if one.expires_at and one.expires_at > now())
     return {"url": next(filter(None, links), "")}
+
+
+def _happened(correction: Correction) -> dict[str, Any]:
+    return {name: told for name, told in correction.facts.items() if name != "why"}
 
 
 def _title(correction: Correction) -> str:

@@ -7,7 +7,8 @@ from django.utils import timezone, translation
 
 from ledger.models import Event
 from recovery import corrections
-from recovery.corrections import contesting, drafting, facts, wording
+from recovery.casework import closing
+from recovery.corrections import contesting, drafting, facts, publishing, wording
 from recovery.corrections.contesting import DecidedBefore, LinkGone
 from recovery.models import CaseState, Contest, Correction
 from recovery.planning import plans
@@ -101,6 +102,42 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert "You were right" in page.text
     assert "we put it back today" in page.text
     assert Event.objects.get(type="correction.answered").data["upheld"] is True
+
+
+def test_who_had_closed_the_case_does_not_answer_though_contesting_opened_it(
+    raised, client, ada, nils
+):
+    case = raised.case()
+    ended = {"outcome": "already_handled", "reason": "Put right by hand", "seen": case.revision}
+    closing.close(case, by=nils, **ended)
+    (drafted,) = corrections.draft(case)
+    letter = corrections.publish(drafted, by=ada, seen=drafted.revision)
+    contested(client, corrections.link_of(letter).removeprefix("http://localhost"))
+
+    contest = Contest.objects.get()
+
+    assert (contest.correction.case.state, contest.correction.case.closed_by) == ("open", None)
+    with pytest.raises(DecidedBefore, match="You closed its case"):
+        contesting.answer(contest, by=nils, upheld=False, text="No")
+
+
+def test_what_was_contested_in_vain_is_no_news(published, client, nils):
+    """Her letter says how it was and is: nothing has changed since then."""
+    correction, path = published
+    client.get(path)
+    contested(client, path)
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="It reads normal")
+    case = correction.case
+    case.refresh_from_db()
+    closing.close(case, outcome="corrected", reason="Looked at", by=nils, seen=case.revision)
+
+    assert publishing.draft_due() == 1
+
+    [draft] = Correction.objects.exclude(pk=correction.pk)
+    assert draft.facts["why"] != correction.facts["why"]
+    assert "Something has changed since then" not in client.get(path).text
+    corrections.publish(draft, by=nils, seen=draft.revision)
+    assert "Read the newer correction" in client.get(path).text
 
 
 def test_she_reads_in_her_language_and_the_facts_stay_what_was_sealed(published, client):
