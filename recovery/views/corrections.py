@@ -244,7 +244,15 @@ def correction(request: Request, workspace: str, pk: int) -> HttpResponse:
     return _one(request, found_or_404(here, pk))
 
 
-def _one(request: Request, one: Correction, refusal: Exception | None = None) -> HttpResponse:
+NOT_CHANGED = "Nothing was changed."
+
+
+def _one(
+    request: Request,
+    one: Correction,
+    refusal: Exception | None = None,
+    title: str = NOT_CHANGED,
+) -> HttpResponse:
     """The page of a correction; after a refusal with its reason, and with what was typed."""
     context = card(request, one)
     if refusal is None:
@@ -252,15 +260,16 @@ def _one(request: Request, one: Correction, refusal: Exception | None = None) ->
     said = request.POST
     typed = {name: said[name] for name in ("title", "lead") if name in said}
     fields = [fact for fact in context["facts_changed"] if fact["field"] in said]
-    problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
+    problem = {"tone": "bad", "title": title, "text": str(refusal)}
     is_input = not isinstance(refusal, OutOfDate | CannotMove)
+    words = [said.get(name, "") for name in ("answer", "how", "reason")]
     if is_input:
         context["correction"] |= typed
         for fact in fields:
             fact["wording"] = said[fact["field"]]
     else:  # somebody else's words stand in the fields now, if there still are any
-        words = [*typed.values(), *(said[fact["field"]] for fact in fields)]
-        problem["typed"] = " · ".join(filter(None, words))
+        words += [*typed.values(), *(said[fact["field"]] for fact in fields)]
+    problem["typed"] = " · ".join(filter(None, words))
     context["problem"] = problem
     status = 422 if is_input else 409
     return page(request, "recovery/correction.html", context, status=status)
@@ -286,21 +295,25 @@ def save(request: Request, workspace: str, pk: int) -> HttpResponse:
 @require_POST
 def publish(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Save the words as they stand in the form, then publish exactly those."""
-    ways = request.POST.getlist("delivery") or [publishing.LINK]
-
-    def act(one: Correction) -> None:
+    one = found_or_404(workspace_to("recover", request, workspace), pk)
+    ways, days = request.POST.getlist("delivery") or [publishing.LINK], _days(request)
+    title = NOT_CHANGED
+    try:
         edited = _edit(request, one)
-        days = request.POST.get("valid_days", "")
+        title = "The words are saved; it was not published."
         corrections.publish(
-            edited,
-            by=request.user,
-            seen=edited.revision,
-            ways=ways,
-            valid_days=int(days) if is_number(days) else None,
+            edited, by=request.user, seen=edited.revision, ways=ways, valid_days=days
         )
-
+    except REFUSALS as refusal:
+        return _one(request, found_or_404(one.workspace, pk), refusal, title)
     by_hand = " Nobody is sent it: hand the link on." if ways == [publishing.LINK] else ""
-    return _change(request, workspace, pk, act, f"Published.{by_hand}")
+    messages.success(request, f"Published.{by_hand}")
+    return redirect("recovery:correction", workspace=workspace, pk=pk)
+
+
+def _days(request: Request) -> int | None:
+    days = request.POST.get("valid_days", "")
+    return int(days) if is_number(days) else None
 
 
 @login_required

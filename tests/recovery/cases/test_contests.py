@@ -95,6 +95,9 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert client.post(f"{there}contests/{contest.pk}/", said).status_code == 302
     with pytest.raises(CannotMove, match="meanwhile"):
         contesting.answer(contest, by=nils, upheld=False, text="No")
+    late = client.post(f"{there}contests/{contest.pk}/", said | {"answer": "Not so, I looked"})
+    kept = (late.status_code, "Not so, I looked" in late.text)
+    assert kept == (409, True), "nothing typed is lost"
 
     assert correction.reference not in client.get(to_answer).text
     assert "answer due" not in client.get("/w/acme/corrections/").text
@@ -335,7 +338,10 @@ def test_a_link_lives_as_long_as_was_chosen_on_the_page(raised, ada, client):
             "valid_days": "30"}  # fmt: skip
 
     there = f"/w/acme/corrections/{drafted.pk}/publish/"
-    assert client.post(there, said | {"valid_days": "31"}).status_code == 422
+    refused = client.post(there, said | {"valid_days": "31"})
+    assert (refused.status_code, "The words are saved; it was not published." in refused.text) == (
+        422, True
+    )  # fmt: skip
     drafted.refresh_from_db()
     answer = client.post(there, said | {"revision": drafted.revision})
 
