@@ -394,11 +394,13 @@ def _untouched(run: RunFacts) -> list[dict[str, Any]]:
     happened = {one.action.pk for one in run.irreversible()}
     seen: dict[tuple[str, str], None] = {}
     for action in run.actions:
-        if action.pk in happened:
-            continue
-        came_to_nothing = action.state not in MAY_HAVE_HAPPENED and not run.effects.get(action.pk)
-        if came_to_nothing or run.class_of(action) in WITHOUT_EFFECT:
+        is_told = bool(run.effects.get(action.pk))
+        came_to_nothing = action.state not in MAY_HAVE_HAPPENED and not is_told
+        only_read = came_to_nothing or run.class_of(action) in WITHOUT_EFFECT
+        if only_read and action.pk not in happened:
             seen |= dict.fromkeys(_targets(action))
+        elif not is_told:  # another call may have read the same
+            touched.update(_targets(action))
     unchanged = [
         {"id": f"unchanged.{kind}.{name}", "target": {"type": kind, "id": name}, "act": "unchanged"}
         for kind, name in [one for one in seen if one not in touched][:UNCHANGED_MAX]

@@ -100,6 +100,8 @@ def test_what_succeeded_untold_is_not_said_to_be_untouched(begin_run, shop, tick
     run.send("action.succeeded", untold, attempt="1")
     called = run.plans("tickets.update", ("ticket", "main/T-302"), **{"class": "read_only"})
     run.send("action.succeeded", called, attempt="1")
+    read = {"targets": [{"type": "ticket", "id": "main/T-302"}], "class": "read_only"}
+    run.does("tickets.read", planned=read)
     run.fails("tickets.update", outcome="no_effect")
     run.ends("failed")
 
