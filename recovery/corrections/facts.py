@@ -421,7 +421,7 @@ def why(case: Case) -> str:
     codes = [str(one.get("code")) for one in case.evidence if isinstance(one, dict)]
     found = [*codes, *case.reasons]
     # What went wrong says more than what became of putting it right.
-    kinds = [KINDS[code] for code in found]
+    kinds = [KINDS[code] for code in found if code in KINDS]
     telling = [kind for kind in kinds if not kind.is_about_repair] or kinds
     return telling[0].person if telling else WITHOUT_REASON
 

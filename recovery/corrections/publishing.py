@@ -341,17 +341,19 @@ LOOK_BACK_DAYS = 7
 
 
 def sweep() -> int:
-    """Draft, publish and follow what is due; how many."""
-    return draft_due() + publish_due() + follow()
+    """Draft, publish and follow what is due; how many. What fails in one keeps no other waiting."""
+    return each((draft_due, publish_due, follow), lambda work: work())
 
 
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
-    cases = list(_to_draft().order_by("closed_at")[:DRAFTS])
-    for case in cases:
-        drafting.draft(case)
-        Case.objects.filter(pk=case.pk).update(corrections_drafted_at=Clock())
-    return len(cases)
+    return each(_to_draft().order_by("closed_at")[:DRAFTS], _draft)
+
+
+def _draft(case: Case) -> int:
+    drafting.draft(case)
+    same_end = Case.objects.filter(pk=case.pk, closed_at=case.closed_at)
+    return same_end.update(corrections_drafted_at=Clock())
 
 
 def _to_draft() -> QuerySet[Case]:
@@ -368,7 +370,11 @@ def _to_draft() -> QuerySet[Case]:
 
 def publish_due() -> int:
     """Publish drafts of auto-compensated cases where the policy says so; the number published."""
-    return each(_to_publish().select_related("workspace", "case")[:DRAFTS], _publish)
+    waiting = _to_publish()
+    here = set(waiting.order_by().values_list("workspace", flat=True).distinct())
+    willing = [pk for pk in here if policy.active(pk).auto_compensation.publish]
+    mine = waiting.filter(workspace__in=willing).select_related("workspace", "case")
+    return each(mine.order_by("pk")[:DRAFTS], _publish)
 
 
 def _to_publish() -> QuerySet[Correction]:
@@ -384,8 +390,6 @@ def _to_publish() -> QuerySet[Correction]:
 
 
 def _publish(correction: Correction) -> int:
-    if not policy.active(correction.workspace).auto_compensation.publish:
-        return 0
     way = LINK if why_not_by(correction, [MAIL]) else MAIL
     try:
         publish(correction, by=None, seen=correction.revision, ways=[way])

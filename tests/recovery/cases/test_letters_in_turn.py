@@ -1,0 +1,67 @@
+"""Letters are drafted and published by themselves; what cannot be done of one holds up no other."""
+
+import pytest
+
+from recovery.corrections import publishing
+from recovery.models import Case, Correction, Plan, Step
+from tests.recovery.cases import test_automatic
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
+
+by_itself = test_automatic.by_itself
+
+
+@pytest.fixture
+def restored(raises, ada):
+    """Two cases that were put right, one after the other."""
+    cases = []
+    for number in (1, 2):
+        case = raises(number).ends("failed").case()
+        by_hand.advance(submitted(case, ada).pk)
+        case.refresh_from_db()
+        cases.append(case)
+    return cases
+
+
+def test_a_letter_that_cannot_be_drafted_holds_up_neither_others_nor_what_comes_after(restored):
+    first, second = restored
+    assert {one.outcome for one in restored} == {"restored"}
+    broken = {"money": {"amount_minor": "much", "currency": "EUR"}}
+    Step.objects.filter(plan__case=first).update(preview=broken)
+
+    with pytest.raises(ValueError, match="much"):
+        publishing.sweep()
+
+    assert [one.case for one in Correction.objects.all()] == [second]
+    first.refresh_from_db()
+    assert first.corrections_drafted_at is None
+
+
+def test_why_a_newer_version_opened_a_case_keeps_no_letter_from_being_drafted(restored):
+    Case.objects.update(evidence=[{"code": "of_tomorrow", "key": "of_tomorrow", "words": "x"}])
+
+    assert publishing.draft_due() == 2
+
+
+def test_drafts_of_who_publishes_nothing_by_itself_hold_up_no_others(
+    by_itself, raised, globex, monkeypatch
+):
+    assert test_automatic.swept() == 1
+    case, plan = Case.objects.select_related("run").get(), Plan.objects.get()
+    run = case.run
+    run.pk, run.workspace, run.agent = None, globex, None
+    run.save(force_insert=True)
+    case.pk, case.workspace, case.run, case.agent, case.cause = None, globex, run, None, None
+    case.failed_action = None
+    case.save(force_insert=True)
+    plan.pk, plan.workspace, plan.case = None, globex, case
+    plan.save(force_insert=True)
+    theirs = Correction.objects.create(
+        workspace=globex, case=case, reference="AM-2222-2222", person_id="gil", title="x", facts={}
+    )
+    publishing.draft_due()
+    monkeypatch.setattr(publishing, "DRAFTS", 1)
+
+    assert publishing.publish_due() == 1
+
+    assert Correction.objects.exclude(pk=theirs.pk).get().state == "published"
