@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from django.utils.translation import get_language, gettext_noop
+from django.utils.translation import get_language, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
 from recovery.run_facts.sentences import singular
@@ -119,8 +119,12 @@ def and_listed(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and 4 more`."""
     more = len(words) - NAMED_MAX + 1
     if len(words) > NAMED_MAX:
-        words = [*words[: NAMED_MAX - 1], _("%(count)s more") % {"count": more}]
+        words = [*words[: NAMED_MAX - 1], more_words(more)]
     return and_joined(words)
+
+
+def more_words(count: int) -> str:
+    return ngettext("%(count)s more", "%(count)s more", count) % {"count": count}
 
 
 def and_joined(words: list[str]) -> str:

@@ -20,6 +20,7 @@ from recovery.corrections.names import (
     in_marks,
     is_english,
     kind_of,
+    more_words,
     quoted,
     roles_listed,
     sum_words,
@@ -92,8 +93,7 @@ def what(item: Item) -> str:
     elif how == "came_and_went":
         text = _("%(thing)s was made and removed again in the course of the work.") % names
     elif told.get("summary"):
-        summary = quoted(told["summary"])
-        text = _("Our assistant noted: %(summary)s.") % {"summary": summary}
+        text = _("Our assistant noted: %(summary)s.") % {"summary": quoted(told["summary"])}
     elif how == "created":
         made = {**names, "amount": amount}
         text = (
@@ -164,7 +164,7 @@ def _changes(told: dict[str, Any], names: dict[str, str]) -> str:
         else:
             others.append(named["field"])
     if told.get("more"):
-        others.append(_("%(count)s more") % {"count": told["more"]})
+        others.append(more_words(told["more"]))
     if len(changes) == 1:
         text = _("The %(field)s of %(thing)s was changed from %(was)s to %(became)s.") % changes[0]
     else:
@@ -297,8 +297,7 @@ def put_right_by(item: Item) -> str:
 
 def now(facts: dict[str, Any]) -> list[str]:
     """What the person has now, each thing once."""
-    found = [_now(one) for one in facts["items"]]
-    return list(dict.fromkeys(filter(None, found)))
+    return list(dict.fromkeys(filter(None, map(_now, facts["items"]))))
 
 
 def _now(item: Item) -> str:
@@ -434,9 +433,12 @@ def _became(items: list[Item]) -> list[str]:
         return [_("What it had done has been undone.")]
     if done and done + lasting == len(items):
         return [
-            _(
+            ngettext(
                 "%(count)s of %(all)s changes could not be undone and was corrected;"
-                " the rest has been undone."
+                " the rest has been undone.",
+                "%(count)s of %(all)s changes could not be undone and were corrected;"
+                " the rest has been undone.",
+                lasting,
             )
             % numbers
         ]

@@ -91,3 +91,24 @@ def test_drafting_anew_says_whether_anything_was_drafted(raised, ada):
     assert "1 correction drafted" in first
     assert "Nothing to draft: what is there says what the ledger holds." in again
     assert "drafted anew" not in again
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "many", "more"),
+    [
+        ("en", "1 of 2 changes could not be undone and was", "2 of 3 changes could not", "1 more"),
+        ("de", "1 von 2 Änderungen ließ sich", "2 von 3 Änderungen ließen sich", "1 weitere"),
+        ("fr", "1 changement sur 2 n’a pas pu", "2 changements sur 3 n’ont pas pu", "1 autre"),
+        ("es", "1 de 2 cambios no se pudo", "2 de 3 cambios no se pudieron", "1 más"),
+    ],
+)
+def test_one_and_several_that_could_not_be_undone_are_told_as_such(language, one, many, more):
+    undone, sent = {"outcome": "restored"}, {"outcome": "corrected"}
+
+    with translation.override(language):
+        [first] = sentences._became([undone, sent])
+        [second] = sentences._became([undone, sent, sent])
+        rest = names.more_words(1)
+
+    assert (first.startswith(one), second.startswith(many), rest) == (True, True, more)
+    assert language != "en" or "and were corrected" in second
