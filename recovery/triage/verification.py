@@ -2,7 +2,8 @@
 says, and tells the ledger with `action.verified`.
 
 It reads over the twin's connection, with the credential that cannot write, and compares with the
-recorded `after`. What cannot be read after a few tries is given up, and the run becomes a case.
+recorded `after`. Only a call of which every target was read is as it says; what cannot be read
+after a few tries is given up, and the run becomes a case.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from ledger.models import Action, ActionState, Compensated, Run, Verified
 from recovery.engine.steps import let_triage_look
 from recovery.models import Readback, ReadbackState
 from recovery.planning import drifts
-from recovery.planning.drafting import DraftStep, connections_of, draft_steps
+from recovery.planning.drafting import CannotUndo, DraftStep, connections_of, draft_steps
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import target_words
 from workspaces.clock import database_time
+from workspaces.periodic import each
 
 TRIES_MAX = 4
 TRY_SECONDS = 5.0
@@ -72,7 +74,7 @@ def sweep() -> int:
         if taken.update(tries=F("tries") + 1, due_at=now + pause):
             one.tries += 1
             by_run[one.action.run_id].append(one)
-    return sum(_read(run, rows) for run, rows in by_run.items())
+    return each(by_run.items(), lambda found: _read(*found))
 
 
 def due() -> QuerySet[Readback]:
@@ -83,17 +85,32 @@ def due() -> QuerySet[Readback]:
 def _read(run_id: int, rows: Sequence[Readback]) -> int:
     run = Run.objects.select_related("workspace", "agent").get(pk=run_id)
     facts = facts_of(run)
-    steps = draft_steps(facts, connections_of([run.workspace_id])).steps
+    steps = _drafted(facts)
     newest = _newest(steps)
     wanted = {row.action_id for row in rows}
     mine = [one for one in newest if one.action.pk in wanted and one.operation.observes]
     found = drifts.observe(mine)
     checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    known = {one.effect.pk for one in steps} - {one.effect.pk for one in newest}
     for one in mine:
-        if id(one) in found:
-            checks[one.action.pk] += _checks(one, found[id(one)])
+        if id(one) in found and (seen := _checks(one, found[id(one)])):
+            checks[one.action.pk] += seen
+            known.add(one.effect.pk)
+    unread = {action.pk for action, effect in facts.standing() if effect.pk not in known}
     rewritten = {one.action.pk for one in steps} - {one.action.pk for one in newest}
-    return sum(_settle(run, row, checks.get(row.action_id), rewritten) for row in rows)
+    return sum(
+        _settle(
+            run, row, checks.get(row.action_id), rewritten, is_whole=row.action_id not in unread
+        )
+        for row in rows
+    )
+
+
+def _drafted(facts: RunFacts) -> list[DraftStep]:
+    try:
+        return draft_steps(facts, connections_of([facts.run.workspace_id])).steps
+    except CannotUndo:  # longer than one plan: nothing of it is read
+        return []
 
 
 def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:
@@ -130,11 +147,18 @@ def _checks(one: DraftStep, observation: Observation) -> list[dict[str, Any]]:
 
 @transaction.atomic
 def _settle(
-    run: Run, row: Readback, checks: list[dict[str, Any]] | None, rewritten: set[int]
+    run: Run,
+    row: Readback,
+    checks: list[dict[str, Any]] | None,
+    rewritten: set[int],
+    *,
+    is_whole: bool,
 ) -> int:
+    """One target that is wrong says enough; that all are right says who has read all."""
     action: Action = row.action
-    if checks:
-        data = {"ok": all(check["ok"] for check in checks), "checks": checks}
+    is_ok = all(check["ok"] for check in checks or ())
+    if checks and (is_whole or not is_ok):
+        data = {"ok": is_ok, "checks": checks}
         desk_events.record(
             run.workspace,
             EventType.ACTION_VERIFIED,
@@ -150,7 +174,8 @@ def _settle(
             row, ReadbackState.REWRITTEN
         )  # the same run wrote over it, and that is what is read back
     elif row.tries >= TRIES_MAX:
-        _end(row, ReadbackState.GIVEN_UP, "Its targets could not be read over any connection.")
+        few = "Some of its targets" if checks else "Its targets"
+        _end(row, ReadbackState.GIVEN_UP, f"{few} could not be read over any connection.")
         let_triage_look(run)
     return 0
 

@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from ledger.models import Action, Event
 from recovery.models import Case, Readback
+from recovery.planning import drafting
 from recovery.triage import triage, verification
 from tests.recovery.cases.conftest import POLICY
 
@@ -80,3 +81,68 @@ def test_of_two_writes_the_last_one_is_read(reading, begin_run, shop, ticket):
 
     assert sorted(Readback.objects.values_list("state", flat=True)) == ["read", "rewritten"]
     assert not Case.objects.exists()
+
+
+def test_of_two_targets_both_are_read_before_it_is_called_verified(
+    reading, begin_run, ticket, shop
+):
+    """Of the second nobody told how it was, so there is no way to it."""
+    run = begin_run()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-9"))
+    first = {"target": {"type": "ticket", "id": "main/T-182"}, "before": ticket}
+    told = [
+        first | {"after": ticket | {"priority": "high"}},
+        {"target": {"type": "ticket", "id": "main/T-9"}},
+    ]
+    run.send("action.succeeded", action, attempt="1", effects=told)
+    run.ends()
+    shop.execute("UPDATE tickets SET priority = 'high'")
+    triage.look()
+
+    for _ in range(verification.TRIES_MAX):
+        Readback.objects.update(due_at=timezone.now())
+        assert verification.sweep() == 0
+    triage.look()
+
+    assert Action.objects.get().verified == "not_yet"
+    assert Readback.objects.get().detail.startswith("Some of its targets")
+    assert Case.objects.get().reasons == ["verification_missing"]
+
+
+def test_one_target_that_is_wrong_says_enough(reading, begin_run, ticket):
+    run = begin_run()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-9"))
+    first = {"target": {"type": "ticket", "id": "main/T-182"}, "before": ticket}
+    told = [
+        first | {"after": ticket | {"priority": "high"}},
+        {"target": {"type": "ticket", "id": "main/T-9"}},
+    ]
+    run.send("action.succeeded", action, attempt="1", effects=told)
+    run.ends()
+    triage.look()
+
+    assert verification.sweep() == 1
+
+    assert Action.objects.get().verified == "failed"
+
+
+def test_a_run_that_is_longer_than_a_plan_is_given_up_and_holds_up_no_other(
+    done, begin_run, ticket, shop, monkeypatch
+):
+    long = begin_run("run_2")
+    for number in (1, 2):
+        row = ticket | {"id": f"T-{number}"}
+        target = ("ticket", f"main/T-{number}", row, row | {"priority": "high"})
+        long.does("tickets.update", target)
+    long.ends()
+    shop.execute("UPDATE tickets SET priority = 'high'")
+    triage.look()
+    monkeypatch.setattr(drafting, "STEPS_MAX", 1)
+    Readback.objects.filter(action__run__run="run_1").update(due_at=timezone.now())
+
+    for _ in range(verification.TRIES_MAX):
+        verification.sweep()
+        Readback.objects.update(due_at=timezone.now())
+
+    states = Readback.objects.order_by("action").values_list("state", flat=True)
+    assert list(states) == ["read", "given_up", "given_up"]
