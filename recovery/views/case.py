@@ -49,6 +49,7 @@ from recovery.views.request_context import (
 )
 from workspaces import folding, formatting
 from workspaces.access import may, require
+from workspaces.erasure_registry import ERASED
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -114,7 +115,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
 
 def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
     alike = Q(cause=case.cause_id) if case.cause_id else Q(pk=None)
-    if case.customer:
+    if case.customer not in ("", ERASED):  # of two who are forgotten nobody knows more
         alike |= Q(customer=case.customer)
     found = (
         Case.objects.select_related("run", "workspace", "agent")
@@ -128,7 +129,7 @@ def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
             "headline": queue_rows.trouble_of(one, sensitive=sensitive),
             "state": one.state,
             "words": f"{one.run.run} · same "
-            + ("cause" if one.cause_id == case.cause_id else "customer"),
+            + ("cause" if case.cause_id and one.cause_id == case.cause_id else "customer"),
         }
         for one in found[:RELATED_MAX]
     ]
@@ -317,10 +318,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
     notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
     for correction in corrections_of(case)[:1]:
-        state = "published" if correction["state"] == "published" else "a draft"
-        label = (
-            f"The correction for {formatting.person(case.customer_name or 'the person')} is {state}"
-        )
+        is_how = correction_ways.IS_HOW[correction["state"]]
+        label = f"The correction for {formatting.person(correction['person'])} {is_how}"
         notice["links"] = [{"label": label, "url": correction["url"]}]
     return [notice]
 

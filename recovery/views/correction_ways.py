@@ -15,6 +15,12 @@ from recovery.models import Correction, CorrectionDelivery, CorrectionState
 from recovery.run_facts.sentences import plural
 from workspaces import formatting
 
+IS_HOW: dict[str, str] = {
+    CorrectionState.DRAFT: "is a draft",
+    CorrectionState.PUBLISHED: "is published",
+    CorrectionState.REVOKED: "was revoked",
+}
+
 
 def sent(one: Correction) -> list[dict[str, Any]]:
     return [

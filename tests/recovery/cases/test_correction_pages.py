@@ -120,3 +120,17 @@ def test_a_webhook_that_was_chosen_on_the_page_is_told_where_the_trail_is(
     trail = Client().get(urlsplit(said["data"]["url"]).path)
     assert "We changed your ticket by mistake, and put it back" in trail.text
     assert "Sent by webhook to product" in desk.get(there).text
+
+
+def test_a_closed_case_says_how_its_newest_letter_stands_and_whose_it_is(drafted, desk, ada):
+    case = f"/w/acme/cases/{drafted.case_id}/"
+    Correction.objects.update(person_name="Gil Moss")
+    said = "The correction for Gil Moss {}"
+    assert said.format("is a draft") in desk.get(case).text
+
+    published(desk, drafted, "link")
+    assert said.format("is published") in desk.get(case).text
+
+    drafted.refresh_from_db()
+    corrections.revoke(drafted, by=ada, seen=drafted.revision, reason="Not hers")
+    assert said.format("was revoked") in desk.get(case).text

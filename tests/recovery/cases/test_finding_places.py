@@ -8,6 +8,7 @@ from recovery.models import Case, SavedView
 from recovery.triage import triage
 from recovery.views import saved_views
 from tests.people import person, team
+from workspaces.erasure_registry import ERASED
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
@@ -173,3 +174,17 @@ def test_suggestions_come_for_the_place_of_the_cursor(desk, three):
     values = desk.get("/w/acme/queue/suggest/", {"q": "risk:h"})
     assert [one.text for one in values.context["suggestions"]] == ["high"]
     assert desk.get("/w/acme/queue/suggest/", {"cursor": "x"}).status_code == 200
+
+
+def test_what_two_cases_have_in_common_is_said_only_where_they_have_it(desk, begin_run):
+    """A failure that did nothing has no cause, and who is forgotten is nobody's neighbour."""
+    for name in ("run_1", "run_2"):
+        run = begin_run(name)
+        run.ends("failed", failed_action=run.fails("mail.send"))
+        case = run.case()
+    assert (case.cause, case.customer) == (None, "eve")
+    there = f"/w/acme/cases/{case.pk}/?tab=related"
+
+    assert [one["words"] for one in desk.get(there).context["related"]] == ["run_1 · same customer"]
+    Case.objects.update(customer=ERASED, customer_name=ERASED)
+    assert desk.get(there).context["related"] == []
