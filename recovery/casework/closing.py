@@ -333,9 +333,7 @@ def remind() -> int:
                 url=f"{settings.AMENDS_URL}/w/{workspace.slug}/residue/{one.pk}/",
             )
             key = f"residue/{one.pk}/{one.due_at.timestamp():.0f}"
-            addresses = {
-                key if is_owner else f"{key}/{person.pk}": person.email for person in people
-            }
+            addresses = {f"{key}/{person.pk}": person.email for person in people}
             channels.write_to_each(workspace, addresses, EventType.CASE_RESIDUE_MOVED, message)
             told += 1
     return told

@@ -34,6 +34,7 @@ from workspaces.moves import CannotMove
 from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
 
 DUE_DAYS = 7
+END_OF_DAY = time(23, 59)
 PEOPLE_MAX = 200
 
 
@@ -60,7 +61,9 @@ def close(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remainder]:
-    """All that remains gets the chosen owner and date; none where nobody was chosen."""
+    """All that remains gets the chosen owner and date, what is too much for lines of its own in one
+    that counts it; none where nobody was chosen.
+    """
     posted, owner = request.POST, request.POST.get("owner", "")
     day = _day(posted.get("due", ""))
     if posted.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
@@ -68,8 +71,8 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
     person = people_with("view", case.workspace).filter(pk=owner).first()
     if person is None:
         return []
-    due = timezone.make_aware(datetime.combine(day, time(23, 59)))
-    return [
+    due = datetime.combine(day, END_OF_DAY, tzinfo=timezone.get_current_timezone())
+    left = [
         closing.Remainder(
             text=story.title(action, effect),
             owner=person,
@@ -77,7 +80,12 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
             effect_id=effect.pk if effect else None,
         )
         for action, effect in facts.remaining()
-    ][: closing.RESIDUES_MAX]
+    ]
+    if len(left) <= closing.RESIDUES_MAX:
+        return left
+    named = left[: closing.RESIDUES_MAX - 1]
+    more = f"{len(left) - len(named)} more, which the page of the run lists"
+    return [*named, closing.Remainder(text=more, owner=person, due_at=due)]
 
 
 def _can_be_undone(line: dict[str, Any]) -> bool:
@@ -235,7 +243,7 @@ def _moved(request: Request, found: Residue) -> dict[str, Any]:
     day = _day(request.POST.get("due", ""))
     if owner is None or day is None:
         raise InvalidInput("Choose who looks after it, and until which day.")
-    end = datetime.combine(day, time(17), tzinfo=timezone.get_current_timezone())
+    end = datetime.combine(day, END_OF_DAY, tzinfo=timezone.get_current_timezone())
     return {"owner": owner, "due_at": end}
 
 

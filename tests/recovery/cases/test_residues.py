@@ -4,6 +4,7 @@ from datetime import timedelta
 from itertools import chain
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from connectors.models import Delivery
@@ -214,3 +215,44 @@ def test_where_its_owner_has_left_each_page_says_that_nobody_looks_after_it(
     page.post(places[1], {"act": "move", "owner": ada.pk, "due": f"{left.due_at:%Y-%m-%d}"})
 
     assert not any("no longer here" in page.get(one).text for one in places)
+
+
+def test_what_is_too_much_for_lines_of_its_own_has_an_owner_too(
+    raises, ada, vera, browser, monkeypatch
+):
+    monkeypatch.setattr(closing, "RESIDUES_MAX", 2)
+    run = raises(1)
+    for number in (2, 3):
+        row = {"id": f"T-{number}"}
+        run.does("tickets.update", ("ticket", f"main/T-{number}", row, row | {"priority": "high"}))
+    run.ends("failed")
+    case = run.case()
+    day = f"{timezone.localdate() + timedelta(days=3)}"
+    said = {"ending": "partly", "owner": vera.pk, "due": day, "why": "It is too late",
+            "revision": case.revision}  # fmt: skip
+
+    answer = browser(ada).post(f"/w/acme/cases/{case.pk}/close/", said)
+
+    assert answer.status_code == 302, answer.text
+    left = Residue.objects.order_by("pk")
+    assert {one.owner for one in left} == {vera}
+    assert left.last().text == "2 more, which the page of the run lists"
+    assert left.count() == 2
+
+
+def test_who_looks_after_it_from_now_on_is_reminded_though_the_day_stayed_the_same(
+    left, ada, vera, browser
+):
+    day = f"{timezone.localdate() + timedelta(days=1)}"
+    said = {"act": "move", "due": day}
+    page, address = browser(ada), f"/w/acme/residue/{left.pk}/"
+    page.post(address, said | {"owner": vera.pk})
+    Residue.objects.update(due_at=F("due_at") - timedelta(days=1))
+    assert closing.remind() == 1
+
+    page.post(address, said | {"owner": ada.pk})
+    Residue.objects.update(due_at=F("due_at") - timedelta(days=1))
+
+    assert closing.remind() == 1
+    sent = Delivery.objects.filter(key__startswith="residue/").order_by("pk")
+    assert [one.recipient for one in sent] == [vera.email, ada.email]
