@@ -11,7 +11,6 @@ are, what an affected person is told, or what a connector read in an outside sys
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
+from pydantic import AwareDatetime
 
 from ledger import disclosure
 from ledger.models import Action, Checkpoint, Run
@@ -64,7 +64,7 @@ class Resume(Schema):
 class Residue(Schema):
     text: str = Field(min_length=1, max_length=4_000)
     owner: str = Field(max_length=320)
-    due_at: datetime
+    due_at: AwareDatetime
     effect: int | None = None
 
 

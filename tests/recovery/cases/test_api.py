@@ -248,6 +248,9 @@ def test_partly_closed_with_an_owner_and_a_date(raised, api, finn, dev):
     for stranger in (dev.email, "nobody@example.com"):  # who is elsewhere at this desk is nobody
         _, problem = api.post(path, **given, left=[left | {"owner": stranger}])
         assert problem["detail"] == f"There is nobody here with the address {stranger}."
+    hour_of_nobody = left | {"due_at": "2099-01-01T00:00:00"}
+    status, problem = api.post(path, **given, left=[hour_of_nobody])
+    assert (status, "timezone" in str(problem)) == (422, True)
     status, closed = api.post(path, **given, left=[left])
 
     assert (status, closed["outcome"]) == (200, "partly")
