@@ -8,6 +8,7 @@
 | extensions `run`, `action`, `n` | the same |
 | extension `traceparent` | `trace` |
 
+The header `traceparent` of a request is none of it: each try has another, and would say otherwise.
 Everything else that a CloudEvent may carry is for those who pass it on, and is left out. The event
 is then read as any other is, with its limits and its problems.
 """
@@ -148,7 +149,6 @@ def _binary(scope: Scope, media: str, body: bytes) -> CloudEvent:
         for name, value in scope["headers"]
         if name.startswith(b"ce-")
     }
-    attributes["traceparent"] = attributes.get("traceparent") or header(scope, b"traceparent")
     if body and media:
         attributes["datacontenttype"] = media
     if not body:

@@ -39,6 +39,8 @@ SECONDS_MAX = 100_000_000_000
 
 LISTS_OF_CONVERSATIONS = ("conversations", "threads", "runs", "data")
 NAMES_OF_CONVERSATIONS = ("conversation_id", "thread_id", "session_id", "run_id", "id", "uuid")
+NAMES_OF_THREADS = ("conversation_id", "thread_id", "session_id")
+"""Of these names no request has one of its own: under two of them there are two conversations."""
 NAMES_OF_TIMES = ("created_at", "created", "timestamp", "time", "started_at")
 NAMES_OF_PEOPLE = ("user", "user_id", "safety_identifier")
 FROM_USERS = frozenset({"user", "human"})
@@ -196,8 +198,8 @@ def _has_message(choice: Any) -> bool:
 
 
 def _that_do_not_go_on(found: Iterable[Conversation]) -> Iterator[Conversation]:
-    """Without those whose messages are the first ones of another."""
-    each = [(one, list(_growing(one.messages))) for one in found]
+    """Without those whose messages are the first ones of another, under no other name."""
+    each = [(one, list(_growing(one.messages, _thread(one.around)))) for one in found]
     earlier = {digest for _, digests in each for digest in digests[:-1]}
     longer: set[bytes] = set()
     for one, digests in each:
@@ -206,9 +208,13 @@ def _that_do_not_go_on(found: Iterable[Conversation]) -> Iterator[Conversation]:
             yield one
 
 
-def _growing(messages: list[Any]) -> Iterator[bytes]:
-    """A digest for each first part of the list."""
-    running = hashlib.sha256()
+def _thread(around: dict[str, Any]) -> str:
+    return next((str(around[name]) for name in NAMES_OF_THREADS if _is_name(around.get(name))), "")
+
+
+def _growing(messages: list[Any], thread: str = "") -> Iterator[bytes]:
+    """A digest for each first part of the list, within its thread."""
+    running = hashlib.sha256(thread.encode("utf-8", "surrogatepass"))
     for message in messages:
         running.update(json.dumps(message, sort_keys=True, default=str).encode())
         yield running.digest()

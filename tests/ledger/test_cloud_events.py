@@ -75,6 +75,18 @@ def test_each_mode_says_the_same_event_and_the_same_one_once(call, token):
     assert said.time == datetime(2026, 11, 24, 10, 0, tzinfo=UTC)
 
 
+def test_what_is_sent_again_in_another_span_is_the_same_event(call, token):
+    """A client that traces itself puts its own span into the headers of each try."""
+    message = to_binary_event(told("run.started"))
+    tries = [post(message, token) for _ in range(2)]
+    for n, (_, _, given) in enumerate(tries):
+        given["headers"]["traceparent"] = PARENT.replace("b7ad", f"b7a{n}")
+
+    answers = call(*tries)
+
+    assert [one.json()["status"] for one in answers] == ["accepted", "duplicate"]
+
+
 def test_what_is_no_event_of_ours_is_refused_with_what_is_wrong(call, token):
     good = to_structured_event(told("run.started")).body
     answers = call(

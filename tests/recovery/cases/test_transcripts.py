@@ -196,6 +196,20 @@ def test_importing_again_changes_nothing_and_a_longer_one_only_adds(agent, polic
     assert call("repos.delete", args__repo="x").state == "succeeded"
 
 
+def test_two_threads_that_say_the_same_are_two_runs(agent, policy, tmp_path):
+    """The second goes on where the first ended, which is no part of it."""
+    first = {"thread_id": "a", "messages": CHAT[:-1]}
+    second = {"thread_id": "b", "messages": CHAT}
+    logged = {"thread_id": "b", "id": "request-1", "messages": CHAT[:3]}
+    path = tmp_path / "threads.jsonl"
+    path.write_text("\n".join(json.dumps(one) for one in (first, logged, second)))
+
+    said, _, failed = import_(path)
+
+    assert failed is None
+    assert said.startswith("2 runs with 4 calls")
+
+
 def test_the_team_sees_what_its_agents_would_have_needed(agent, policy, files, acme, ada):
     out, _, _ = import_(*files)
     triage.look()
