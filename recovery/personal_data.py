@@ -257,8 +257,9 @@ holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
 holds("recovery.Directive", "steps", rows=of_runs("run"))
 holds("recovery.Plan", "headline", "reason", "digest", rows=of_cases("case__run"))
 holds(
-    "recovery.Step", "target_id", "expected", "fingerprint", "post_condition", "preview", "note",
-    "drift", "evidence", "digest", "key", rows=of_runs("effect__action__run", "effect__action"),
+    "recovery.Step", "target_id", "before", "expected", "fingerprint", "post_condition", "preview",
+    "note", "drift", "evidence", "digest", "key",
+    rows=of_runs("effect__action__run", "effect__action"),
     args={},
 )  # fmt: skip
 # What is erased is undone no more, so nobody asks for a key of before.

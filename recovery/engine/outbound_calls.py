@@ -40,6 +40,15 @@ def after_of(effect: Effect) -> Recorded:
     return recorded(effect.workspace_id, effect.after) if effect.has_after else UNSET
 
 
+def restored_by(step: Step) -> Recorded:
+    """What the step is to restore, as it was drafted: a later change that is kept is part of it,
+    and whatever is told of the agent's act afterwards is not. Raises SnapshotGone.
+    """
+    if step.before is None:  # drafted by an older version
+        return before_of(step.effect)
+    return recorded(step.workspace_id, step.before[0]) if step.before else UNSET
+
+
 def expected_of(step: Step) -> Recorded:
     """The state in which the step expects its target; no fingerprint, nothing recorded."""
     return step.expected if step.fingerprint else UNSET
@@ -126,7 +135,7 @@ def _limit(step: Step) -> Any:
 def _facts(step: Step) -> Any:
     return {
         "key": step.key,
-        "before": before_of(step.effect),
+        "before": restored_by(step),
         "expected": expected_of(step),
         "must_be_true": step.post_condition,
         "reason": step.plan.reason,

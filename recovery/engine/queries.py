@@ -228,7 +228,9 @@ _JSON: Final = [
     *(len(STEP) + at for at in _json_at(Effect)),
 ]
 
-_FROZEN_JSON: Final = [(STEP.index(name), name) for name in ("args", "expected", "post_condition")]
+FROZEN_JSON: Final = ("args", "before", "expected", "post_condition")
+
+_FROZEN_JSON: Final = [(STEP.index(name), name) for name in FROZEN_JSON]
 
 _COLUMNS: Final = ", ".join(
     f'{table}."{name}"'
@@ -339,7 +341,7 @@ def _secret(row: Sequence[Any]) -> Secret | None:
 
 FROZEN = (
     "connection_digest", "connector_version", "operation", "args", "target_type", "target_id",
-    "expected", "fingerprint", "post_condition", "digest", "key",
+    "before", "expected", "fingerprint", "post_condition", "digest", "key",
 )  # fmt: skip
 CONNECTION_NOW = ("name", "connector", "settings", "disabled_at")
 FRESH_SQL = f"""
@@ -354,7 +356,7 @@ FROM recovery_step s JOIN recovery_plan p ON p.id = s.plan_id
 WHERE s.id = ANY(%s::bigint[])
 """  # noqa: S608
 
-JSON_AT = frozenset({"args", "expected", "post_condition", "settings"})
+JSON_AT = frozenset({*FROZEN_JSON, "settings"})
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,9 @@ class Step(models.Model):
     args = models.JSONField()
     target_type = models.CharField(max_length=120)
     target_id = models.CharField(max_length=400)
+    before = models.JSONField(
+        null=True, help_text="[what is to be restored], [] if not recorded; NULL: an older version"
+    )
     expected = models.JSONField(null=True, help_text="State expected just before the call")
     fingerprint = models.CharField(max_length=64, blank=True, help_text="Digest of that state")
     post_condition = models.JSONField(null=True)

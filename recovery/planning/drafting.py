@@ -141,6 +141,7 @@ class StepDrafter:
             args=args,
             target_type=target.type,
             target_id=target.id,
+            before=self._kept_before(),
             expected=None if expected is UNSET else expected,
             fingerprint="" if expected is UNSET else digest(expected),
             post_condition=dict(preview.must_be_true) or None,
@@ -185,6 +186,12 @@ class StepDrafter:
         self._recorded = self.before
         if self.chosen == "rebase":
             self.before = rebased(self.before, self.after, self.now)
+
+    def _kept_before(self) -> list[Any]:
+        """What is to be restored, as the step keeps it; what is kept as a blob stays one."""
+        if self.before is UNSET:
+            return []
+        return [self.before if self.chosen == "rebase" else self.effect.before]
 
     def _call(self) -> tuple[Connection, str, dict[str, Any], Twin | None]:
         """What would be called: the policy's twin, else as the agent suggested."""

@@ -192,7 +192,7 @@ def _compare(one: DraftStep, observation: Observation) -> None:
     target = Target(step.target_type, step.target_id)
     known: Any = {
         "key": step.key,
-        "before": outbound_calls.before_of(one.effect),
+        "before": outbound_calls.restored_by(step),
         "expected": _expected(one),
         "must_be_true": step.post_condition,
     }

@@ -94,7 +94,9 @@ def recipients(steps: Sequence[DraftStep]) -> list[str]:
 
 
 def money(steps: Sequence[DraftStep]) -> Money | None:
-    """What moves in all, if it is of one currency."""
+    """What moves in all, if it is of one currency, and known of every step that moves money."""
+    if any(one.preview.kind == "money" and one.preview.money is None for one in steps):
+        return None
     moved = [one.preview.money for one in steps if one.preview.money is not None]
     currencies = {one.currency for one in moved}
     if len(currencies) != 1:

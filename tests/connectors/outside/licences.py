@@ -39,6 +39,15 @@ def licence(args: dict[str, Any], target: dict[str, Any]) -> dict[str, Any] | No
     return held.get(target["id"])
 
 
+@undo.undo("restore_licence")
+def restore(args: dict[str, Any], target: dict[str, Any], key: str, *, before: Any) -> None:
+    held[target["id"]] = before
+    journal.add(restored=target["id"], key=key)
+
+
+restore.observe(licence)
+
+
 class Service(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
