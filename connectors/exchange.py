@@ -22,6 +22,7 @@ from connectors.manifest import (
     looked_up,
     manifests,
     path,
+    written,
 )
 from connectors.outbound import Response
 from ledger.canonical import same
@@ -65,7 +66,7 @@ def built(request: Request, facts: Mapping[str, Any]) -> State:
     made: State = {
         "method": request.method,
         "path": path(request.path, facts),
-        "headers": {k: v for k, v in filled(request.headers, facts).items() if isinstance(v, str)},
+        "headers": _headers(request.headers, facts),
     }
     if request.form is not None:
         made["form"] = dict(_flat(filled(request.form, facts)))
@@ -77,11 +78,17 @@ def built(request: Request, facts: Mapping[str, Any]) -> State:
     return made
 
 
+def _headers(templates: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, str]:
+    """A number is written out: left out, the condition of a write would be gone with it."""
+    found = filled(templates, facts)
+    return {name: written(value) for name, value in found.items() if value is not None}
+
+
 def send(call: Call, request: Request) -> Response:
     settings: Settings = call.connection.settings
     facts = facts_of(call)
     made = built(request, facts)
-    general = filled(manifest_of(settings).headers, facts)
+    general = _headers(manifest_of(settings).headers, facts)
     headers = {**general, **made["headers"], **_authority(call)}
     content = b""
     if "form" in made:
@@ -115,10 +122,8 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         key = f"{prefix}[{name}]" if prefix else name
         if isinstance(inner, Mapping):
             yield from _flat(inner, key)
-        elif isinstance(inner, bool):
-            yield key, "true" if inner else "false"
-        else:
-            yield key, str(inner)
+        elif inner is not None:  # a form has no null
+            yield key, written(inner)
 
 
 def rule_for(described: Described, answer: Response) -> Rule | None:

@@ -6,8 +6,9 @@ them.
 
 Its templates are `{args.amount}`, `{target.id}`, `{key}`. One that is nothing but one placeholder
 keeps the value's type; inside a longer text the value is written out. A field whose only
-placeholder has no value is left out. In a path each value is percent-encoded, so that it stays one
-segment. Scheme and host are never templates.
+placeholder has no value is left out. Null is none, but where it was recorded of a field of the
+target (`{before.assignee}`): there it is what the field held. In a path each value is
+percent-encoded, so that it stays one segment. Scheme and host are never templates.
 """
 
 from __future__ import annotations
@@ -269,6 +270,10 @@ ROOTS = frozenset(
 )
 
 
+RECORDED_FIELDS = ("before.", "expected.", "observed.state.")
+"""Where null is a value: that a field held nothing."""
+
+
 class Missing(Refused):
     """We stopped because a value that the request cannot do without was not recorded."""
 
@@ -316,9 +321,14 @@ def path(template: str, facts: Mapping[str, Any]) -> str:
             raise Missing(f"{match[1]} is not known, and the request cannot do without it.")
         if value in {".", ".."}:
             raise Refused(f"{match[1]} is not a name that can stand in a path.")
-        return quote(_written(value), safe="")
+        return quote(written(value), safe="")
 
     return _PLACEHOLDER.sub(encoded, template)
+
+
+def lacking(template: Any, facts: Mapping[str, Any]) -> list[str]:
+    """The placeholders that have no value: what they stand in would be left out."""
+    return [name for name in placeholders(template) if looked_up(facts, name) in (None, UNSET)]
 
 
 def looked_up(facts: Any, dotted: str) -> Any:
@@ -350,14 +360,23 @@ def _text(template: str, facts: Mapping[str, Any]) -> Any:
     whole = _PLACEHOLDER.fullmatch(template)
     if whole:
         value = looked_up(facts, whole[1])
-        return UNSET if value is None else value
+        return UNSET if value is None and not whole[1].startswith(RECORDED_FIELDS) else value
 
     def value_of(match: re.Match[str]) -> str:
         value = looked_up(facts, match[1])
-        return "" if value is None or value is UNSET else _written(value)
+        return "" if value is None or value is UNSET else written(value)
 
     return _PLACEHOLDER.sub(value_of, template)
 
 
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def written(value: Any) -> str:
+    """As it stands in a text, a form or a header. A whole number has no point, whichever type it
+    came in: canonical JSON, over which people approve it, does not tell 500 from 500.0.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # of any length
+    return msgspec.json.encode(value).decode()

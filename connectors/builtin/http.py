@@ -17,6 +17,7 @@ import msgspec
 
 from amends.protocol.masking import holds_mask
 from connectors.contract import (
+    UNSET,
     Answer,
     Call,
     CannotRead,
@@ -49,9 +50,11 @@ from connectors.manifest import (
     Read,
     facts_of,
     filled,
+    lacking,
     looked_up,
     manifests,
     operation_of,
+    written,
 )
 from connectors.outbound import OK, Response
 
@@ -85,7 +88,7 @@ class Http(Connector):
         described, facts = _described(call), facts_of(call)
         args = call.operation.check_args(call.args)
         money = _money(described, call)
-        facts["money"] = str(money) if money else "the whole amount"
+        facts["money"] = str(money) if money else _amount_words(described, facts)
         sent = built(described.apply, facts)
         left = _left(described, facts)
         return Preview(
@@ -147,6 +150,8 @@ class Http(Connector):
         if answer.status not in OK:
             return Finding(found="cannot_tell", evidence={"status": answer.status})
         said = answer.json()
+        if unknown := lacking(described.trace.where, facts):  # without it, any item would be ours
+            return Finding(found="cannot_tell", evidence={"not_known": unknown})
         wanted = filled(described.trace.where, facts)
         items = _items(said, described.trace.items)
         ours = [item for item in items if fits(wanted, item)]
@@ -165,7 +170,13 @@ class Http(Connector):
         if finding.found == "present":
             check = {"name": "found again by its key", "expected": True, "actual": True, "ok": True}
             return Check(ok=True, checks=[check | {"evidence": finding.evidence}])
-        return super().verify(call)
+        if _described(call).leaves is not None:
+            return super().verify(call)
+        if finding.found == "cannot_tell":
+            raise CannotRead("The service does not tell whether it was done.")
+        # That the target is there says nothing of what was to be done to it.
+        check = {"name": "found again by its key", "expected": True, "actual": False, "ok": False}
+        return Check(ok=False, checks=[check])
 
 
 def _listed(call: Call, read: Read) -> bool:
@@ -196,7 +207,8 @@ def _left(described: Described, facts: Mapping[str, Any]) -> State:
     if described.leaves == "gone":
         return {"exists": False}
     fields = filled(described.leaves, facts)
-    if not isinstance(fields, dict):
+    # Of no field at all everything would be as it should be already.
+    if not isinstance(fields, dict) or (described.leaves and not fields):
         raise Refused("What the operation should leave behind was not recorded.")
     return {"exists": True, "fields": fields}
 
@@ -210,18 +222,22 @@ def _money(described: Described, call: Call) -> Money | None:
         looked_up(facts, described.money.amount),
         looked_up(facts, described.money.currency),
     )
-    if not isinstance(amount, int):
+    if amount in (None, UNSET):
         amount = call.wrote.get("amount")
     if not isinstance(currency, str):
         currency = call.wrote.get("currency")
     return Money.of(amount, currency)
 
 
+def _amount_words(described: Described, facts: Mapping[str, Any]) -> str:
+    """Of an amount that is not known as money: as it is sent, where one is named."""
+    named = looked_up(facts, described.money.amount) if described.money else UNSET
+    return "the whole amount" if named in (None, UNSET) else written(named)
+
+
 def _rows(args: Any) -> list[tuple[str, str]]:
     given = {k: v for k, v in msgspec.to_builtins(args).items() if v is not None}
-    return [
-        (k, v if isinstance(v, str) else msgspec.json.encode(v).decode()) for k, v in given.items()
-    ]
+    return [(name, written(value)) for name, value in given.items()]
 
 
 def _identity(answer: Response) -> State:
