@@ -167,9 +167,17 @@ def operations_of(connection: Connection) -> Mapping[str, Operation]:
 
 
 def connector_version(connection: Connection) -> str:
-    """`name@version` of the installed connector: part of what people approve."""
+    """`name@version` of the installed connector: part of what people approve. Raises Refused where
+    none is installed.
+    """
     connector = _installed(connection.connector)
-    return f"{connector.name}@{connector.version}"
+    try:
+        _, settings = _connector(connection)
+        question = partial(connector.version_with, settings)
+        version = asked(_asker(connection), connector, "its version", question, "version_with")
+    except (Refused, CannotRead):  # nothing is called with such settings
+        version = connector.version
+    return f"{connector.name}@{version}"
 
 
 def preview(

@@ -344,6 +344,12 @@ class Connector:
         """The operations of one connection; override where the settings declare them."""
         return self.operations
 
+    def version_with(self, settings: Any) -> str:
+        """The version with which people approve calls over a connection of these settings; override
+        where something else than code and settings says what is sent.
+        """
+        return self.version
+
     def offered(self) -> Mapping[str, Sequence[str]]:
         """What a text of the settings can be, where that is known: its form lets people choose."""
         return {}

@@ -36,6 +36,7 @@ from connectors.contract import (
     Reversibility,
 )
 from edge import pools
+from ledger.canonical import digest
 
 # Argument schemas that are declared as data, in settings or manifests.
 
@@ -81,6 +82,8 @@ def _struct(name: str, fields: tuple[tuple[str, str], ...]) -> type[msgspec.Stru
 
 SHIPPED = Path(__file__).parent / "manifests"
 MANIFEST_BYTES_MAX = 256 * 1024
+FINGERPRINT_CHARACTERS = 12
+"""Of a manifest's digest in the version of its connector, which people approve."""
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -200,6 +203,11 @@ def manifests() -> Mapping[str, Manifest]:
             raise ValueError(f"{file.name}: {wrong}") from wrong
         found[manifest.name] = manifest
     return MappingProxyType(found)
+
+
+def fingerprint_of(manifest: Manifest) -> str:
+    """The beginning of its digest (RFC 8785, SHA-256): another one sends something else."""
+    return digest(msgspec.to_builtins(manifest))[:FINGERPRINT_CHARACTERS]
 
 
 def _files() -> Iterator[Path]:

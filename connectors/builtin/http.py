@@ -50,6 +50,7 @@ from connectors.manifest import (
     Read,
     facts_of,
     filled,
+    fingerprint_of,
     lacking,
     looked_up,
     manifests,
@@ -61,7 +62,7 @@ from connectors.outbound import OK, Response
 
 class Http(Connector):
     name = "http"
-    version = "1.0"
+    version = "1.1"
     title = "HTTP API (by manifest)"
     summary = "Undoes over an API that a file describes, such as payments; no code is needed."
     settings_schema = Settings
@@ -73,6 +74,10 @@ class Http(Connector):
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         described = manifest_of(settings).operations
         return {name: operation_of(name, one) for name, one in described.items()}
+
+    def version_with(self, settings: Any) -> str:
+        """The manifest says what is sent, so what people approve holds for it as it was then."""
+        return f"{self.version}+{fingerprint_of(manifest_of(settings))}"
 
     def check_settings(self, settings: Any) -> None:
         parts = urlsplit(settings.base_url)

@@ -150,3 +150,24 @@ def test_that_the_target_is_there_is_no_sign_that_it_was_done(issues, status, re
 def test_what_the_service_does_not_tell_is_read_back_later(issues):
     with serves(OURS) as url, pytest.raises(CannotRead, match="does not tell"):
         calls.verify(issues(url), "pay", PAY, T_1, key="k-1")
+
+
+def test_another_manifest_is_another_version_of_what_people_approve(issues, tmp_path):
+    connection = issues()
+    was = calls.connector_version(connection)
+
+    manifest.manifests.cache_clear()
+    assert calls.connector_version(connection) == was
+    (tmp_path / "issues.yaml").write_text(f"{ISSUES}    limit_seconds: 14\n")
+    manifest.manifests.cache_clear()
+
+    assert was.startswith("http@1.1+")
+    assert calls.connector_version(connection) not in {was, "http@1.1"}
+
+
+def test_without_its_manifest_a_connection_still_has_a_version(issues, settings):
+    connection = issues()
+    settings.CONNECTOR_MANIFESTS = []
+    manifest.manifests.cache_clear()
+
+    assert calls.connector_version(connection) == "http@1.1"
