@@ -4,7 +4,7 @@ Agents acted on, grants were used, steps were sent. Whoever went on from the bac
 had happened would do things twice. So before any process starts everything is held:
 
 * a call that was on its way is *unknown*; plans that ran are stopped, for a new one looks at the
-  outside before it acts;
+  outside before it acts, and what reads nothing counts as tried, for it may have been sent;
 * a grant that was not used is void, and people who were asked are asked anew;
 * a run that lived is marked: to a call that is not known the gate answers `in_doubt`, and a person
   says whether it happened (approvals/pauses.py);
@@ -19,8 +19,10 @@ from allauth.socialaccount.models import SocialToken
 from django.contrib.sessions.models import Session
 
 from approvals import pauses
-from recovery.engine import failure_paths, plan_lifecycle
+from connectors.contract import Refused
+from recovery.engine import failure_paths, outbound_calls, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
+from recovery.models.plans import LIVING, TO_RUN
 from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace
 
@@ -41,6 +43,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
     """
     when = taken_at.astimezone(UTC)
     why = f"The desk was restored from the backup of {when:%d %B %Y, %H:%M:%S} UTC."
+    doubt_what_reads_nothing(when, why)  # before anything is cancelled
     held = Counter(
         {
             "plans stopped": stop_plans(why),
@@ -61,6 +64,28 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
         pauses.hold_for(workspace, reason, data, "restore")
         held["workspaces paused"] += 1
     return held
+
+
+def doubt_what_reads_nothing(taken_at: datetime, why: str) -> None:
+    """Note a try without an answer for each step that was not sent at the backup, and of which no
+    look at its target would tell whether it was since. From then on it is as of a lost answer: only
+    a key that the provider still remembers, or a person, has it sent, in whatever plan.
+    """
+    waiting = Step.objects.filter(plan__state__in=LIVING, state__in=TO_RUN)
+    for step in waiting.select_related("connection").order_by("pk").iterator(chunk_size=BATCH):
+        try:
+            observes = outbound_calls.operation_of(step).observes
+        except Refused:  # a connector that is gone promises nothing
+            observes = False
+        if not observes:
+            step.attempts.create(
+                number=step.attempts.count() + 1,
+                fence=step.fence,
+                key=step.key,
+                intended_at=taken_at,
+                outcome="unknown",
+                detail=f"{why} Whether this was sent after it is not known.",
+            )
 
 
 def stop_plans(why: str) -> int:

@@ -9,11 +9,13 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from approvals import pauses
 from approvals.models import Approval, Pause
 from recovery import restoration
 from recovery.engine import faults
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
+from tests.people import person, team
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, case_of, make_due, plan_for, run_that, states
 
@@ -108,6 +110,33 @@ def test_a_desk_that_was_restored_sends_nothing_more_of_what_ran_and_voids_what_
     assert plan.state == "stopped"
     assert Approval.objects.get(pk=other.pk).state == "withdrawn"
     assert "7 signed entries are missing" in Pause.objects.get().reason
+
+
+@pytest.mark.parametrize("ran", [True, False])
+@pytest.mark.parametrize(
+    ("blind", "ends"), [("mail", "needs_human"), ("refund_unseen", "reported")]
+)
+def test_law_3_after_a_restore_a_mail_that_may_have_gone_since_is_a_persons_to_send(
+    case, world, outside, ran, blind, ends
+):
+    """Nobody can look for it, and nothing would keep it from going twice; a key would."""
+    operations = {"a": "restore", "b": "restore", "c": blind}
+    earlier = plan_for(case, world, operations)
+    if ran:
+        by_hand.advance_once(earlier.pk)
+
+    with transaction.atomic():
+        restoration.hold_everything(timezone.now(), {})
+    boss = person("boss", team(case.workspace, "bosses", "view", "administer"))
+    pauses.lift(Pause.objects.get(), by=boss)
+    plan = earlier
+    if ran:
+        advance(earlier)
+        plan = plan_for(case, world, operations)
+    advance(plan)
+
+    assert states(plan) == [ends, "verified", "verified"]
+    assert ("c" in outside.effects()) == (ends == "reported")
 
 
 def test_a_database_that_forgot_the_last_step_finds_it_done(case, world, outside):
