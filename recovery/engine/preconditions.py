@@ -194,7 +194,7 @@ def earlier_try(step: Step, operation: Operation) -> str:
         if not window_is_open(step, operation):
             return "The provider no longer remembers the first try: a second could do it twice."
         return ""
-    if not operation.may_repeat and tries_under(step.workspace_id, step.key).exists():
+    if not operation.may_repeat and _was_tried(step):
         return "It was tried before, and nothing would keep a second try from doing it twice."
     return ""
 
@@ -203,6 +203,24 @@ def tries_under(workspace_id: int, key: str) -> QuerySet[StepAttempt]:
     """Tries under this key that may have had an effect, whatever plan they belong to."""
     tried = StepAttempt.objects.filter(step__workspace_id=workspace_id, key=key)
     return tried.with_possible_effect()
+
+
+def _was_tried(step: Step) -> bool:
+    """Whether this very call may have been made for the effect: under this key, or under one for a
+    further try that a person authorised in an earlier plan, of which a new plan's first key knows
+    nothing. Where they have authorised one more of this step, only its own key counts.
+    """
+    if tries_under(step.workspace_id, step.key).exists():
+        return True
+    if step.generation > 1:
+        return False
+    tried = StepAttempt.objects.filter(
+        step__effect=step.effect_id,
+        step__connection=step.connection_id,
+        step__operation=step.operation,
+        step__args=step.args,
+    )
+    return tried.exclude(step=step.pk).with_possible_effect().exists()
 
 
 def window_is_open(step: Step, operation: Operation) -> bool:
