@@ -88,7 +88,7 @@ def _read(run_id: int, rows: Sequence[Readback]) -> int:
     steps = _drafted(facts)
     newest = _newest(steps)
     wanted = {row.action_id for row in rows}
-    mine = [one for one in newest if one.action.pk in wanted and one.operation.observes]
+    mine = [one for one in newest if one.action.pk in wanted and _can_be_held_against(one)]
     found = drifts.observe(mine)
     checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     known = {one.effect.pk for one in steps} - {one.effect.pk for one in newest}
@@ -111,6 +111,11 @@ def _drafted(facts: RunFacts) -> list[DraftStep]:
         return draft_steps(facts, connections_of([facts.run.workspace_id])).steps
     except CannotUndo:  # longer than one plan: nothing of it is read
         return []
+
+
+def _can_be_held_against(one: DraftStep) -> bool:
+    """Whether its target can be read, and somebody told how the agent left it."""
+    return one.operation.observes and bool(one.step.fingerprint)
 
 
 def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:

@@ -146,3 +146,42 @@ def test_a_run_that_is_longer_than_a_plan_is_given_up_and_holds_up_no_other(
 
     states = Readback.objects.order_by("action").values_list("state", flat=True)
     assert list(states) == ["read", "given_up", "given_up"]
+
+
+def reasons_after_all_tries():
+    triage.look()
+    for _ in range(verification.TRIES_MAX):
+        Readback.objects.update(due_at=timezone.now())
+        verification.sweep()
+    triage.look()
+    return Case.objects.get().reasons
+
+
+def test_where_nobody_told_how_it_was_left_no_verification_failed(reading, begin_run, ticket):
+    run = begin_run()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"))
+    told = {"target": {"type": "ticket", "id": "main/T-182"}, "before": ticket}
+    run.send("action.succeeded", action, attempt="1", effects=[told])
+    run.ends()
+
+    assert reasons_after_all_tries() == ["verification_missing"]
+    assert not Event.objects.filter(type="action.verified").exists()
+
+
+@pytest.mark.parametrize(
+    ("stands", "reason"), [("high", "verification_missing"), ("low", "verification_failed")]
+)
+def test_of_two_targets_one_that_cannot_be_read_keeps_the_call_from_being_verified(
+    reading, begin_run, shop, ticket, stands, reason
+):
+    """What is wrong with the other is told all the same."""
+    run = begin_run()
+    run.does(
+        "tickets.update",
+        ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}),
+        ("customers", "no number", {"name": "Eve"}, {"name": "Eva"}),
+    )
+    run.ends()
+    shop.execute("UPDATE tickets SET priority = %s", [stands])
+
+    assert reasons_after_all_tries() == [reason]
