@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from amends.protocol.masking import holds_mask
 from connectors import outbound
 from connectors.contract import (
     CURRENCY,
@@ -263,6 +264,8 @@ def _left(declared: Declared, before: Recorded) -> State:
     if declared.leaves == "before":
         if isinstance(before, UnsetType):
             raise Refused("No snapshot was recorded that could be restored.")
+        if holds_mask(before):  # it would be written into the service, and never read back
+            raise Refused("What was there before holds a masked value, which nobody here knows.")
         return {"exists": False} if before is None else {"exists": True, "fields": before}
     if isinstance(declared.leaves, dict):
         return {"exists": True, "fields": declared.leaves}

@@ -8,7 +8,7 @@ import pytest
 
 from connectors import calls, connections
 from connectors.builtin import webhook
-from connectors.contract import CannotRead, Money, Target
+from connectors.contract import CannotRead, Money, Refused, Target
 
 
 @pytest.fixture
@@ -177,6 +177,15 @@ def test_money_is_a_whole_number_of_a_currency_and_nothing_else(
 
     assert shown.money == money
     assert shown.title == f"Refund {money or 'what was paid'}"
+
+
+def test_a_snapshot_with_a_masked_value_is_not_put_back_as_it_reads(licence_connection, licence):
+    declared = licence_connection.settings["operations"]["release_licence"]
+    declared["leaves"] = "before"
+    before = {"holder": "mia", "token": "⟦masked:secret⟧"}
+
+    with pytest.raises(Refused, match="holds a masked value"):
+        calls.preview(licence_connection, "release_licence", {}, licence, before=before)
 
 
 @pytest.mark.parametrize(
