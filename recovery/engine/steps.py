@@ -27,7 +27,7 @@ from ledger import desk_events
 from ledger.append.statements import Statement
 from ledger.desk_events import EventDraft
 from ledger.models import Run
-from ledger.parsed_events import ParsedEvent
+from ledger.parsed_events import ParsedEvent, new_id
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
@@ -317,10 +317,8 @@ def step_needs_a_person(step: Step, why: str) -> None:
         text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",
         url=_page(step.plan),
     )
-    # One message for each time that it comes to stand there: the fence tells them apart.
-    channels.announce(
-        step.workspace, FAILED, message, key=f"step {step.pk} fence {step.fence} {step.tries}"
-    )
+    # One message for each time that it comes to stand there, and the move is made once.
+    channels.announce(step.workspace, FAILED, message, key=f"step {step.pk} {new_id()}")
 
 
 def plan_fails(plan_id: int, failure: Exception) -> None:
