@@ -6,9 +6,11 @@ whether anything moved, so that its plan may go on.
 """
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models import Value
 
 from connectors import calls
 from connectors.contract import CannotRead, Check, Finding, Operation, Refused
@@ -26,6 +28,7 @@ from recovery.engine.preconditions import (
 from recovery.engine.protocol import CLAIMS_MAX, StepEnding
 from recovery.engine.queries import LEASE_OVER, in_seconds
 from recovery.models import Step, StepState
+from workspaces.clock import Clock
 from workspaces.moves import CannotMove
 
 logger = logging.getLogger(__name__)
@@ -280,11 +283,17 @@ def cannot_read_back(step: Step, why: str) -> bool:
 
 def reads_otherwise(step: Step, operation: Operation, check: Check) -> bool:
     """What was read is not what was to be restored; or not yet."""
-    if operation.probe == "eventual" and step.probes == 0:
+    if operation.probe == "eventual" and (step.probes == 0 or _may_be_on_its_way(step, operation)):
         return _later(step, "Not to be seen yet.", operation.horizon_seconds)
     return _give_up_verifying(
         step, "What was read back is not what was to be restored.", check.checks
     )
+
+
+def _may_be_on_its_way(step: Step, operation: Operation) -> bool:
+    """Whether the horizon since the answer is not over, however often a read has failed in it."""
+    horizon = Value(timedelta(seconds=operation.horizon_seconds))
+    return Step.objects.filter(pk=step.pk, moved_at__gt=Clock() - horizon).exists()
 
 
 @transaction.atomic

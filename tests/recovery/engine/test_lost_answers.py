@@ -278,6 +278,24 @@ def test_what_is_read_back_at_once_must_be_what_was_to_be_restored(one_thing, wo
     assert next(one for one in step.evidence["checks"] if not one["ok"])["actual"] == 99
 
 
+@pytest.mark.parametrize(
+    ("answered", "state"), [("2100-01-01", "applied"), ("2000-01-01", "needs_human")]
+)
+def test_what_a_system_shows_late_is_awaited_though_a_read_failed_meanwhile(
+    one_thing, world, outside, answered, state
+):
+    """People are told that it reads otherwise once the horizon is over, and not before."""
+    plan = plan_for(one_thing, world, "slowly")
+    advance_once(plan)
+    moved = {"moved_at": f"{answered}T00:00:00Z", "probes": 1, "wake_at": None}
+    Step.objects.filter(plan=plan).update(was="intended", state="applied", **moved)
+    outside.seed({"a": {"v": 2}})
+
+    by_hand.advance_once(plan.pk)
+
+    assert states(plan) == [state]
+
+
 def test_what_is_read_back_must_be_what_was_to_be_restored(one_thing, world, outside):
     plan = plan_for(one_thing, world)
     advance_once(plan)
