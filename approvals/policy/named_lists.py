@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked
 from approvals.policy.spelling import leaves
+from workspaces.formatting import is_all_seen
 from workspaces.lookalikes import plain
 
 KINDS = ("text", "mail", "domain", "iban", "card")
@@ -42,6 +43,7 @@ _CARD = re.compile(r"[0-9]{12,19}")
 _MARK = re.compile(r"⟦masked:[a-z0-9]+:v1:([0-9a-f]{32})")
 _COMMENT = re.compile(r"\([^()@<>,;:\"\\]*\)")
 _BRACKETS = frozenset("()")
+_QUOTING = frozenset('"\\')
 _APART = frozenset("ßẞς\u200c\u200d")
 """What older rules for names of hosts drop or write otherwise, and newer ones tell apart."""
 _SIGNS = "/\\?#@:%,<>"
@@ -106,8 +108,13 @@ def _checks(iban: str) -> bool:
 
 
 def _with_host(address: str) -> str:
+    """The address with its host as it stands in the DNS; empty of one whose name is quoted, or has
+    something unseen in it: `"eve"@example.org` is `eve@example.org` to some programs.
+    """
     name, _, host = address.rpartition("@")
-    return f"{name}@{_ascii(host)}"
+    host = _ascii(host).rstrip(".")
+    is_plain = _QUOTING.isdisjoint(name) and is_all_seen(name)
+    return f"{name}@{host}" if host and is_plain else ""
 
 
 def _host(text: str) -> str:
