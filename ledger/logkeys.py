@@ -1,5 +1,6 @@
 """The keys that sign heads, one living key per workspace; private halves are sealed secrets."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -70,11 +71,17 @@ def rotate(workspace: Workspace, *, by: User | None) -> LogKey:
     return new
 
 
-def begin_anew(workspace: Workspace, last_good: ParsedHead) -> Signer:
-    """Start a new origin after the log went back; the old one is never signed over."""
-    count = LogKey.objects.filter(workspace=workspace).values("origin").distinct().count()
+def begin_anew(
+    workspace: Workspace, last_good: ParsedHead, *, is_taken: Callable[[str], bool]
+) -> Signer:
+    """Start a new origin after the log went back; the old one is never signed over. Nor is one that
+    `is_taken`: of a desk that was restored from this backup before, and forgot it again.
+    """
+    number = LogKey.objects.filter(workspace=workspace).values("origin").distinct().count() + 1
     LogKey.objects.filter(workspace=workspace, retired_at=None).update(retired_at=Now())
-    _make(workspace, f"{_first_origin(workspace)}/{count + 1}")
+    while is_taken(origin := f"{_first_origin(workspace)}/{number}"):
+        number += 1
+    _make(workspace, origin)
     new = signer(workspace)
     desk_events.record(
         workspace, EventType.LEDGER_ORIGIN_CHANGED, part="sealer",

@@ -230,7 +230,7 @@ def checked(workspace: Workspace, signer: Signer, size: int) -> tuple[Signer, li
     root = merkle.base64_text(last.root)
     for tell in _when_back:
         tell(workspace, last, size)
-    new = logkeys.begin_anew(workspace, last)
+    new = logkeys.begin_anew(workspace, last, is_taken=_is_kept)
     return new, [f"after {last.origin} {last.size} {root}"]
 
 
@@ -281,9 +281,13 @@ def is_unreadable(origin: str, public: bytes = b"") -> bool:
     """Whether a head was kept that nobody can read now, neither in the file nor in memory: then
     nobody knows whether entries are gone.
     """
+    return _is_kept(origin) and public not in _last and remembered(origin) is None
+
+
+def _is_kept(origin: str) -> bool:
+    """Whether a head of this log was kept outside, readable or not."""
     path = _path(origin)
-    is_there = path is not None and path.exists()
-    return is_there and public not in _last and remembered(origin) is None
+    return path is not None and path.exists()
 
 
 def remembered(origin: str) -> ParsedHead | None:

@@ -143,6 +143,26 @@ def test_a_log_that_went_back_starts_a_new_origin(
     assert ParsedHead.of(proofs.newest_head(northwind).note).origin == head.origin
 
 
+def test_a_log_that_began_anew_and_was_forgotten_is_not_signed_over_either(
+    actor, northwind, remembering, django_capture_on_commit_callbacks
+):
+    """The desk was restored twice from one backup: two logs had one name, and whoever had read the
+    first up to a number went on behind it in the second.
+    """
+    record_events(actor, *(event("run.started", run=f"r{n}") for n in range(5)))
+    sealed_and_committed(northwind, django_capture_on_commit_callbacks)
+    last_good = TreeHead.objects.get()
+    forgotten = sealer._path(f"{last_good.origin}/2")
+    forgotten.write_text("what the first of them had signed")
+    forget_the_last(northwind, 2)
+    sealer._last.clear()
+
+    sealer.look_back()
+
+    assert TreeHead.objects.latest("pk").origin == f"{last_good.origin}/3"
+    assert forgotten.read_text() == "what the first of them had signed"
+
+
 def test_a_log_that_went_back_is_noticed_before_anything_is_sealed(
     actor, northwind, remembering, django_capture_on_commit_callbacks
 ):
