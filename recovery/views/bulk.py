@@ -312,7 +312,8 @@ def stop(request: Request, workspace: str, pk: int) -> HttpResponse:
     found = get_object_or_404(BulkJob, workspace=here, pk=pk)
     require(request.user, VERBS[found.verb].permission, here)
     left = bulk.stop(found, by=request.user)
-    words = f"Stopped. {plural(left, 'case')} that had not begun stay as they are."
+    stay = "stays as it is" if left == 1 else "stay as they are"
+    words = f"Stopped. {plural(left, 'case')} that had not begun {stay}."
     messages.success(request, words if left else "Nothing was left to stop.")
     return redirect("recovery:bulk_job", workspace=here.slug, pk=pk)
 

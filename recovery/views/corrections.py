@@ -21,7 +21,7 @@ from recovery.cases.lifecycle import REFUSALS, OutOfDate
 from recovery.corrections import contesting, publishing, wording
 from recovery.corrections.facts import without_values
 from recovery.corrections.sentences import review_words
-from recovery.models import Contest, Correction, CorrectionState
+from recovery.models import CaseState, Contest, Correction, CorrectionState
 from recovery.run_facts.sentences import plural
 from recovery.views import correction_ways, corrections_file
 from recovery.views.public import trail_context
@@ -157,9 +157,12 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "answer": found.answer,
         "url": reverse("recovery:contest", args=[here.slug, one.pk, found.pk]),
         "why_not": hindrance,
+        "where": PUT_RIGHT_AGAIN if one.case.state == CaseState.CLOSED else PUT_RIGHT,
     }
 
 
+PUT_RIGHT = "Its case is open again: put it right there."
+PUT_RIGHT_AGAIN = "Its case was closed since: reopen it, and put it right there."
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("All", {}),
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),

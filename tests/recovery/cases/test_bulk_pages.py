@@ -158,6 +158,10 @@ def test_stop_leaves_what_has_not_begun(desk, three):
     assert "2 cases that had not begun stay as they are" in page.text
     assert set(BulkItem.objects.values_list("state", flat=True)) == {"stopped"}
     assert page.context["stop_url"] == ""
+    one = started(dry_run(desk, q="is:open"))
+    desk.post("/w/acme/bulk/new/", one | {"item": one["item"][:1]})
+    page = desk.post(f"/w/acme/bulk/{BulkJob.objects.latest('pk').pk}/stop/", follow=True)
+    assert "1 case that had not begun stays as it is" in page.text
 
 
 def test_without_a_reason_nothing_starts_and_the_dry_run_stays(desk, three):

@@ -124,6 +124,22 @@ def test_who_had_closed_the_case_does_not_answer_though_contesting_opened_it(
         contesting.answer(contest, by=nils, upheld=False, text="No")
 
 
+def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nils, operators):
+    correction, path = published
+    contested(client, path)
+    there = f"/w/acme/corrections/{correction.pk}/"
+    client.force_login(nils)
+    assert "Its case is open again: put it right there." in client.get(there).text
+    case = correction.case
+    case.refresh_from_db()
+    last = person("otto", operators)
+    closing.close(case, outcome="expected", reason="Too soon", by=last, seen=case.revision)
+
+    page = client.get(there).text
+
+    assert "Its case was closed since: reopen it, and put it right there." in page
+
+
 def test_what_was_contested_in_vain_is_no_news(published, client, nils):
     """Her letter says how it was and is: nothing has changed since then."""
     correction, path = published
