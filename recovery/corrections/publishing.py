@@ -24,6 +24,7 @@ from recovery.cases.lifecycle import REFUSALS, NotPossible, record
 from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
 from recovery.corrections.wording import DAYS, settings_of
+from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import (
     Case,
     CaseOutcome,
@@ -32,6 +33,7 @@ from recovery.models import (
     CorrectionDelivery,
     CorrectionState,
     Plan,
+    PlanState,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from workspaces.clock import Clock, database_time
@@ -347,7 +349,7 @@ def sweep() -> int:
 
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
-    return each(_to_draft().order_by("closed_at")[:DRAFTS], _draft)
+    return each([*_to_draft().order_by("closed_at")[:DRAFTS], *_to_draft_anew()], _draft)
 
 
 def _draft(case: Case) -> int:
@@ -357,13 +359,33 @@ def _draft(case: Case) -> int:
 
 
 def _to_draft() -> QuerySet[Case]:
+    return _untold().filter(closed_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS))
+
+
+def _to_draft_anew() -> list[Case]:
+    """Cases that were closed longer ago, whose plan's work was undone lately: what was told of them
+    is no longer so."""
+    lately = _undone_lately().select_related("case__run").order_by("-ended_at")[:DRAFTS]
+    behind = {case.pk for plan in lately for case in cases_behind(plan.case.run)}
+    return list(_untold().filter(pk__in=behind).exclude(pk__in=_to_draft().values("pk")))
+
+
+def _undone_lately() -> QuerySet[Plan]:
+    """Plans that undid what the desk itself had done: few, for only people open such a case."""
+    return Plan.objects.filter(
+        case__agent=None,
+        state=PlanState.FINISHED,
+        ended_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS),
+    )
+
+
+def _untold() -> QuerySet[Case]:
     # What the desk ended as expected it had restored, and that was undone again.
     told = Exists(Correction.objects.filter(case=OuterRef("pk")))
     stands_again = Q(told, outcome=CaseOutcome.EXPECTED, closed_by=None)
     return Case.objects.filter(
         Q(outcome__in=RECOVERED) | stands_again,
         state=CaseState.CLOSED,
-        closed_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS),
         corrections_drafted_at=None,
     )
 
@@ -399,5 +421,5 @@ def _publish(correction: Correction) -> int:
     return 1
 
 
-QUEUES = (_to_draft, _to_publish, _on_their_way)
+QUEUES = (_to_draft, _undone_lately, _to_publish, _on_their_way)
 """What waits for `sweep`."""

@@ -1,6 +1,9 @@
 """An undo that was wrong is undone like anything else, and only because a person said so."""
 
+from datetime import timedelta
+
 import pytest
+from django.db.models import F
 
 from ledger.models import Run
 from recovery import corrections
@@ -140,15 +143,18 @@ def test_what_goes_on_after_a_case_was_closed_is_not_told_late(raises, ticket, a
     assert run.case().state == CaseState.CLOSED
 
 
+@pytest.mark.parametrize("days", [0, 8])
 def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_longer_so(
-    undone, ada, client
+    undone, ada, client, days
 ):
+    """However long ago that was."""
     first = Case.objects.get()
     publishing.draft_due()
     told = corrections.publish(first.corrections.get(), by=ada, seen=1)
     trail = corrections.link_of(told).removeprefix("http://localhost")
     assert "Something has changed since" not in client.get(trail).content.decode()
 
+    Case.objects.update(closed_at=F("closed_at") - timedelta(days=days))
     case = cases.report(undone, text="It was high for a reason", by=ada)
     by_hand.advance(submitted(case, ada).pk)
     triage.look()
