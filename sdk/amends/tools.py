@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amends.actions import Action
-from amends.drivers import Steps, called, refuse_generators
+from amends.drivers import Pause, Steps, called, refuse_generators
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
@@ -72,8 +72,10 @@ class Declaration:
             ),
         )
         yield from action.beginning()
+        is_made = False
         try:
-            given = action.args
+            yield Pause(0)  # a task that was cancelled meanwhile hears of it here
+            is_made, given = True, action.args
             if action.is_changed:
                 self._check_target(action.targets, given)
             answer = yield from action.making(functools.partial(call, given))
@@ -85,6 +87,9 @@ class Declaration:
         except GeneratorExit:  # its event loop is gone: the desk notices the silence
             raise
         except BaseException as error:
+            if not is_made:
+                words = "cancelled before the call was made"
+                yield from action.failing(words, outcome="no_effect")
             yield from action.leaving(error)
             action.run.failed_action = action.id  # also where only what is read after it raised
             raise

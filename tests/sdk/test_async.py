@@ -152,13 +152,14 @@ def test_a_task_that_is_cancelled_while_people_decide_leaves_nothing_open(desk, 
     assert small_desk.types() == ["run.started", "run.failed"]
 
 
-def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, small_desk):
+@pytest.mark.parametrize("way", ["block", "tool"])
+def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, small_desk, way):
     """The desk's answer is on its way while the task is cancelled."""
     small_desk.control(slow=0.5)
 
     async def story():
         async with desk.run("Move it") as run:
-            task = asyncio.create_task(entered(run))
+            task = asyncio.create_task(entered(run) if way == "block" else update_flight())
             began = partial(small_desk.journal, "begin")
             await asyncio.to_thread(until, began, 30, "the desk is asked")
             task.cancel()
@@ -168,6 +169,10 @@ def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, sma
     async def entered(run):
         async with move(run):
             raise AssertionError("the body ran")
+
+    @desk.tool("update_flight")
+    async def update_flight():
+        raise AssertionError("the tool ran")
 
     ran(desk, story())
     desk.flush(5)
