@@ -282,7 +282,7 @@ class Action(DrivenContext):
             elif self.targets and self._leaves_something(after, told.get("compensation"), more):
                 told["effects"] = self._effects(before, after, more)
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
-        except (TooLarge, Unfit, ValueError, KeyError) as error:
+        except (TooLarge, ValueError, LookupError, TypeError, RecursionError) as error:
             self._succeeded_bare(error)
 
     def failing(
@@ -444,7 +444,7 @@ class Action(DrivenContext):
         if self.targets and self._leaves_something(UNSET, None, {}):
             data["effects"] = [{"target": target} for target in self.targets]
         self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded")
-        if not isinstance(error, TooLarge | Unfit):
+        if not isinstance(error, TooLarge | Unfit | RecursionError):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)
 

@@ -169,3 +169,17 @@ def test_a_tool_may_be_a_method_and_whose_it_is_is_no_argument(desk, small_desk,
         {"nights": 2}, [{"type": "hotel", "id": "H1"}],
     )  # fmt: skip
     assert planned["data"]["tool_schema"]["required"] == ["nights"]
+
+
+def test_a_result_that_holds_itself_is_a_success_whose_result_is_not_kept(
+    desk, small_desk, calls, caplog
+):
+    calls.append(calls)
+
+    with desk.run("Move it", run="run_1") as run, move(run) as act:
+        act.perform(lambda: calls)
+    desk.flush()
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
+    assert "not_recorded" in small_desk.journal()[1]["data"]["result"]
+    assert "are not kept" in caplog.text
