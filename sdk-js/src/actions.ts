@@ -8,9 +8,12 @@ import {
   asError,
   Compensated,
   InDoubt,
+  isAnothers,
   MissingOutcome,
+  moment,
   NoEffect,
   Refused,
+  saidBy,
   TimedOut,
   TooLarge,
   Unfit,
@@ -80,6 +83,7 @@ export class Action<A extends object = Args> {
   readonly #shape: { digest: string; schema: JsonObject } | null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
+  #began = 0;
   #isMade = false;
   #isSettled = false;
 
@@ -182,7 +186,7 @@ export class Action<A extends object = Args> {
 
   /** Nothing was made or said yet; also where the same object is begun a second time. */
   #beginsAnew(): void {
-    [this.#changed, this.#returned, this.#failure] = [null, null, null];
+    [this.#changed, this.#returned, this.#failure, this.#began] = [null, null, null, moment()];
     this.#isMade = this.#isSettled = false;
   }
 
@@ -225,7 +229,7 @@ export class Action<A extends object = Args> {
       return result;
     } catch (error) {
       this.#failure = asError(error);
-      this.#isMade = !(error instanceof NoEffect);
+      this.#isMade = !(error instanceof NoEffect) || isAnothers(error, this.#began);
       throw error;
     } finally {
       over.abort();
@@ -312,9 +316,10 @@ export class Action<A extends object = Args> {
   /** What is left to say when the body of the action is over. `within` does it for you. */
   async leave(error?: unknown): Promise<void> {
     this.run.openActions.delete(this);
+    const isOther = saidBy(error, this.#began);
     if (this.#isSettled || this.replayed) return;
-    // What comes after a call that was made is another's word.
-    if (error instanceof NoEffect && !this.#isMade) {
+    // What comes after a call that was made is another's word, and so is what another action said.
+    if (error instanceof NoEffect && !isOther && !this.#isMade) {
       await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
     } else if (error !== undefined) {
       await this.failed(error);

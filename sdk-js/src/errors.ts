@@ -19,6 +19,38 @@ export class AmendsError extends Error {
   }
 }
 
+let moments = 0;
+const told = new WeakMap<AmendsError, number>();
+const passed = new WeakSet<AmendsError>();
+
+/** Later than every one before it in this process. */
+export function moment(): number {
+  return (moments += 1);
+}
+
+/**
+ * An action that began at `began` ends in the error, and says it of itself; where it is another
+ * action's, asked for within this one, it has passed this one. Whether that is so.
+ */
+export function saidBy(error: unknown, began: number): boolean {
+  if (!(error instanceof AmendsError)) return false;
+  const isOther = isAnothers(error, began);
+  if (isOther) passed.add(error);
+  else passed.delete(error);
+  told.set(error, moment());
+  return isOther;
+}
+
+/** Whether another action has said it of itself since then: of this one it says nothing. */
+export function isAnothers(error: AmendsError, began: number): boolean {
+  return (told.get(error) ?? 0) > began;
+}
+
+/** Whether it has gone through an action of which it says nothing. */
+export function hasPassed(error: AmendsError): boolean {
+  return passed.has(error);
+}
+
 /**
  * Throw it in a tool where it *knows* that nothing happened: a documented refusal.
  *

@@ -3,7 +3,14 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { Action } from "./actions.ts";
-import { AmendsError, DeskUnreachable, MissingOutcome, NoRun, Stopped } from "./errors.ts";
+import {
+  AmendsError,
+  DeskUnreachable,
+  MissingOutcome,
+  NoRun,
+  saidBy,
+  Stopped,
+} from "./errors.ts";
 import { said } from "./events.ts";
 import type { Link } from "./link.ts";
 import type { Args, Plan } from "./plans.ts";
@@ -127,7 +134,12 @@ export class Run extends Record {
   /** The same in two halves: `await using act = await run.begin(tool, plan)`. */
   async begin<A extends object = Args>(tool: string, plan: Plan<A> = {}): Promise<Action<A>> {
     this.#mustBeOpen();
-    return new Action<A>(this, tool, plan).begin();
+    try {
+      return await new Action<A>(this, tool, plan).begin();
+    } catch (error) {
+      saidBy(error, Infinity);
+      throw error;
+    }
   }
 
   /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */

@@ -8,6 +8,7 @@ import {
   Compensated,
   Denied,
   DeskUnreachable,
+  hasPassed,
   InDoubt,
   InProgress,
   KeyRefused,
@@ -170,6 +171,7 @@ export function tool<A extends object, R>(
         return (await finishDeclared(act, declared, call)).answer;
       } catch (error) {
         if (!(error instanceof NoEffect) || !error.retryable || left <= 0) throw error;
+        if (hasPassed(error)) throw error;
       }
     }
   };
@@ -280,8 +282,16 @@ export class GatedTools {
   }
 
   /** The second half: make the call, and say how it went. */
-  finish<A extends object, R>(act: Action<A>, call: Call<A, R>): Promise<Performed<R>> {
-    return finishDeclared<A, R>(act, this.#of(act.tool), call);
+  async finish<A extends object, R>(act: Action<A>, call: Call<A, R>): Promise<Performed<R>> {
+    try {
+      return await finishDeclared<A, R>(act, this.#of(act.tool), call);
+    } catch (error) {
+      // Of a call that this tool made, or of what was read after it: this one was made.
+      const isOther = isNotMade(error) && (hasPassed(error) || act.row.state === "succeeded");
+      if (!isOther) throw error;
+      const words = `${act.tool} was called, and then: ${error.message}`;
+      throw new AmendsError(words, { cause: error });
+    }
   }
 
   #of(name: string): Declaration {

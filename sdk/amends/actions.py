@@ -24,6 +24,7 @@ from amends.errors import (
     Refused,
     SpoolFull,
     TooLarge,
+    moment,
 )
 from amends.events import cut, new_id
 from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits
@@ -142,6 +143,7 @@ class Action(DrivenContext):
 
     def goes_on(self) -> None:
         """The call is not over: what is made next is a part of it, such as an answer to it."""
+        self._began = moment()
         self._returned: Any = UNSET
         self._once = threading.Lock()
 
@@ -156,6 +158,9 @@ class Action(DrivenContext):
             raise SpoolFull(
                 f"the spool {where} cannot be written ({disk}), so the call was not made"
             ) from disk
+        except AmendsError as error:
+            error.told, error.passed = moment(), False
+            raise
 
     def _asking(self) -> Steps[Self]:
         yield from self.run.desk.meeting()
@@ -231,8 +236,9 @@ class Action(DrivenContext):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:
             self._returned = yield from called(call, limit_seconds=self._time_limit_seconds)
-        except NoEffect:
-            self._once.release()
+        except NoEffect as refusal:
+            if refusal.told < self._began:  # else another action, within this call, said it
+                self._once.release()
             raise
         return self._returned
 
@@ -329,9 +335,12 @@ class Action(DrivenContext):
             raise
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
+        if isinstance(error, AmendsError):
+            error.passed, error.told = error.told > self._began, moment()
         if self.settled or self.replayed:
             return
-        if isinstance(error, NoEffect) and not self._once.locked():  # else it is another's word
+        # Else it is another's word: of a helper, or of an action within this one.
+        if isinstance(error, NoEffect) and not (error.passed or self._once.locked()):
             yield from self.failing(error, outcome="no_effect", retryable=error.retryable)
         elif error is not None:
             yield from self.failing(error)

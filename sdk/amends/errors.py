@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+
+_moments = itertools.count(1)
+
+
+def moment() -> int:
+    """Later than every one before it in this process."""
+    return next(_moments)
 
 
 def in_words(problem: dict[str, Any]) -> str:
@@ -12,7 +20,14 @@ def in_words(problem: dict[str, Any]) -> str:
 
 
 class AmendsError(Exception):
-    """The parent of everything this package raises."""
+    """The parent of everything this package raises.
+
+    An action that ends in it says it of itself: `told` is the moment, 0 where none has. Where that
+    was within the call of another action it has `passed` that one, of which it says nothing.
+    """
+
+    told = 0
+    passed = False
 
 
 class NoEffect(AmendsError):

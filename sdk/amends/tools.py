@@ -205,7 +205,7 @@ def tool(
                 try:
                     return (yield from declaration.calling(run, name, given, call, **how)).answer
                 except NoEffect as refusal:
-                    if not refusal.retryable or attempt == tries:
+                    if not refusal.retryable or refusal.passed or attempt == tries:
                         raise
                 how["retry"] = "tool"
             raise AssertionError("the last try returns or raises")

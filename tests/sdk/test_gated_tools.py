@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 import amends
-from amends.adapters import GatedTools
+from amends.adapters import NOT_MADE, GatedTools
 from amends.protocol.canonical import canonical
 from tests.sdk.test_docs import blocks
 
@@ -112,3 +112,20 @@ def test_a_call_whose_event_loop_is_gone_is_left_without_noise(desk, small_desk)
     assert desk.flush(5)
 
     assert "action.succeeded" not in small_desk.types()
+
+
+def test_a_no_to_what_a_tool_calls_is_not_said_of_the_tool(desk, small_desk):
+    """The model would read that nothing was done, and do it in another way."""
+    small_desk.control(modes={"note.seat": "denied"})
+    choose_seat, made = desk.tool("note.seat")(lambda: None), list[str]()
+
+    def book(_):
+        made.append("paid")
+        choose_seat()
+
+    with desk.run("Book it"), pytest.raises(amends.AmendsError) as said:
+        GatedTools(desk).call("note.book", {}, "call_1", book)
+
+    assert made == ["paid"]
+    assert not isinstance(said.value, NOT_MADE)
+    assert str(said.value).startswith("note.book was called, and then: not allowed")

@@ -171,6 +171,67 @@ def test_a_tool_may_be_a_method_and_whose_it_is_is_no_argument(desk, small_desk,
     assert planned["data"]["tool_schema"]["required"] == ["nights"]
 
 
+def test_a_refusal_of_a_tool_that_a_tool_calls_is_none_of_the_outer_one(desk, small_desk, calls):
+    """What it did before stays done: told as without effect, it would have been made again."""
+
+    @desk.tool("note.seat")
+    def choose_seat():
+        refuse()
+
+    @desk.tool("update_flight", tries=3)
+    def update_flight():
+        calls.append(1)
+        choose_seat()
+
+    with desk.run("Move it", run="run_1"):
+        with pytest.raises(amends.NoEffect, match="busy"):
+            update_flight()
+        with pytest.raises(amends.InDoubt):
+            update_flight()
+    desk.flush()
+
+    assert calls == [1]
+    told = [one["data"]["outcome"] for one in small_desk.journal() if "outcome" in one["data"]]
+    assert told == ["no_effect", "unknown"]
+
+
+def test_a_block_in_which_another_call_was_refused_may_have_done_something(desk, small_desk, calls):
+    choose_seat = desk.tool("note.seat")(refuse)
+
+    def by_hand(act):
+        with act:
+            calls.append(1)
+            choose_seat()
+
+    with desk.run("Move it", run="run_1") as run:
+        with pytest.raises(amends.NoEffect):
+            by_hand(move(run))
+        with move(run, op="again") as act:
+            with pytest.raises(amends.NoEffect):
+                act.perform(choose_seat)
+            with pytest.raises(amends.InDoubt):
+                act.perform(choose_seat)
+            act.failed("the seat is taken")
+    desk.flush()
+
+    told = [one["data"]["outcome"] for one in small_desk.journal() if "outcome" in one["data"]]
+    assert told == ["no_effect", "unknown", "no_effect", "unknown"]
+
+
+def test_a_refusal_that_is_raised_as_one_object_again_and_again_is_its_tools_own(desk, calls):
+    busy = amends.NoEffect("busy", retryable=True)
+
+    @desk.tool("update_flight", tries=3)
+    def update_flight():
+        calls.append(1)
+        if len(calls) < 3:
+            raise busy
+        return NEW
+
+    with desk.run("Move it", run="run_1"):
+        assert update_flight() == NEW
+
+
 def test_a_result_that_holds_itself_is_a_success_whose_result_is_not_kept(
     desk, small_desk, calls, caplog
 ):

@@ -213,3 +213,18 @@ def test_of_processes_that_share_a_spool_one_makes_each_call_while_the_desk_is_a
     made = (tmp_path / "outside").read_text("utf-8").split()
 
     assert sorted(made) == sorted(f"k-{number}" for number in range(60))
+
+
+def test_what_a_tool_in_a_tool_says_is_not_said_of_the_outer_one(desk, agent):
+    """It has done something before, and what was read after a call is not the call."""
+    desk.script["begin"] = [{}, {}, {}, {"answer": {"answer": "in_doubt", "action": "act_1"}}]
+
+    _, outside = agent("calls_a_tool_in_a_tool")
+
+    told = outside.splitlines()
+    assert told[:2] == ["books", "NoEffect busy"]
+    assert told[2].startswith("false book_taxi was called, and then: an earlier try of this call")
+    assert told[3] == "books a bus"
+    assert told[4].startswith("false book_bus was called, and then: ")
+    said = [one["data"]["outcome"] for one in desk.events if one["type"] == "action.failed"]
+    assert said == ["no_effect", "unknown", "unknown"]

@@ -89,7 +89,12 @@ class GatedTools:
         if "op" not in declaration.how:
             digest = "" if anew else (yield from blocking(args_digest, run, args))
             how["op"] = f"{name} {digest or call_id or uuid4().hex}"
-        return (yield from declaration.calling(run, name, args, call, told=told, **how))
+        try:
+            return (yield from declaration.calling(run, name, args, call, told=told, **how))
+        except NOT_MADE as error:
+            if error.passed and not is_over(error):  # it is of a call that this tool made
+                raise AmendsError(f"{name} was called, and then: {error}") from error
+            raise
 
     call, acall = waits(calling), awaits(calling)
 

@@ -3,7 +3,14 @@
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { connect, InDoubt, NoEffect, undo } from "../../../sdk-js/src/index.ts";
+import {
+  connect,
+  GatedTools,
+  InDoubt,
+  isNotMade,
+  NoEffect,
+  undo,
+} from "../../../sdk-js/src/index.ts";
 
 const [url, key, spool, outside, how] = process.argv.slice(2) as [string, ...string[]];
 const quiet = how === "works_beside_another" ? { workspace: "northwind", log: () => {} } : {};
@@ -147,6 +154,26 @@ const stories: { [how: string]: () => Promise<unknown> } = {
         await act.perform(() => said("calls a taxi"));
         refuse();
       });
+    });
+  },
+  async calls_a_tool_in_a_tool() {
+    const seat = desk.tool("choose_seat", {}, () => {
+      throw new NoEffect("busy", { retryable: true });
+    });
+    const book = desk.tool("book_hotel", { tries: 3 }, async () => {
+      said("books");
+      await seat({});
+    });
+    const gated = new GatedTools(desk);
+    await desk.run("Book it", { run: "run_1" }, async () => {
+      await book({}).catch((error: Error) => said(`${error.name} ${error.message}`));
+      await gated
+        .call("book_taxi", {}, "call_1", () => book({}))
+        .catch((error: Error) => said(`${isNotMade(error)} ${error.message}`));
+      const tells = { verify: () => [["price", 1, 9007199254740993]] as const };
+      await new GatedTools(desk, { book_bus: tells })
+        .call("book_bus", {}, "call_2", () => said("books a bus"))
+        .catch((error: Error) => said(`${isNotMade(error)} ${error.message}`));
     });
   },
   async has_tools() {
