@@ -285,14 +285,14 @@ class Spool:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             database = self._living()
-            database.execute("BEGIN IMMEDIATE")
-            try:
+            try:  # of all three, for the handler of a signal may raise as soon as one is done
+                database.execute("BEGIN IMMEDIATE")
                 yield database
+                database.execute("COMMIT")
             except BaseException:
                 if database.in_transaction:  # on a full disk SQLite has taken it back itself
                     database.execute("ROLLBACK")
                 raise
-            database.execute("COMMIT")
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock:

@@ -5,11 +5,13 @@ once.
 """
 
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -423,3 +425,33 @@ def test_a_process_that_is_asked_to_end_says_so(small_desk, spool_file):
     failed, ended = small_desk.journal()[-2:]
     assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
     assert ended["data"] == {"by": "the process", "reason": "Terminated"}
+
+
+def test_a_signal_that_comes_while_the_file_is_waited_for_leaves_it_as_it_was(spool_file):
+    """Its handler raises as soon as the file was had; the next write found a transaction open."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupts(*_):
+        raise Interrupted
+
+    def lets_go_after_a_signal():
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.1)
+        other.execute("COMMIT")
+
+    spool, was = Spool(spool_file), signal.signal(signal.SIGUSR1, interrupts)
+    other = sqlite3.connect(spool_file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    thread = threading.Thread(target=lets_go_after_a_signal)
+    thread.start()
+    try:
+        with pytest.raises(Interrupted):
+            spool.next_n("run_1")
+    finally:
+        signal.signal(signal.SIGUSR1, was)
+        thread.join()
+
+    assert spool.next_n("run_1") == 1
