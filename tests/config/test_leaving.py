@@ -11,6 +11,8 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connections
 
 from amends.__main__ import main
+from amends.protocol import proofs
+from amends.protocol.canonical import canonical
 from config import leaving, providers
 from connectors import channels
 from connectors.channels import Message
@@ -134,8 +136,10 @@ def test_what_was_changed_afterwards_is_not_proven(acted, tmp_path, capsys, file
         (lambda lines: [lines[0].replace(b'"actor":"', b'"actor":"x'), *lines[1:]], "do not lead"),
         (lambda lines: [one.replace(b"crm.up", b"crm.de") for one in lines], "the event of"),
         (lambda lines: [b'{"index":0,"leaf":["x"]}\n', *lines[1:]], "entry 0 cannot be read"),
+        (lambda lines: [_let_go(lines[0]), *lines[1:]], "entry 0 has an event that nothing proves"),
+        (lambda lines: [b'{"event":"made up",' + lines[0][1:], *lines[1:]], "stands twice"),
     ],
-    ids=["cut off", "left out", "another actor", "another event", "no entry"],
+    ids=["cut off", "left out", "another actor", "another event", "no entry", "made up", "twice"],
 )
 def test_a_log_that_was_written_anew_does_not_lead_to_the_head(
     acted, tmp_path, capsys, change, says
@@ -151,6 +155,13 @@ def test_a_log_that_was_written_anew_does_not_lead_to_the_head(
 
     code, said = verified(folder, capsys)
     assert (code, says in said) == (1, True), said
+
+
+def _let_go(line):
+    """As an entry whose event was let go, but with one that was made up."""
+    told = json.loads(line)
+    hash_ = proofs.leaf_hash(canonical(told["leaf"])).hex()
+    return canonical({"index": told["index"], "hash": hash_, "event": "made up"}) + b"\n"
 
 
 def test_an_export_that_broke_off_is_begun_anew(acted, tmp_path, capsys):

@@ -8,14 +8,21 @@ whose digest stands in its entry.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from amends.protocol.canonical import canonical
-from amends.protocol.proofs import Checkpoint, LogKey, NotProven, event_digest, leaf_hash, node_hash
+from amends.protocol.proofs import (
+    Checkpoint,
+    LogKey,
+    NotProven,
+    event_digest,
+    leaf_hash,
+    node_hash,
+    read,
+)
 
 NOTE, LOG, HEAD = "export.json", "log.ndjson", "head.txt"
 CHUNK_BYTES = 1024 * 1024
@@ -83,6 +90,8 @@ def _entry(entry: dict[str, Any], workspace: str) -> tuple[bytes, bool]:
     if entry.get("altered"):
         raise NotProven(f"entry {index} had been altered in the desk when it was exported")
     try:
+        if leaf is None and "event" in entry:
+            raise NotProven(f"entry {index} has an event that nothing proves")
         if leaf is None:
             return bytes.fromhex(entry["hash"]), False
         salt = bytes.fromhex(entry.get("salt", ""))
@@ -124,8 +133,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _object(text: str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = read(text)
+    except (ValueError, RecursionError) as error:
         raise NotProven(f"{what} is not JSON") from error
     if not isinstance(found, dict):
         raise NotProven(f"{what} is no object")

@@ -243,7 +243,7 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
     if not text.lstrip().startswith("{"):
         return _verified(Proof.parse(text), keys, event=None)
     try:
-        document = _read(text)
+        document = read(text)
         event, salt = document["event"], _salt(document["salt"])
         proof = str.encode(document["proof"]).decode()  # a text, and one that can be written
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -256,7 +256,7 @@ def verify(text: str, keys: list[LogKey]) -> Verified:
     return verified
 
 
-def _read(text: str) -> Any:
+def read(text: str) -> Any:
     """JSON, with a limit to all of which another reader might have another. Raises ValueError."""
     value = json.loads(text, object_pairs_hook=_once, parse_int=_integer, parse_constant=_none)
     level: list[Any] = [value]
@@ -318,7 +318,7 @@ def _same(found: str, wanted: Any, what: str) -> None:
 def _verified(proof: Proof, keys: list[LogKey], event: dict[str, Any] | None) -> Verified:
     proof.check(proof.extra, keys)
     try:
-        leaf = _read(proof.extra.decode())
+        leaf = read(proof.extra.decode())
         is_ours = isinstance(leaf, dict) and _is_known(leaf) and canonical(leaf) == proof.extra
     except (NotProven, ValueError, RecursionError) as error:
         raise NotProven("the entry of the log is not one of Amends") from error
