@@ -250,3 +250,30 @@ def test_a_pause_that_is_answered_elsewhere_is_no_approval(agents, small_desk):
     assert said["ran"] == []
     assert said["told"][0] == "waits for ap_1"
     assert len(small_desk.journal("begin")) >= 2
+
+
+@pytest.mark.parametrize("framework", each(["openai_agents"]))
+def test_what_is_handed_over_to_is_looked_at_to_the_end(framework, tmp_path):
+    """An agent without tools of its own may have a server, or hand over to one that has tools."""
+    script = """
+from agents import Agent, function_tool
+from agents.mcp import MCPServerStdio
+from amends.adapters.openai_agents import gated
+files = MCPServerStdio({"command": "none"}, name="files")
+last = Agent(name="last", tools=[function_tool(lambda licence: licence, name_override="assign")])
+middle = Agent(name="middle", handoffs=[last])
+last.handoffs.append(middle)
+for other in (Agent(name="other", mcp_servers=[files]), middle):
+    try:
+        gated(None, Agent(name="first", handoffs=[other]))
+    except ValueError as error:
+        print(str(error).split(": ")[2].split(".")[0])
+good = gated(None, Agent(name="good", tools=list(last.tools)))
+gated(None, Agent(name="first", handoffs=[good, Agent(name="middle", handoffs=[good])]))
+"""
+    done = subprocess.run(
+        [environment_of(framework), "-c", script], env=bare_environment(tmp_path),
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["files", "last"]

@@ -57,7 +57,8 @@ PAST = (
 )
 
 
-def _past_the_gate(agent: Agent[Any]) -> Iterator[str]:
+def _past_the_gate(agent: Agent[Any], met: tuple[Agent[Any], ...] = ()) -> Iterator[str]:
+    """Also what the agents that it hands over to have, and those that they hand over to."""
     for tool in agent.tools:
         if not isinstance(tool, FunctionTool):
             yield tool.name
@@ -66,10 +67,11 @@ def _past_the_gate(agent: Agent[Any]) -> Iterator[str]:
     for other in agent.handoffs:
         if not isinstance(other, Agent):
             yield other.agent_name
-        elif not all(
-            isinstance(getattr(one, "on_invoke_tool", None), _Gate) for one in other.tools
-        ):
-            yield other.name
+        elif not any(other is one for one in met):
+            functions = [one for one in other.tools if isinstance(one, FunctionTool)]
+            if not all(isinstance(one.on_invoke_tool, _Gate) for one in functions):
+                yield other.name
+            yield from _past_the_gate(other, (*met, other))
 
 
 def _gated(tools: GatedTools, tool: FunctionTool) -> FunctionTool:
