@@ -67,6 +67,17 @@ def test_a_middleware_behind_the_gate_cannot_change_what_was_agreed_to(agents, s
     assert failed["data"]["outcome"] == "no_effect"
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
+def test_a_middleware_behind_the_gate_cannot_make_a_call_again(agents, small_desk, awaited):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="late", awaited=awaited)
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert "was not made again" in said["told"][0]
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "unknown"
+
+
 @pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))
 def test_what_may_answer_in_the_desks_place_is_refused(framework, tmp_path):
     """A hook PermissionRequest that is faster than people lets the call run, with its arguments."""

@@ -10,7 +10,9 @@ For a `ToolNode` of your own give `middleware.wrap_tool_call` and `middleware.aw
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
@@ -22,10 +24,16 @@ from langgraph.types import Command, interrupt
 from amends.actions import CHANGED
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged
+from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.tools import Declaration, Performed
 
 Answer: TypeAlias = ToolMessage | Command[Any]
+
+
+AGAIN = (
+    "this call was made, and one yes is for one call: it was not made again. Let retries stand"
+    " before the gate, where each asks the desk"
+)
 
 
 class ToolError(AmendsError):
@@ -111,8 +119,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
         )  # fmt: skip
 
 
-def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str]:
-    return request.tool_call["name"], request.tool_call["args"], str(request.tool_call["id"])
+def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str | None]:
+    return request.tool_call["name"], request.tool_call["args"], request.tool_call["id"]
 
 
 def _schema(request: ToolCallRequest) -> dict[str, Any] | None:
@@ -121,12 +129,13 @@ def _schema(request: ToolCallRequest) -> dict[str, Any] | None:
 
 
 class _Bound:
-    """A request whose tool takes the arguments that were agreed to and no others: a middleware
-    behind the gate may write the call anew.
+    """A request whose tool takes the arguments that were agreed to and no others, once: a
+    middleware behind the gate may write the call anew, or make it again.
     """
 
     def __init__(self, request: ToolCallRequest, args: Mapping[str, Any]) -> None:
         self._is_changed, self._agreed = False, copy.deepcopy(dict(args))
+        self._once = threading.Lock()
         self.request = request.override(tool_call={**request.tool_call, "args": dict(args)})
         if request.tool is not None:
             self.request = self.request.override(tool=self._guarded(request.tool))
@@ -144,11 +153,13 @@ class _Bound:
 
         def invoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
-            return tool.invoke(call, config, **more)
+            with self._refusable():
+                return tool.invoke(call, config, **more)
 
         async def ainvoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
-            return await tool.ainvoke(call, config, **more)
+            with self._refusable():
+                return await tool.ainvoke(call, config, **more)
 
         object.__setattr__(guarded, "invoke", invoke)
         object.__setattr__(guarded, "ainvoke", ainvoke)
@@ -160,6 +171,18 @@ class _Bound:
         if {name: found[name] for name in found if name in said} != self._agreed:
             self._is_changed = True
             raise ArgumentsChanged(CHANGED)
+        if not self._once.acquire(blocking=False):
+            raise AmendsError(AGAIN)
+
+    @contextmanager
+    def _refusable(self) -> Iterator[None]:
+        """Of a call that has done nothing, as the tool says, another may follow."""
+        try:
+            yield
+        except NoEffect as refusal:
+            if not refusal.told:
+                self._once.release()
+            raise
 
 
 def _result(answer: Answer) -> Any:

@@ -6,7 +6,8 @@ Each plays the calls that are given (a scripted model asks for them one after th
 `[tool, arguments]` or `[tool, arguments, id]`) and prints one line of JSON: which tools `ran`, what
 the model was `told` of each call, and the error that ended it, if any. With a `fault` something
 goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
-the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`).
+the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`)
+or is not answered (`late`).
 """
 
 import json
@@ -48,6 +49,8 @@ def assign_licence(licence: str, holder: str) -> dict[str, str]:
     if journal := ASKED.get("journal"):
         with Path(journal).open("a") as file:
             file.write(json.dumps(["assign_licence", licence]) + "\n")
+    if FAULT == "late":
+        raise TimeoutError("no answer within 30 s")
     if FAULT == "dies in the tool":
         os.kill(os.getpid(), signal.SIGKILL)
     if service := ASKED.get("service"):

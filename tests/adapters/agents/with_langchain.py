@@ -15,7 +15,7 @@ from common import (
     send_welcome,
 )
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -47,7 +47,8 @@ def agent(desk: amends.Desk) -> list[str]:
     gate = AmendsMiddleware(desk, DECLARED, interrupts=bool(ASKED.get("interrupts")))
     model = Scripted(messages=iter([*said, AIMessage("Done.")]))
     tools = [assign_licence, send_welcome, look_up]
-    middleware = [gate, Changes()] if FAULT == "changed" else [gate]
+    behind = {"changed": [Changes()], "late": [ToolRetryMiddleware(initial_delay=0)]}
+    middleware = [gate, *behind.get(FAULT, [])]
     graph = create_agent(model, tools, middleware=middleware, checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "one"}}
     asked: Any = {"messages": [("user", "Onboard Mia and Tom")]}
