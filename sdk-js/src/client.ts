@@ -1,5 +1,6 @@
 /** The desk as an agent sees it: one address, one key, one spool. */
 
+import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 
@@ -13,6 +14,7 @@ import { type About, Run, withoutEmpty } from "./runs.ts";
 import type { Log, Parked } from "./sender.ts";
 import { type Call, type Declaration, tool } from "./tools.ts";
 import { plainObject } from "./values.ts";
+import { trimmed } from "./wire.ts";
 
 // How long a call waits for people, unless it says otherwise.
 const WAIT_SECONDS = 3600;
@@ -166,13 +168,16 @@ export function connect(options: ConnectOptions = {}): Desk {
   return new Desk(url, key, others);
 }
 
-/** One file per address and key, which does not tell either. */
+/** One file per address, however that is written, and key, which does not tell either. */
 export function defaultSpool(url: string, key: string): string {
   const given = process.env["AMENDS_SPOOL"];
   if (given) return given;
   const state = process.env["XDG_STATE_HOME"] || join(homedir(), ".local", "state");
-  const name = sha256(`${url}\n${key}`).slice(0, SPOOL_NAME_HEX_DIGITS);
-  return join(state, "amends", `${name}.sqlite`);
+  const [asGiven, found] = [url, trimmed(url)].map((address) => {
+    const name = sha256(`${address}\n${key}`).slice(0, SPOOL_NAME_HEX_DIGITS);
+    return join(state, "amends", `${name}.sqlite`);
+  }) as [string, string];
+  return existsSync(asGiven) ? asGiven : found; // which an older client may have named so
 }
 
 function toConsole(level: "info" | "warn" | "error", text: string): void {

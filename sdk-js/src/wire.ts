@@ -26,6 +26,11 @@ export type Asked = {
   signal?: AbortSignal | undefined;
 };
 
+/** The desk's address as people paste it, without what every request adds. */
+export function trimmed(url: string): string {
+  return url.trim().replace(/\/*(\/api\/v1)?\/*$/, "");
+}
+
 /** A connection to one desk under one key. */
 export class Wire {
   /** As it is told in errors and logs. */
@@ -46,7 +51,7 @@ export class Wire {
     if (/[?#]/.test(url)) {
       throw new TypeError("the address of the desk is https://, a host and nothing behind ? or #");
     }
-    this.address = `${at.origin}${at.pathname.replace(/\/*(\/api\/v1)?\/*$/, "")}/api/v1/`;
+    this.address = `${at.origin}${trimmed(at.pathname)}/api/v1/`;
     this.#headers = { Authorization: `Bearer ${key}`, Accept: "application/json" };
   }
 

@@ -23,6 +23,7 @@ from amends.link import FLUSH_SECONDS, Link
 from amends.runs import Run
 from amends.sender import Parked
 from amends.tools import Tool, tool
+from amends.wire import trimmed
 
 # How long a call waits for people, unless it says otherwise.
 WAIT_SECONDS = 3600.0
@@ -189,10 +190,13 @@ def _close_at_exit(desk: weakref.ref[Desk], process: int) -> None:
 
 
 def default_spool(url: str, key: str) -> Path:
-    """One file per address and key, which does not tell either."""
+    """One file per address, however that is written, and key, which does not tell either."""
     given = os.environ.get("AMENDS_SPOOL")
     if given:
         return Path(given)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    name = hashlib.sha256(f"{url}\n{key}".encode()).hexdigest()[:16]
-    return Path(state) / "amends" / f"{name}.sqlite"
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    as_given, found = (
+        state / "amends" / f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.sqlite"
+        for told in (f"{url}\n{key}", f"{trimmed(url)}\n{key}")
+    )
+    return as_given if as_given.exists() else found  # which an older client may have named so

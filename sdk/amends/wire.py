@@ -44,11 +44,14 @@ def post(path: str, body: bytes) -> Request:
     return Request("POST", path, body)
 
 
+def trimmed(url: str) -> str:
+    """The desk's address as people paste it, without what every request adds."""
+    return url.strip().rstrip("/").removesuffix(API.rstrip("/")).rstrip("/")
+
+
 def _root(url: str) -> str:
-    """The desk's address as people paste it, without what every request adds; ValueError for one
-    that would lead elsewhere.
-    """
-    root = url.strip().rstrip("/").removesuffix(API.rstrip("/")).rstrip("/")
+    """The same; ValueError for one that would lead elsewhere."""
+    root = trimmed(url)
     if not root.startswith(("http://", "https://")):
         raise ValueError("the address of the desk starts with https:// or http://")
     try:

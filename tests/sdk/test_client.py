@@ -6,6 +6,7 @@ import json
 import pytest
 
 import amends
+from amends.client import default_spool
 from amends.protocol.canonical import idempotency_key
 from tests.sdk.conftest import KEY, NEW, OLD, move
 
@@ -259,3 +260,17 @@ def test_a_mistake_in_the_snapshots_is_raised_after_the_success_is_kept(desk, sm
     desk.flush()
 
     assert small_desk.types() == ["run.started", "action.succeeded", "run.failed"]
+
+
+@pytest.mark.parametrize("behind", ["/", "/api/v1", "/api/v1/"])
+def test_an_address_that_is_written_otherwise_has_the_same_spool(monkeypatch, tmp_path, behind):
+    """In another file nothing would be known of what was done, and nobody send what waits."""
+    monkeypatch.delenv("AMENDS_SPOOL", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    url = "https://desk.example"
+    before = hashlib.sha256(f"{url}{behind}\n{KEY}".encode()).hexdigest()[:16]
+
+    assert default_spool(url + behind, KEY) == default_spool(url, KEY)
+    (tmp_path / "amends").mkdir()
+    (tmp_path / "amends" / f"{before}.sqlite").touch()
+    assert default_spool(url + behind, KEY).stem == before, "which an older client has made"

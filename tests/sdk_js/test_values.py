@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from amends.client import default_spool
 from amends.policy import is_gated
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import MaskingKey, masked
@@ -208,3 +209,10 @@ def test_what_is_not_as_it_was_recorded_is_not_proven(client, log):  # noqa: F81
         assert (found.get("error"), said in found.get("words", "")) == ("NotProven", True), found
     found = client("proven", text=download(log), keys=[other])
     assert "no known key of this log has signed" in found["words"]
+
+
+@pytest.mark.parametrize("behind", ["", "/", "/api/v1/"])
+def test_a_spool_lies_where_the_other_client_has_it(client, behind):
+    url = f"https://desk.example{behind}"
+
+    assert client("spool", url=url) == {"answer": str(default_spool(url, "amends_x"))}
