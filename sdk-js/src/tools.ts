@@ -24,6 +24,7 @@ import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
 import { cataloguedClass } from "./policy.ts";
 import { canonical } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
+import { masked } from "./protocol/masking.ts";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { currentRun, type Run, stoppedBy } from "./runs.ts";
 import { asTargets, type Id, plain, plainObject, type Targets } from "./values.ts";
@@ -301,9 +302,13 @@ export class GatedTools {
 
 const OP_HEX_DIGITS = 32;
 
-/** Of the arguments as the ledger has them: a card number is not to be found by trying all. */
+/**
+ * The same for the same arguments, whatever the policy masks meanwhile; under the workspace's key,
+ * so that no value is to be found by trying all.
+ */
 async function digestOf(run: Run, args: object): Promise<string> {
   await run.desk.needMaskingKey();
-  const told = run.build("action.planned", { args });
-  return sha256(canonical(told.event.data["args"]!)).slice(0, OP_HEX_DIGITS);
+  const { maskingKey: key } = run.desk;
+  const told = masked(plainObject(args, "args"), [], key);
+  return key?.mark("arguments", told) ?? sha256(canonical(told)).slice(0, OP_HEX_DIGITS);
 }

@@ -11,7 +11,7 @@ seconds, `lose` (how many answers of `begin` to lose after they took effect), `d
 `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status of another
 server's page), `minds` (a text that a proxy does not let through; it says `says`) and
 `minds_blobs`, `slow`: seconds that `begin` takes, `card`: the number of the approval that is waited
-for (all others are withdrawn), and `safety`: more of the policy.
+for (all others are withdrawn), `safety`: more of the policy, and `masking`: the workspace's key.
 """
 
 import json
@@ -160,6 +160,7 @@ class Desk(BaseHTTPRequestHandler):
             return self.answer(200, {
                 "workspace": "northwind", "agent": control.get("agent", "trip-desk"),
                 "digest": "sha256:0", "document": {"agentSafety": safety},
+                "masking": control.get("masking"),
             })  # fmt: skip
         if path.endswith("/directive"):
             return self.answer(200, {"directive": control["directive"]})

@@ -1,6 +1,7 @@
 """What the adapters share, with a framework of four lines: that of docs/frameworks.md."""
 
 import asyncio
+import contextlib
 import gc
 import hashlib
 
@@ -129,3 +130,21 @@ def test_a_no_to_what_a_tool_calls_is_not_said_of_the_tool(desk, small_desk):
     assert made == ["paid"]
     assert not isinstance(said.value, NOT_MADE)
     assert str(said.value).startswith("note.book was called, and then: not allowed")
+
+
+@pytest.mark.parametrize("audit", [{"mask": ["args.account"]}, {"showLast4": True}])
+def test_a_call_keeps_its_name_whatever_the_policy_masks_meanwhile(desk, small_desk, audit):
+    """Under another key the same call would be another one, and be made again."""
+    small_desk.control(masking={"form": "v1", "key": bytes(range(32)).hex()})
+    tools, pays = GatedTools(desk), {"account": "DE1", "card": "4242 4242 4242 4242"}
+
+    with desk.run("Pay it"):
+        tools.call("note.pay", pays, "call_1", lambda _: "paid")
+        small_desk.control(safety={"audit": audit})
+        desk.fetch_policy()
+        with contextlib.suppress(amends.KeyReused):  # this desk compares as it is told
+            tools.call("note.pay", pays, "call_2", lambda _: pytest.fail("it was paid twice"))
+        tools.call("note.pay", pays | {"account": "DE2"}, "call_3", lambda _: "paid")
+
+    first, second, other = [one["data"]["key"] for one in small_desk.journal("begin")]
+    assert first == second != other

@@ -211,6 +211,13 @@ def test_what_is_not_as_it_was_recorded_is_not_proven(client, log):  # noqa: F81
     assert "no known key of this log has signed" in found["words"]
 
 
+def test_the_arguments_of_a_call_have_one_mark_in_both(client):
+    value = {"card": "4242 4242 4242 4242", "amount": 5, "to": ["DE1", None]}
+    wanted = MaskingKey(bytes.fromhex(DATA["key"])).mark("arguments", value)
+
+    assert client("mark", key=DATA["key"], value=value) == {"answer": wanted}
+
+
 @pytest.mark.parametrize("behind", ["", "/", "/api/v1/"])
 def test_a_spool_lies_where_the_other_client_has_it(client, behind):
     url = f"https://desk.example{behind}"

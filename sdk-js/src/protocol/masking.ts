@@ -81,11 +81,20 @@ export class MaskingKey {
   /** What stands for `value` of the kind that `tag` names. */
   placeholder(tag: string, value: Json): string {
     const [family, normal] = normalForm(tag, value);
-    const told = `${MARK_FORM}\n${family}\n${normal}`;
-    const mac = createHmac("sha256", this.#secret).update(told).digest("hex");
-    const mark = mac.slice(0, MARK_HEX_DIGITS);
+    const mark = this.#mark(family, normal);
     const isShown = this.showsLast4 && (family === "card" || family === "iban");
     return bare(isShown ? `${tag}:v1:${mark}:${normal.slice(-4)}` : `${tag}:v1:${mark}`);
+  }
+
+  /** The mark alone, by which equal values are known and no value is found. */
+  mark(tag: string, value: Json): string {
+    return this.#mark(...normalForm(tag, value));
+  }
+
+  #mark(family: string, normal: string): string {
+    const told = `${MARK_FORM}\n${family}\n${normal}`;
+    const mac = createHmac("sha256", this.#secret).update(told).digest("hex");
+    return mac.slice(0, MARK_HEX_DIGITS);
   }
 }
 

@@ -32,9 +32,11 @@ from amends.errors import (
 )
 from amends.policy import catalogued_class
 from amends.protocol.canonical import canonical
-from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from amends.protocol.masking import masked
+from amends.protocol.vocabulary import WITHOUT_EFFECT
 from amends.runs import Run, current_run
 from amends.tools import EFFECT_CLASS, Declaration, Performed
+from amends.values import plain
 
 # What means that this call was not made, and that the model may go on without it. Stopped is none
 # of them: the run is over.
@@ -118,7 +120,12 @@ def is_over(error: BaseException) -> bool:
 
 
 def args_digest(run: Run, args: Mapping[str, Any]) -> str:
-    """Of the arguments as the ledger has them: a card number is not to be found by trying all."""
+    """The same for the same arguments, whatever the policy masks meanwhile; under the workspace's
+    key, so that no value is to be found by trying all.
+    """
     run.desk.need_masking_key()
-    told = run.build(EventType.ACTION_PLANNED, {"args": dict(args)})
-    return hashlib.sha256(canonical(told.data["args"])).hexdigest()[:32]
+    key = run.desk.masking_key
+    told = masked(plain(dict(args)), (), key, nuls=False)
+    if key is None:
+        return hashlib.sha256(canonical(told)).hexdigest()[:32]
+    return key.mark("arguments", told)

@@ -154,10 +154,17 @@ class MaskingKey:
     def placeholder(self, tag: str, value: Any) -> str:
         """What stands for `value`, a JSON value, of the kind that `tag` names."""
         family, normal = _normal_form(tag, value)
-        told = b"\n".join((MARK_FORM, family.encode(), normal))
-        mark = hmac.digest(self._secret, told, "sha256")[:MARK_BYTES].hex()
+        mark = self._mark(family, normal)
         last = normal[-4:].decode() if self.shows_last4 and family in _SHOWN else ""
         return placeholder(f"{tag}:v1:{mark}:{last}" if last else f"{tag}:v1:{mark}")
+
+    def mark(self, tag: str, value: Any) -> str:
+        """The mark alone, by which equal values are known and no value is found."""
+        return self._mark(*_normal_form(tag, value))
+
+    def _mark(self, family: str, normal: bytes) -> str:
+        told = b"\n".join((MARK_FORM, family.encode(), normal))
+        return hmac.digest(self._secret, told, "sha256")[:MARK_BYTES].hex()
 
 
 def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:

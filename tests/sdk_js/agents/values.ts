@@ -20,6 +20,7 @@ const answers: { [name: string]: (asked: any) => unknown } = {
     const found = masked(value as Json, paths, made);
     return { found: canonical(found), again: canonical(masked(found, paths, made)) };
   },
+  mark: ({ key, value }) => new MaskingKey(Buffer.from(key, "hex")).mark("arguments", value),
   gated: ({ document, tool, effectClass, risk }) => isGated(document, { tool, effectClass, risk }),
   async proven({ text, keys }) {
     const { found, signed } = await verifySigned(text, await Promise.all(keys.map(LogKey.parse)));
