@@ -288,3 +288,44 @@ gated(None, Agent(name="first", handoffs=[good, Agent(name="middle", handoffs=[g
     )  # fmt: skip
 
     assert done.stdout.split() == ["files", "last"]
+
+
+TWICE = {
+    "openai_agents": """
+from agents import Agent, function_tool
+def behind(desk):
+    agent = Agent(name="first", tools=[function_tool(assign_licence)])
+    return gated(desk, gated(desk, agent))
+""",
+    "agent_framework": """
+def behind(desk):
+    return gated(desk, gated(desk, [assign_licence]))
+""",
+    "crewai": """
+from crewai.tools import tool
+def behind(desk):
+    return gated(desk, gated(desk, [tool(assign_licence)]))
+""",
+}
+
+
+@pytest.mark.parametrize("framework", each(sorted(TWICE)))
+def test_a_tool_that_is_behind_the_desk_is_not_put_there_twice(framework, tmp_path):
+    """It would wait for itself, and its own no, a text, be told as what the call answered."""
+    script = f"""
+from amends.adapters.{framework} import gated
+def assign_licence(licence: str) -> str:
+    "Give a licence to somebody."
+    return licence
+{TWICE[framework]}
+try:
+    behind(None)
+except TypeError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [environment_of(framework), "-c", script], env=bare_environment(tmp_path),
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.startswith("assign_licence is behind the desk already")

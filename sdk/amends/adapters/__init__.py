@@ -45,6 +45,9 @@ NOT_MADE = (
     KeyRefused, KeyReused, Refused, SpoolFull,
 )  # fmt: skip
 
+# Of a tool that is given to an adapter a second time: it would be answered by its own no.
+TWICE = "{} is behind the desk already: asked for twice, it would wait for itself"
+
 
 @dataclass(frozen=True)
 class GatedTools:

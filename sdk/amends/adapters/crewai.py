@@ -19,7 +19,7 @@ from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import PrivateAttr
 
-from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.errors import AmendsError
 from amends.tools import Declaration
@@ -62,6 +62,8 @@ class _GatedTool(BaseTool):
 
     @classmethod
     def around(cls, gate: GatedTools, inner: BaseTool) -> _GatedTool:
+        if isinstance(inner, _GatedTool):
+            raise TypeError(TWICE.format(inner.name))
         found = cls(
             name=inner.name, description=inner.description, args_schema=inner.args_schema,
             result_as_answer=inner.result_as_answer, cache_function=_is_cached,

@@ -20,7 +20,7 @@ from agents.tool import (
 )
 from agents.tool_context import ToolContext
 
-from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.tools import Declaration
 from amends.values import plain
@@ -76,6 +76,8 @@ def _past_the_gate(agent: Agent[Any], met: tuple[Agent[Any], ...] = ()) -> Itera
 
 def _gated(tools: GatedTools, tool: FunctionTool) -> FunctionTool:
     """The tool behind the desk. What it raises is heard before its own words are made of it."""
+    if isinstance(tool.on_invoke_tool, _Gate):
+        raise TypeError(TWICE.format(tool.name))
     inner = set_function_tool_failure_error_function(copy.copy(tool), None)
     outer = copy.copy(tool)
     outer.on_invoke_tool = _Gate(tools, tool, inner)
