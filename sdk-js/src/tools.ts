@@ -304,11 +304,17 @@ const OP_HEX_DIGITS = 32;
 
 /**
  * The same for the same arguments, whatever the policy masks meanwhile; under the workspace's key,
- * so that no value is to be found by trying all.
+ * so that no value is to be found by trying all. Where that was never had nothing is called: such a
+ * call would be another one from then on, and be made again.
  */
 async function digestOf(run: Run, args: object): Promise<string> {
   await run.desk.needMaskingKey();
-  const { maskingKey: key } = run.desk;
+  const { maskingKey: key, agent } = run.desk;
+  if (key === null && agent === null) {
+    throw new DeskUnreachable(
+      "the desk was never reached, and without its key no call is known again",
+    );
+  }
   const told = masked(plainObject(args, "args"), [], key);
   return key?.mark("arguments", told) ?? sha256(canonical(told)).slice(0, OP_HEX_DIGITS);
 }

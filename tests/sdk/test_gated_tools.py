@@ -10,6 +10,7 @@ import pytest
 import amends
 from amends.adapters import NOT_MADE, GatedTools
 from amends.protocol.canonical import canonical
+from tests.sdk.conftest import KEY
 from tests.sdk.test_docs import blocks
 
 CARD = {"card_number": "4111 1111 1111 1111", "amount": 5}
@@ -148,3 +149,15 @@ def test_a_call_keeps_its_name_whatever_the_policy_masks_meanwhile(desk, small_d
 
     first, second, other = [one["data"]["key"] for one in small_desk.journal("begin")]
     assert first == second != other
+
+
+def test_before_the_desk_was_ever_reached_nothing_is_called(small_desk, spool_file):
+    """The same call would have another name as soon as the workspace's key is had."""
+    small_desk.stop()
+    declared = {"note.write": amends.declare(effect_class="internal_update")}
+    with amends.connect(
+        small_desk.url, KEY, workspace="northwind", spool=spool_file, wait_seconds=1
+    ) as desk:
+        tools = GatedTools(desk, declared)
+        with desk.run("Write it"), pytest.raises(amends.DeskUnreachable, match="never reached"):
+            tools.call("note.write", {"text": "x"}, "call_1", lambda _: pytest.fail("it ran"))
