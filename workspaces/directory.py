@@ -22,6 +22,7 @@ from workspaces.models import (
     DirectoryPerson,
     DirectoryToken,
     Invitation,
+    LoginProvider,
     PersonToken,
     Team,
     User,
@@ -80,15 +81,16 @@ def _give_account(row: DirectoryPerson, address: str, name: str) -> None:
 
 def _is_theirs(account: User, workspace: Workspace) -> bool:
     """Whether an account is the person's whom a directory means by its address: it is proven, or
-    was let in here by others, or nobody has a way in yet. Else a stranger may have made it, in
-    another workspace, and waits for what the person is given.
+    was let in here by others, or nobody has a way in yet but by the log-in of this workspace. Else
+    a stranger may have made it, in another workspace, and waits for what the person is given.
     """
     if independence.is_proven(account):
         return True
     if Team.objects.filter(workspace=workspace, group__user=account).exists():
         return True
-    by_a_company = SocialAccount.objects.filter(user=account).exists()
-    return not (by_a_company or fresh_login.has_method(account))
+    ours = LoginProvider.objects.filter(workspace=workspace).values("provider_id")
+    by_others = SocialAccount.objects.filter(user=account).exclude(provider__in=ours)
+    return not (by_others.exists() or fresh_login.has_method(account))
 
 
 def take_out(team: Team, person: User) -> None:

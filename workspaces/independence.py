@@ -135,10 +135,13 @@ def vouch(
 ) -> list[str]:
     """Say at the server that the address is theirs, or that they count from now on; what was said.
 
-    The way out of small teams and of desks without mail; the ledger keeps it, with the reason.
-    Raises NothingToVouchFor.
+    The way out of small teams and of desks without mail; the ledger keeps it, with the reason. Of
+    who stands in no workspace the address may be vouched for: a directory that brings them back
+    takes them with a proven one alone. Raises NothingToVouchFor.
     """
-    if not User.objects.filter(pk=person.pk, groups__team__workspace=workspace).exists():
+    here = User.objects.filter(pk=person.pk, groups__team__workspace=workspace).exists()
+    is_nowhere = not User.objects.filter(pk=person.pk, groups__team__isnull=False).exists()
+    if not (here or (is_nowhere and address and not at_once)):
         raise NothingToVouchFor(f"{person.email} is not a member of {workspace.slug}.")
     said = []
     if address and not is_proven(person):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
+from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -29,6 +30,7 @@ from workspaces.delegations import Term
 from workspaces.models import (
     DirectoryPerson,
     DirectoryToken,
+    LoginProvider,
     Membership,
     PersonToken,
     Team,
@@ -342,6 +344,31 @@ def test_who_was_let_in_before_or_never_came_is_the_same_person_to_the_directory
 
     assert teams_of("cleo@example.com") == {"finance", "late"}
     assert teams_of("eli@example.com") == {"finance"}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_who_left_and_comes_back_is_let_in_by_the_workspaces_own_log_in_or_an_operators_word(
+    acme: Workspace, ada: User, directory: Directory
+) -> None:
+    """The directory forgot them in between, and none of their teams was left."""
+    LoginProvider.objects.create(
+        workspace=acme, provider_id="of-acme", issuer="https://id.example", set_by=ada
+    )
+    rows = [directory.person("cleo"), directory.person("eli")]
+    cleo, eli = (User.objects.get(email=f"{one}@example.com") for one in ("cleo", "eli"))
+    SocialAccount.objects.create(user=cleo, provider="of-acme", uid="cleo")
+    eli.set_password("a long enough secret")
+    eli.save()
+    for row in rows:
+        assert directory.says("DELETE", f"/Users/{row}").status_code == 204
+
+    again = {"schemas": [USER], "userName": eli.email}
+    assert directory.says("POST", "/Users", again).status_code == 409
+    call_command("vouch", "acme", eli.email, "--address", "--because", "I know them")
+    directory.group("finance", directory.person("cleo"), directory.person("eli"))
+
+    assert teams_of(cleo.email) == teams_of(eli.email) == {"finance"}
 
 
 @pytest.mark.django_db
