@@ -16,7 +16,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +300,16 @@ def remembered(origin: str) -> ParsedHead | None:
     except (ValueError, OSError):
         logger.exception("%s is not a checkpoint", path)
         return None
+
+
+def all_remembered() -> Iterator[ParsedHead]:
+    """The heads that the files keep, of whatever log, but for those that nobody can read."""
+    folder: str = settings.AMENDS_HEADS_FOLDER
+    for path in sorted(Path(folder).glob("*.note")) if folder else ():
+        try:
+            yield ParsedHead.of(path.read_text())
+        except (ValueError, OSError):
+            logger.exception("%s is not a checkpoint", path)
 
 
 def _path(origin: str) -> Path | None:

@@ -16,8 +16,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from amends.protocol.vocabulary import EventType
 from config.local.places import ROOT
 from config.local.postgres import OWNER
+from ledger import desk_events
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
@@ -25,6 +27,7 @@ from tests.processes import Processes
 from tests.servers import as_runtime
 from workspaces import keys, periodic
 from workspaces.models import Agent as AgentRow
+from workspaces.models import Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 acme, leads, operators = people.acme, people.leads, people.operators
@@ -110,6 +113,8 @@ def test_what_happened_after_the_backup_is_not_done_twice(
     assert periodic.BACKUP in periodic.known(), "so that a night without one is noticed"
     # The desk goes on: a call that the backup does not know, and entries that it lacks.
     assert agent.begin(key="after", action="act_2", attempt="a2").json()["answer"] == "proceed"
+    made_later = Workspace.objects.create(slug="late", name="Late")
+    desk_events.record(made_later, EventType.CASE_OPENED, data={"case": 1})
     seal_all()
     assert {file.name for file in folder.iterdir()} == {"backup.json", "database.age", "heads.age"}
     assert b"desk-agent" not in (folder / "database.age").read_bytes()
@@ -119,6 +124,7 @@ def test_what_happened_after_the_backup_is_not_done_twice(
     assert "1 runs whose calls are in doubt" in report
     assert "signed entries" in report
     assert "are missing" in report
+    assert "localhost/late: 1 signed entries of a log of which the backup knows nothing" in report
     assert "not empty" in manage(
         "restore", str(folder), "--identity", str(secret), fails=True, **here
     )

@@ -31,6 +31,10 @@ OF_ANOTHER = (
     "In this database the restore of the backup of {:%d %B %Y, %H:%M:%S} UTC was begun and did not"
     " end. Run this with that backup, or make a new database for another one."
 )
+OF_NONE = (
+    "{} signed entries of a log of which the backup knows nothing: its workspace was made later, or"
+    " the log began anew"
+)
 
 
 class Command(BaseCommand):
@@ -141,7 +145,9 @@ def finish(note: backups.BackupManifest, contents: backups.Contents) -> tuple[di
 
 
 def missing(heads: list[SavedHead]) -> dict[str, list[str]]:
-    """Of each workspace, in words, what heads outside the database know and the backup does not."""
+    """Of each workspace, in words, what heads outside the database know and the backup does not;
+    of a log that is not in the backup, by the name of the log.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for head in heads:
         kept = sealer.remembered(head.origin)
@@ -154,4 +160,8 @@ def missing(heads: list[SavedHead]) -> dict[str, list[str]]:
         else:
             continue
         found[head.workspace].append(words)
+    of_the_backup = {head.origin for head in heads}
+    for kept in sealer.all_remembered():
+        if kept.origin not in of_the_backup:
+            found[kept.origin].append(OF_NONE.format(kept.size))
     return dict(found)
