@@ -23,7 +23,7 @@ from workspaces.keys import (
     LINK_TOKEN_CHARACTERS_MAX,
     link_digest,
     new_link_token,
-    token_of_link,
+    shown_token,
 )
 from workspaces.moves import CannotMove
 
@@ -112,10 +112,12 @@ def find(token: str) -> ConsentRequest | None:
 
 
 def link_of(consent: ConsentRequest) -> str:
-    """The whole address, for operators who pass it on by hand; empty once it is over."""
+    """The whole address, for operators who pass it on by hand; empty once it is over, or where no
+    key of the desk opens what is kept of it.
+    """
     if consent.answer or consent.approval.state != ApprovalState.WAITING:
         return ""
-    token = token_of_link(consent.token_sealed, consent.token_digest)
+    token = shown_token(consent.token_sealed, consent.token_digest)
     return address(token) if token else ""
 
 

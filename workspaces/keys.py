@@ -76,6 +76,16 @@ def token_of_link(sealed: bytes | memoryview, digest: str) -> str:
     return token if hmac.compare_digest(link_digest(token), digest) else ""
 
 
+def shown_token(sealed: bytes | memoryview, digest: str) -> str:
+    """The same for a page that shows the link beside all else: empty where no key opens the copy.
+    The link itself goes on to work, by its digest.
+    """
+    try:
+        return token_of_link(sealed, digest)
+    except encryption.CannotOpen:
+        return ""
+
+
 def proves(token: str, digest: bytes | memoryview) -> bool:
     return hmac.compare_digest(digest_of(token), bytes(digest))
 

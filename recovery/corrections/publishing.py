@@ -42,7 +42,7 @@ from workspaces.keys import (
     LINK_TOKEN_CHARACTERS_MAX,
     link_digest,
     new_link_token,
-    token_of_link,
+    shown_token,
 )
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -74,10 +74,12 @@ def find(token: str) -> Correction | None:
 
 
 def link_of(correction: Correction) -> str:
-    """The whole address, for operators; empty where there is none (any more)."""
+    """The whole address, for operators; empty where there is none (any more), or no key of the desk
+    opens what is kept of it.
+    """
     if correction.state != CorrectionState.PUBLISHED or correction.token_sealed is None:
         return ""
-    token = token_of_link(correction.token_sealed, correction.token_digest)
+    token = shown_token(correction.token_sealed, correction.token_digest)
     return address(token) if token else ""
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db.models import F
 
 from ledger.models import Run
@@ -145,7 +146,7 @@ def test_what_goes_on_after_a_case_was_closed_is_not_told_late(raises, ticket, a
 
 @pytest.mark.parametrize("days", [0, 8])
 def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_longer_so(
-    undone, ada, client, days
+    undone, ada, client, days, settings
 ):
     """However long ago that was."""
     first = Case.objects.get()
@@ -168,6 +169,13 @@ def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_l
     assert (item["word"], item["undone_at"]) == ("Left as it is", None)
     newer = corrections.publish(newer, by=ada, seen=newer.revision)
     assert corrections.link_of(newer) in client.get(trail).content.decode()
+    kept = settings.AMENDS_SECRET_KEYS
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    page = client.get(trail)
+    assert page.status_code == 200, "the key that opened the newer one's link is lost"
+    assert "Something has changed since then" in page.text
+    assert "Read the newer correction" not in page.text
+    settings.AMENDS_SECRET_KEYS = kept
     client.force_login(ada)
     page = client.get(f"/w/acme/cases/{first.pk}/").content.decode()
     assert "was undone, and the undo was undone: it stands again" in page
