@@ -7,6 +7,7 @@ and by, one portion of each log a turn, by the job (`go_round`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ from ledger.proofs import sealed_as, stored_nodes
 from ledger.sealer import tree_size
 from workspaces.models import Workspace
 from workspaces.periodic import each
+
+logger = logging.getLogger(__name__)
 
 HEADS_CHECKED = 50
 PROOF_CHARACTERS_MAX = 500_000
@@ -41,7 +44,9 @@ def audit_all(workspace: Workspace) -> list[AuditFinding]:
 
 
 class NotAsSigned(Exception):
-    """What a log holds is no longer what was signed; the message says of which and what."""
+    """What a log holds is no longer what was signed; the message says what. Of which it says
+    nothing, for strangers hear it, and other workspaces: that stands in our own log.
+    """
 
 
 def look() -> int:
@@ -54,7 +59,8 @@ def look() -> int:
 def _look_at(workspace: Workspace) -> int:
     wrong = _wrong(workspace) and _wrong(workspace)  # twice, for it is written to meanwhile
     if told := "; ".join(filter(None, [_told(wrong), go_round(workspace)])):
-        raise NotAsSigned(f"The log of {workspace.slug} is not what was signed. {told}")
+        logger.error("The log of %s is not what was signed. %s", workspace.slug, told)
+        raise NotAsSigned(f"A log is not what was signed (manage.py check_log names it). {told}")
     return 0
 
 

@@ -267,7 +267,7 @@ CRIMES = {
 
 
 @pytest.mark.parametrize("crime", CRIMES)
-def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
+def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime, caplog):
     events = [event("run.started", run=f"r{n}") for n in range(36)]
     events += [event("action.planned", action="a", data={"tool": "t"}) for _ in range(4)]
     record_events(actor, *events)
@@ -287,8 +287,10 @@ def test_law_12_tampering_is_detected(client, vic, northwind, actor, crime):
     assert "Something was changed" in check(client, vic).text
     with pytest.raises(CommandError, match="Something was changed"):
         call_command("check_log", "northwind")
-    with pytest.raises(audit.NotAsSigned, match="northwind is not what was signed"):
+    with pytest.raises(audit.NotAsSigned, match="A log is not what was signed") as told:
         audit.look()
+    assert "northwind" not in str(told.value), "/statusz says it to strangers"
+    assert "The log of northwind is not what was signed" in caplog.text
 
 
 OLD = {
