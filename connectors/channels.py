@@ -38,6 +38,7 @@ from connectors.normalization import Redaction
 from connectors.outbound import OK, Deadline, Outbound, headers_of, signer
 from ledger import proofs
 from workspaces import formatting, outbox
+from workspaces.encryption import CannotOpen
 from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret, User, Workspace
 
@@ -123,7 +124,17 @@ def is_server_away(failure: Exception) -> bool:
 def said(delivery: Delivery, failure: Exception) -> str:
     """The failure for people to read, without the channel's secrets."""
     secret = delivery.channel.secret if delivery.channel else None
-    return Redaction(secret.open() if secret else {}).text(f"{type(failure).__name__}: {failure}")
+    return without(secret).text(f"{type(failure).__name__}: {failure}")
+
+
+def without(secret: Secret | None) -> Redaction:
+    """What takes a secret out of what is told. Of one that no key opens nobody could tell anything,
+    and that is the failure itself.
+    """
+    try:
+        return Redaction(secret.open() if secret else {})
+    except CannotOpen:
+        return Redaction()
 
 
 def _mail(delivery: Delivery) -> None:

@@ -20,9 +20,8 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from connectors.channels import SEND_SECONDS_MAX, NotTaken
+from connectors.channels import SEND_SECONDS_MAX, NotTaken, without
 from connectors.models import Channel, ChannelKind, Feed
-from connectors.normalization import Redaction
 from connectors.outbound import OK, Deadline, Outbound, headers_of
 from ledger import entries, proofs
 from ledger.models import TreeHead
@@ -126,8 +125,7 @@ def _went_on(head: TreeHead, number: int) -> int:
 @transaction.atomic
 def _note_failure(channel: Channel, feed: Feed, failure: Exception) -> None:
     logger.warning("The feed of channel %s is not taken: %s", channel.pk, type(failure).__name__)
-    secret = channel.secret.open() if channel.secret else {}
-    told = Redaction(secret).text(f"{type(failure).__name__}: {failure}")
+    told = without(channel.secret).text(f"{type(failure).__name__}: {failure}")
     pause = min(2 ** min(feed.failures + 1, 10), PAUSE_SECONDS_MAX)
     Feed.objects.filter(pk=feed.pk).update(
         failures=feed.failures + 1,

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.core import mail as outbox
 from django.db import connection
 from django.db.models.functions import Now
@@ -186,6 +187,20 @@ def test_a_receiver_that_is_away_is_asked_once_a_turn_and_holds_up_nobody(acme, 
     asked = [one["path"] for one in receiver.journal.entries() if "/turn-" in one["path"]]
     assert sorted(asked) == ["/turn-away", "/turn-here", "/turn-here", "/turn-here"]
     assert Delivery.objects.filter(state="waiting", tries=0).count() == 2
+
+
+def test_a_secret_that_no_key_opens_holds_up_no_other_and_is_told(acme, ada, receiver, settings):
+    held = settings.AMENDS_SECRET_KEYS
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    channels.create(acme, "lost", "slack", by=ada, secret={"url": receiver.at["url"] + "/slack"})
+    settings.AMENDS_SECRET_KEYS = held
+    [lost] = channels.announce(acme, "case.opened", NEWS, key="s-1")
+    mail = channels.write_to(acme, "eve@x.example", "case.opened", NEWS, key="m-1")
+
+    channels.send_due()
+
+    assert (told(lost), told(mail)) == (("waiting", 1), ("sent", 1))
+    assert lost.last_error == "CannotOpen: no key of AMENDS_SECRET_KEYS opens this secret"
 
 
 def test_one_message_is_claimed_at_a_time_whatever_plan_the_database_makes(acme, ada, receiver):

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db.models.functions import Now
 from standardwebhooks import Webhook
 
@@ -90,6 +91,23 @@ def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receive
     Feed.objects.update(due_at=Now())
     feeds.send_all()
     assert numbers(got_at(receiver, "/siem-later")) == list(range(proofs.newest_head(acme).size))
+
+
+def test_a_feed_whose_secret_no_key_opens_holds_up_no_other_and_tells_it(
+    acme, make_feed, receiver, ada, settings
+):
+    held = settings.AMENDS_SECRET_KEYS
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    secret = {"url": receiver.at["url"] + "/siem-lost", "secret": SECRET}
+    lost = channels.create(acme, "lost", "webhook", by=ada, secret=secret, subjects=[feeds.SUBJECT])
+    settings.AMENDS_SECRET_KEYS = held
+    make_feed("/siem-beside")
+    happens(acme, 1)
+
+    feeds.send_all()
+
+    assert numbers(got_at(receiver, "/siem-beside"))
+    assert "no key of AMENDS_SECRET_KEYS opens this secret" in Feed.objects.get(channel=lost).error
 
 
 def test_feeds_beyond_those_of_one_turn_have_the_next(acme, make_feed, receiver, ada, monkeypatch):
