@@ -5,6 +5,7 @@ had happened would do things twice. So before any process starts everything is h
 
 * a call that was on its way is *unknown*; plans that ran are stopped, for a new one looks at the
   outside before it acts, and what reads nothing counts as tried, for it may have been sent;
+* a letter that waited to be sent may have gone: a person says whether it goes once more;
 * a grant that was not used is void, and people who were asked are asked anew;
 * a run that lived is marked: to a call that is not known the gate answers `in_doubt`, and a person
   says whether it happened (approvals/pauses.py);
@@ -20,6 +21,7 @@ from django.contrib.sessions.models import Session
 
 from approvals import pauses
 from connectors.contract import Refused
+from recovery.corrections import publishing
 from recovery.engine import failure_paths, outbound_calls, plan_lifecycle
 from recovery.models import Plan, PlanState, Step, StepState
 from recovery.models.plans import LIVING, TO_RUN
@@ -48,6 +50,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
         {
             "plans stopped": stop_plans(why),
             "calls now unknown": lose_calls(why),
+            "letters perhaps sent": publishing.doubt_what_waits(),
             "grants void": pauses.void_grants(why),
             "runs whose calls are in doubt": pauses.mark_runs(when),
             "people logged out": log_out(),

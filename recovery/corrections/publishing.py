@@ -182,6 +182,18 @@ def _note(correction: Correction, way: str, **more: object) -> None:
     CorrectionDelivery.objects.create(correction=correction, channel=way, **more)
 
 
+PERHAPS_SENT = "Whether it was sent after the backup is not known"
+"""What stands at a letter that waited when the backup was taken, once a desk came back from it."""
+
+
+def doubt_what_waits() -> int:
+    """After a restore no letter that waited goes by itself: it may have gone since, and a person
+    says whether it goes once more, by handing on its link.
+    """
+    waiting = Delivery.objects.filter(subject=SUBJECT, state=DeliveryState.WAITING)
+    return waiting.update(state=DeliveryState.FAILED, last_error=PERHAPS_SENT)
+
+
 def follow() -> int:
     """Note what became of messages on their way; the number that came to an end."""
     ended = 0
@@ -209,7 +221,7 @@ def _followed(one: CorrectionDelivery) -> int:
         sent_at=message.sent_at,
         last_error=message.last_error,
     )
-    if ended and moved:
+    if ended and moved and message.last_error != PERHAPS_SENT:
         what = "delivered" if message.state == DeliveryState.SENT else "undelivered"
         data = {"correction": one.correction.reference, "way": one.channel, "tries": message.tries}
         record(one.correction.case, EventType(f"correction.{what}"), data=data, part="delivery")

@@ -72,6 +72,8 @@ def handing(one: Correction) -> dict[str, Any]:
 
 def _untold_words(one: Correction) -> str:
     ways = {way.state for way in one.deliveries.all()}
+    if any(map(_is_in_doubt, one.deliveries.all())):
+        return f"{publishing.PERHAPS_SENT}: ask the person, or hand it on."
     if DeliveryState.FAILED in ways:
         return "It could not be sent: nobody has been told yet."
     if DeliveryState.WAITING in ways:
@@ -84,7 +86,13 @@ def _is_taken_back(one: Correction, way: CorrectionDelivery) -> bool:
     return is_revoked or way.last_error == publishing.TAKEN_BACK
 
 
+def _is_in_doubt(way: CorrectionDelivery) -> bool:
+    return way.last_error == publishing.PERHAPS_SENT
+
+
 def _verb(one: Correction, way: CorrectionDelivery) -> str:
+    if _is_in_doubt(way):
+        return "Perhaps sent by"
     if _is_taken_back(one, way):
         return "Revoked before it was sent by"
     waits = "Not sent yet by" if way.tries else "On its way by"
@@ -96,6 +104,8 @@ def _why_not_sent(one: Correction, way: CorrectionDelivery) -> str:
     """What came of the tries so far, and what to do; empty where it was sent or was not tried."""
     if way.state in {"made", "sent"} or way.last_error in {"", publishing.TAKEN_BACK}:
         return ""
+    if _is_in_doubt(way):
+        return f"{way.last_error}: ask the person, or hand the link on yourself."
     tried = f"Tried {plural(way.tries, 'time')}: {way.last_error}"
     return f"{tried}. Hand the link on yourself." if publishing.link_of(one) else tried
 
@@ -131,6 +141,8 @@ def delivered(one: Correction) -> str:
 def _became(one: Correction, way: CorrectionDelivery) -> str:
     if _is_taken_back(one, way):
         return "revoked before it was sent"
+    if _is_in_doubt(way):
+        return "perhaps sent"
     states = {
         "waiting": "not sent yet" if way.tries else "on its way",
         "failed": "could not be sent",

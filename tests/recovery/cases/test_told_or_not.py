@@ -2,10 +2,12 @@
 
 import pytest
 from django.core import mail
+from django.db import transaction
+from django.utils import timezone
 
 from connectors import channels as outgoing
 from connectors.models import Delivery
-from recovery import corrections
+from recovery import corrections, restoration
 from recovery.casework import closing
 from recovery.corrections import CannotPublish, publishing
 from recovery.models import Correction
@@ -72,6 +74,23 @@ def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
 
     client.get(corrections.link_of(mailed).removeprefix("http://localhost"))
 
+    assert closing.why_not_as(mailed.case, "corrected") == ""
+
+
+def test_after_a_restore_a_letter_that_waited_is_perhaps_sent_and_a_persons_to_hand_on(mailed, ada):
+    """It may have gone after the backup was taken: she would get it twice."""
+    with transaction.atomic():
+        held = restoration.hold_everything(timezone.now(), {})
+    outgoing.send_due()
+    publishing.follow()
+
+    assert (held["letters perhaps sent"], mail.outbox) == (1, [])
+    page = page_of(mailed, ada).text
+    assert "Perhaps sent by mail to eve@example.com" in page
+    assert "Whether it was sent after the backup is not known: ask the person" in page
+    assert "mail perhaps sent" in logged_in(ada).get("/w/acme/corrections/").text
+    mailed.refresh_from_db()
+    corrections.hand_on(mailed, by=ada, seen=mailed.revision, how="By telephone")
     assert closing.why_not_as(mailed.case, "corrected") == ""
 
 
