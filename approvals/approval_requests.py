@@ -23,6 +23,7 @@ from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requiremen
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.signals import publish_on_commit
 from connectors.contract import Money
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.models import Action, Attempt, AttemptState, RunState
 from workspaces.clock import database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX
@@ -342,7 +343,8 @@ def _moot(approvals: QuerySet[Approval]) -> QuerySet[Any]:
                     then=Concat(Value("its run has "), F("action__run__state")),
                 ),
                 When(
-                    ~Q(action__run__held_by=""),
+                    ~Q(action__run__held_by="")
+                    & ~Q(action__run__held_by__startswith=BY_A_RESTORE),  # that one goes on
                     then=Value("its run was stopped for recovery"),
                 ),
                 default=Value(""),

@@ -36,9 +36,9 @@ from connectors import channels, connections
 from connectors.channels import Message
 from connectors.connections import Dependents
 from ledger import desk_events, sealer
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.merkle import ParsedHead
 from ledger.models import Action, Run, RunState
-from ledger.models.runs import BY_A_RESTORE
 from workspaces import access, formatting
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace

@@ -29,7 +29,7 @@ from edge.asgi import (
     wait_seconds,
 )
 from ledger.agent_keys import actor_of
-from ledger.models.runs import BY_A_RESTORE
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.parsed_events import Actor
 from workspaces.news import route_of_news
 

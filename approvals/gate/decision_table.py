@@ -26,8 +26,8 @@ from approvals.models import LIVING, ApprovalState, PauseKind, pause_fits
 from approvals.policy import LookupResult, Policy, PolicyDecision, judge
 from edge.asgi import Problem, Refused, problem
 from ledger.canonical import digest
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.models import ActionState, Compensated, RunState
-from ledger.models.runs import BY_A_RESTORE
 from workspaces import formatting
 
 NOTHING_YET = frozenset({ActionState.PLANNED, ActionState.APPROVED})

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
@@ -63,6 +63,7 @@ from ledger import desk_events, drivers, snapshots
 from ledger.append import events as append
 from ledger.append.events import AppendBatch
 from ledger.drivers import StatementGenerator
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.models import Action, Run, RunState
 from ledger.parsed_events import Actor, ParsedEvent
 from workspaces import locks
@@ -339,10 +340,10 @@ def _open_questions(request: BeginRequest) -> int:
     agent = Agent.objects.filter(pk=request.actor.agent_id or 0)
     list(locks.locked(agent).values("pk"))
     waits = Approval.objects.open().filter(
+        Q(action__run__held_by="") | Q(action__run__held_by__startswith=BY_A_RESTORE),
         workspace=request.actor.workspace_id,
         agent_id=request.actor.agent_id or 0,
         action__run__state=RunState.RUNNING,
-        action__run__held_by="",
     )
     return waits.count()
 

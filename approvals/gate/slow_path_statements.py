@@ -31,7 +31,7 @@ from approvals.gate.gathering import gather, reads_texts
 from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_policies, class_of
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
-from ledger.append.statements import LastWrites, Statement
+from ledger.append.statements import GOES_ON, LastWrites, Statement
 from ledger.drivers import StatementGenerator
 from ledger.parsed_events import ParsedEvent
 
@@ -141,8 +141,8 @@ UPDATE approvals_gatekey SET attempt = %b, lease_until = %b,
 WHERE agent_id = %b AND key = %b"""
 RENEW_LEASE = """
 UPDATE approvals_gatekey SET lease_until = %b WHERE agent_id = %b AND key = %b AND attempt = %b"""
-RENEW_RUN = """
-UPDATE ledger_run SET lease_until = greatest(lease_until, %b) WHERE id = %b AND held_by = ''"""
+RENEW_RUN = f"""
+UPDATE ledger_run r SET lease_until = greatest(lease_until, %b) WHERE id = %b AND {GOES_ON}"""  # noqa: S608
 # Another client may have come to wait for it, after a restart.
 NOTE_CLIENT = """
 UPDATE approvals_approval SET accepts_changed_arguments = %b

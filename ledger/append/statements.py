@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ledger.fold.effects import COMPENSATION_ORDER
+from ledger.fold.runs import BY_A_RESTORE
 from ledger.parsed_events import ParsedEvent
 from workspaces.locks import ROW_LOCK
 
@@ -218,13 +219,14 @@ FROM unnest(%b::text[], %b::bytea[]) AS u (event_id, content)"""
 
 # What every event does to its run. Whoever waited for the lock may have read the clock first, and
 # looking back starts at started_at. An agent's event renews the lease, but not of a run that the
-# desk has told to stop.
-TOUCH = """revision = r.revision + 1,
+# desk has told to stop; one that lived at the backup of a restore goes on.
+GOES_ON = f"(r.held_by = '' OR starts_with(r.held_by, '{BY_A_RESTORE}'))"
+TOUCH = f"""revision = r.revision + 1,
     first_place = least(r.first_place, u.first_place::bigint),
     last_place = greatest(r.last_place, u.last_place::bigint),
     started_at = least(r.started_at, %b::timestamptz),
     last_event_at = greatest(r.last_event_at, %b::timestamptz),
-    lease_until = CASE WHEN %b::boolean AND r.held_by = ''
+    lease_until = CASE WHEN %b::boolean AND {GOES_ON}
         THEN greatest(r.lease_until, %b::timestamptz + make_interval(secs => %b))
         ELSE r.lease_until END,
     action_count = r.action_count + u.actions::int,

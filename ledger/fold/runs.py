@@ -20,6 +20,10 @@ ENDINGS: Mapping[str, str] = {
     EventType.RUN_FAILED: "failed",
     EventType.RUN_CANCELLED: "cancelled",
 }
+BY_A_RESTORE = "restore "
+"""How `Run.held_by` begins for a run that lived at the backup from which the desk was restored: a
+call that is not known may have been made since, so `begin` answers that it is in doubt."""
+
 N_LAST = 2**31
 
 

@@ -23,11 +23,6 @@ class DateBin(Func):
     output_field = models.DateTimeField()
 
 
-BY_A_RESTORE = "restore "
-"""How `Run.held_by` begins for a run that lived at the backup from which the desk was restored: a
-call that is not known may have been made since, so `begin` answers that it is in doubt."""
-
-
 class RunState(models.TextChoices):
     RUNNING = "running"
     COMPLETED = "completed"

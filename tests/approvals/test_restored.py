@@ -1,5 +1,7 @@
 """A desk that came back from a backup goes on with nothing that may have happened after it."""
 
+from datetime import timedelta
+
 import pytest
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.contrib.sessions.models import Session
@@ -7,7 +9,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import inbox, pauses
+from approvals import approval_requests, inbox, pauses
+from approvals.gate import slow_path
 from approvals.models import Approval, Pause
 from ledger import desk_events, sealer
 from ledger.merkle import ParsedHead
@@ -148,3 +151,48 @@ def test_of_one_key_it_is_told_once_though_the_call_is_stopped_for_another_reaso
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
 
     assert trip.begin(key="k9", action="act_9", attempt="b2").json()["answer"] == "proceed"
+
+
+def test_a_run_that_lived_goes_on_so_its_questions_stand_and_it_does_not_fall_silent(
+    trip, come_back, acme, ada, ben
+):
+    trip.begin(key="k1", attempt="a1")
+    come_back()
+    lift(acme)
+    asked = {"key": "k2", "action": "act_2", "tool": "pay.card"}
+    assert trip.begin(**asked, attempt="b1").json()["answer"] == "in_doubt"
+    settled = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+    desk_events.record(
+        acme, EventType.ACTION_SETTLED, run="run_1", action="act_2", by=ada, data=settled
+    )
+    assert trip.begin(**asked, attempt="b2").json()["answer"] == "wait"
+
+    assert approval_requests.sweep() == 0
+
+    question = Approval.objects.get()
+    inbox.grant(question, by=ben, seen=question.digest, reason="fine")
+    assert approval_requests.sweep() == 0
+    Run.objects.update(lease_until=timezone.now() - timedelta(hours=1))
+    assert trip.begin(**asked, attempt="b2").json()["answer"] == "proceed"
+    assert Run.objects.get().lease_until > timezone.now()
+
+
+def test_what_is_asked_in_runs_that_lived_counts_among_what_an_agent_may_ask_at_once(
+    trip, come_back, acme, ada, monkeypatch
+):
+    trip.begin(key="k1", attempt="a1")
+    come_back()
+    lift(acme)
+    monkeypatch.setattr(slow_path, "OPEN_PER_AGENT_MAX", 1)
+    answers = []
+    for number in (2, 3):
+        asked = {"key": f"k{number}", "action": f"act_{number}", "tool": "pay.card"}
+        trip.begin(**asked, attempt=f"b{number}")
+        settled = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+        desk_events.record(
+            acme, EventType.ACTION_SETTLED, run="run_1", action=f"act_{number}", by=ada,
+            data=settled,
+        )  # fmt: skip
+        answers.append(trip.begin(**asked, attempt=f"c{number}").json().get("code"))
+
+    assert answers == [None, "too_many_open"]
