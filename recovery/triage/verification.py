@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,8 +18,8 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from amends.protocol.vocabulary import EventType
-from approvals.policy import Policy
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
+from approvals.policy import Policy, class_of
 from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk_events
@@ -92,8 +93,11 @@ def _read(run_id: int, rows: Sequence[Readback]) -> int:
     found = drifts.observe(mine)
     checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     known = {one.effect.pk for one in steps} - {one.effect.pk for one in newest}
+    last = _last_of_each(facts)
     for one in mine:
-        if id(one) in found and (seen := _checks(one, found[id(one)])):
+        seen = _checks(one, found[id(one)]) if id(one) in found else []
+        is_wrong = any(not check["ok"] for check in seen)
+        if seen and (not is_wrong or one.effect.pk in last):
             checks[one.action.pk] += seen
             known.add(one.effect.pk)
     unread = {action.pk for action, effect in facts.standing() if effect.pk not in known}
@@ -124,6 +128,18 @@ def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:
     for one in steps:
         seen.setdefault((one.step.target_type, one.step.target_id), one)
     return list(seen.values())
+
+
+def _last_of_each(facts: RunFacts) -> set[int]:
+    """Of each target the effect of the call that changed it last, though no step undoes it: what
+    an earlier one wrote may differ since. Who claims only to read is taken at its word.
+    """
+    last: dict[tuple[str, str], int] = {}
+    for action, effect in facts.standing():
+        claimed = replace(facts.tool_call(action), trusted=True)
+        if class_of(facts.policy, claimed) not in WITHOUT_EFFECT:
+            last.setdefault((effect.target_type, effect.target_id), effect.pk)
+    return set(last.values())
 
 
 def _checks(one: DraftStep, observation: Observation) -> list[dict[str, Any]]:

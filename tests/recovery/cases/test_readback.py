@@ -4,6 +4,7 @@ import pytest
 from django.utils import timezone
 
 from ledger.models import Action, Event
+from ledger.models.actions import Verified
 from recovery.models import Case, Readback
 from recovery.planning import drafting
 from recovery.triage import triage, verification
@@ -185,3 +186,34 @@ def test_of_two_targets_one_that_cannot_be_read_keeps_the_call_from_being_verifi
     shop.execute("UPDATE tickets SET priority = %s", [stands])
 
     assert reasons_after_all_tries() == [reason]
+
+
+@pytest.mark.parametrize(("stands", "verified"), [("high", Verified.OK), ("low", Verified.NOT_YET)])
+def test_what_a_later_call_without_a_way_back_may_have_changed_is_not_held_against_the_first(
+    reading, begin_run, shop, ticket, stands, verified
+):
+    """As it was told it is verified; otherwise nobody knows whose doing that is."""
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    run.does("cards.charge", ("ticket", "main/T-182", {"priority": "high"}, {"priority": "low"}))
+    run.ends()
+    shop.execute("UPDATE tickets SET priority = %s", [stands])
+    triage.look()
+    for _ in range(verification.TRIES_MAX):
+        Readback.objects.update(due_at=timezone.now())
+        verification.sweep()
+
+    assert Action.objects.get(tool="tickets.update").verified == verified
+
+
+def test_a_later_look_at_it_takes_no_blame(reading, begin_run, ticket):
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    told = {"args": {"what": "all"}, "class": "read_only"}
+    run.does("notes.read", ("ticket", "main/T-182", ticket, ticket), planned=told)
+    run.ends()
+    triage.look()
+
+    verification.sweep()
+
+    assert Action.objects.get(tool="tickets.update").verified == Verified.FAILED
