@@ -22,10 +22,11 @@ from django.db.models import (
     QuerySet,
     Subquery,
     Sum,
+    Value,
     When,
 )
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
 from approvals import deciders, digests, glass_eligibility, signatures
@@ -144,16 +145,21 @@ def drawn(approval: Approval) -> QuerySet[GrantUse]:
         workspace=approval.workspace_id, run__run=OuterRef("run_ref"), action=OuterRef("action")
     )
     had_none = Q(state=AttemptState.NO_EFFECT, stale=False)  # stale: a success was told late
-    its_own = Attempt.objects.filter(
-        action__workspace=approval.workspace_id, action__run__run=OuterRef("run_ref"),
-        action__action=OuterRef("action"), started_at__gte=OuterRef("at"),
-    ).order_by("fence")  # fmt: skip
-    first = its_own.values(had_none=Case(When(had_none, then=True), default=False))[:1]
+    let_pass = tries_since_use(approval.workspace_id)
+    first = let_pass.values(had_none=Case(When(had_none, then=True), default=False))[:1]
     uses = GrantUse.objects.filter(approval=approval).exclude(
         Exists(calls.filter(state=ActionState.FAILED))
     )
-    is_unknown = Q(given_back=None)  # erased, say: it counts
-    return uses.alias(given_back=Subquery(first)).filter(Q(given_back=False) | is_unknown)
+    known = Coalesce(Subquery(first), Value(value=False))  # what was erased, say, counts
+    return uses.alias(given_back=known).filter(given_back=False)
+
+
+def tries_since_use(workspace: int | OuterRef) -> QuerySet[Attempt]:
+    """Of the call of a use the tries since; the first of them is the one that it let pass."""
+    return Attempt.objects.filter(
+        action__workspace=workspace, action__run__run=OuterRef("run_ref"),
+        action__action=OuterRef("action"), started_at__gte=OuterRef("at"),
+    ).order_by("fence")  # fmt: skip
 
 
 def amount(terms: Mapping[str, Any], number: Decimal | str) -> str:

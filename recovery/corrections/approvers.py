@@ -5,10 +5,10 @@ made, and its recovery.
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from django.db.models import Prefetch, prefetch_related_objects
+from django.db.models import OuterRef, Prefetch, Subquery, prefetch_related_objects
 
 from amends.protocol.masking import holds_mask
-from approvals import digests, endings
+from approvals import digests, endings, grants
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action
@@ -39,18 +39,26 @@ def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
 
 
 def _allowed_ahead(actions: Collection[Action]) -> dict[int, Approval]:
-    """Per action that a bounded grant let pass: the grant's approval."""
+    """Per action whose last try a bounded grant let pass: the grant's approval. A use of which no
+    try is known counts for whichever there was.
+    """
     uses = GrantUse.objects.filter(
         run_ref__in={action.run.run for action in actions},
         action__in=[action.action for action in actions],
         approval__workspace__in={action.workspace_id for action in actions},
     )
+    tries = grants.tries_since_use(OuterRef("approval__workspace")).values("attempt")
+    known = uses.annotate(let_pass=Subquery(tries[:1])).select_related("approval").order_by("pk")
     used = {
-        (use.approval.workspace_id, use.run_ref, use.action): use.approval
-        for use in uses.select_related("approval").order_by("pk")
+        (use.approval.workspace_id, use.run_ref, use.action, use.let_pass): use.approval
+        for use in known
     }
-    wanted = {one.pk: (one.workspace_id, one.run.run, one.action) for one in actions}
-    return {pk: used[place] for pk, place in wanted.items() if place in used}
+    return {
+        one.pk: used[place]
+        for one in actions
+        for attempt in (None, one.current_attempt)
+        if (place := (one.workspace_id, one.run.run, one.action, attempt)) in used
+    }
 
 
 def _approved(approvals: Iterable[Approval]) -> dict[int, dict[str, Any]]:

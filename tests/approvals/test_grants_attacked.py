@@ -231,3 +231,20 @@ def test_a_use_that_was_given_back_is_not_taken_by_a_later_yes_to_the_same_call(
 
     assert grants.drawn_words(grant) == "1 of 1 call used, 50 of 120 in all"
     assert answer(trip, "k3") == "wait"
+
+
+def test_a_try_without_its_grant_is_not_told_as_allowed_ahead_for_an_earlier_one_was(
+    trip, obey, ben
+):
+    obey()
+    pay(trip, "k0")
+    approve(ben)
+    trip.failed(pay(trip, "k1"), attempt="try-k1", outcome="no_effect")
+    call = Action.objects.select_related("run").get(action="act-k1")
+    assert approvers.of_calls([call])[call.pk]["ahead"]
+    obey({"approval": "AUTO"})
+
+    assert answer(trip, "k1", attempt="again") == "proceed"
+
+    call.refresh_from_db()
+    assert approvers.of_calls([call]) == {}
