@@ -190,6 +190,7 @@ SELECT json_agg(json_build_array(t.meter, t.subject, t.buckets, extract(epoch FR
         SELECT CASE WHEN p.expires_at > clock_timestamp() THEN p.state END
         FROM approvals_approval p WHERE NOT o.held AND p.workspace_id = t.workspace_id
             AND p.subject_key = concat(o.agent_id, ' ', o.key) AND p.run_ref = o.run_ref
+            AND p.subject_kind = 'action'
         ORDER BY p.id DESC LIMIT 1)) ORDER BY o.held, o.id) {_OPEN})))
 FROM approvals_tally t
 WHERE t.workspace_id = %b AND t.meter = ANY(%b::text[]) AND t.subject = ANY(%b::text[])"""  # noqa: S608

@@ -75,7 +75,7 @@ LEFT JOIN LATERAL (
         closed_by_id, used_by, CASE WHEN p.replaces_id IS NOT NULL THEN json_build_object(
             'args', p.calls -> 0 -> 'args', 'asked', p.calls -> 0 -> 'more' -> 'asked')::text END
     FROM approvals_approval p WHERE p.workspace_id = call.workspace AND p.subject_key = call.subject
-        AND p.run_ref = call.run
+        AND p.run_ref = call.run AND p.subject_kind = 'action'
     ORDER BY id DESC LIMIT 1) approval ON true
 LEFT JOIN LATERAL (
     SELECT coalesce((SELECT d.times FROM approvals_denial d WHERE d.agent_id = call.agent

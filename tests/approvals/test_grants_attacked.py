@@ -248,3 +248,17 @@ def test_a_try_without_its_grant_is_not_told_as_allowed_ahead_for_an_earlier_one
 
     call.refresh_from_db()
     assert approvers.of_calls([call]) == {}
+
+
+def test_a_key_that_is_spelled_like_the_grants_of_a_tool_is_a_key_as_any_other(trip, obey, ben):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+
+    told = {"action": "act-1", "attempt": "try-1"}
+
+    assert answer(trip, "bounded pay.refund", **told) == "proceed"
+
+    grant.refresh_from_db()
+    assert grant.state == "granted"
+    assert grants.drawn_words(grant) == "1 of 3 calls used, 50 of 120 in all"
