@@ -178,7 +178,9 @@ class Auth(msgspec.Struct, forbid_unknown_fields=True):
     header: str = ""
 
 
-class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, forbid_unknown_fields=True, eq=False):
+    """A file of a deployment, read once; by its identity what is worked out of it is kept."""
+
     name: str
     version: str
     title: str
@@ -205,8 +207,11 @@ def manifests() -> Mapping[str, Manifest]:
     return MappingProxyType(found)
 
 
+@lru_cache(maxsize=100)
 def fingerprint_of(manifest: Manifest) -> str:
-    """The beginning of its digest (RFC 8785, SHA-256): another one sends something else."""
+    """The beginning of its digest (RFC 8785, SHA-256): another one sends something else. Each step
+    of a plan asks for it, and again before it is sent.
+    """
     return digest(msgspec.to_builtins(manifest))[:FINGERPRINT_CHARACTERS]
 
 
