@@ -257,13 +257,18 @@ class Case(models.Model):
                 name="case_irreversible",
             ),
             models.Index(fields=["workspace", "customer"], name="case_by_customer"),
-            # What open consoles ask every two seconds: was any opened or closed since?
+            # What open consoles ask every two seconds: was any opened, closed or reopened since?
             models.Index(fields=["workspace", "opened_at"], name="case_by_opening"),
             models.Index(
                 fields=["workspace", "closed_at"],
                 include=["outcome", "without_effects"],
                 condition=Q(closed_at__isnull=False),
                 name="case_closings",
+            ),
+            models.Index(
+                fields=["workspace", "reopened_at"],
+                condition=Q(reopened_at__isnull=False),
+                name="case_reopenings",
             ),
             # What a cause's line counts: what is open, and what came lately.
             models.Index(

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.http import HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -448,21 +449,24 @@ def suggest(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_GET
 def fresh(request: Request, workspace: str) -> HttpResponse:
-    """How many cases of this list are new since it was drawn, and which have left it since it was
-    last told.
+    """How many cases of this list are new since it was drawn, or open again, and which have left it
+    or come back since it was last told.
     """
     here = workspace_or_404(request, workspace)
     since = news.moment(request.GET.get("since", ""))
     if since is None:
         return JsonResponse({"new": 0, "since": clock.now().isoformat()})
     last = news.moment(request.GET.get("heard", "")) or since
-    closed = Case.objects.filter(workspace=here)
-    ended, heard = news.left(closed, "closed_at", last, how="outcome")
+    mine = Case.objects.filter(workspace=here)
+    ended, heard = news.left(mine, "closed_at", last, how="outcome")
     gone = {pk: f"Closed: {CaseOutcome(how).label.lower()}" for pk, how in ended.items()}
-    news_found = {"new": 0, "heard": heard, "gone": gone}
+    back, too = news.left(mine.filter(closed_at=None), "reopened_at", last, how="state")
+    news_found = {"new": 0, "heard": min(heard, too), "gone": gone, "back": list(back)}
     with contextlib.suppress(search.QueryError):
         query = search.parse(request.GET.get("q", ""))
-        arrived = search.matching(here, query, by=request.user).filter(opened_at__gt=since)
+        arrived = search.matching(here, query, by=request.user).filter(
+            Q(opened_at__gt=since) | Q(reopened_at__gt=since)
+        )
         news_found["new"] = arrived.order_by()[:NEWS_MAX].count()
     return JsonResponse(news_found)
 

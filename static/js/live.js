@@ -1,10 +1,11 @@
 // Live: the page learns of news within two seconds, and never moves under the reader's hand.
 //
 //   <div data-fresh="/w/air/queue/fresh/?q=…&since=…">   answers 204, or JSON
-//     {"new": 2, "heard": "…", "counts": {"queue": 23}, "gone": {"41": "Approved"}}
+//     {"new": 2, "heard": "…", "counts": {"queue": 23}, "gone": {"41": "Approved"}, "back": ["7"]}
 //     "new" shows the pill inside ([data-pill], a link that loads them), "counts" the side badges,
 //     "gone" greys rows (data-id) and says what became of them; they keep their place until the
-//     list is loaded anew, since a row that leaves would move the others under the reader's hand.
+//     list is loaded anew, since a row that leaves would move the others under the reader's hand;
+//     "back" says which of those are there again.
 //     "heard" is sent back with the next question: what was told once is not told again.
 //
 //   <section data-poll="/w/air/cases/7/progress/" id="progress">   answers this section anew;
@@ -36,6 +37,7 @@ function show(place, news) {
       badge.textContent = number;
     }
   }
+  for (const id of news.back ?? []) comeBack(id);
   for (const [id, words] of Object.entries(news.gone ?? {})) leave(id, words);
   if (news.since) place.dataset.since = news.since;
   if (news.heard) place.dataset.heard = news.heard;
@@ -56,6 +58,15 @@ function leave(id, words) {
   }
   const place = row.querySelector("[data-became]");
   if (place) place.textContent = words;
+}
+
+function comeBack(id) {
+  const row = document.querySelector(`[data-list] [data-id="${CSS.escape(id)}"].gone`);
+  if (!row) return;
+  row.classList.remove("gone");
+  for (const box of row.querySelectorAll(".row-pick")) box.disabled = false;
+  const place = row.querySelector("[data-became]");
+  if (place) place.textContent = "";
 }
 
 async function ask(place) {

@@ -13,8 +13,11 @@ from django.utils import timezone
 from approvals import inbox
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
+from recovery.casework import cases, closing
+from recovery.models import Case
 from tests.approvals.door import visit
 from tests.people import logged_in, person
+from tests.recovery.cases.cast import AgentRun
 from workspaces import teams
 from workspaces.news import moment
 
@@ -74,6 +77,20 @@ def test_a_console_that_nothing_is_new_for_is_answered_at_the_door(ben, ask, pat
     Approval.objects.filter(pk=ask().pk).update(asked_at=timezone.now() - timedelta(hours=1))
 
     assert polled(cookie_of(logged_in(ben)), path) == [204, 204]
+
+
+def test_a_queue_whose_case_is_open_again_has_news(ben, agent):
+    started = AgentRun(agent, "run_1").begins()
+    started.is_verified(started.does("orders.refund"), ok=False)
+    case = started.ends("failed").case()
+    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+    Case.objects.update(opened_at=timezone.now() - timedelta(days=1))
+    case.refresh_from_db()
+
+    def reopened():
+        cases.reopen(case, by=ben, seen=case.revision, reason="It was not")
+
+    assert polled(cookie_of(logged_in(ben)), QUEUE, meanwhile=reopened) == [204, PASSED_ON]
 
 
 def test_what_was_asked_or_decided_since_is_told(ben, cleo, ask):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from recovery.casework import closing
+from recovery.casework import cases, closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
@@ -282,6 +282,15 @@ def test_a_case_that_somebody_closes_keeps_its_line_until_the_list_is_loaded_ane
     expect(row.locator("[data-became]")).to_have_text("Closed: expected")
     expect(row.locator(".row-pick")).to_be_disabled()
     assert_accessible(page)
+
+    case.refresh_from_db()
+    cases.reopen(case, by=ben, seen=case.revision, reason="It was not")
+    expect(row.locator("[data-became]")).to_be_empty()
+    expect(row.locator(".row-pick")).to_be_enabled()
+
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+    expect(row.locator("[data-became]")).to_have_text("Closed: expected")
     page.reload()
     expect(row).to_have_count(0)
 

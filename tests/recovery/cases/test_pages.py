@@ -144,6 +144,18 @@ def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, c
     assert datetime.fromisoformat(told["heard"]) > drawn
 
 
+def test_a_reopened_case_is_news_to_an_open_queue(desk, case, ben):
+    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+    drawn = {"since": timezone.now().isoformat()}
+    Case.objects.update(opened_at=timezone.now() - timedelta(days=1))
+    case.refresh_from_db()
+
+    cases.reopen(case, by=ben, seen=case.revision, reason="It was not")
+
+    told = desk.get("/w/acme/queue/fresh/", drawn).json()
+    assert (told["new"], told["gone"], told["back"]) == (1, {}, [str(case.pk)])
+
+
 def test_a_moment_that_is_none_does_not_break_the_queues_news(desk, case):
     assert desk.get("/w/acme/queue/fresh/", {"since": "2026-13-45T00:00Z"}).status_code == 200
 
