@@ -7,7 +7,8 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from django.utils.translation import gettext_noop
 
@@ -60,6 +61,16 @@ def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
         note = f": {step.note}" if step.note else ""
         more = f"{step.plan.number}.{step.position}.{state}"
         yield Reason("step_needs_person", f"{words}{note}", more=more)
+
+
+DOUBTS = frozenset({"outcome_unknown", "past_its_time", "contradiction"})
+"""What `outcomes_unknown` finds."""
+
+
+def doubted(evidence: Iterable[Any]) -> set[str]:
+    """The calls of which a case's evidence says that nobody knows whether they happened."""
+    told = (one for one in evidence if isinstance(one, dict) and one.get("code") in DOUBTS)
+    return {str(one.get("action")) for one in told}
 
 
 def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:

@@ -32,7 +32,7 @@ from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
 from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import reasons, stood_at_closing
+from recovery.triage.detectors import doubted, reasons, stood_at_closing
 from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
@@ -200,7 +200,8 @@ def _write_case(
     facts: RunFacts, case: Case, changes: Mapping[str, Any], file: CaseProjection
 ) -> None:
     changes = dict(changes)
-    if changes.get("unknown_count", 0) > case.unknown_count:
+    fresh = doubted(changes.get("evidence", ())) - doubted(case.evidence)
+    if fresh or changes.get("unknown_count", 0) > case.unknown_count:
         changes |= {"probes": 0, "probe_at": None}
     if "reasons" in changes or "failed_tool" in changes:
         changes |= _cause(facts, case, file)
@@ -228,9 +229,7 @@ def _searchable(case: Case, file: CaseProjection) -> None:
 
 
 def _now(case: Case, name: str) -> Any:
-    return (
-        getattr(case, f"{name}_id") if name in {"agent", "failed_action"} else getattr(case, name)
-    )
+    return getattr(case, f"{name}_id" if name in {"agent", "failed_action"} else name)
 
 
 def _record(case: Case, facts: RunFacts, what: EventType, reasons: Sequence[Reason]) -> None:

@@ -9,7 +9,7 @@ from connectors import calllog, calls
 from connectors.contract import Target
 from connectors.models import CallLog, Connection
 from ledger.models import Action, Event
-from recovery.models import Suggestion
+from recovery.models import Case, Suggestion
 from recovery.triage import outcome_probes
 from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
@@ -150,6 +150,24 @@ def test_absence_proves_nothing_while_the_call_may_be_on_its_way(doubtful):
     assert doubtful.case().probes == 1
     assert outcome_probes.sweep() == 0, "not before its time"
     assert doubtful.case().probes == 1
+
+
+def test_another_call_in_doubt_is_asked_for_though_the_first_was_settled_meanwhile(
+    probed, begin_run
+):
+    run, target = begin_run(), ("ticket", "main/T-182")
+    first = run.plans("tickets.update", target)
+    lost = {"attempt": "1", "outcome": "unknown", "error": {"type": "Timeout"}}
+    run.send("action.failed", first, **lost)
+    run.case()
+    Case.objects.update(probes=outcome_probes.PROBES_MAX)
+
+    run.send("action.succeeded", first, attempt="1", effects=[])
+    run.send("action.failed", run.plans("tickets.update", target), **lost)
+
+    assert run.case().unknown_count == 1
+    assert run.case().probes == 0
+    assert outcome_probes.in_doubt().exists()
 
 
 def test_absence_after_the_horizon_is_a_proof(doubtful):
