@@ -31,15 +31,22 @@ def draft(case: Case) -> list[Correction]:
     """Draft, or draft anew, what each affected person is told. Idempotent.
 
     A draft follows the facts and keeps edited words; what was published stays, and a new draft is
-    made only where the facts have changed since.
+    made only where the facts have changed since. Whoever is affected no more keeps a draft that
+    tells of nothing, which cannot be published.
     """
     case = locked(case)
     run = facts_of(case.run)
     corrections = []
     internal = settings_of(case.workspace).internal
-    for person, theirs in list(people(run, internal).values())[:PEOPLE_MAX]:
+    affected = people(run, internal)
+    for person, theirs in list(affected.values())[:PEOPLE_MAX]:
         facts = facts_for(case, run, person, theirs)
         corrections.append(_keep(case, person, facts))
+    drafts = case.corrections.filter(state=CorrectionState.DRAFT)
+    for one in drafts.exclude(person_id__in=affected):
+        if one.facts.get("items"):
+            person = CorrectionRecipient(one.person_id, one.person_name, one.contact)
+            corrections.append(_keep(case, person, facts_for(case, run, person, [])))
     return corrections
 
 

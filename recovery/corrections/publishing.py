@@ -418,6 +418,7 @@ def _to_publish() -> QuerySet[Correction]:
     return Correction.objects.filter(
         Exists(plans.filter(automatic=True)),
         ~Exists(plans.filter(automatic=False)),
+        ~Q(facts__items=[]),
         state=CorrectionState.DRAFT,
         case__state=CaseState.CLOSED,
         case__outcome=CaseOutcome.RESTORED,

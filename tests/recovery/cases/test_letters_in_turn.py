@@ -2,8 +2,9 @@
 
 import pytest
 
-from recovery.corrections import publishing
-from recovery.models import Case, Correction, Plan, Step
+from recovery.cases.lifecycle import OutOfDate
+from recovery.corrections import CannotPublish, publishing
+from recovery.models import Case, Correction, CorrectionSettings, Plan, Step
 from tests.recovery.cases import test_automatic
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -41,6 +42,19 @@ def test_why_a_newer_version_opened_a_case_keeps_no_letter_from_being_drafted(re
     Case.objects.update(evidence=[{"code": "of_tomorrow", "key": "of_tomorrow", "words": "x"}])
 
     assert publishing.draft_due() == 2
+
+
+def test_whom_a_letter_is_for_no_more_is_not_told_what_the_old_draft_said(restored, acme, ada):
+    assert publishing.draft_due() == 2
+    old = Correction.objects.order_by("pk").first()
+    CorrectionSettings.objects.create(workspace=acme, internal=["ticket"])
+
+    with pytest.raises(OutOfDate):
+        publishing.publish(old, by=ada, seen=old.revision)
+    old.refresh_from_db()
+    assert (old.facts["items"], old.title) == ([], "Nothing of yours was changed")
+    with pytest.raises(CannotPublish, match="Nothing of this person’s was changed"):
+        publishing.publish(old, by=ada, seen=old.revision)
 
 
 def test_drafts_of_who_publishes_nothing_by_itself_hold_up_no_others(
