@@ -165,6 +165,17 @@ def themselves(approval: Approval, people: Iterable[int] | None = None) -> dict[
     return {person: places for person, places in fits.items() if places}
 
 
+def is_asked_first(approval: Approval, person: User) -> bool:
+    """Whether this person answers in their own right and for a team that was asked from the first:
+    not in a right that was handed to them, or as one of a second team.
+    """
+    requirements = required(approval)
+    places = themselves(approval, [person.pk]).get(person.pk, [])
+    teams = {requirements[at].team_id for at in places}
+    first = Team.objects.filter(pk__in=[pk for pk in teams if pk], group__user=person)
+    return None in teams or first.exists()
+
+
 def _lent(approval: Approval, people: list[int] | None) -> list[Mandate]:
     """The rights that others have handed to these people for now, as far as those could answer."""
     if approval.subject_kind == SubjectKind.GRANT:  # it may live for longer than who lends a right

@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 from django.dispatch import receiver
 
-from approvals import approval_requests, grants
+from approvals import approval_requests, deciders, grants
 from approvals.deciders import locked
 from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
@@ -25,6 +25,7 @@ from approvals.policy import PolicyDecision
 from approvals.signals import approval_decided
 from ledger.models import Action, ActionState, Compensated
 from workspaces import formatting
+from workspaces.models import User
 
 LOOKED_AT_MAX = bounded_grants.GRANTS_LOOKED_AT_MAX
 BATCH = 200
@@ -138,11 +139,21 @@ def release_due() -> int:
     return sum(release(one.pk) for one in walked(living.only("pk")))
 
 
-def offer(approval: Approval) -> dict[str, Any]:
-    """What a card offers: the limits as the first values of its fields, or why there are none."""
+NOT_ASKED_FIRST = (
+    "You answer this call in the place of those who were asked first: more like it is for them."
+)
+
+
+def offer(approval: Approval, person: User) -> dict[str, Any]:
+    """What a card offers who may answer it: the limits as the first values of its fields, or why
+    there are none.
+    """
     limits = GrantLimits.of(approval.rules)
-    if limits is None or why_not(approval):
-        return {"why_not": why_not(approval)}
+    # A grant is asked of the teams that its rule names first, and outlives a right handed over.
+    is_theirs = deciders.is_asked_first(approval, person)
+    why = why_not(approval) or ("" if is_theirs else NOT_ASKED_FIRST)
+    if limits is None or why:
+        return {"why_not": why}
     most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
     terms = {"currency": currency_of(approval, limits)}
     most += [f"{grants.amount(terms, str(limits.each))} each"] if limits.each else []

@@ -144,7 +144,7 @@ def _card(
             ),
             "ask_url": "" if why_not else reverse("approvals:ask", args=[here.slug, approval.pk]),
             "change": None if why_not or not sees else _change(approval, person),
-            "more": covered_questions.offer(approval)
+            "more": covered_questions.offer(approval, person)
             if sees and not why_not and may(person, "approve", here)
             else None,
             "not_covering": _not_covering(approval) if sees else [],

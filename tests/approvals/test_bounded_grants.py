@@ -209,23 +209,22 @@ def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, subtests):
 def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, ben):
     obey({"approval": "MANUAL"})
     pay(trip, "k0")
-    assert "Its rule allows none" in covered_questions.offer(Approval.objects.get())["why_not"]
+    assert "Its rule allows none" in covered_questions.offer(Approval.objects.get(), ben)["why_not"]
     with pytest.raises(InvalidInput, match="allows none"):
         approve(ben)
 
     some = {"when": "args.amount > 1", "approval": "MANUAL"}
     obey({"approval": "MANUAL", "bounded": BOUNDED}, some)
     pay(trip, "k2")
-    assert (
-        "Its rule allows none" in covered_questions.offer(Approval.objects.latest("pk"))["why_not"]
-    )
+    newest = Approval.objects.latest("pk")
+    assert "Its rule allows none" in covered_questions.offer(newest, ben)["why_not"]
     small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
     obey(
         {"approval": "MANUAL", "bounded": BOUNDED},
         {"when": "args.amount > 1", "approval": "MANUAL", "bounded": small},
     )
     pay(trip, "k1")
-    offered = covered_questions.offer(Approval.objects.latest("pk"))
+    offered = covered_questions.offer(Approval.objects.latest("pk"), ben)
     assert (offered["uses"], offered["sum"], offered["each"], offered["hours"]) == (2, 90, 100, "1")
 
 

@@ -3,17 +3,19 @@
 import json
 
 import pytest
+from django.db.models.functions import Now
 
-from approvals import grants, inbox, versions
+from approvals import grants, inbox, periodic, versions
 from approvals.gate import covered_questions
+from approvals.inbox import NotEntitled
 from approvals.models import Approval
 from ledger.erasure import erase
 from ledger.models import Action
 from recovery.corrections import approvers
 from tests.approvals import test_bounded_grants
-from tests.approvals.cast import now
+from tests.approvals.cast import as_the_desk, now
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
-from tests.people import person
+from tests.people import person, team
 from workspaces import keys, teams
 from workspaces.models import Agent
 from workspaces.moves import CannotMove
@@ -262,3 +264,25 @@ def test_a_key_that_is_spelled_like_the_grants_of_a_tool_is_a_key_as_any_other(t
     grant.refresh_from_db()
     assert grant.state == "granted"
     assert grants.drawn_words(grant) == "1 of 3 calls used, 50 of 120 in all"
+
+
+def test_who_answers_for_those_who_were_asked_first_is_offered_this_call_alone(
+    trip, obey, client, acme, ben
+):
+    nora = person("nora", team(acme, "night", "view", "approve"))
+    asks = {"requires": [{"group": "leads"}], "escalate": {"after": "10m", "group": "night"}}
+    obey({"approval": "MANUAL", "bounded": BOUNDED, **asks})
+    pay(trip, "k0")
+    Approval.objects.update(escalate_at=Now())
+    with as_the_desk():
+        assert periodic.escalate_due() == 1
+    approval = Approval.objects.get()
+
+    assert covered_questions.offer(approval, ben)["uses"] == 9
+    client.force_login(nora)
+    page = client.get(f"/w/acme/approvals/{approval.pk}/")
+    assert page.context["may_decide"]
+    assert "more like it is for them" in page.context["more"]["why_not"]
+    with pytest.raises(NotEntitled):
+        approve(nora)
+    assert Approval.objects.get().state == "waiting"
