@@ -45,9 +45,12 @@ def taken_back() -> Q:
 
 
 def undone_later() -> Q:
-    """Used, and compensated, corrected or stopped afterwards."""
+    """Used, and compensated, corrected or stopped afterwards; of a later try of its call, which was
+    asked for anew, that says nothing (`endings.is_of_current_try`).
+    """
     undone = Action.objects.filter(pk=OuterRef("action")).exclude(compensated=Compensated.NONE)
-    forward = Q(subject_kind=SubjectKind.ACTION) & Q(Exists(undone))
+    by_this_try = Q(used_by="") | Q(Exists(undone.filter(current_attempt=OuterRef("used_by"))))
+    forward = Q(subject_kind=SubjectKind.ACTION) & Q(Exists(undone)) & by_this_try
     plans = [Q(subject_kind=SubjectKind.PLAN) & Q(condition()) for condition in _of_plans]
     return Q(state=ApprovalState.USED) & reduce(or_, plans, forward)
 

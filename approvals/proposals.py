@@ -21,6 +21,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import Risk, glob_matches
 from approvals import dry_run, health
 from approvals.argument_fields import leaves_of, spelled
+from approvals.endings import is_of_current_try
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import Invalid, Policy, default, editing, judge, load_new
 from ledger.models import Action
@@ -160,6 +161,7 @@ def _is_good(one: Approval) -> bool:
         and one.state == ApprovalState.USED
         and action.verified == Verified.OK
         and action.compensated == Compensated.NONE
+        and is_of_current_try(one)
         and one.replaces_id is None
         and not (one.signed or one.affected or one.risk == Risk.CRITICAL)
     )

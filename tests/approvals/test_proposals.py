@@ -3,7 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from approvals import proposals, versions
+from approvals import health, proposals, versions
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import active, judge
 from approvals.policy.decisions import ToolCall
@@ -141,6 +141,24 @@ def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent,
     versions.activate(PolicyVersion.objects.get(workspace=desk, number=number), by=ada)
     assert judge(active(desk), ToolCall(tool="crm.update")).approval == "MANUAL"
     assert proposed(desk) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("became", "undone"), [("none", 0), ("compensated", 1)])
+def test_a_yes_whose_own_try_failed_is_neither_good_nor_undone_by_a_later_try(
+    desk, agent, became, undone
+):
+    """Each call was tried again, and the second try was asked for anew."""
+    for number in range(proposals.EARNED_MIN):
+        one = approved(desk, agent, number, compensated=became if number == 0 else "none")
+        Action.objects.update(current_attempt="try-2")
+        Approval.objects.filter(pk=one.pk).update(used_by="try-1")
+    assert proposed(desk) == []
+    assert health.of(desk).undone_later == 0
+
+    Approval.objects.update(used_by="try-2")
+    assert health.of(desk).undone_later == undone
+    assert (("looser", "pay.refund") in proposed(desk)) is not bool(undone)
 
 
 @pytest.mark.django_db
