@@ -69,8 +69,10 @@ def _described() -> Iterator[tuple[str, bytes]]:
         f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in found.items())
         for group, found in points.items()
     )
+    licence = (_FOLDER.parent / "LICENSE").read_text("utf-8")
     for name, text in (
         ("METADATA", "".join(_metadata())), ("WHEEL", WHEEL), ("entry_points.txt", told),
+        ("licenses/LICENSE", licence),
     ):  # fmt: skip
         yield f"{_STEM}.dist-info/{name}", text.encode()
 
@@ -78,6 +80,7 @@ def _described() -> Iterator[tuple[str, bytes]]:
 def _metadata() -> Iterator[str]:
     yield f"Metadata-Version: 2.4\nName: {_project['name']}\nVersion: {_project['version']}\n"
     yield f"Summary: {_project['description']}\nLicense-Expression: {_project['license']}\n"
+    yield "License-File: LICENSE\n"
     yield f"Requires-Python: {_project['requires-python']}\n"
     for needed in _project["dependencies"]:
         yield f"Requires-Dist: {needed}\n"

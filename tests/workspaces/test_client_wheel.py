@@ -66,6 +66,8 @@ def test_it_says_what_it_needs_as_the_source_does():
         *PROJECT["dependencies"],
         *(f'{one} ; extra == "{extra}"' for extra, more in extras.items() for one in more),
     }
+    licence = wheel().read(f"{ENTRY}licenses/{told['License-File']}").decode()
+    assert licence == (ROOT / "LICENSE").read_text("utf-8")
     assert told.get_payload() == (ROOT / "sdk/README.md").read_text("utf-8")
     points = wheel().read(f"{ENTRY}entry_points.txt").decode()
     assert "[console_scripts]\namends = amends.__main__:main\n" in points
