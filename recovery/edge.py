@@ -124,10 +124,8 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
     if row is None:  # not arrived yet, or another agent's, which looks the same
         return None
     id_, kind, name, state, state_ref, instructions, steps, issued, until, held, n, at, pause = row
-    if held.startswith(BY_A_RESTORE):
-        held = (
-            ""  # nobody recovers it: it goes on, and `begin` says which of its calls are in doubt
-        )
+    # Whom a restore holds nobody recovers: it goes on, and `begin` says which calls are in doubt.
+    held = "" if held.startswith(BY_A_RESTORE) else held
     if pause is not None:
         return {"id": "", "kind": "stop", "reason": paused_by(*pause)}
     if id_ is None:

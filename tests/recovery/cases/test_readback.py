@@ -84,11 +84,8 @@ def test_of_two_writes_the_last_one_is_read(reading, begin_run, shop, ticket):
     assert not Case.objects.exists()
 
 
-def test_of_two_targets_both_are_read_before_it_is_called_verified(
-    reading, begin_run, ticket, shop
-):
-    """Of the second nobody told how it was, so there is no way to it."""
-    run = begin_run()
+def changes_two_and_tells_of_one(run, ticket):
+    """Of the second nobody says how it was, so there is no way to it."""
     action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-9"))
     first = {"target": {"type": "ticket", "id": "main/T-182"}, "before": ticket}
     told = [
@@ -97,6 +94,12 @@ def test_of_two_targets_both_are_read_before_it_is_called_verified(
     ]
     run.send("action.succeeded", action, attempt="1", effects=told)
     run.ends()
+
+
+def test_of_two_targets_both_are_read_before_it_is_called_verified(
+    reading, begin_run, ticket, shop
+):
+    changes_two_and_tells_of_one(begin_run(), ticket)
     shop.execute("UPDATE tickets SET priority = 'high'")
     triage.look()
 
@@ -111,15 +114,7 @@ def test_of_two_targets_both_are_read_before_it_is_called_verified(
 
 
 def test_one_target_that_is_wrong_says_enough(reading, begin_run, ticket):
-    run = begin_run()
-    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-9"))
-    first = {"target": {"type": "ticket", "id": "main/T-182"}, "before": ticket}
-    told = [
-        first | {"after": ticket | {"priority": "high"}},
-        {"target": {"type": "ticket", "id": "main/T-9"}},
-    ]
-    run.send("action.succeeded", action, attempt="1", effects=told)
-    run.ends()
+    changes_two_and_tells_of_one(begin_run(), ticket)
     triage.look()
 
     assert verification.sweep() == 1
