@@ -72,8 +72,9 @@ class OwnGate:
             elif fault == "two workers":
                 if self.gate == "pause":  # both go on from what is stored
                     agent("pauses")
-                for one in [agent(start=cell.starts), agent(start=cell.starts)]:
-                    one.wait(180)
+                two = [agent(one, start=cell.starts) for one in ("first of two", "second of two")]
+                for one in two:
+                    one.wait(END_SECONDS)
             else:
                 agent(fault)
             return count(cell.ran(), lines_of(yeses)), cell

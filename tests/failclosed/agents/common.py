@@ -8,10 +8,12 @@ of the paused run goes to the file `state`; whoever is started where that is the
 as after a crash. What the code around the gate does is what the framework's own documentation does.
 """
 
+import atexit
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,15 +25,36 @@ STATE = Path(ASKED["state"])
 TOOL, ARGS = "assign_licence", {"licence": "L-21", "holder": "mia"}
 OTHER = "L-99"
 LIMIT_SECONDS = 2.0
+BESIDE_SECONDS_MAX = 60.0
 
 
 def assign_licence(licence: str, holder: str) -> dict[str, str]:
     """Give a licence to somebody."""
+    come_to("in the tool")
+    if FAULT == FIRST:
+        await_in_the_tool(SECOND)
     with Path(ASKED["journal"]).open("a") as journal:
         journal.write(json.dumps([TOOL, {"licence": licence, "holder": holder}]) + "\n")
     if FAULT == "dies in the tool":
         os.kill(os.getpid(), signal.SIGKILL)
     return {"licence": licence, "holder": holder}
+
+
+FIRST, SECOND = "first of two", "second of two"
+
+
+def come_to(place: str) -> None:
+    """Say that this one of two processes is there, where it is one of two."""
+    if FAULT in (FIRST, SECOND):
+        STATE.with_name(f"{FAULT} {place}").touch()
+
+
+def await_in_the_tool(other: str) -> None:
+    """Until the other process is in the tool, or has ended: which is quicker decides nothing."""
+    deadline = time.monotonic() + BESIDE_SECONDS_MAX
+    places = [STATE.with_name(f"{other} {place}") for place in ("in the tool", "at its end")]
+    while not any(one.exists() for one in places) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def in_the_hook() -> None:
@@ -56,6 +79,9 @@ def story(
     change: Callable[[str], str] = lambda stored: stored.replace(ARGS["licence"], OTHER),
 ) -> None:
     """Run until it pauses, ask the approver, go on. `start` gives what is stored of the run."""
+    atexit.register(come_to, "at its end")
+    if FAULT == SECOND:
+        await_in_the_tool(FIRST)
     if not STATE.exists():
         stored = start()
         if stored is None:
