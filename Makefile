@@ -51,6 +51,9 @@ sbom: $(RUNTIME) ## What is in a desk, package by package: sbom.json (CycloneDX)
 	@test -x .local/sbom/bin/cyclonedx-py || { $(PY) -m venv .local/sbom && .local/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
 	@.local/sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml --short-PURLs --output-reproducible -o sbom.json
 
+client: $(DEV) ## The TypeScript client as a desk hands it out: sdk-js/dist out of sdk-js/src
+	@rm -rf sdk-js/dist && cp -R "$$($(PY) -c 'from tests import npm; print(npm.compiled())')" sdk-js/dist
+
 verifier: $(DEV) ## The page that people save to check a record: static/verifier.html out of sdk-js/verifier
 	@exec "$$($(PY) -c 'from tests import npm; print(npm.NODE)')" --no-warnings sdk-js/verifier/make.ts
 

@@ -24,6 +24,9 @@ done
 rm -rf "$prefix/app/sdk"
 mkdir "$prefix/app/sdk"
 cp -R "$here/sdk/amends" "$here/sdk/pyproject.toml" "$here/sdk/README.md" "$prefix/app/sdk/"
+rm -rf "$prefix/app/sdk-js"
+mkdir "$prefix/app/sdk-js"
+cp -R "$here/sdk-js/dist" "$here/sdk-js/package.json" "$here/sdk-js/README.md" "$prefix/app/sdk-js/"
 
 [ -x "$prefix/venv/bin/python" ] || "$python" -m venv "$prefix/venv"
 own=$prefix/venv/bin/python

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 class QuickStart(NamedTuple):
     """`install` and `program` as they are pasted, with the address of the desk's own client in the
-    place of `{client}`; the key comes from the environment.
+    place of `{wheel}` or `{tarball}`; the key comes from the environment.
     """
 
     slug: str
@@ -206,20 +206,20 @@ ask /api/v1/events <<END
  {"id": "$run-completed", "type": "run.completed", "run": "$run", "data": {}}]
 END
 """
-NPM = 'npm ci --prefix "$DESK/sdk-js" && npm install "$DESK/sdk-js"'
+NPM = "npm install {tarball}"
 IN_ITS_FOLDER = (
-    "The first line in the agent's own folder, with DESK as the path of the desk's; then save this as"
-    " agent.mts and run it with: node agent.mts."
+    "The first line in the agent's own folder; then save this as agent.mts and run it with: node"
+    " agent.mts."
 )
 YOURS = "Put your model and your tools in place of model, update_flight and airline."
 
 
 def _with(extra: str) -> str:
-    return f'pip install "amends[{extra}] @ {{client}}"'
+    return f'pip install "amends[{extra}] @ {{wheel}}"'
 
 
 QUICK_STARTS = (
-    QuickStart("python", "Plain Python", "pip install {client}", PYTHON,
+    QuickStart("python", "Plain Python", "pip install {wheel}", PYTHON,
                "It writes into a dict and nowhere else."),
     QuickStart("langchain", "LangChain and LangGraph", _with("langchain"), LANGCHAIN,
                YOURS),

@@ -42,7 +42,7 @@ def installed(of: Path = PAYMENTS) -> Path:
             folder.mkdir(parents=True)
             for name in ("package.json", "package-lock.json"):
                 shutil.copy(of / name, folder)
-            _npm(folder, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+            run(folder, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
             folder.rename(wanted)
     return wanted
 
@@ -67,13 +67,18 @@ def client() -> Path:
             for old in (source, packed):
                 shutil.rmtree(old, ignore_errors=True)
             shutil.copytree(CLIENT, source, ignore=shutil.ignore_patterns("node_modules", "dist"))
-            [made] = json.loads(_npm(source, "pack", "--json", "--silent"))
+            [made] = json.loads(run(source, "pack", "--json", "--silent"))
             with tarfile.open(source / made["filename"]) as archive:
                 archive.extractall(source, filter="data")
             packed.parent.mkdir(exist_ok=True)
             (source / "package").rename(packed)
             stamp.write_text(wanted, "utf-8")
     return folder
+
+
+def compiled() -> Path:
+    """The folder of what its sources compile to."""
+    return client() / "node_modules" / "@amends" / "client" / "dist"
 
 
 def install_ahead() -> "subprocess.Popen[bytes]":
@@ -91,7 +96,8 @@ def _digest(files: list[Path]) -> str:
     return told.hexdigest()[:16]
 
 
-def _npm(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str) -> str:
+    """What npm says, run in a folder; fails with all that it says."""
     done = subprocess.run(
         [str(part) for part in (NODE, NPM, *words)],
         cwd=folder,

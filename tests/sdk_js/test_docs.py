@@ -99,7 +99,7 @@ def test_the_lines_of_a_new_key_run_in_a_folder_that_says_nothing_of_modules(
 
     [one] = [one for one in QUICK_STARTS if one.slug == "typescript"]
     guides = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/agents.md")]
-    assert all(f"    {one.install}" in text and "`node agent.mts`" in text for text in guides)
+    assert all("`node agent.mts`" in text for text in guides)
     assert "node agent.mts" in one.note
     folder = npm.client() / "alone"
     folder.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import condition, require_GET, require_POST, require_safe
 
-from workspaces import client_wheel, exporting, keys, rates
+from workspaces import client_tarball, client_wheel, exporting, keys, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -57,8 +57,11 @@ def _keys(
 
 
 def _quick_starts() -> list[QuickStart]:
-    client = client_wheel.url()
-    return [one._replace(install=one.install.replace("{client}", client)) for one in QUICK_STARTS]
+    wheel, tarball = client_wheel.url(), client_tarball.url()
+    return [
+        one._replace(install=one.install.replace("{wheel}", wheel).replace("{tarball}", tarball))
+        for one in QUICK_STARTS
+    ]
 
 
 def _own_tokens(request: Request, here: Workspace) -> QuerySet[PersonToken]:
@@ -184,7 +187,22 @@ def _wheel_tag(_request: HttpRequest) -> str:
 @condition(etag_func=_wheel_tag)
 def wheel(_request: HttpRequest) -> HttpResponse:
     """The client for agents, for everybody: whoever installs it has no log-in."""
-    answer = HttpResponse(client_wheel.content(), content_type="application/octet-stream")
-    answer["Content-Disposition"] = f'attachment; filename="{client_wheel.NAME}"'
+    return _file(client_wheel.NAME, client_wheel.content())
+
+
+def _tarball_tag(_request: HttpRequest) -> str:
+    return f'"{client_tarball.digest()}"'
+
+
+@require_safe
+@condition(etag_func=_tarball_tag)
+def tarball(_request: HttpRequest) -> HttpResponse:
+    """The same for agents in TypeScript."""
+    return _file(client_tarball.NAME, client_tarball.content())
+
+
+def _file(name: str, content: bytes) -> HttpResponse:
+    answer = HttpResponse(content, content_type="application/octet-stream")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Cache-Control"] = "public, no-cache"
     return answer

@@ -1,0 +1,452 @@
+/** An action: one call of one tool, announced before and recorded after. */
+import { randomBytes } from "node:crypto";
+import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TimedOut, TooLarge, Unfit, } from "./errors.js";
+import { cut, newId, said } from "./events.js";
+import { MASKED_KEY } from "./gate.js";
+import { bitByBit, check, shapeOf, } from "./plans.js";
+import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
+import { canonical, isObject } from "./protocol/canonical.js";
+import { idempotencyKey, sha256 } from "./protocol/digests.js";
+import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.js";
+import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
+import { asTargets, isJson, perTarget, plain, plainObject, withOwnSecrets, } from "./values.js";
+const CHANGED = "the arguments were changed while the desk was asked: the call is not made";
+const NOT_TAKEN = "an approver changed the arguments, and this call takes none but its own (see" +
+    " `acceptsChangedArguments`): it is not made";
+const NOT_USED = "an approver changed the arguments, and the call does not look at those that it is handed: it" +
+    " is not made";
+const ABANDONED = "the run ended before the call was made";
+const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
+const DIGEST = "sha256:";
+/**
+ * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
+ *
+ * `replayed` is true if this call was made before: then `result` is what it answered, and the body
+ * should do nothing. `perform` keeps that rule by itself. `args` are the arguments to make the
+ * call with: those that were given, or what an approver has made of them.
+ */
+export class Action {
+    run;
+    tool;
+    targets;
+    effectClass;
+    #plan;
+    #planned;
+    #retry;
+    #begun = null;
+    #changed = null;
+    #shape;
+    #returned = null;
+    #failure = null;
+    #began = 0;
+    #isMade = false;
+    #isSettled = false;
+    constructor(run, tool, plan) {
+        this.run = run;
+        this.tool = tool;
+        this.targets = asTargets(plan.target);
+        this.effectClass = plan.effectClass ?? "external_reversible";
+        this.#plan = plan;
+        this.#retry = plan.retry ?? (run.directive ? "workflow" : undefined);
+        const before = perTarget(plan.before, this.targets.length, "before");
+        // People may take an hour to decide, and the agent goes on working with what it gave us.
+        this.#planned = plainObject({
+            tool,
+            targets: this.targets,
+            args: plan.args ?? {},
+            op: plan.op ?? tool,
+            before: plan.before === undefined || before.length === 0 ? undefined : before,
+            saga: plan.saga,
+            risk: plan.risk,
+            intent: plan.intent,
+            compensation: plan.undo,
+        }, tool);
+        this.#shape = shapeOf(plan.schema);
+        // What is no JSON (a date, bytes) could not be given back as what it was.
+        if (plan.acceptsChangedArguments && isJson(plan.args ?? {})) {
+            this.#planned["accepts_changed_arguments"] = true;
+        }
+    }
+    /** What is known of the call: its key, id, number, attempt and state. */
+    get row() {
+        if (this.#begun === null)
+            throw new AmendsError("this action has not begun");
+        return this.#begun.row;
+    }
+    get id() {
+        return this.row.action;
+    }
+    get args() {
+        return this.#changed ?? this.#plan.args ?? {};
+    }
+    /** Whether an approver has changed the arguments. */
+    get isChanged() {
+        return this.#changed !== null;
+    }
+    get settled() {
+        return this.#isSettled;
+    }
+    get replayed() {
+        return this.row.state === "succeeded" && !this.#isSettled;
+    }
+    /** What the call answered, in its masked form. */
+    get result() {
+        return this.row.result;
+    }
+    /** Ask whether the call may be made. See `Gate.begin` for what it throws; and SpoolFull. */
+    async begin() {
+        return this.run.desk.spool.needed(() => this.#asked());
+    }
+    async #asked() {
+        await this.run.desk.meet(this.#plan.signal);
+        const known = cataloguedClass(this.run.desk.policy, this.tool);
+        this.effectClass = this.#plan.effectClass ?? known ?? this.effectClass;
+        this.#planned["class"] = this.effectClass;
+        let key = this.#plan.key ?? (await this.#ownKey());
+        this.run.lastAction = null;
+        for (let tries = 0; tries < 2; tries += 1) {
+            const ask = await this.#ask(key);
+            this.run.lastAction = ask.planned.event.action ?? null;
+            let changed;
+            try {
+                const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
+                [this.#begun, changed] = [{ ask, ...begun }, now];
+                this.#beginsAnew();
+                if (this.#shape)
+                    this.run.desk.announced.set(this.tool, this.#shape.digest);
+            }
+            catch (error) {
+                if (!(error instanceof Compensated) || !this.run.repeats(key))
+                    throw error;
+                key = error.nextKey; // The desk has told this run to do it anew.
+                continue;
+            }
+            this.run.lastAction = this.row.action;
+            if (this.#planned["saga"] === "pivot")
+                this.run.pivot = key;
+            if (this.row.state === "succeeded")
+                this.run.wentWell(this.row.action);
+            if (this.row.state === "running")
+                await this.#mayBeMade(ask, changed ?? null);
+            return this;
+        }
+        throw new AmendsError("the desk has undone this call twice while it was asked for");
+    }
+    /** Nothing was made or said yet; also where the same object is begun a second time. */
+    #beginsAnew() {
+        [this.#changed, this.#returned, this.#failure, this.#began] = [null, null, null, moment()];
+        this.#isMade = this.#isSettled = false;
+    }
+    /** Throws, and records that nothing happened, where the call is not to be made after all. */
+    async #mayBeMade(ask, changed) {
+        let why = null;
+        if (this.#hasChanged())
+            why = new ArgumentsChanged(CHANGED);
+        else if (this.run.ended)
+            why = new NoEffect(ABANDONED);
+        else if (this.#plan.signal?.aborted)
+            why = this.#plan.signal.reason;
+        else if (changed !== null)
+            why = this.#heed(ask, changed);
+        if (why !== null) {
+            await this.failed(asError(why), { outcome: "no_effect" });
+            throw why;
+        }
+        this.run.openActions.add(this);
+    }
+    /**
+     * Make the call, unless it was made before: then give its first (masked) result. `call` is handed
+     * the arguments, which an approver may have changed, and a signal for the time limit.
+     *
+     * If nothing else is said before the body ends, what it returns is recorded as the result. Throws
+     * TimedOut where it takes longer than `timeLimitSeconds`.
+     */
+    async perform(call) {
+        if (this.replayed)
+            return this.result;
+        const begun = this.#begun;
+        if (begun === null || this.run.ended)
+            throw new NoEffect(ABANDONED);
+        if (this.#returned !== null || this.#isSettled)
+            throw new AmendsError(MADE);
+        if (this.#isMade)
+            throw new InDoubt(this.id);
+        if (this.#hasChanged())
+            throw new ArgumentsChanged(CHANGED);
+        if (this.isChanged && call.length === 0)
+            throw new ArgumentsChanged(NOT_USED);
+        bitByBit(call);
+        this.#isMade = true;
+        const over = new AbortController();
+        void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
+        try {
+            const result = await this.#within(call);
+            this.#returned = { result };
+            return result;
+        }
+        catch (error) {
+            this.#failure = asError(error);
+            this.#isMade = !(error instanceof NoEffect) || isAnothers(error, this.#began);
+            throw error;
+        }
+        finally {
+            over.abort();
+        }
+    }
+    /** Call it; where it has a limit, it is left to itself when the time is over. */
+    async #within(call) {
+        const { timeLimitSeconds: limit, signal: given } = this.#plan;
+        const { args } = this;
+        const timer = new AbortController();
+        const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
+        if (limit === undefined)
+            return call(args, { signal });
+        const late = new TimedOut(`no end within ${limit} s; it may still happen`);
+        return new Promise((resolve, reject) => {
+            const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
+            const done = () => clearTimeout(bell);
+            const made = (async () => call(args, { signal }))();
+            made.finally(done).then(resolve, reject);
+        });
+    }
+    /**
+     * Record the success. `before` and `after` are snapshots of the target, one per target.
+     *
+     * A call that was made before has been recorded already.
+     */
+    async succeeded(result, told = {}) {
+        if (this.replayed)
+            return;
+        const { before, after, effects, undo, ...words } = told;
+        const compensation = undo && { compensation: undo };
+        let statement;
+        try {
+            const data = { result, ...compensation };
+            if (effects !== undefined) {
+                data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
+            }
+            else if (this.targets.length > 0 && this.#leavesSomething(after, undo, words)) {
+                data["effects"] = this.#effects(before, after, words);
+            }
+            statement = this.#outcome("action.succeeded", data);
+        }
+        catch (error) {
+            return this.#succeededBare(asError(error), { ...compensation });
+        }
+        await this.#settle(statement, "succeeded");
+    }
+    /**
+     * Record the failure. Say `no_effect` only where you know that nothing happened.
+     *
+     * A call that was made before has been recorded already, and what fails now is not it.
+     */
+    async failed(error, { outcome = "unknown", retryable = false } = {}) {
+        if (this.replayed)
+            return;
+        this.run.failedAction = this.id;
+        const data = { error: said(error, retryable), outcome };
+        await this.#settle(this.#outcome("action.failed", data), outcome);
+    }
+    /** Record a read-back. Whether all of the checks hold. */
+    async verified(checks) {
+        const told = checks.map(check);
+        const ok = told.every((one) => one["ok"] === true);
+        const about = { n: this.row.n, action: this.id };
+        await this.run.say("action.verified", { ok, checks: told }, about);
+        return ok;
+    }
+    /** `body` makes the call and says how it went; what it leaves unsaid is said when it is over. */
+    async within(body) {
+        let found;
+        try {
+            found = await body(this);
+        }
+        catch (error) {
+            await this.leave(error ?? new Error("nothing was thrown"));
+            throw error;
+        }
+        await this.leave();
+        return found;
+    }
+    /** What is left to say when the body of the action is over. `within` does it for you. */
+    async leave(error) {
+        this.run.openActions.delete(this);
+        const isOther = saidBy(error, this.#began);
+        if (this.#isSettled || this.replayed)
+            return;
+        // What comes after a call that was made is another's word, and so is what another action said.
+        if (error instanceof NoEffect && !isOther && !this.#isMade) {
+            await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
+        }
+        else if (error !== undefined) {
+            await this.failed(error);
+        }
+        else if (this.#returned !== null) {
+            await this.succeeded(this.#returned.result);
+        }
+        else {
+            const words = `${this.tool} ended without succeeded(...) or failed(...)`;
+            const missing = new MissingOutcome(words);
+            await this.failed(missing);
+            throw missing;
+        }
+    }
+    /**
+     * For `await using act = await run.begin(...)`. What was thrown is not told to it: a call that
+     * ended without a word of yours has failed as `perform` did, or its outcome is unknown.
+     */
+    async [Symbol.asyncDispose]() {
+        const missing = new MissingOutcome(`${this.tool} was left without succeeded(...)`);
+        await this.leave(this.#failure ?? missing);
+    }
+    /** The process ends: say on disk, at once, that nobody knows how the call goes on. */
+    abandon(why) {
+        if (this.#begun === null || this.#isSettled || this.replayed)
+            return;
+        const told = this.#outcome("action.failed", { error: said(why, false), outcome: "unknown" });
+        this.run.failedAction = this.id;
+        this.run.desk.spool.write(told.event, { key: { ...this.row, state: "unknown" } });
+        this.#isSettled = true;
+    }
+    /** Whether the arguments were changed since they were put to the desk. */
+    #hasChanged() {
+        try {
+            return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]);
+        }
+        catch {
+            return true; // They are no longer such as could be put to anybody.
+        }
+    }
+    /** Take the arguments that an approver has changed; an error where the call cannot be so. */
+    #heed(ask, changed) {
+        if (!this.#planned["accepts_changed_arguments"] || !isObject(changed)) {
+            return new ArgumentsChanged(NOT_TAKEN);
+        }
+        const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
+        try {
+            const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
+            this.#changed = now;
+            return null;
+        }
+        catch (error) {
+            if (error instanceof ArgumentsChanged)
+                return error;
+            throw error;
+        }
+    }
+    async #ownKey() {
+        return idempotencyKey({
+            workspace: await this.run.desk.workspace(),
+            run: this.run.id,
+            tool: this.tool,
+            targets: this.targets,
+            op: String(this.#planned["op"]),
+        });
+    }
+    /** A planned action with a number of its own; a known key keeps its first number. */
+    async #ask(key) {
+        const { desk } = this.run;
+        await desk.needMaskingKey();
+        await desk.freshen(); // a run may last for days, and the desk be away at their end
+        const known = desk.spool.find(key);
+        const n = known?.n ?? this.run.nextN();
+        const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
+        const attempt = newId();
+        const about = { n, action };
+        // Which arguments the tool takes, where the desk has not heard it from this process.
+        const isNews = this.#shape && desk.announced.get(this.tool) !== this.#shape.digest;
+        const news = isNews ? { tool_schema: this.#shape.schema } : {};
+        const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
+        const retry = this.#retry;
+        const started = this.run.build("action.started", { attempt, retry }, about);
+        const { tool, targets, args, risk, key: shown } = planned.event.data;
+        // Two such keys would be one, and the second call never made.
+        if (holdsMask(shown))
+            throw new Refused(Number(MASKED_KEY["status"]), MASKED_KEY);
+        const asked = { tool: tool, targets: targets, args: args };
+        const call = { tool: this.tool, effectClass: this.effectClass, risk };
+        return {
+            planned,
+            started,
+            key,
+            asked: DIGEST + sha256(withoutLast4(canonical(asked))), // as the desk digests it
+            attempt,
+            retry,
+            isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
+            isComparable: !holdsBare(asked),
+            waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
+            signal: this.#plan.signal,
+        };
+    }
+    /** Whether this comes after the run's pivot and is not such as can be retried. */
+    #breaksOrder(key) {
+        const isAfter = this.run.pivot !== null && this.run.pivot !== key;
+        const isRetriable = this.#planned["saga"] === "retriable";
+        return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
+    }
+    /** What is said of how this try went. */
+    #outcome(type, data) {
+        if (this.#isSettled)
+            throw new AmendsError("the outcome of this call is recorded already");
+        const { attempt, fence, n } = this.row;
+        const tried = fence === null ? { attempt } : { attempt, fence };
+        const made = this.#changed === null ? {} : { args: this.#changed };
+        return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
+    }
+    async #settle(told, state) {
+        const row = { ...this.row, state, result: told.event.data["result"] ?? null };
+        await this.run.desk.send(told, row);
+        this.#begun = { ...this.#begun, row };
+        this.#isSettled = true;
+        if (state === "succeeded")
+            this.run.wentWell(row.action);
+        if (state === "no_effect" && this.run.pivot === row.key)
+            this.run.pivot = null;
+    }
+    /**
+     * The call was made, so that much is recorded, whatever is wrong with what was said of it.
+     *
+     * What is too large, too deep or rounded is left out and logged; a mistake in the code is thrown.
+     */
+    async #succeededBare(error, compensation) {
+        const data = { result: { not_recorded: cut(error.message) } };
+        if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
+            data["effects"] = this.targets.map((target) => ({ target }));
+        }
+        const told = this.#outcome("action.succeeded", { ...data, ...compensation });
+        await this.#settle(told, "succeeded");
+        if (!(error instanceof TooLarge) && !(error instanceof Unfit))
+            throw error;
+        const words = `${this.id} succeeded, but its result or snapshots are not kept`;
+        this.run.desk.log("warn", `${words}: ${error.message}`);
+    }
+    /**
+     * Whether the call has effects on its targets: of a draft, where something is said of what it
+     * left or of how that is put away.
+     */
+    #leavesSomething(after, undo, words) {
+        if (this.effectClass !== "draft")
+            return !WITHOUT_EFFECT.has(this.effectClass);
+        const isUndone = undo !== undefined || this.#planned["compensation"] !== undefined;
+        return after !== undefined || isUndone || Object.keys(words).length > 0;
+    }
+    #effects(before, after, words) {
+        const befores = perTarget(before, this.targets.length, "before");
+        const afters = perTarget(after, this.targets.length, "after");
+        return this.targets.map((target, place) => this.#honest({ target, before: befores[place], after: afters[place], ...words }, place));
+    }
+    /**
+     * A state that holds a masked field cannot be restored exactly.
+     *
+     * Where the effect does not say what was there before, the plan has.
+     */
+    #honest(effect, place) {
+        if (effect.reversibility !== "exact")
+            return effect;
+        const planned = this.#planned["before"];
+        const before = effect.before === undefined ? planned?.[place] : effect.before;
+        const shown = this.run.build("action.succeeded", { effects: [{ ...effect, before }] });
+        const [found] = shown.event.data["effects"];
+        return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
+    }
+}

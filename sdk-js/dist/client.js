@@ -1,0 +1,174 @@
+/** The desk as an agent sees it: one address, one key, one spool. */
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { AmendsError, Terminated } from "./errors.js";
+import { shortId } from "./events.js";
+import { FLUSH_SECONDS, Link } from "./link.js";
+import { sha256 } from "./protocol/digests.js";
+import { Run, withoutEmpty } from "./runs.js";
+import { tool } from "./tools.js";
+import { plainObject } from "./values.js";
+import { trimmed } from "./wire.js";
+// How long a call waits for people, unless it says otherwise.
+const WAIT_SECONDS = 3600;
+// No address holds “.” or “..” between slashes: the desk could not be asked about such a run.
+const RUN_ID = /^(?!(?:.*\/)?\.\.?(?:\/|$))[\x21-\x7e]{1,120}$/;
+// The exit status of a process that a signal has ended, less the signal's number.
+const SHELL_SIGNAL = 128;
+const SIGTERM = 15;
+const SPOOL_NAME_HEX_DIGITS = 16;
+// Beside the members that are taken out of it: run, trace and onBehalfOf.
+const ABOUT = ["goal", "model", "labels"];
+// What the desk reads of the person for whom a run acts; `contact` is a mail address.
+const PERSON = ["id", "name", "contact"];
+/** A connection to the recovery desk, for one agent. Make one per process, with `connect`. */
+export class Desk extends Link {
+    #openRuns = new Set();
+    heedsSigterm;
+    #isClosed = false;
+    constructor(url, key, options = {}) {
+        const { spool = defaultSpool(url, key), waitSeconds = WAIT_SECONDS, log = toConsole } = options;
+        super(url, key, { ...options, spool, waitSeconds, log });
+        this.heedsSigterm = options.heedsSigterm ?? true;
+        open(this);
+        this.sender.wake();
+    }
+    /** A run of `body`, for what the user said in their words. Inside it is the current run. */
+    async run(request, about, body) {
+        return (await this.open(request, about)).within(body);
+    }
+    /** The same in two halves: `await using run = await desk.open(...)`, and end it yourself. */
+    async open(request, { run: id, trace, onBehalfOf, ...about } = {}) {
+        if (id !== undefined && !RUN_ID.test(id)) {
+            const fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”";
+            throw new AmendsError(`a run's id is ${fits}`);
+        }
+        mustBeKnown(about, "what is said of a run", ABOUT);
+        mustBeKnown(onBehalfOf ?? {}, "onBehalfOf", PERSON);
+        const told = withoutEmpty({ request, on_behalf_of: onBehalfOf, ...about });
+        const run = new Run(this, id ?? `run_${shortId()}`, plainObject(told, "run"), { trace });
+        return this.#started(run);
+    }
+    /**
+     * Go on with a run as the desk says, from its `state`. Calls that are done answer their first
+     * result, undone ones get a new key.
+     *
+     * Throws Stopped if the desk wants the run to stop, AmendsError if it wants nothing; it waits for
+     * so long for the desk to want something.
+     */
+    async resume(id, { waitSeconds = 0 }, body) {
+        const run = new Run(this, id, null, { directiveSeconds: waitSeconds });
+        return (await this.#started(run)).within(body);
+    }
+    async #started(run) {
+        await run.start();
+        for (const one of this.#openRuns)
+            if (one.ended)
+                this.#openRuns.delete(one);
+        this.#openRuns.add(run);
+        return run;
+    }
+    /** A function whose every call is an action of the current run; see `Declaration`. */
+    tool(name, declared, call) {
+        return tool(name, declared, call);
+    }
+    /**
+     * Send what waits if the desk is there, and let go. The spool keeps the rest.
+     *
+     * A process that ends without it does the same at its end. Twice is once.
+     */
+    async close({ seconds = FLUSH_SECONDS } = {}) {
+        if (this.#isClosed)
+            return;
+        this.#isClosed = true;
+        closed(this);
+        await this.sender.flush(seconds);
+        this.sender.close();
+        this.spool.close();
+    }
+    async [Symbol.asyncDispose]() {
+        await this.close();
+    }
+    /** The process ends: say on disk, at once, that what is open is left. */
+    abandon(why) {
+        for (const run of this.#openRuns) {
+            try {
+                run.abandon(why);
+            }
+            catch (error) {
+                this.log("error", `it could not be recorded that ${run.id} is left: ${String(error)}`);
+            }
+        }
+    }
+}
+/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
+function mustBeKnown(said, what, known) {
+    const strange = Object.keys(said).find((name) => !known.includes(name));
+    if (strange === undefined)
+        return;
+    throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
+}
+/** The desk at AMENDS_URL under AMENDS_KEY, or as the options say. */
+export function connect(options = {}) {
+    const { url = process.env["AMENDS_URL"], key = process.env["AMENDS_KEY"], ...others } = options;
+    if (!url || !key) {
+        const where = "Settings → Agents and keys";
+        throw new AmendsError(`set AMENDS_URL and AMENDS_KEY, or give url and key: ${where}`);
+    }
+    return new Desk(url, key, others);
+}
+/** One file per address, however that is written, and key, which does not tell either. */
+export function defaultSpool(url, key) {
+    const given = process.env["AMENDS_SPOOL"];
+    if (given)
+        return given;
+    const state = process.env["XDG_STATE_HOME"] || join(homedir(), ".local", "state");
+    const [asGiven, found] = [url, trimmed(url)].map((address) => {
+        const name = sha256(`${address}\n${key}`).slice(0, SPOOL_NAME_HEX_DIGITS);
+        return join(state, "amends", `${name}.sqlite`);
+    });
+    return existsSync(asGiven) ? asGiven : found; // which an older client may have named so
+}
+function toConsole(level, text) {
+    if (level !== "info")
+        console[level](`amends: ${text}`);
+}
+// The end of the process, for all desks of it.
+const desks = new Set();
+function open(desk) {
+    if (desks.size === 0) {
+        process.on("SIGTERM", terminate);
+        process.on("beforeExit", closeAll);
+        process.on("exit", abandonAll);
+    }
+    desks.add(desk);
+}
+function closed(desk) {
+    desks.delete(desk);
+    if (desks.size > 0)
+        return;
+    process.off("SIGTERM", terminate);
+    process.off("beforeExit", closeAll);
+    process.off("exit", abandonAll);
+}
+/** Nothing is left to do but what waits in the spools, and a run that nobody goes on with. */
+async function closeAll() {
+    abandonAll();
+    await Promise.all([...desks].map((desk) => desk.close()));
+}
+function abandonAll() {
+    const why = new Terminated("the process ended before it was said how this went");
+    for (const desk of desks)
+        desk.abandon(why);
+}
+async function terminate() {
+    const isOthers = process.listenerCount("SIGTERM") > 1;
+    if (isOthers || ![...desks].every((desk) => desk.heedsSigterm))
+        return;
+    process.off("SIGTERM", terminate); // whoever asks twice is in a hurry
+    for (const desk of desks)
+        desk.abandon(new Terminated("the process was asked to end (SIGTERM)"));
+    await Promise.all([...desks].map((desk) => desk.close()));
+    process.exit(SHELL_SIGNAL + SIGTERM);
+}

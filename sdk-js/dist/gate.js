@@ -1,0 +1,352 @@
+/**
+ * The gate: may this call be made now? Asked of the desk; of the spool while the desk is away.
+ *
+ * It fails closed. What needs the desk is not done without it, and what may be done without it is
+ * on disk before it happens.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
+import { compact, isObject } from "./protocol/canonical.js";
+// How often a request is made in all that the desk does not answer, and what lies between two tries
+// where it does not say.
+// In the desk's own words, for it is said while the desk is away, too.
+export const MASKED_KEY = {
+    type: "/problems/masked",
+    status: 422,
+    title: "“key” reads like a secret or a card number",
+    detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
+};
+const TRIES = 3;
+const PAUSE_SECONDS = 0.2;
+// So long a call waits where its agent asks faster than it may; then it is not made.
+const THROTTLED_SECONDS_MAX = 60;
+const POLL_SECONDS = 30;
+const AWAY_PAUSE_SECONDS = 1;
+// Reasons for a denial that mean: the whole run is over, not only this call.
+const RUN_IS_OVER = new Set(["run_ended", "recovery"]);
+const CONFLICT = 409;
+// A lease is renewed when half of it is over. The two clocks may differ, so within these.
+const RENEW_SECONDS_MIN = 1;
+const RENEW_SECONDS_MAX = 300;
+const NEEDED = "The call may not be made without it and was not made: try again when it is back.";
+const NOT_TWICE = "The call was not made a second time: wait for the other try, or until its lease ends";
+const REUSED = "this key was used with other arguments, so the call was not made. Where it is a second" +
+    " operation, give it an `op` of its own";
+const NOT_COMPARABLE = "this key was used before, and a masked value in its arguments cannot be compared while the" +
+    " desk, whose masking key this client has not fetched yet, is away: the call was not made";
+const NOT_THE_DESKS = "the answer is not the desk's";
+/** What an answer names beside itself. */
+const NAMES = new Map([
+    ["wait", "approval"],
+    ["compensated", "next_key"],
+    ["replay", "action"],
+]);
+const UNDONE = "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
+/**
+ * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
+ * it may be starting, or its database be changing places. Throws what the last try did.
+ */
+export async function trying(once, signal) {
+    for (let left = TRIES - 1;; left -= 1) {
+        try {
+            return await once();
+        }
+        catch (error) {
+            if (!(error instanceof DeskUnreachable) || error instanceof Throttled)
+                throw error;
+            if (left === 0)
+                throw error;
+            await pause(error.retryAfterSeconds || PAUSE_SECONDS, signal);
+        }
+    }
+}
+/** What it gives; where this agent asks faster than it may, made again when the desk says. */
+export async function inTurn(once, signal) {
+    const end = performance.now() + THROTTLED_SECONDS_MAX * 1000;
+    for (;;) {
+        try {
+            return await once();
+        }
+        catch (error) {
+            if (!(error instanceof Throttled))
+                throw error;
+            const seconds = Math.max(error.retryAfterSeconds, PAUSE_SECONDS);
+            if (performance.now() + seconds * 1000 > end)
+                throw error;
+            await pause(seconds, signal);
+        }
+    }
+}
+/** Asks, waits and remembers. */
+export class Gate {
+    #spool;
+    #sender;
+    #wire;
+    #log;
+    #onWait;
+    #onQuestion;
+    constructor(spool, sender, wire, heard) {
+        this.#spool = spool;
+        this.#sender = sender;
+        this.#wire = wire;
+        this.#log = heard.log;
+        this.#onWait = heard.onWait;
+        this.#onQuestion = heard.onQuestion;
+    }
+    /**
+     * The row of the key: `running` if the call is to be made now, `succeeded` if it was.
+     *
+     * Throws Denied, Stopped, ApprovalTimeout, InDoubt, InProgress, KeyReused, Compensated,
+     * Throttled, NotTheDesk or DeskUnreachable.
+     */
+    async begin(ask) {
+        let answer;
+        try {
+            answer = await inTurn(() => this.#prepareAndAsk(ask), ask.signal);
+        }
+        catch (error) {
+            // Throttled: the desk is there, so nothing is done without it.
+            if (!(error instanceof DeskUnreachable) || error instanceof Throttled)
+                throw error;
+            // It may answer so to this call alone, and no other way is open.
+            if (error instanceof NotTheDesk) {
+                throw new NotTheDesk(`${error.message} ${NEEDED}`, { cause: error });
+            }
+            return { row: this.#alone(ask, error), leaseUntil: null };
+        }
+        if (answer["answer"] === "wait")
+            answer = await this.#wait(ask, answer);
+        return this.#heed(ask, answer);
+    }
+    /**
+     * Keep the lease of a try for as long as its call is made, so that nobody takes it for lost. The
+     * same question under the same attempt renews it. Stops when `over` does.
+     */
+    async renewing(ask, leaseUntil, over) {
+        for (let until = leaseUntil; until !== null;) {
+            const half = (until.getTime() - Date.now()) / 2000;
+            const seconds = Math.min(Math.max(half, RENEW_SECONDS_MIN), RENEW_SECONDS_MAX);
+            await sleep(seconds * 1000, undefined, { signal: over, ref: false }).catch(() => undefined);
+            if (over.aborted)
+                return;
+            try {
+                until = leaseOf(await this.#wire.post("actions/begin", body(ask), over)) ?? until;
+            }
+            catch (error) {
+                if (!over.aborted)
+                    this.#log("info", `a lease could not be renewed: ${String(error)}`);
+            }
+        }
+    }
+    /** What may go on without the desk does not wait for it; what needs it asks again. */
+    async #prepareAndAsk(ask) {
+        const makeReady = () => this.#makeReady(ask);
+        await (ask.isGated ? trying(makeReady, ask.signal) : makeReady());
+        return this.#ask(ask);
+    }
+    /** What was said before is there before the question is, and so are its snapshots. */
+    async #makeReady(ask) {
+        this.#spool.needRoom();
+        await this.#sender.drain(ask.planned.event.run);
+        this.#spool.keep(ask.planned.blobs);
+    }
+    /** Send `begin`, again with the same attempt where the answer was lost. */
+    async #ask(ask) {
+        let answer;
+        try {
+            answer = await trying(async () => {
+                await this.#sender.upload(ask.planned.blobs.keys());
+                // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
+                return this.#wire.post("actions/begin", body(ask));
+            }, ask.signal);
+        }
+        catch (error) {
+            if (error instanceof Refused)
+                throw meaning(error) ?? error;
+            throw error;
+        }
+        if (!isTheDesks(answer))
+            throw new NotTheDesk(NOT_THE_DESKS);
+        return answer;
+    }
+    /**
+     * Wait until people have decided; where they have changed the arguments meanwhile, also for the
+     * approval that took the place of the first.
+     */
+    async #wait(ask, first) {
+        const end = performance.now() + ask.waitSeconds * 1000;
+        let answer = first;
+        let told = "";
+        while (answer["answer"] === "wait") {
+            if (String(answer["approval"]) !== told) {
+                told = String(answer["approval"]);
+                const tool = String(ask.planned.event.data["tool"]);
+                const words = `${tool} waits until people have decided: ${String(answer["url"] ?? told)}`;
+                // Else a program would stand still for an hour, and nobody would know why.
+                this.#log(this.#onWait === undefined ? "warn" : "info", words);
+                await this.#onWait?.(answer);
+            }
+            answer = await this.#decided(ask, answer, end);
+        }
+        return answer;
+    }
+    /** Poll until an approval has ended, then ask anew: the answer to that decides. */
+    async #decided(ask, answer, end) {
+        const met = new Set();
+        const approval = String(answer["approval"]);
+        const path = `approvals/${encodeURIComponent(approval)}`;
+        let heard = 0;
+        let away = null; // where the last try was not answered
+        for (;;) {
+            const left = (end - performance.now()) / 1000;
+            if (left <= 0)
+                throw away ?? new ApprovalTimeout(approval, String(answer["url"] ?? ""));
+            try {
+                const seen = await this.#wire.get(path, {
+                    waitSeconds: Math.max(1, Math.min(POLL_SECONDS, left)),
+                    params: this.#onQuestion ? { heard: String(heard) } : {},
+                    signal: ask.signal,
+                });
+                if (typeof seen["state"] !== "string")
+                    throw new DeskUnreachable(NOT_THE_DESKS);
+                if (seen["state"] !== "waiting")
+                    return await this.#ask(ask);
+                await this.#reply(path, seen, met);
+                heard = Number(seen["asked"] ?? 0);
+                away = null;
+            }
+            catch (error) {
+                if (!(error instanceof DeskUnreachable) || performance.now() >= end)
+                    throw error;
+                away = error;
+                await pause(Math.max(error.retryAfterSeconds, AWAY_PAUSE_SECONDS), ask.signal);
+            }
+        }
+    }
+    /** Answer what people asked back, once. Without an answer an operator may give one. */
+    async #reply(path, seen, met) {
+        const questions = Array.isArray(seen["questions"]) ? seen["questions"].filter(isObject) : [];
+        for (const { id, question } of questions) {
+            if (this.#onQuestion === undefined || met.has(String(id)))
+                continue;
+            met.add(String(id));
+            const words = await this.#onQuestion(String(question));
+            if (!words)
+                continue;
+            try {
+                const said = compact({ question: Number(id), answer: words });
+                await this.#wire.post(`${path}/answers`, said);
+            }
+            catch (error) {
+                if (!(error instanceof Refused))
+                    throw error; // else somebody was faster, or it is decided
+                this.#log("info", `an answer was not taken: ${error.message}`);
+            }
+        }
+    }
+    #heed(ask, answer) {
+        const said = String(answer["answer"]);
+        if (said === "proceed" && !Number.isSafeInteger(answer["fence"])) {
+            throw new DeskUnreachable("the answer is not the desk's: a yes without a fence");
+        }
+        switch (said) {
+            case "proceed":
+            case "replay": {
+                const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
+                this.#spool.note(row);
+                const changed = said === "proceed" ? (answer["arguments"] ?? null) : null;
+                return { row, leaseUntil: leaseOf(answer), changed };
+            }
+            case "in_doubt":
+                this.#spool.note(rowOf(ask, "unknown", answer));
+                throw new InDoubt(String(answer["action"]));
+            case "compensated":
+                throw new Compensated(UNDONE, String(answer["next_key"]));
+            case "denied": {
+                const reason = String(answer["reason"] || "the desk does not allow it");
+                const isOver = RUN_IS_OVER.has(answer["code"] ?? null);
+                throw isOver ? new Stopped(reason, answer) : new Denied(reason, answer);
+            }
+            default: {
+                const words = `the desk answers “${said}”, which this client does not know`;
+                throw new DeskUnreachable(words);
+            }
+        }
+    }
+    /** The desk is away: answer from our own keys, and from the last policy. */
+    #alone(ask, away) {
+        const row = this.#spool.find(ask.key);
+        const cause = { cause: away };
+        if (row && row.state !== "no_effect") {
+            if (!ask.isComparable)
+                throw new KeyReused(NOT_COMPARABLE, cause);
+            if (row.asked !== ask.asked)
+                throw new KeyReused(REUSED, cause);
+        }
+        if (row?.state === "succeeded")
+            return row;
+        if (row?.state === "running" || row?.state === "unknown")
+            throw new InDoubt(row.action, cause);
+        if (ask.isGated) {
+            const { retryAfterSeconds } = away;
+            throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
+        }
+        const { planned, started } = ask;
+        if (row) {
+            for (const { event } of [planned, started])
+                [event.action, event.n] = [row.action, row.n];
+        }
+        const running = rowOf(ask, "running", {});
+        // Where another process was faster, what stands there now is the answer.
+        if (!this.#spool.begin(planned, started, { key: running, was: row })) {
+            return this.#alone(ask, away);
+        }
+        this.#sender.wake();
+        return running;
+    }
+}
+function isTheDesks(answer) {
+    const { answer: said } = answer;
+    if (typeof said !== "string")
+        return false;
+    const name = NAMES.get(said);
+    return name === undefined || typeof answer[name] === "string";
+}
+function body(ask) {
+    const { planned, attempt, retry } = ask;
+    return compact({ ...planned.event, attempt, ...(retry ? { retry } : {}) });
+}
+function rowOf(ask, state, known) {
+    const { event } = ask.planned;
+    const { action, fence, result } = known;
+    return {
+        key: ask.key,
+        run: event.run,
+        action: typeof action === "string" && action !== "" ? action : event.action,
+        n: event.n,
+        asked: ask.asked,
+        attempt: ask.attempt,
+        fence: typeof fence === "number" ? fence : null,
+        state,
+        result: result ?? null,
+    };
+}
+function leaseOf(answer) {
+    const until = new Date(String(answer["lease_until"] ?? ""));
+    return Number.isNaN(until.getTime()) ? null : until;
+}
+/** What a refusal says of the key, if it is about that. */
+function meaning(refused) {
+    if (refused.status === CONFLICT) {
+        return new InProgress(`${inWords(refused.problem)}. ${NOT_TWICE}`, { cause: refused });
+    }
+    const isReused = String(refused.problem["type"] ?? "").endsWith("key-reused");
+    return isReused ? new KeyReused(REUSED, { cause: refused }) : null;
+}
+async function pause(seconds, signal) {
+    signal?.throwIfAborted();
+    await sleep(seconds * 1000, undefined, signal ? { signal } : {}).catch((error) => {
+        signal?.throwIfAborted();
+        throw error;
+    });
+}

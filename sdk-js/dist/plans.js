@@ -1,0 +1,32 @@
+/** What an agent says of a call: before it is made, and of what came of it. */
+import { canonical } from "./protocol/canonical.js";
+import { sha256 } from "./protocol/digests.js";
+import { plainObject } from "./values.js";
+const SCHEMA_CHARACTERS_MAX = 8 * 1024;
+/** The digest of a schema and itself; none that the desk would not show to anybody. */
+export function shapeOf(schema) {
+    if (schema === undefined)
+        return null;
+    try {
+        const found = plainObject(schema, "a schema");
+        const written = canonical(found);
+        const isTold = Object.keys(found).length > 0 && written.length <= SCHEMA_CHARACTERS_MAX;
+        return isTold ? { digest: sha256(written), schema: found } : null;
+    }
+    catch {
+        return null;
+    }
+}
+/** A read-back as it is told, with whether it holds. */
+export function check(one) {
+    const { name, expected, actual, ok } = "name" in one ? { ok: undefined, ...one } : { name: one[0], expected: one[1], actual: one[2] };
+    const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
+    return { ...told, ok: ok ?? canonical(told["expected"]) === canonical(told["actual"]) };
+}
+/** Throws for a generator function: what it does would be done after it was told. */
+export function bitByBit(call) {
+    if (/GeneratorFunction\]$/.test(Object.prototype.toString.call(call))) {
+        throw new TypeError("the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
+            " that goes through it and returns what came");
+    }
+}

@@ -1,0 +1,28 @@
+/**
+ * What the last policy says while the desk is away: is this call to be kept back?
+ *
+ * The desk judges; this is only the fallback, and where it cannot tell it keeps the call back. A
+ * condition cannot be evaluated here: it counts as met where it asks or forbids, and not where it
+ * allows.
+ */
+import { type Json, type JsonObject } from "./protocol/canonical.ts";
+import { type EffectClass } from "./protocol/vocabulary.ts";
+export type PolicyDocument = JsonObject | null | undefined;
+/** Whether the call needs the desk. Without a policy every external class does. */
+export declare function isGated(document: PolicyDocument, call: {
+    tool: string;
+    effectClass: string;
+    risk: Json | undefined;
+}): boolean;
+/** The class that the workspace's catalogue has of a tool, by its most specific entry. */
+export declare function cataloguedClass(document: PolicyDocument, tool: string): EffectClass | null;
+/**
+ * Whether a call that breaks the order of a saga needs the desk, too. Without a policy it does.
+ *
+ * The order is: what can be undone, one pivot, and then only what can be retried.
+ */
+export declare function keepsOrder(document: PolicyDocument): boolean;
+/** The paths that the workspace wants masked. */
+export declare function maskPaths(document: PolicyDocument): string[];
+/** Whether placeholders of cards and IBANs carry the last four characters. */
+export declare function showsLast4(document: PolicyDocument): boolean;

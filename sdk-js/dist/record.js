@@ -1,0 +1,67 @@
+/** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
+import { isObject } from "./protocol/canonical.js";
+/** What a run and its calls write together. */
+export class Record {
+    desk;
+    id;
+    /** What the desk wants of a resumed run. */
+    directive = null;
+    failedAction = null;
+    lastAction = null;
+    /** The key of the call after which there is no way back, once it may have been made. */
+    pivot = null;
+    ended = false;
+    openActions = new Set();
+    /** What is still to be said before the run ends. */
+    atEnd = [];
+    #trace;
+    constructor(desk, id, trace) {
+        this.desk = desk;
+        this.id = id;
+        this.#trace = trace;
+    }
+    /** Whether the desk has told this run to do an undone call anew, under a new key. */
+    repeats(key) {
+        return this.steps.some((step) => step["key"] === key && step["label"] === "repeat_new_key");
+    }
+    /** What the desk says of the calls of a resumed run. */
+    get steps() {
+        const steps = this.directive?.["steps"];
+        return Array.isArray(steps) ? steps.filter(isObject) : [];
+    }
+    /** Of a call that has succeeded: what fails after it is another's failure. */
+    wentWell(action) {
+        if (this.failedAction === action)
+            this.failedAction = null;
+        if (this.lastAction === action)
+            this.lastAction = null;
+    }
+    /** The next number in this run; a resumed one counts on from where the desk saw it. */
+    nextN() {
+        return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));
+    }
+    /** A statement about this run, masked and ready to be sent. */
+    build(type, data, about = {}) {
+        return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
+    }
+    /** Put a statement in the spool, under the run's next number if none is given. */
+    async say(type, data, about = {}) {
+        const n = about.n ?? this.nextN();
+        await this.desk.send(this.build(type, data, { ...about, n }));
+    }
+}
+// As @opentelemetry/api writes them down for all of its versions.
+const OPEN_TELEMETRY = Symbol.for("opentelemetry.js.api.1");
+const SPAN = Symbol.for("OpenTelemetry Context Key SPAN");
+/**
+ * `trace_id` and `span_id` of the current span, in hex (W3C Trace Context), or null.
+ *
+ * OpenTelemetry is not needed: where the agent does not use it, there is no span.
+ */
+function currentSpan() {
+    const telemetry = globalThis[OPEN_TELEMETRY];
+    const span = telemetry?.context?.active().getValue(SPAN)?.spanContext();
+    return span && /[1-9a-f]/.test(span.traceId)
+        ? { trace_id: span.traceId, span_id: span.spanId }
+        : null;
+}
