@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from ledger.models import Run, RunState
-from workspaces.erasure_registry import OURS, holds, keeps, of_runs, rests
+from workspaces.erasure_registry import OURS, drops, holds, keeps, of_runs, rests
 from workspaces.models import Workspace
 
 holds(
@@ -31,6 +31,10 @@ holds(
     "ledger.Effect", "target_id", "before", "after", "summary", "affects",
     rows=of_runs("action__run", "action"), has_before=False, has_after=False,
 )  # fmt: skip
+drops(
+    "ledger.TraceRoot",
+    rows=lambda scope: Q(workspace=scope.workspace, run__in=scope.names),
+)
 
 keeps("ledger.Run", "run", "model", "trace", "failed_action", "resumed_from", "flags", "held_by",
       because=OURS)  # fmt: skip
@@ -53,6 +57,8 @@ keeps("ledger.Erasure", "person_digest", "salt", "reason", "rows", "state", "per
       "detail", because="the registry; whom and which runs, until it is done")  # fmt: skip
 keeps("ledger.Thinning", "partition", because=OURS)
 keeps("ledger.AuditRound", "wrong", because=OURS)
+keeps("ledger.TraceRoot", "run", "span", "began", "ended", "error",
+      because="of a run that is not here yet: told to it or let go within a day")  # fmt: skip
 
 
 @rests

@@ -158,6 +158,7 @@ def _written_down(partition: Partition, found: RetentionCount, alias: str) -> Th
 
 
 KEYS_KEPT = timedelta(days=KEYS_KEPT_DAYS)
+ROOTS_KEPT = timedelta(days=1)
 RUNS_AT_A_TIME = 500
 RUNS_GLANCED_MAX = 5_000
 ROWS_AT_A_TIME = 10_000
@@ -170,6 +171,10 @@ DELETE FROM ledger_eventkey WHERE ctid = ANY(ARRAY(
 OLD_CONFLICTS = """
 DELETE FROM ledger_eventconflict WHERE id IN (
     SELECT id FROM ledger_eventconflict WHERE received_at < %s LIMIT %s)"""
+OLD_ROOTS = """
+DELETE FROM ledger_traceroot WHERE id IN (
+    SELECT id FROM ledger_traceroot WHERE received_at < %s LIMIT %s)"""
+OLD = {OLD_KEYS: KEYS_KEPT, OLD_CONFLICTS: KEYS_KEPT, OLD_ROOTS: ROOTS_KEPT}
 # A snapshot that comes again is renewed, so an old one is named by old runs alone.
 OLD_BLOBS = """
 WITH named AS (
@@ -323,11 +328,11 @@ def _due(now: datetime) -> list[tuple[Partition, list[int]]]:
 
 
 def _old_rows(now: datetime, until: float) -> int:
-    """Ids over 400 days old, and acts that the ledger has taken in."""
+    """Ids over 400 days old, roots whose run never began, and acts that the ledger has taken in."""
     done = 0
-    for statement in (OLD_KEYS, OLD_CONFLICTS):
+    for statement, kept in OLD.items():
         while time.monotonic() < until:
-            some = _delete(statement, [now - KEYS_KEPT, ROWS_AT_A_TIME])
+            some = _delete(statement, [now - kept, ROWS_AT_A_TIME])
             done += some
             if some < ROWS_AT_A_TIME:
                 break

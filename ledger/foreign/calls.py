@@ -255,10 +255,8 @@ def _fit(data: dict[str, Any], member: str, actor: Actor, blobs: dict[str, bytes
     """Mask a value, and put a large one into `blobs`; raises `NotKept`."""
     if member not in data:
         return
-    inside = [rest for path in actor.mask if (rest := path.removeprefix(f"{member}.")) != path]
     try:
-        value = masked(data[member], inside, actor.masking_key)
-        value = _texts_masked(value, actor.masking_key)
+        value = masked_member(data[member], member, actor)
         body = _json.encode(value)
         if len(body) > INLINE_BYTES_MAX:
             body = canonical(value)
@@ -273,6 +271,12 @@ def _fit(data: dict[str, Any], member: str, actor: Actor, blobs: dict[str, bytes
         if member == "args":
             data["args_missing"] = True
     data[member] = value
+
+
+def masked_member(value: Any, member: str, actor: Actor) -> Any:
+    """A member of an event's data, masked; done once more it stays the same."""
+    inside = [rest for path in actor.mask if (rest := path.removeprefix(f"{member}.")) != path]
+    return _texts_masked(masked(value, inside, actor.masking_key), actor.masking_key)
 
 
 def _texts_masked(value: Any, key: MaskingKey | None) -> Any:

@@ -2,7 +2,8 @@
 
 Read are `execute_tool` spans of OpenTelemetry's GenAI conventions and TOOL spans of OpenInference;
 a trace is a run, and ends with its root span. Other spans are taken and left out. A trace comes in
-parts and in any order, so an event is made of one span alone and has always the same id.
+parts and in any order, so an event is made of one span alone and has always the same id; a root
+that comes first is kept until its run begins (trace_roots.py).
 
 Protocol: opentelemetry.io/docs/specs/otlp (OTLP/HTTP; failures answer with google.rpc.Status).
 """
@@ -43,6 +44,7 @@ from edge.asgi import (
 from ledger import timestamps, wire
 from ledger.agent_keys import actor_of
 from ledger.append.events import RecordedBatch
+from ledger.foreign import trace_roots
 from ledger.foreign.calls import (
     NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
@@ -154,9 +156,15 @@ def take_in(body: bytes, actor: Actor, media: str) -> bytes:
             rows = connection.execute(RUNS_HERE, [actor.workspace_id, names]).fetchall()
         names = [name for (name,) in rows]
     taking = Import(actor, _keep)
-    ends = [run for run in export.ends.values() if run.run in export.runs or run.run in names]
+    known = export.runs.keys() | set(names)
+    ends = [run for run in export.ends.values() if run.run in known]
+    early = [run for run in export.ends.values() if run.run not in known]
+    trace_roots.keep(actor, early)
     # Together: each in a transaction of its own, ten thousand traces took minutes.
     taking.take(chain.from_iterable(map(events_of, [*export.runs.values(), *ends])))
+    if waited := trace_roots.waiting(actor, export.runs.keys() | {run.run for run in early}):
+        taking.take(chain.from_iterable(map(events_of, waited.values())))
+        trace_roots.told(waited)
     refused = [*export.refused, *taking.refused]
     answered = ExportTraceServiceResponse()
     if words := [*refused, *export.remarks, *taking.remarks]:

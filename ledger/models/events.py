@@ -11,9 +11,9 @@ from typing import ClassVar, NoReturn
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
-from django.db.models.functions import TruncDate
+from django.db.models.functions import Now, TruncDate
 
-from workspaces.models import Secret, User, Workspace
+from workspaces.models import Agent, Secret, User, Workspace
 
 # The Merkle log of a workspace: leaves, inner nodes, and signed heads (RFC 6962, C2SP).
 
@@ -293,3 +293,27 @@ class Blob(models.Model):
 
     def __str__(self) -> str:
         return self.sha256
+
+
+class TraceRoot(models.Model):
+    """The root span of a trace that came before any other of its run, which it ends once there is
+    one (ledger/foreign/trace_roots.py).
+    """
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False)
+    run = models.CharField(max_length=RUN_ID_CHARACTERS_MAX)
+    span = models.CharField(max_length=16)
+    began = models.CharField(max_length=40, blank=True, help_text="As it is told to the ledger")
+    ended = models.CharField(max_length=40, blank=True)
+    error = models.JSONField(null=True, help_text="Masked; null where it did not fail")
+    received_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["agent", "run", "span"], name="trace_root_once")
+        ]
+        indexes: ClassVar = [models.Index(fields=["workspace", "run"], name="trace_root_of_run")]
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.span}"

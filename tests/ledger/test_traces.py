@@ -17,8 +17,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.trace import StatusCode
 
 from config.local.places import ROOT as REPOSITORY
+from ledger import retention
+from ledger.foreign import trace_roots
 from ledger.foreign.traces import SPANS_MAX
-from ledger.models import Action, Blob, Event, Run
+from ledger.models import Action, Blob, Event, Run, TraceRoot
 from tests.ledger.conftest import bearer
 from workspaces import keys
 
@@ -234,6 +236,45 @@ def test_a_trace_whose_root_failed_is_a_run_that_failed_and_one_from_elsewhere_e
     entry = span("12" * 8, {}, "13" * 8, flags=0x300, **other)
     call(post(export(tool("14" * 8, "12" * 8, more=other), entry), importing))
     assert Run.objects.get(run=f"trace_{'11' * 16}").state == "completed"
+
+
+def test_a_root_that_comes_before_its_run_ends_it_once_it_has_begun(call, importing, northwind):
+    """Where a worker tells of its calls after the process that asked it has told of the trace."""
+    secret = json.dumps({"password": "hunter2"})
+    root = span(ROOT, {}, status={"code": 2, "message": secret})
+    stranger = span("cc" * 8, {}, traceId="22" * 16)
+
+    (first,) = call(post(export(root, stranger), importing))
+    assert (first.status_code, first.json()) == (200, {})
+    assert not Run.objects.exists(), "whether a trace is a run, its root does not say"
+    assert not TraceRoot.objects.filter(error__message__contains="hunter2").exists()
+    again, late = call(post(export(root), importing), post(export(tool()), importing))
+
+    assert (again.json(), late.json()) == ({}, {})
+    run = Run.objects.get()
+    assert (run.state, run.action_count) == ("failed", 1)
+    assert TraceRoot.objects.get().run == f"trace_{'22' * 16}", "the other has no run yet"
+    told = Event.objects.filter(type="run.failed")
+    assert "hunter2" not in json.dumps(told.get().data)
+    (same,) = call(post(export(root), importing))
+    assert same.json() == {}, "told once more it is the same event"
+    assert told.count() == 1
+
+
+def test_of_roots_that_wait_the_newest_are_kept_of_each_agent_and_for_a_day(
+    call, importing, monkeypatch
+):
+    monkeypatch.setattr(trace_roots, "KEPT_MAX", 2)
+    for number in range(1, 4):
+        call(post(export(span(f"{number:016x}", {}, traceId=f"{number:032x}")), importing))
+    kept = [one.run for one in TraceRoot.objects.order_by("pk")]
+    assert kept == [f"trace_{number:032x}" for number in (2, 3)]
+
+    received = TraceRoot.objects.latest("pk").received_at
+    retention.keep_to_time(received + retention.ROOTS_KEPT / 2)
+    assert TraceRoot.objects.count() == 2
+    retention.keep_to_time(received + retention.ROOTS_KEPT * 2)
+    assert not TraceRoot.objects.exists()
 
 
 def test_whoever_may_not_import_or_sends_what_is_none_is_told_in_the_words_of_otlp(
