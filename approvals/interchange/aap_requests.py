@@ -3,7 +3,7 @@
 A request is one call of one run of its own, under a key made of the client's; so policy, pauses,
 digest, inbox and single use are those of every call, and only people decide. The protocol wants
 its arguments back as they came, unmasked. The ledger never has them so: they lie sealed, apart, and
-are thrown away a day after the run has ended.
+are thrown away a day after the run has ended. What time does to a request is in aap_deadlines.py.
 
 All functions run in a thread of the gate.
 """
@@ -18,22 +18,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import Concat, Now, Substr
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, grants, notifications
+from approvals import approval_requests, grants
 from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
-from approvals.gate.covered_questions import walked
 from approvals.gate.decision_table import ApprovalRequired, Denied, Proceed, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import PolicyDecision
-from connectors.models import Delivery
 from edge.asgi import Problem, Refused
 from ledger import timestamps, wire
 from ledger.canonical import canonical
@@ -53,13 +49,8 @@ NAMES_APART = uuid.UUID("b29a43a7-1949-4b9f-9d61-b7ae66f85d31")
 """Of ids that are made of workspace, agent and the client's key (RFC 9562, version 5)."""
 ALLOWED_SECONDS = 300
 """For how long what a rule allows may be begun before it is judged anew."""
-KEPT_DAYS = 8
-ENDED_DAYS = 1
 TIMEOUT_MAX = timedelta(days=7)
 NOTE_CHARACTERS_MAX = 2_000
-FORGOTTEN_AT_A_TIME = 500
-TOLD_LATE_MAX = timedelta(days=1)
-"""So long after its moment a receiver is still woken, though nothing ran meanwhile."""
 TIME_OVER = "the time that the agent gave it is over"
 
 # JSON in ASCII has at most three bytes for one of a body, and ours says a little more.
@@ -226,7 +217,7 @@ def read(actor: Actor, id_: str) -> RequestRecord:
     found = seen(sealed)
     if found.status == PENDING and database_time() >= sealed.deadline:
         if approval := _approval(sealed):
-            _take_back(approval, TIME_OVER)
+            take_back(approval, TIME_OVER)
         found = seen(sealed)
     if found.status in {DENIED, EXPIRED, CANCELLED} and found.action is not None:
         _end(sealed, EventType.RUN_CANCELLED, {"reason": f"the request was {found.status}"})
@@ -237,7 +228,7 @@ def cancel(actor: Actor, id_: str) -> RequestRecord:
     """The agent takes its request back; possible as long as nobody has decided."""
     sealed = _known(actor, id_)
     if seen(sealed).status == PENDING and (approval := _approval(sealed)):
-        _take_back(approval, "the agent took it back")
+        take_back(approval, "the agent took it back")
     found = read(actor, id_)
     if found.status != CANCELLED:  # decided before, or while we came
         raise Conflict("already_terminal")
@@ -245,64 +236,12 @@ def cancel(actor: Actor, id_: str) -> RequestRecord:
 
 
 @transaction.atomic
-def _take_back(approval: Approval, why: str) -> None:
+def take_back(approval: Approval, why: str) -> None:
+    """Take the question back from people, if it waits for them or for its moment."""
     row = locked(approval)
     is_waiting = row.state == ApprovalState.WAITING
     if is_waiting or grants.is_early(row, database_time()):
         approval_requests.void(row, why=why)
-
-
-def take_back_overdue() -> int:
-    """Take back what waits longer than its agent wanted, though nobody comes to ask; how many."""
-    waits = Q(state=ApprovalState.WAITING) | Q(
-        state=ApprovalState.GRANTED, not_before__gt=Now(), expires_at__gt=Now()
-    )
-    over = 0
-    for approval in walked(Approval.objects.filter(waits, run_ref__startswith=RUN)):
-        name = f"{SEALED}{approval.run_ref.removeprefix(RUN)}"
-        secret = Secret.objects.filter(workspace=approval.workspace_id, name=name).first()
-        if secret and datetime.fromisoformat(secret.open()["deadline"]) <= database_time():
-            _take_back(approval, TIME_OVER)
-            over += 1
-    return over
-
-
-def _tell_receivers(approval: Approval) -> None:
-    """Whoever registered for it hears that a request has an end, whoever or whatever ended it; of
-    one that was approved for later they hear at its moment, for until then it is pending.
-    """
-    if approval.agent_id is None or not approval.run_ref.startswith(RUN):
-        return
-    row, now = Approval.objects.get(pk=approval.pk), database_time()
-    if not grants.is_early(row, now):
-        request = approval.run_ref.removeprefix(RUN)
-        instances.tell(approval.agent_id, request, row.decided_at or now)
-
-
-def tell_put_off() -> int:
-    """Wake the receivers of what was approved for later, once its moment has come; how many."""
-    found = 0
-    for approval in walked(put_off()):
-        with transaction.atomic():
-            _tell_receivers(approval)
-        found += 1
-    return found
-
-
-def put_off() -> QuerySet[Approval]:
-    """Requests that were approved for a moment which has come, and whose receivers do not know."""
-    key = Concat(Value("aap "), Substr(OuterRef("run_ref"), len(RUN) + 1), Value("/"))
-    told = Delivery.objects.filter(workspace=OuterRef("workspace"), key__startswith=key)
-    return Approval.objects.filter(
-        ~Exists(told),
-        state=ApprovalState.GRANTED,
-        run_ref__startswith=RUN,
-        not_before__range=(Now() - TOLD_LATE_MAX, Now()),
-        expires_at__gt=Now(),
-    )
-
-
-notifications.when_ended.append(_tell_receivers)
 
 
 def consume(actor: Actor, id_: str, key: str) -> RequestRecord:
@@ -451,20 +390,6 @@ def _consumption(action: Action) -> dict[str, Any] | None:
             outcome["note"] = note
         consumed["outcome"] = outcome
     return consumed
-
-
-def forget_old() -> int:
-    """Throw away what was sealed of requests that are over, or whose run was forgotten."""
-    # A run's name is its agent's choice: only one of the same workspace is the request's.
-    its_run = Concat(Value(RUN), Substr(OuterRef("name"), len(SEALED) + 1))
-    over = Run.objects.filter(workspace=OuterRef("workspace"), run=its_run).filter(
-        Q(forgotten_at__isnull=False) | Q(ended_at__lt=Now() - timedelta(days=ENDED_DAYS))
-    )
-    old = Secret.objects.filter(name__startswith=SEALED).filter(
-        Exists(over) | Q(created_at__lt=Now() - timedelta(days=KEPT_DAYS))
-    )
-    pks = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
-    return Secret.objects.filter(pk__in=pks).delete()[0]
 
 
 def checked(body: Any) -> Submission:
