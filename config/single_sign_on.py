@@ -32,9 +32,10 @@ from config.providers import (
     guarded_session,
     provider_of,
 )
-from workspaces import clock, directory, encryption, independence, teams
+from workspaces import clock, directory, encryption, entrance, independence, teams
 from workspaces.access import workspaces_of
 from workspaces.models import Team, User, Workspace
+from workspaces.views.entrance import invited_with
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,11 @@ BOUNDS: dict[str, Any] = {"timeout": SECONDS_MAX, "allow_redirects": False}
 PEOPLE_AT_ONCE_MAX = 50
 """Asked about in one turn of the job; the rest in the next."""
 GROUPS_MAX = 1_000
+OUTSIDE = (
+    "You work outside {here}, too: log in with your password. If you have none, ask an"
+    " administrator of your other workspace to invite you once more: open that link, then log in"
+    " here again, in the same browser, and choose one."
+)
 JSON = "application/json"
 GONE = {"invalid_grant"}
 """What a provider answers to a refresh token that it took back (RFC 6749, 5.2)."""
@@ -149,10 +155,26 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         for one in sociallogin.email_addresses:
             one.verified = False
         if sociallogin.is_existing:
-            if workspaces_of(sociallogin.user).exclude(pk=here.pk).exists():
-                self._refuse(request, f"You work outside {here}, too: log in with your password.")
+            self._comes_from_here_alone(request, sociallogin, here)
         elif any(User.objects.filter(email__iexact=one).exists() for one in addresses):
             self._refuse(request, "There is an account with your address here: log in to that one.")
+
+    def _comes_from_here_alone(
+        self, request: HttpRequest, sociallogin: SocialLogin, here: Workspace
+    ) -> None:
+        """Who works in another workspace, too, and has no password, is let in once to choose one:
+        with a new invitation of that workspace. Neither company can do so for itself.
+        """
+        person: User = sociallogin.user
+        elsewhere = workspaces_of(person).exclude(pk=here.pk)
+        if not elsewhere.exists():
+            return
+        link = invited_with(request)
+        other = entrance.joins_with(link, person)
+        is_all = other is not None and not elsewhere.exclude(pk=other.pk).exists()
+        if person.has_usable_password() or not is_all:
+            self._refuse(request, OUTSIDE.format(here=here))
+        sociallogin.state["next"] = f"/join/{link}/"
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         provider = self._provider(request, sociallogin)

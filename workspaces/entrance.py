@@ -167,6 +167,21 @@ def accept(token: str, *, by: User) -> Workspace:
     return invitation.workspace
 
 
+def joins_with(token: str, person: User) -> Workspace | None:
+    """The workspace into which this very person is invited by the link, or is once more."""
+    invitation = standing_invitation(token)
+    return invitation.workspace if invitation and invitation.email == person.email else None
+
+
+@transaction.atomic
+def accept_with(token: str, *, by: User, password: str) -> Workspace:
+    """Accept, and be let in by a password from now on. Raises `LinkIsOver`."""
+    workspace = accept(token, by=by)
+    by.set_password(password)
+    by.save(update_fields=["password"])
+    return workspace
+
+
 @transaction.atomic
 def withdraw(invitation: Invitation, *, by: User) -> None:
     moved = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, withdrawn_at=None).update(

@@ -137,6 +137,25 @@ class PasswordForm(forms.Form):
         return password
 
 
+class OwnPasswordForm(forms.Form):
+    """A password for whom until now a company's log-in alone has let in."""
+
+    password = forms.CharField(
+        label="Password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def __init__(self, *args: Any, person: User, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.person = person
+        self.fields["password"].help_text = " ".join(password_validators_help_texts())
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        validate_password(password, self.person)
+        return password
+
+
 class SetUpForm(PasswordForm):
     email = forms.EmailField(label="Your e-mail address", max_length=254)
     workspace_name = OneLine(
@@ -185,7 +204,12 @@ class TeamsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # n
 
 
 class InviteForm(forms.Form):
-    email = forms.EmailField(label="E-mail address", max_length=254)
+    email = forms.EmailField(
+        label="E-mail address",
+        max_length=254,
+        help_text="Also of who is here and has no password: with the link they choose one, if"
+        " another company’s log-in has let them in so far.",
+    )
     teams = TeamsField(label="Teams", help_text="What a team may is said beside it above.")
 
     def __init__(self, *args: Any, workspace: Workspace, **options: Any) -> None:

@@ -86,8 +86,10 @@ def grants_in(workspace: Workspace) -> dict[int, list[str]]:
 def add(team: Team, person: User, *, by: User | None) -> None:
     """Put the person in; who stands in the team already was not brought in anew."""
     if not person.groups.filter(pk=team.group_id).exists():
-        if not Team.objects.filter(workspace=team.workspace, group__user=person).exists():
-            _close_what_another_company_opened(person, team.workspace)
+        here = Team.objects.filter(workspace=team.workspace, group__user=person)
+        if not here.exists() and is_opened_by_another_company(person, team.workspace):
+            for session in UserSession.objects.filter(user=person):
+                session.end()
         person.groups.add(team.group)
         _write_down(team, person, by)
     outbox.record(
@@ -98,15 +100,14 @@ def add(team: Team, person: User, *, by: User | None) -> None:
     )
 
 
-def _close_what_another_company_opened(person: User, workspace: Workspace) -> None:
-    """The log-in that one workspace has set opens no account that works in another as well
-    (config/providers.py): nor does a browser stay open in which it opened this one before.
+def is_opened_by_another_company(person: User, workspace: Workspace) -> bool:
+    """Whether the log-in that another workspace has set lets them in. It opens no account that
+    works here as well (config/providers.py), so no browser stays open in which it did, and who has
+    no password chooses one as they join (workspaces/views/entrance.py).
     """
     theirs = SocialAccount.objects.filter(user=person).values("provider")
     of_others = LoginProvider.objects.exclude(workspace=workspace)
-    if of_others.filter(provider_id__in=theirs).exists():
-        for session in UserSession.objects.filter(user=person):
-            session.end()
+    return bool(of_others.filter(provider_id__in=theirs).exists())
 
 
 def _write_down(team: Team, person: User, by: User | None) -> None:

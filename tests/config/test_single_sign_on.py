@@ -23,7 +23,7 @@ from tests.config.test_worker import soon
 from tests.people import acme, ada, globex, leads, operators, person, team
 from tests.ports import free_port
 from tests.processes import Processes, answers
-from workspaces import encryption, independence, keys, teams
+from workspaces import encryption, entrance, independence, keys, teams
 from workspaces.models import Agent, LoginProvider, Secret, User, Workspace
 
 __all__ = ["acme", "ada", "globex", "leads", "operators"]
@@ -188,6 +188,12 @@ def seen_on(page: str) -> dict[str, str]:
     return {"seen": seen[1] if seen else ""}
 
 
+def csrf_of(page: str) -> str:
+    field = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert field is not None
+    return field[1]
+
+
 def says_again_who_she_is(client: Client, ann: User) -> None:
     client.force_login(ann)
     client.post("/accounts/reauthenticate/", {"password": "correct horse"})
@@ -298,10 +304,10 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
              "AMENDS_OIDC_LOOK_SECONDS": "1", "AMENDS_OIDC_SCOPES": "openid profile email",
              "EMAIL_HOST": "localhost", "EMAIL_PORT": "9"}  # fmt: skip
     desk = processes.kept_web(**where).url
-    entrance = f"{desk}/accounts/oidc/{LoginProvider.objects.get().provider_id}/login/"
+    door = f"{desk}/accounts/oidc/{LoginProvider.objects.get().provider_id}/login/"
 
     def comes(who: str, process: str = "login") -> httpx.Response:
-        form = browsers_own.get(f"{entrance}?process={process}")
+        form = browsers_own.get(f"{door}?process={process}")
         return browsers_own.post(form.url, data={"sub": who})
 
     tells(provider, "cleo", groups=["deciders"])
@@ -329,6 +335,15 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
     assert hers.get(f"{desk}/w/acme/queue/").url.path == "/w/acme/queue/"
     teams.add(team(globex, "leads", "view"), cleo, by=None)
     assert hers.get(f"{desk}/w/globex/queue/").url.path == "/accounts/login/"
+    browsers_own = browsers()
+    assert "log in with your password" in comes("cleo").text
+    boss = person("boss", team(globex, "bosses", "view", "administer"))
+    link = f"{desk}/join/{entrance.invite(globex, cleo.email, [], by=boss)}/"
+    assert "you then choose one" in browsers_own.get(link).text
+    page = comes("cleo")
+    assert str(page.url) == link, "what both gave her together opens what neither does"
+    chosen = {"password": "a long enough secret", "csrfmiddlewaretoken": csrf_of(page.text)}
+    assert browsers_own.post(link, data=chosen).url.path == "/w/globex/queue/"
     browsers_own = browsers()
     assert "log in with your password" in comes("cleo").text
     assert SocialToken.objects.get().token_secret.startswith("gAAAA")

@@ -15,7 +15,7 @@ from config.providers import COMPANY
 from config.single_sign_on import CompanyAccountAdapter
 from tests import people
 from workspaces import entrance, independence
-from workspaces.models import Team, User, Workspace
+from workspaces.models import LoginProvider, Team, User, Workspace
 
 pytestmark = pytest.mark.django_db
 acme, globex = people.acme, people.globex
@@ -70,3 +70,43 @@ def test_no_log_in_of_a_strangers_company_is_connected_to_it(
     assert "Prove first that the address of your account is yours" in refused()
     independence.prove(cleo)
     assert "None of your groups has a team here" in refused()
+
+
+def test_whom_one_companys_log_in_lets_in_joins_another_with_a_password_of_their_own(
+    acme: Workspace, globex: Workspace
+) -> None:
+    """Joined without one they were logged out, and no page led them in again."""
+    ann = people.person("ann", people.team(acme, "leads", "view", "administer"))
+    boss = people.person("boss", people.team(globex, "bosses", "view", "administer"))
+    row = LoginProvider.objects.create(workspace=acme, name="Acme", issuer="https://x", set_by=ann)
+    cleo = people.person("cleo", people.team(acme, "operators", "view"))
+    cleo.set_unusable_password()
+    cleo.save()
+    SocialAccount.objects.create(user=cleo, provider=row.provider_id, uid="cleo")
+    into = [people.team(globex, "guests", "view")]
+    link = f"/join/{entrance.invite(globex, cleo.email, into, by=boss)}/"
+    browser = Client()
+    browser.force_login(cleo)
+
+    assert "choose a password" in browser.get(link).text
+    assert "too short" in browser.post(link, {"password": "short"}).text
+    assert not cleo.groups.filter(team__workspace=globex).exists()
+    browser.post(link, {"password": PASSWORD})
+
+    assert browser.get("/w/globex/queue/").status_code == 200, "she stays logged in"
+    again = Client()
+    again.post("/accounts/login/", {"login": cleo.email, "password": PASSWORD})
+    assert again.get("/w/acme/queue/").status_code == 200
+
+
+def test_an_invitation_alone_opens_no_account_that_is_there(acme: Workspace) -> None:
+    """Its administrator sees the link, and may be nobody to whom the account belongs."""
+    boss = people.person("boss", people.team(acme, "bosses", "view", "administer"))
+    cleo = people.person("cleo")
+    link = f"/join/{entrance.invite(acme, cleo.email, [], by=boss)}/"
+
+    answer = Client().post(link, {"password": PASSWORD})
+
+    assert answer.headers["location"].startswith("/accounts/login/")
+    cleo.refresh_from_db()
+    assert not cleo.check_password(PASSWORD)

@@ -1,21 +1,24 @@
 """The ways in: the first administrator, an invitation, and the way to one's workspaces."""
 
 from allauth.account.internal.flows.email_verification import send_verification_email_to_address
+from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login
+from django.contrib.auth import login, logout
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from workspaces import entrance, independence
+from workspaces import encryption, entrance, independence, teams
 from workspaces.access import workspaces_of
-from workspaces.forms import PasswordForm, SetUpForm
+from workspaces.forms import OwnPasswordForm, PasswordForm, SetUpForm
 from workspaces.models import Invitation, User
 from workspaces.pages import Request
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
+INVITED = "invited"
+"""In the session, sealed: the link by which somebody comes who is not logged in yet."""
 
 
 @require_GET
@@ -59,6 +62,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     if request.user.is_authenticated:
         return _join_as(request, request.user, invitation, token)
     if User.objects.filter(email=invitation.email).exists():
+        request.session[INVITED] = encryption.seal(token).decode()
         return redirect(f"/accounts/login/?next={request.path}")
     form = PasswordForm(request.POST or None, email=invitation.email, joins=invitation.workspace)
     if not form.is_valid():
@@ -79,10 +83,29 @@ def _join_as(
         return render(
             request, "workspaces/other_address.html", {"invitation": invitation}, status=409
         )
-    if request.method != "POST":
-        context = {"known": True, **_invited(invitation)}
+    posted = request.POST if request.method == "POST" else None
+    form = OwnPasswordForm(posted, person=person) if _needs_password(person, invitation) else None
+    if posted is None or (form and not form.is_valid()):
+        context = {"known": True, "form": form, "action": request.path, **_invited(invitation)}
         return render(request, "workspaces/join.html", context)
-    return _accept(request, person, token)
+    return _accept(request, person, token, form.cleaned_data["password"] if form else "")
+
+
+def invited_with(request: HttpRequest) -> str:
+    """The token of the link that was opened in this browser before; empty where none was."""
+    try:
+        return encryption.open_sealed(str(request.session.get(INVITED, "")).encode())
+    except encryption.CannotOpen:
+        return ""
+
+
+def _needs_password(person: User, invitation: Invitation) -> bool:
+    """Another company's log-in opens nothing any more once they are here: they would be shut out of
+    both, and only who is let in by the one and was given the link of the other may open both.
+    """
+    if settings.OIDC_URL or person.has_usable_password():
+        return False
+    return teams.is_opened_by_another_company(person, invitation.workspace)
 
 
 def _invited(invitation: Invitation) -> dict[str, object]:
@@ -92,11 +115,19 @@ def _invited(invitation: Invitation) -> dict[str, object]:
     return {"invitation": invitation, "invited_by": by, "invited_into": into}
 
 
-def _accept(request: HttpRequest, person: User, token: str) -> HttpResponse:
+def _accept(request: HttpRequest, person: User, token: str, password: str = "") -> HttpResponse:
+    """With a password, it is that by which they are logged in from here on."""
     try:
-        workspace = entrance.accept(token, by=person)
+        if password:
+            workspace = entrance.accept_with(token, by=person, password=password)
+        else:
+            workspace = entrance.accept(token, by=person)
     except entrance.LinkIsOver:
         return render(request, "workspaces/link_over.html", status=410)
+    if password:
+        logout(request)
+        login(request, person, backend=BACKEND)
+        messages.success(request, "Your password is set. From now on you log in with it.")
     return redirect(f"/w/{workspace.slug}/queue/")
 
 
