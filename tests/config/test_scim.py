@@ -281,6 +281,14 @@ def test_a_token_opens_its_workspace_alone_and_is_shown_once(
     script = {"Authorization": f"Bearer {theirs}"}
     assert Client().get("/scim/v2/acme/Users", headers=script).status_code == 401
 
+    assert "administers no more" not in client.get(DIRECTORY).content.decode()
+    client.force_login(person("bea", team(acme, "deputies", "view", "administer")))
+    ann.groups.clear()
+    assert "administers no more" in client.get(DIRECTORY).content.decode()
+    listed = client.get(f"{DIRECTORY}?table=directory-tokens&format=json").getvalue()
+    assert json.loads(listed)[0]["maker_administers"] is False
+    alive = Client().get("/scim/v2/acme/Users", headers=bearer).status_code
+    assert alive == 200, "else nobody who leaves after them would be out"
     row = DirectoryToken.objects.get()
     client.post(f"/w/acme/settings/directory/tokens/{row.pk}/revoke/")
     assert Client().get("/scim/v2/acme/Users", headers=bearer).status_code == 401

@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from workspaces import directory, exporting, fresh_login, keys
+from workspaces.access import may
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
@@ -35,13 +36,20 @@ def overview(request: Request, workspace: str) -> HttpResponseBase:
 
 def _tokens(here: Workspace) -> QuerySet[DirectoryToken]:
     living = DirectoryToken.objects.filter(workspace=here, revoked_at=None)
-    return living.select_related("created_by").order_by("pk")
+    return living.select_related("created_by", "workspace").order_by("pk")
+
+
+def _may_still(token: DirectoryToken) -> bool:
+    """Whether who made it may still make one: it goes on working either way."""
+    maker = token.created_by
+    return maker is not None and may(maker, "administer", token.workspace)
 
 
 TOKENS: exporting.Columns = {
     "token": "name",
     "prefix": "prefix",
     "made_by": lambda one: str(one.created_by or ""),
+    "maker_administers": _may_still,
     "made_at": "created_at",
     "last_used_at": "last_used_at",
 }
@@ -69,7 +77,9 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         "token": token,
         "fresh_login_url": "" if fresh else fresh_login.address(request.user, here_url),
         "no_method": "" if fresh or fresh_login.has_method(request.user) else fresh_login.NO_METHOD,
-        "tokens": _tokens(here)[:SHOWN_MAX],
+        "tokens": [
+            {"token": one, "is_theirs": _may_still(one)} for one in _tokens(here)[:SHOWN_MAX]
+        ],
         "groups": [
             {"team": one.team, "called": one.renamed, "count": len(one.members)} for one in groups
         ],
