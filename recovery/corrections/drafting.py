@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from django.db import transaction
 from django.utils import translation
@@ -14,7 +14,7 @@ from recovery.corrections.facts import CorrectionRecipient, facts_for, people
 from recovery.corrections.sentences import TITLE_CHARACTERS_MAX, lead, title
 from recovery.corrections.wording import settings_of
 from recovery.models import Case, Correction, CorrectionState
-from recovery.run_facts.runs import facts_of
+from recovery.run_facts.runs import RunFacts, facts_of
 from workspaces import locks
 from workspaces.free_text import kept_text
 from workspaces.models import User
@@ -24,6 +24,8 @@ ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 PEOPLE_MAX = 200
 LEAD_CHARACTERS_MAX = 2_000
 SENTENCE_CHARACTERS_MAX = 500
+TAKES_BACK = {"takes_back": True}
+"""In the facts of who was told of what nobody did to them: this letter says so of the other."""
 
 
 @transaction.atomic
@@ -32,22 +34,39 @@ def draft(case: Case) -> list[Correction]:
 
     A draft follows the facts and keeps edited words; what was published stays, and a new draft is
     made only where the facts have changed since. Whoever is affected no more keeps a draft that
-    tells of nothing, which cannot be published.
+    tells of nothing, which cannot be published; but one who was told already is told that it was
+    wrong.
     """
     case = locked(case)
     run = facts_of(case.run)
     corrections = []
-    internal = settings_of(case.workspace).internal
-    affected = people(run, internal)
+    affected = people(run, settings_of(case.workspace).internal)
     for person, theirs in list(affected.values())[:PEOPLE_MAX]:
         facts = facts_for(case, run, person, theirs)
         corrections.append(_keep(case, person, facts))
-    drafts = case.corrections.filter(state=CorrectionState.DRAFT)
-    for one in drafts.exclude(person_id__in=affected):
-        if one.facts.get("items"):
+    wrongly = _wrongly_told(case, run)
+    for one in _newest_of_others(case, affected):
+        is_told = one.person_id in wrongly
+        if is_told or (one.state == CorrectionState.DRAFT and one.facts.get("items")):
             person = CorrectionRecipient(one.person_id, one.person_name, one.contact)
-            corrections.append(_keep(case, person, facts_for(case, run, person, [])))
+            facts = facts_for(case, run, person, [])
+            corrections.append(_keep(case, person, facts | TAKES_BACK if is_told else facts))
     return corrections
+
+
+def _newest_of_others(case: Case, affected: Collection[str]) -> list[Correction]:
+    rows = case.corrections.exclude(person_id__in=affected).order_by("pk")
+    return list({one.person_id: one for one in rows}.values())
+
+
+def _wrongly_told(case: Case, run: RunFacts) -> set[str]:
+    """Who has read that something of theirs was changed, and is named by nothing that is known of
+    the run. What is bookkeeping since was so all the same; and what was forgotten says nothing.
+    """
+    if case.run.forgotten_at is not None:
+        return set()
+    told = case.corrections.filter(state=CorrectionState.PUBLISHED).exclude(facts__items=[])
+    return set(told.values_list("person_id", flat=True)) - people(run).keys()
 
 
 def words_of(facts: dict[str, object]) -> dict[str, str]:

@@ -241,7 +241,7 @@ def why_not(correction: Correction) -> str:
         return "It was published already."
     if correction.case.state in UNDER_A_PLAN:
         return "The recovery has not ended yet."
-    if not correction.facts["items"]:
+    if not correction.facts["items"] and not correction.facts.get("takes_back"):
         return "Nothing of this person’s was changed."
     return ""
 

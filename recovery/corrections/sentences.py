@@ -405,13 +405,13 @@ def _things(items: list[Item]) -> str:
 
 def lead(facts: dict[str, Any]) -> str:
     """What our assistant did, why it was wrong, what became of it, and of the request itself."""
-    items = facts["items"]
-    if not items:
+    if not (items := facts["items"]):
+        if facts.get("takes_back"):
+            return _("What we wrote to you was wrong: our assistant changed nothing of yours.")
         return _("Our assistant worked on your request and changed nothing.")
     names = dict.fromkeys(thing(one["target"]["type"], one["target"]["id"]) for one in items)
     touched = {"things": and_listed(list(names))}
-    has_words = any(one.get("told", {}).get("summary") for one in items)
-    if has_words:  # each is told below in words that say more than its id
+    if any(one.get("told", {}).get("summary") for one in items):  # below, in words, not by its id
         first = _("While it worked on your request, our assistant made a mistake.")
     elif facts.get("request"):
         first = _("While it worked on your request, our assistant made a mistake with %(things)s.")

@@ -1,7 +1,10 @@
 """Letters are drafted and published by themselves; what cannot be done of one holds up no other."""
 
 import pytest
+from django.utils import timezone
 
+from ledger.models import Effect, Run
+from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, publishing
 from recovery.models import Case, Correction, CorrectionSettings, Plan, Step
@@ -55,6 +58,34 @@ def test_whom_a_letter_is_for_no_more_is_not_told_what_the_old_draft_said(restor
     assert (old.facts["items"], old.title) == ([], "Nothing of yours was changed")
     with pytest.raises(CannotPublish, match="Nothing of this person’s was changed"):
         publishing.publish(old, by=ada, seen=old.revision)
+
+
+def test_whom_a_published_letter_was_wrongly_for_is_told_so(restored, acme, ada):
+    """Whose ticket it was came out after Eve had read that it was hers."""
+    assert publishing.draft_due() == 2
+    old, case = Correction.objects.order_by("pk").first(), restored[0]
+    publishing.publish(old, by=ada, seen=old.revision)
+    bookkeeping = CorrectionSettings.objects.create(workspace=acme, internal=["ticket"])
+    corrections.draft(case)
+    assert case.corrections.count() == 1, "what is no news any more was true when it was told"
+    bookkeeping.delete()
+    Effect.objects.update(affects={"id": "mia", "name": "Mia"})
+    Run.objects.update(forgotten_at=timezone.now())
+    corrections.draft(case)
+    assert not case.corrections.filter(person_id="eve", state="draft").exists()
+    Run.objects.update(forgotten_at=None)
+
+    corrections.draft(case)
+
+    assert [one.person_id for one in case.corrections.order_by("pk")] == ["eve", "mia", "eve"]
+    newer = case.corrections.order_by("pk").last()
+    assert newer.title == "Nothing of yours was changed"
+    assert newer.lead == "What we wrote to you was wrong: our assistant changed nothing of yours."
+    corrections.draft(case)
+    told = publishing.publish(newer, by=ada, seen=newer.revision)
+    assert told.state == "published"
+    corrections.draft(case)
+    assert case.corrections.count() == 3, "that stands as long as nothing else happens"
 
 
 def test_drafts_of_who_publishes_nothing_by_itself_hold_up_no_others(
