@@ -125,8 +125,9 @@ class Caldav(Connector):
             return Observation(found=False, state=None)
         if answer.status != HTTPStatus.OK:
             raise CannotRead(f"The calendar answered {answer.status}.")
+        state = state_of(answer.text)
         return Observation(
-            found=True, state=state_of(answer.text), version=answer.headers.get("etag")
+            found=True, state=state, version=answer.headers.get("etag"), readings=_nothing_in(state)
         )
 
     def drifted(self, call: Call, observation: Observation) -> list[FieldDiff]:
@@ -193,6 +194,13 @@ def state_of(ics: str) -> State:
     return state
 
 
+def _nothing_in(state: State) -> dict[str, list[tuple[Any, bool]]]:
+    """Records tell of a field that an event does not have as null or empty; here it is left out."""
+    empty: dict[str, list[Any]] = {name: [None, ""] for name in (*TEXTS, *TIMES)}
+    empty["attendees"] = [None, []]
+    return {name: [(one, not state.get(name)) for one in many] for name, many in empty.items()}
+
+
 def _parsed(ics: str) -> Calendar:
     try:
         calendar = Calendar.from_ical(ics)
@@ -249,9 +257,10 @@ def _text(call: Call, to: State, observed: Observation) -> bytes:
             if to[name] is not None:
                 event.add(name, vText(to[name]))
     for name in TIMES:
-        if to.get(name):
+        if name in to:
             event.pop(f"dt{name}", None)
-            event.add(f"dt{name}", _moment(name, to[name]))
+            if to[name]:
+                event.add(f"dt{name}", _moment(name, to[name]))
     if "attendees" in to:
         event.pop("attendee", None)
         for address in to["attendees"] or []:

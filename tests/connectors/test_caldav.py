@@ -97,6 +97,22 @@ def test_somebody_elses_change_is_not_overwritten(calendar, calendar_connection,
     assert "Gate 40" in calendar.get(f"{flight.id}.ics").text
 
 
+def test_what_an_event_does_not_have_is_as_a_record_tells_it(calendar, calendar_connection, flight):
+    """An API tells of every field, and a calendar only of those that an event has."""
+    bare = {"description": None, "attendees": [], "status": ""}
+    assert restore(calendar_connection, flight, expected=EVENING | bare).outcome == "applied"
+
+    back = MORNING | bare | {"location": None}
+    there = MORNING | {"attendees": None}
+    assert restore(calendar_connection, flight, back, there).outcome == "applied"
+    assert calls.verify(calendar_connection, "restore_event", {"to": back}, flight).ok
+    assert "LOCATION" not in calendar.get(f"{flight.id}.ics").text
+    again = restore(calendar_connection, flight, back, expected=there)
+    assert again.evidence == {"already": True}
+    strange = restore(calendar_connection, flight, expected=back | {"summary": None})
+    assert strange.outcome == "no_effect", "what it has is not nothing"
+
+
 def test_a_change_between_the_look_and_the_write_fails_its_condition(
     calendar, calendar_connection, flight
 ):
