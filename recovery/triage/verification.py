@@ -9,7 +9,7 @@ after a few tries is given up, and the run becomes a case.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -86,14 +86,18 @@ def due() -> QuerySet[Readback]:
 def _read(run_id: int, rows: Sequence[Readback]) -> int:
     run = Run.objects.select_related("workspace", "agent").get(pk=run_id)
     facts = facts_of(run)
-    steps = _drafted(facts)
-    newest = _newest(steps)
+    looks = {action.pk for action in facts.actions if _only_reads(facts, action)}
+    written = _drafted(facts, {action.pk for action in facts.actions} - looks)
+    looked = _drafted(facts, looks)
+    steps = [*written, *looked]
+    since = _seen_since(facts, looks)
+    newest = [*_newest(written), *(one for one in _newest(looked) if one.effect.pk in since)]
     wanted = {row.action_id for row in rows}
     mine = [one for one in newest if one.action.pk in wanted and _can_be_held_against(one)]
     found = drifts.observe(mine)
     checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     known = {one.effect.pk for one in steps} - {one.effect.pk for one in newest}
-    last = _last_of_each(facts)
+    last = _last_of_each(facts, looks)
     for one in mine:
         seen = _checks(one, found[id(one)]) if id(one) in found else []
         is_wrong = any(not check["ok"] for check in seen)
@@ -110,7 +114,16 @@ def _read(run_id: int, rows: Sequence[Readback]) -> int:
     )
 
 
-def _drafted(facts: RunFacts) -> list[DraftStep]:
+def _only_reads(facts: RunFacts, action: Action) -> bool:
+    """Whoever claims to only read is taken at their word: what they tell of a target they saw."""
+    claimed = replace(facts.tool_call(action), trusted=True)
+    return class_of(facts.policy, claimed) in WITHOUT_EFFECT
+
+
+def _drafted(facts: RunFacts, actions: Collection[int]) -> list[DraftStep]:
+    """The steps of these actions alone: what a look saw takes no write's place in a chain."""
+    effects = {pk: told for pk, told in facts.effects.items() if pk in actions}
+    facts = replace(facts, effects=effects)
     try:
         return draft_steps(facts, connections_of([facts.run.workspace_id])).steps
     except CannotUndo:  # longer than one plan: nothing of it is read
@@ -130,16 +143,28 @@ def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:
     return list(seen.values())
 
 
-def _last_of_each(facts: RunFacts) -> set[int]:
+def _last_of_each(facts: RunFacts, looks: Collection[int]) -> set[int]:
     """Of each target the effect of the call that changed it last, though no step undoes it: what
-    an earlier one wrote may differ since. Who claims only to read is taken at its word.
+    an earlier one wrote may differ since.
     """
     last: dict[tuple[str, str], int] = {}
     for action, effect in facts.standing():
-        claimed = replace(facts.tool_call(action), trusted=True)
-        if class_of(facts.policy, claimed) not in WITHOUT_EFFECT:
+        if action.pk not in looks:
             last.setdefault((effect.target_type, effect.target_id), effect.pk)
     return set(last.values())
+
+
+def _seen_since(facts: RunFacts, looks: Collection[int]) -> set[int]:
+    """What looks tell of targets that no call has changed after them."""
+    changed: set[tuple[str, str]] = set()
+    found: set[int] = set()
+    for action, effect in facts.standing():
+        place = (effect.target_type, effect.target_id)
+        if action.pk not in looks:
+            changed.add(place)
+        elif place not in changed:
+            found.add(effect.pk)
+    return found
 
 
 def _checks(one: DraftStep, observation: Observation) -> list[dict[str, Any]]:

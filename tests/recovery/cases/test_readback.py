@@ -212,3 +212,22 @@ def test_a_later_look_at_it_takes_no_blame(reading, begin_run, ticket):
     verification.sweep()
 
     assert Action.objects.get(tool="tickets.update").verified == Verified.FAILED
+
+
+@pytest.mark.parametrize(("stands", "verified"), [("high", Verified.OK), ("low", Verified.FAILED)])
+def test_a_later_look_that_could_be_undone_is_not_read_in_the_place_of_the_write(
+    reading, begin_run, shop, ticket, stands, verified
+):
+    """It tells what it saw of the target, and a twin of its tool would put that back."""
+    run = begin_run()
+    high = ticket | {"priority": "high"}
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    look = {"args": {"what": "all"}, "class": "read_only"}
+    run.does("tickets.read", ("ticket", "main/T-182", high, high), planned=look)
+    run.ends()
+    shop.execute("UPDATE tickets SET priority = %s", [stands])
+    triage.look()
+
+    verification.sweep()
+
+    assert Action.objects.get(tool="tickets.update").verified == verified
