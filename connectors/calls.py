@@ -52,6 +52,9 @@ from workspaces.models import Secret
 
 __all__ = ["GRACE_SECONDS", "Facts"]
 T = TypeVar("T")
+VERSION_CHARACTERS_MAX = 40
+"""Of a step's column."""
+VERSION_DIGITS = 16
 
 
 # What came of a call, in the words of the contract, without a trace of the credentials: to people,
@@ -167,8 +170,8 @@ def operations_of(connection: Connection) -> Mapping[str, Operation]:
 
 
 def connector_version(connection: Connection) -> str:
-    """`name@version` of the installed connector: part of what people approve. Raises Refused where
-    none is installed.
+    """`name@version` of the installed connector: part of what people approve. Of one that is longer
+    than its column, how it begins and a digest. Raises Refused where none is installed.
     """
     connector = _installed(connection.connector)
     try:
@@ -177,7 +180,12 @@ def connector_version(connection: Connection) -> str:
         version = asked(_asker(connection), connector, "its version", question, "version_with")
     except (Refused, CannotRead):  # nothing is called with such settings
         version = connector.version
-    return f"{connector.name}@{version}"
+    told = f"{connector.name}@{version}"
+    if len(told) <= VERSION_CHARACTERS_MAX and told.isprintable():
+        return told
+    begins = "".join(filter(str.isprintable, told))
+    mark = f"…{digest(told)[:VERSION_DIGITS]}"
+    return f"{begins[: VERSION_CHARACTERS_MAX - len(mark)]}{mark}"
 
 
 def preview(

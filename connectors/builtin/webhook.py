@@ -44,6 +44,8 @@ from connectors.manifest import struct_of
 WINDOW_SECONDS = 30 * 24 * 3600
 """How long a service keeps keys unless it says otherwise."""
 
+NOT_SENT = "what was there before, for it holds a masked value, which nobody here knows"
+
 WORD_CHARACTERS_MAX = 80
 """Of a recorded value in a title."""
 
@@ -255,7 +257,8 @@ def _told(call: Call, money: Money | None) -> list[tuple[str, str]]:
     """Where it goes, what it is done to, and what it moves."""
     moved = [("Amount", str(money))] if money else []
     on = ("On", f"{call.target.type} {call.target.id}")
-    return [("Service", call.connection.settings.url), on, *moved]
+    kept = [("Not sent", NOT_SENT)] if holds_mask(call.before) else []
+    return [("Service", call.connection.settings.url), on, *moved, *kept]
 
 
 def _left(declared: Declared, before: Recorded) -> State:
@@ -280,6 +283,9 @@ def _rows(args: State) -> list[tuple[str, str]]:
 
 
 def _message(call: Call, do: str) -> State:
+    """A snapshot with a masked value is none that could be put back: a service that needs it does
+    nothing, and no service writes a mask for the value.
+    """
     message: State = {
         "v": 1,
         "do": do,
@@ -289,7 +295,8 @@ def _message(call: Call, do: str) -> State:
         "args": call.args,
         "reason": call.reason,
     }
-    recorded = {"before": call.before, "expected": call.expected}
+    before = UNSET if holds_mask(call.before) else call.before
+    recorded = {"before": before, "expected": call.expected}
     return message | {name: value for name, value in recorded.items() if value is not UNSET}
 
 

@@ -6,7 +6,9 @@ import sys
 import pytest
 from django.core.checks import run_checks
 
-from connectors import registry
+from connectors import calls, registry
+from connectors.models import Connection
+from recovery.models import Step
 
 GOOD = """
 from connectors.contract import *
@@ -85,6 +87,31 @@ def test_a_package_brings_its_connector(install):
 
     assert registry.get("pigeon").title == "Carrier pigeons"
     assert registry.registry().faults == ()
+
+
+LONG = """
+    def version_with(self, settings):
+        return "0.1+" + "x" * 200 + settings.sort
+"""
+
+
+def test_a_version_that_is_too_long_for_its_column_is_told_by_a_digest(install):
+    """A step could not be kept, and so nothing be undone over it."""
+    sort = "class Sort(msgspec.Struct):\n    sort: str\n\n"
+    source = GOOD.replace("class Pigeon", f"{sort}class Pigeon")
+    schema = '    version = "0.1"\n    settings_schema = Sort\n'
+    source = source.replace('    version = "0.1"\n', schema)
+    install("pigeon", "pigeons", f"import msgspec\n{source}{LONG}")
+    column = Step._meta.get_field("connector_version")
+
+    versions = [
+        calls.connector_version(Connection(connector="pigeon", name="loft", settings={"sort": one}))
+        for one in ("a", "b", "\0", "a")
+    ]
+
+    assert {len(one) <= column.max_length and one.isprintable() for one in versions} == {True}
+    assert len(set(versions)) == 3, "another version is another one still"
+    assert versions[0].startswith("pigeon@0.1+x")
 
 
 @pytest.mark.parametrize(

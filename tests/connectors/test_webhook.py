@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -186,6 +187,23 @@ def test_a_snapshot_with_a_masked_value_is_not_put_back_as_it_reads(licence_conn
 
     with pytest.raises(Refused, match="holds a masked value"):
         calls.preview(licence_connection, "release_licence", {}, licence, before=before)
+
+
+@pytest.mark.parametrize("leaves", ["gone", {"state": "refunded"}, None])
+def test_a_masked_value_is_sent_to_no_service_that_might_put_it_back(
+    licence_connection, licence, leaves
+):
+    declared = licence_connection.settings["operations"]["release_licence"]
+    declared["leaves"] = leaves
+    before = {"holder": "mia", "of": [{"token": "⟦masked:secret⟧"}]}
+    ask = partial(calls.preview, licence_connection, "release_licence", {}, licence)
+
+    shown = ask(before=before, expected={"holder": "tom"})
+
+    assert "before" not in shown.will_send
+    assert shown.will_send["expected"] == {"holder": "tom"}
+    assert ("Not sent", webhook.NOT_SENT) in shown.rows
+    assert ask(before={"a": 1}).will_send["before"] == {"a": 1}
 
 
 @pytest.mark.parametrize(
