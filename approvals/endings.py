@@ -5,7 +5,7 @@ from django.utils import timezone
 from approvals import grants
 from approvals.models import Approval, ApprovalState, SubjectKind
 from ledger.fold.actions import NOT_AS_APPROVED
-from ledger.models import ActionState, AttemptState
+from ledger.models import ActionState
 
 
 def call_state(approval: Approval) -> str:
@@ -15,9 +15,8 @@ def call_state(approval: Approval) -> str:
     action = approval.action if approval.state == ApprovalState.USED else None
     if action is None or is_of_current_try(approval):
         return action.state if action else ""
-    told = {"state": AttemptState.NO_EFFECT, "stale": False}  # stale: a success was told late
-    known = action.attempts.filter(attempt=approval.used_by, **told).exists()
-    return ActionState.FAILED if known else ActionState.UNKNOWN
+    used_it = action.attempts.filter(grants.known_without_effect(), attempt=approval.used_by)
+    return ActionState.FAILED if used_it.exists() else ActionState.UNKNOWN
 
 
 def is_of_current_try(approval: Approval) -> bool:

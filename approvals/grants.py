@@ -22,10 +22,12 @@ from django.db.models import (
     QuerySet,
     Subquery,
     Sum,
+    TextField,
     Value,
     When,
 )
 from django.db.models.expressions import RawSQL
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
@@ -37,7 +39,7 @@ from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.decisions import ASKING, Escalation
 from ledger.canonical import canonical_of as canonical
 from ledger.canonical import digest as canonical_digest
-from ledger.models import Action, ActionState, Attempt, AttemptState
+from ledger.models import Action, ActionState, Attempt, AttemptState, Event
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -144,14 +146,28 @@ def drawn(approval: Approval) -> QuerySet[GrantUse]:
     calls = Action.objects.filter(
         workspace=approval.workspace_id, run__run=OuterRef("run_ref"), action=OuterRef("action")
     )
-    had_none = Q(state=AttemptState.NO_EFFECT, stale=False)  # stale: a success was told late
     let_pass = tries_since_use(approval.workspace_id)
-    first = let_pass.values(had_none=Case(When(had_none, then=True), default=False))[:1]
+    had_none = Case(When(known_without_effect(), then=True), default=False)
+    first = let_pass.values(had_none=had_none)[:1]
     uses = GrantUse.objects.filter(approval=approval).exclude(
         Exists(calls.filter(state=ActionState.FAILED))
     )
     known = Coalesce(Subquery(first), Value(value=False))  # what was erased, say, counts
     return uses.alias(given_back=known).filter(given_back=False)
+
+
+def known_without_effect() -> Q:
+    """Of tries: that they are known to have had none. A success may be told once a later one has
+    begun; that is stale and settles nothing, and neither then is the try known to have had none.
+    """
+    successes = Event.objects.filter(
+        workspace=OuterRef("action__workspace"), run=OuterRef("action__run__run"),
+        action=OuterRef("action__action"), type=EventType.ACTION_SUCCEEDED,
+    )  # fmt: skip
+    attempt = KeyTextTransform("attempt", "data")
+    of_which = Coalesce(attempt, Value(""), output_field=TextField())
+    told = successes.alias(of=of_which).filter(of__in=[OuterRef("attempt"), Value("")])
+    return Q(state=AttemptState.NO_EFFECT) & (Q(stale=False) | ~Q(Exists(told)))
 
 
 def tries_since_use(workspace: int | OuterRef) -> QuerySet[Attempt]:

@@ -5,10 +5,12 @@ import json
 import pytest
 from django.db.models.functions import Now
 
+from amends.protocol.vocabulary import EventType
 from approvals import grants, inbox, periodic, versions
 from approvals.gate import covered_questions
 from approvals.inbox import NotEntitled
 from approvals.models import Approval
+from ledger import desk_events
 from ledger.erasure import erase
 from ledger.models import Action
 from recovery.corrections import approvers
@@ -219,11 +221,18 @@ def test_a_policy_is_rehearsed_beside_a_bounded_grant(trip, obey, client, acme, 
     assert not [line for line in told if "more call" in line], "no call of any tool"
 
 
-def test_a_use_that_was_given_back_is_not_taken_by_a_later_yes_to_the_same_call(trip, obey, ben):
+@pytest.mark.parametrize("outcome", ["no_effect", "unknown"])
+def test_a_use_that_was_given_back_is_not_taken_by_a_later_yes_to_the_same_call(
+    trip, obey, acme, ada, ben, outcome
+):
     obey()
     pay(trip, "k0")
     grant = approve(ben, uses="1")
-    trip.failed(pay(trip, "k1"), attempt="try-k1", outcome="no_effect")
+    trip.failed(pay(trip, "k1"), attempt="try-k1", outcome=outcome)
+    if outcome == "unknown":
+        data = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+        settled = {"action": "act-k1", "by": ada, "data": data}
+        desk_events.record(acme, EventType.ACTION_SETTLED, run="run_1", **settled)
     assert answer(trip, "k1", 90, attempt="again") == "wait", "more than the grant has for one call"
     inbox.grant(asked := Approval.objects.latest("pk"), by=ben, seen=asked.digest)
     assert answer(trip, "k1", 90, attempt="again") == "proceed"

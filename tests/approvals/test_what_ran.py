@@ -2,8 +2,10 @@
 
 import pytest
 
+from amends.protocol.vocabulary import EventType
 from approvals import endings, inbox
 from approvals.models import Approval
+from ledger import desk_events
 from ledger.models import Action
 from recovery.corrections import approvers
 from recovery.models import Case
@@ -82,6 +84,26 @@ def test_what_a_later_try_did_is_not_told_of_the_yes_to_an_earlier_one(
     card = client.get(f"/w/acme/approvals/{Approval.objects.get().pk}/").context["approval"]
     assert (card["decided_words"], card["call_state"]) == (failed, "failed")
     assert approvers.of_calls([Action.objects.get()]) == {}, "nobody was asked about this one"
+
+
+def test_what_people_settled_of_a_try_is_told_once_there_is_a_later_one(begun, acme, ada):
+    trip, first = begun
+    trip.failed(first, attempt="a1", outcome="unknown")
+    settled = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+    action = Action.objects.get().action
+    desk_events.record(
+        acme, EventType.ACTION_SETTLED, run="run_1", action=action, by=ada, data=settled
+    )
+    failed = "Approved, and used. The call failed, and nothing happened."
+    assert words() == failed
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "AUTO"}}})
+
+    assert ask(trip, attempt="a2").json()["answer"] == "proceed"
+
+    assert words() == failed
+    trip.succeeded(first, attempt="a1", result={})
+    unknown = "Approved, and used. Nobody knows whether the call took effect."
+    assert words() == unknown, "a success that is told late"
 
 
 def test_of_other_arguments_than_were_approved_no_page_says_that_they_were(begun):
