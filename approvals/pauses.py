@@ -23,8 +23,10 @@ from django.db.models.functions import Coalesce, Now
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
 from approvals.models import (
+    RESTORED,
     Approval,
     ApprovalState,
+    GateKey,
     Pause,
     PauseKind,
     PolicyVersion,
@@ -272,9 +274,14 @@ def void_grants(why: str, among: QuerySet[Approval] | None = None) -> int:
 
 
 def mark_runs(when: datetime, among: QuerySet[Run] | None = None) -> int:
-    """Runs of agents that lived; those that recovery holds stay so: nothing begins in them."""
+    """Runs of agents that lived; those that recovery holds stay so: nothing begins in them. What a
+    key was told of an earlier loss says nothing of this one, and is forgotten.
+    """
     every = Run.objects.all() if among is None else among
-    living = every.filter(state=RunState.RUNNING, held_by="", agent__isnull=False)
+    told = GateKey.objects.filter(agent__in=every.values("agent"), denied__startswith=RESTORED)
+    told.update(denied="")
+    goes_on = Q(held_by="") | Q(held_by__startswith=BY_A_RESTORE)
+    living = every.filter(goes_on, state=RunState.RUNNING, agent__isnull=False)
     mark = f"{BY_A_RESTORE}{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return living.update(held_by=mark, revision=F("revision") + 1)
 

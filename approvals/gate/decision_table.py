@@ -22,7 +22,7 @@ from approvals.gate.begin_context import (
     as_asked,
 )
 from approvals.gate.begin_request import BeginRequest
-from approvals.models import LIVING, ApprovalState, PauseKind, pause_fits
+from approvals.models import LIVING, RESTORED, ApprovalState, PauseKind, pause_fits
 from approvals.policy import LookupResult, Policy, PolicyDecision, judge
 from edge.asgi import Problem, Refused, problem
 from ledger.canonical import digest
@@ -36,10 +36,6 @@ SAGA_AFTER_PIVOT = "retriable"
 GENERATION = "~"
 BY_RULE = "rule"
 CHANGED = "an approver has changed its arguments"
-RESTORED = "restored"
-"""What a key keeps, before any denial since, once it was answered in doubt for a restore: people's
-word then counts.
-"""
 KEY_CHARACTERS_MAX = 200
 NUMBER_CHARACTERS_MAX = 8
 NOT_COMPARABLE = problem(

@@ -24,7 +24,6 @@ from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
     KEY_REUSED,
-    RESTORED,
     ApprovalRequired,
     BeginResponse,
     ChangedReplay,
@@ -55,7 +54,7 @@ from approvals.gate.slow_path_statements import (
     record_start,
     renewals,
 )
-from approvals.models import Approval, ApprovalState, GateKey
+from approvals.models import RESTORED, Approval, ApprovalState, GateKey
 from approvals.policy import PolicyDecision
 from edge import pools
 from edge.asgi import Refused, problem

@@ -17,7 +17,6 @@ from approvals.gate.begin_context import BeginContext, Gathered, as_approved, co
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
-    RESTORED,
     BeginResponse,
     Decision,
     Denied,
@@ -28,6 +27,7 @@ from approvals.gate.decision_table import (
     decide,
 )
 from approvals.gate.gathering import gather, reads_texts
+from approvals.models import RESTORED
 from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_policies, class_of
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append

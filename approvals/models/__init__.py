@@ -17,6 +17,7 @@ from approvals.models.approvals import (
 )
 from approvals.models.deciders import BrokenGlass, DailySummary, SigningKey
 from approvals.models.policy import (
+    RESTORED,
     Denial,
     GateKey,
     ListChange,
@@ -36,6 +37,7 @@ from approvals.models.policy import (
 __all__ = [
     "APPROVAL_MOVES",
     "LIVING",
+    "RESTORED",
     "Approval",
     "ApprovalState",
     "BrokenGlass",

@@ -17,6 +17,12 @@ from workspaces.models import Agent, User, Workspace
 # Keys that came to the gate: the row that two tries of one call lock, and their lease.
 
 
+RESTORED = "restored"
+"""What a key keeps, before any denial since, once it was answered in doubt for a restore: people's
+word then counts, until the desk comes back from another one.
+"""
+
+
 class GateKey(models.Model):
     """One idempotency key of one agent. Every `begin` of the key takes this row's lock first.
 

@@ -42,8 +42,9 @@ def come_back(acme):
 
 
 def lift(workspace):
-    boss = person("boss", team(workspace, "bosses", "view", "administer"))
-    pauses.lift(Pause.objects.get(workspace=workspace, lifted_at=None), by=boss)
+    held = Pause.objects.get(workspace=workspace, lifted_at=None)
+    bosses = team(workspace, f"bosses {held.pk}", "view", "administer")
+    pauses.lift(held, by=person(f"boss{held.pk}", bosses))
 
 
 def test_everything_is_held_until_an_administrator_has_looked(
@@ -151,6 +152,31 @@ def test_of_one_key_it_is_told_once_though_the_call_is_stopped_for_another_reaso
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
 
     assert trip.begin(key="k9", action="act_9", attempt="b2").json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize("again", ["another restore", "a log that went back"])
+def test_what_a_key_was_told_of_one_loss_says_nothing_of_the_next(
+    trip, come_back, acme, ada, again
+):
+    """Settled after the first restore, made after the next backup, and forgotten once more."""
+    trip.begin(key="k1", attempt="a1")
+    come_back()
+    lift(acme)
+    assert trip.begin(key="k9", action="act_9", attempt="b1").json()["answer"] == "in_doubt"
+    settled = {"outcome": "no_effect", "evidence": {"text": "It is not on the bank’s list."}}
+    desk_events.record(
+        acme, EventType.ACTION_SETTLED, run="run_1", action="act_9", by=ada, data=settled
+    )
+
+    if again == "another restore":
+        come_back()
+    else:
+        with transaction.atomic():
+            pauses.hold(acme, ParsedHead("desk/acme", 9, b"r" * 32), 3)
+    lift(acme)
+
+    assert trip.begin(key="k9", action="act_9", attempt="b2").json()["answer"] == "in_doubt"
+    assert Action.objects.get(key="k9").state == "unknown"
 
 
 def test_a_run_that_lived_goes_on_so_its_questions_stand_and_it_does_not_fall_silent(
