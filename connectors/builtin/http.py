@@ -95,6 +95,8 @@ class Http(Connector):
         money = _money(described, call)
         facts["money"] = str(money) if money else _amount_words(described, facts)
         sent = built(described.apply, facts)
+        if holds_mask(sent):  # the mark of it would stand there
+            raise Refused("What would be sent holds a masked value, which nobody here knows.")
         left = _left(described, facts)
         return Preview(
             kind=described.kind,

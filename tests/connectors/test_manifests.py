@@ -83,6 +83,20 @@ def test_of_what_was_never_recorded_nothing_is_as_it_should_be(issues, before):
         calls.preview(issues(), "assign", {}, T_1, before=before)
 
 
+@pytest.mark.parametrize("leaves", ['{assignee: "{before.assignee}"}', "{status: open}"])
+def test_what_was_masked_is_not_put_back_as_it_reads(issues, leaves):
+    """Nobody here knows the value, and the mark of it would stand in the tracker."""
+    text = ISSUES.replace('leaves: {assignee: "{before.assignee}"}', f"leaves: {leaves}")
+    connection = issues(text=text)
+    was = {"assignee": "⟦masked:email⟧", "title": "⟦masked:secret⟧"}
+
+    with pytest.raises(Refused, match="a masked value"):
+        calls.preview(connection, "assign", {}, T_1, before=was)
+    card = calls.preview(connection, "assign", {}, T_1, before=was | {"assignee": "mia"})
+
+    assert card.will_send["json"] == {"assignee": "mia"}, "the title is not sent"
+
+
 def test_a_condition_that_is_a_number_stays_in_its_header(issues):
     was, left = {"assignee": "mia"}, {"revision": 7}
 
