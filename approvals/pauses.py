@@ -11,7 +11,7 @@ and a call that is not known may have been made: people are asked anew (`void_gr
 that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -103,10 +103,21 @@ def lift(standing_pause: Pause, *, by: User) -> None:
         )
 
 
+Acknowledged = Callable[[Pause], object]
+_when_entries_are_gone: list[Acknowledged] = []
+
+
+def when_entries_are_gone(tell: Acknowledged) -> Acknowledged:
+    """Register what else is no longer believed, in the transaction that lifts such a pause."""
+    _when_entries_are_gone.append(tell)
+    return tell
+
+
 def _believe_no_longer(lifted: Pause) -> None:
     """What was granted and not used before the pause is void; of runs that lived then, where it is
     known that entries are gone, each call that is not known is in doubt. A step of a plan is asked
-    about outside before it is made again (docs/faults.md, F16), so plans go on.
+    about outside before it is made again (docs/faults.md, F16), so plans go on; of one that nobody
+    can ask about the floor above says that it may have been made.
     """
     grants = Approval.objects.filter(workspace=lifted.workspace)
     why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
@@ -114,6 +125,8 @@ def _believe_no_longer(lifted: Pause) -> None:
     if lifted.name == LOST:
         runs = Run.objects.filter(workspace=lifted.workspace, started_at__lt=lifted.paused_at)
         mark_runs(lifted.paused_at, runs)
+        for tell in _when_entries_are_gone:
+            tell(lifted)
 
 
 def what(one: Pause) -> str:

@@ -6,4 +6,4 @@ class RecoveryConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from recovery import metrics  # approvals ask it from now on
+        from recovery import metrics, restoration  # approvals ask them from now on

@@ -18,12 +18,14 @@ from datetime import UTC, datetime
 
 from allauth.socialaccount.models import SocialToken
 from django.contrib.sessions.models import Session
+from django.db.models import Exists, OuterRef, QuerySet
 
 from approvals import pauses
+from approvals.models import Pause
 from connectors.contract import Refused
 from recovery.corrections import publishing
 from recovery.engine import failure_paths, outbound_calls, plan_lifecycle
-from recovery.models import Plan, PlanState, Step, StepState
+from recovery.models import Plan, PlanState, Step, StepAttempt, StepState
 from recovery.models.plans import LIVING, TO_RUN
 from workspaces import periodic
 from workspaces.models import Heartbeat, Workspace
@@ -45,7 +47,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
     """
     when = taken_at.astimezone(UTC)
     why = f"The desk was restored from the backup of {when:%d %B %Y, %H:%M:%S} UTC."
-    doubt_what_reads_nothing(when, why)  # before anything is cancelled
+    doubt_what_reads_nothing(Step.objects.all(), when, why)  # before anything is cancelled
     held = Counter(
         {
             "plans stopped": stop_plans(why),
@@ -69,12 +71,24 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
     return held
 
 
-def doubt_what_reads_nothing(taken_at: datetime, why: str) -> None:
-    """Note a try without an answer for each step that was not sent at the backup, and of which no
-    look at its target would tell whether it was since. From then on it is as of a lost answer: only
-    a key that the provider still remembers, or a person, has it sent, in whatever plan.
+@pauses.when_entries_are_gone
+def doubt_what_may_be_gone(lifted: Pause) -> None:
+    """The same of a log that went back: that a step was sent may be among the entries that are
+    gone. Of a restore it was noted before.
     """
-    waiting = Step.objects.filter(plan__state__in=LIVING, state__in=TO_RUN)
+    why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
+    there = Step.objects.filter(workspace=lifted.workspace, plan__drafted_at__lt=lifted.paused_at)
+    noted = StepAttempt.objects.filter(step=OuterRef("pk"), key=OuterRef("key"))
+    untried = there.exclude(Exists(noted.with_possible_effect()))
+    doubt_what_reads_nothing(untried, lifted.paused_at, why)
+
+
+def doubt_what_reads_nothing(among: QuerySet[Step], when: datetime, why: str) -> None:
+    """Note a try without an answer for each step that is not sent as far as is known here, and of
+    which no look at its target would tell whether it was. From then on it is as of a lost answer:
+    only a key that the provider still remembers, or a person, has it sent, in whatever plan.
+    """
+    waiting = among.filter(plan__state__in=LIVING, state__in=TO_RUN)
     for step in waiting.select_related("connection").order_by("pk").iterator(chunk_size=BATCH):
         try:
             observes = outbound_calls.operation_of(step).observes
@@ -85,9 +99,9 @@ def doubt_what_reads_nothing(taken_at: datetime, why: str) -> None:
                 number=step.attempts.count() + 1,
                 fence=step.fence,
                 key=step.key,
-                intended_at=taken_at,
+                intended_at=when,
                 outcome="unknown",
-                detail=f"{why} Whether this was sent after it is not known.",
+                detail=f"{why} Whether this was sent is not known.",
             )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from approvals import pauses
 from approvals.models import Approval, Pause
+from ledger.merkle import ParsedHead
 from recovery import restoration
 from recovery.engine import faults
 from recovery.engine.faults import Fault, Injected
@@ -133,6 +134,25 @@ def test_law_3_after_a_restore_a_mail_that_may_have_gone_since_is_a_persons_to_s
     if ran:
         advance(earlier)
         plan = plan_for(case, world, operations)
+    advance(plan)
+
+    assert states(plan) == [ends, "verified", "verified"]
+    assert ("c" in outside.effects()) == (ends == "reported")
+
+
+@pytest.mark.parametrize(
+    ("blind", "ends"), [("mail", "needs_human"), ("refund_unseen", "reported")]
+)
+def test_law_3_after_a_log_went_back_a_mail_that_may_have_gone_is_a_persons_to_send(
+    case, world, outside, blind, ends
+):
+    """F16: the intent, and that it was sent, may be among the entries that are gone."""
+    plan = plan_for(case, world, {"a": "restore", "b": "restore", "c": blind})
+    with transaction.atomic():
+        pauses.hold(case.workspace, ParsedHead("desk/acme", 9, b"r" * 32), 3)
+
+    boss = person("boss", team(case.workspace, "bosses", "view", "administer"))
+    pauses.lift(Pause.objects.get(), by=boss)
     advance(plan)
 
     assert states(plan) == [ends, "verified", "verified"]
