@@ -310,13 +310,18 @@ class MarkOf(Func):
     output_field = CharField()
 
 
+def lost_since(moment: str) -> QuerySet[Pause]:
+    """When the ledger here lost what happened, after the `moment` of a row; the last first."""
+    lost = Pause.objects.filter(
+        workspace=OuterRef("workspace"), kind=PauseKind.WORKSPACE, name=LOST, paused_by=None,
+        paused_at__gt=OuterRef(moment),
+    )  # fmt: skip
+    return lost.order_by("-paused_at")
+
+
 def still_holds() -> Coalesce:
     """What holds a run that its case lets go: nothing; or, of one that began before the ledger here
     last lost what happened, still that, for what recovery did tells nothing of what was lost.
     """
-    lost = Pause.objects.filter(
-        workspace=OuterRef("workspace"), kind=PauseKind.WORKSPACE, name=LOST, paused_by=None,
-        paused_at__gt=OuterRef("started_at"),
-    )  # fmt: skip
-    last = lost.order_by("-paused_at").values(mark=MarkOf("paused_at"))[:1]
+    last = lost_since("started_at").values(mark=MarkOf("paused_at"))[:1]
     return Coalesce(Subquery(last), Value(""))

@@ -15,7 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import policy
+from approvals import pauses, policy
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
@@ -414,10 +414,12 @@ def publish_due() -> int:
 
 
 def _to_publish() -> QuerySet[Correction]:
+    # Of a run that began before the ledger lost what happened a letter may be out: a person says.
     plans = Plan.objects.filter(case=OuterRef("case"), started_at__isnull=False)
     return Correction.objects.filter(
         Exists(plans.filter(automatic=True)),
         ~Exists(plans.filter(automatic=False)),
+        ~Exists(pauses.lost_since("case__run__started_at")),
         ~Q(facts__items=[]),
         state=CorrectionState.DRAFT,
         case__state=CaseState.CLOSED,

@@ -10,6 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from ledger.models import Run
+from recovery import restoration
 from recovery.corrections import publishing
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
@@ -61,6 +62,24 @@ def test_what_a_person_had_a_hand_in_is_not_published_by_itself(by_itself, raise
 
     assert publishing.publish_due() == 0
     assert Correction.objects.get().state == "draft"
+
+
+@pytest.mark.parametrize("drafted", [True, False])
+def test_after_a_restore_a_letter_that_may_have_gone_is_not_published_by_itself(
+    by_itself, raised, acme, ada, drafted
+):
+    """Published and sent after the backup was taken: she would get it twice."""
+    assert swept() == 1
+    if drafted:
+        publishing.draft_due()
+    restoration.hold_everything(timezone.now(), {})
+    publishing.draft_due()
+
+    assert publishing.publish_due() == 0
+
+    waits_for_a_person = Correction.objects.get()
+    published = publishing.publish(waits_for_a_person, by=ada, seen=waits_for_a_person.revision)
+    assert published.state == "published"
 
 
 @pytest.mark.django_db(transaction=True)
