@@ -1,6 +1,8 @@
 """A probe ends a doubt by itself, and only if it proves something."""
 
 import re
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -8,7 +10,7 @@ from django.utils import timezone
 from connectors import calllog, calls
 from connectors.contract import Target
 from connectors.models import CallLog, Connection
-from ledger.models import Action, Event
+from ledger.models import Action, Attempt, Event
 from recovery.models import Case, Suggestion
 from recovery.triage import outcome_probes
 from tests.people import person, team
@@ -171,11 +173,37 @@ def test_another_call_in_doubt_is_asked_for_though_the_first_was_settled_meanwhi
 
 
 def test_absence_after_the_horizon_is_a_proof(doubtful):
-    from datetime import timedelta
-
     doubtful.case()
-    Action.objects.update(started_at=timezone.now() - timedelta(hours=1))
+    long_ago = timezone.now() - timedelta(hours=1)
+    Action.objects.update(started_at=long_ago)
+    Attempt.objects.update(started_at=long_ago)
 
     assert outcome_probes.sweep() == 1
 
     assert doubtful.case().suggestion == Suggestion.RESUME
+
+
+def test_absence_before_the_horizon_of_the_last_try_proves_nothing(doubtful):
+    """When an earlier one began says nothing of it."""
+    doubtful.case()
+    Action.objects.update(started_at=timezone.now() - timedelta(hours=1))
+    Attempt.objects.update(started_at=timezone.now())
+
+    assert outcome_probes.sweep() == 0
+
+    assert doubtful.case().suggestion == Suggestion.SETTLE
+
+
+def test_the_horizon_begins_when_the_agent_waited_no_longer(doubtful, shop_connection):
+    """It may have waited for longer than we would."""
+    action, limit = Action.objects.get(), timedelta(seconds=15)
+    known = calls.operation_of(shop_connection, "restore_row")
+    operation = replace(known, horizon_seconds=30)
+    begun = timezone.now()
+    told = begun + timedelta(minutes=2)
+    Attempt.objects.update(started_at=begun, finished_at=None)
+    assert outcome_probes.shown_by(action, operation) == begun + limit + timedelta(seconds=30)
+
+    Attempt.objects.update(finished_at=told)
+
+    assert outcome_probes.shown_by(action, operation) == told + timedelta(seconds=30)
