@@ -23,6 +23,7 @@ from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from ledger.models import Action
 from ledger.models.actions import Compensated
 from workspaces import replica
+from workspaces.clock import DAY, by_days
 from workspaces.models import Workspace
 
 # Which approvals were overturned: taken back by a person, or undone after they had been used.
@@ -67,13 +68,13 @@ DAYS = 30
 APPROVALS_MAX = 2_000  # the newest ones: enough to judge, and read in a few milliseconds
 
 # The newest ones; granted is what people said yes to, whatever became of it.
-DECIDING = """
+DECIDING = f"""
 WITH seen AS (
     SELECT was, state, asked_at, extract(epoch FROM decided_at - asked_at) AS seconds,
         agent_id, calls
     FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
 )
-SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
+SELECT {DAY.format("asked_at")} AS day, count(*),
     count(*) FILTER (WHERE state IN ('granted', 'used') OR was = 'granted'),
     count(*) FILTER (WHERE state = 'rejected'),
     count(*) FILTER (WHERE state = 'expired' AND was <> 'granted'),
@@ -82,7 +83,7 @@ SELECT (asked_at AT TIME ZONE 'UTC')::date AS day, count(*),
 FROM seen WHERE asked_at >= %(since)s
     AND (%(agent)s::bigint IS NULL OR agent_id = %(agent)s)
     AND (%(called)s::jsonb IS NULL OR calls @> %(called)s::jsonb)
-GROUP BY ROLLUP ((asked_at AT TIME ZONE 'UTC')::date) ORDER BY day NULLS LAST"""
+GROUP BY ROLLUP (day) ORDER BY day NULLS LAST"""  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +104,19 @@ def decision_times_of(
     """Of the whole time, and of each of its days on which something was asked; perhaps only what
     one agent asked, or what was asked about one tool.
     """
-    given: dict[str, Any] = {
-        "workspace": workspace.pk,
-        "since": timezone.now() - timedelta(days=days),
-        "limit": APPROVALS_MAX,
-        "agent": agent,
-        "called": json.dumps([{"operation": tool}]) if tool else None,
-    }
+    given = _given(workspace, days)
+    given |= {"agent": agent, "called": json.dumps([{"operation": tool}]) if tool else None}
     with replica.connection().cursor() as cursor:
         cursor.execute(DECIDING, given)
         *each, whole = [DecisionTimes(*row) for row in cursor.fetchall()] or [DecisionTimes()]
     return whole, each
+
+
+def _given(workspace: Workspace, days: int) -> dict[str, Any]:
+    """What the statements here are given: so many times 24 hours back, and the days in these."""
+    since = timezone.now() - timedelta(days=days)
+    given = {"workspace": workspace.pk, "since": since, "limit": APPROVALS_MAX}
+    return given | by_days(timezone.localdate(since), timezone.localdate())
 
 
 FAST_SECONDS = 5.0
@@ -226,11 +229,7 @@ class Health:
 
 def of(workspace: Workspace, *, days: int = DAYS) -> Health:
     """The figures of approvals asked in the last `days`."""
-    given = {
-        "workspace": workspace.pk,
-        "since": timezone.now() - timedelta(days=days),
-        "limit": APPROVALS_MAX,
-    }
+    given = _given(workspace, days)
     rows = _ask(ROWS, _Row, given)
     found = Health(days, capped=len(rows) == APPROVALS_MAX, asked=len(rows))
     overturned = _overturned(workspace, rows)
@@ -258,7 +257,7 @@ WITH seen AS (
     FROM approvals_approval WHERE workspace_id = %(workspace)s ORDER BY id DESC LIMIT %(limit)s
 )"""
 ROWS = f"""{ASKED}
-SELECT id, was, state, to_char(asked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
+SELECT id, was, state, to_char({DAY.format("asked_at")}, 'YYYY-MM-DD'),
     CASE WHEN state IN ('granted', 'used', 'rejected')
         THEN extract(epoch FROM decided_at - asked_at)::float8 END,
     rules::text

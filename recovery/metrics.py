@@ -22,6 +22,7 @@ from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepS
 from recovery.models.cases import RECOVERED
 from recovery.models.plans import LEFT, TROUBLED
 from workspaces import replica
+from workspaces.clock import DAY, by_days
 from workspaces.models import Workspace
 from workspaces.moves import literals
 
@@ -84,7 +85,7 @@ TOOK = "ORDER BY date_part('epoch', closed_at - failed_at)"
 ALLOWED = "ORDER BY date_part('epoch', due_at - failed_at)"
 
 CASES = f"""{SEEN}
-SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED_CASE}),
+SELECT {DAY.format("failed_at")} AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED_CASE}),
     count(*) FILTER (WHERE {IS_RECOVERED}),
     percentile_cont(0.5) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
     percentile_cont(0.95) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
@@ -93,7 +94,7 @@ SELECT failed_at::date AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED
     count(*) FILTER (WHERE reversibility = '{Reversibility.EXACT}'),
     count(*) FILTER (WHERE reversibility = '{Reversibility.COMPENSABLE}'),
     count(*) FILTER (WHERE reversibility = '{Reversibility.IRREVERSIBLE}')
-FROM seen GROUP BY ROLLUP (failed_at::date) ORDER BY day NULLS LAST"""  # noqa: S608
+FROM seen GROUP BY ROLLUP (day) ORDER BY day NULLS LAST"""  # noqa: S608
 
 GROUPS = f"""{SEEN}
 SELECT GROUPING(agent_id) = 0, agent_id, failed_tool, count(*),
@@ -108,9 +109,9 @@ WITH seen AS (
         {OF_CASES}
     ORDER BY closed_at DESC LIMIT %(limit)s
 )
-SELECT closed_at::date AS day, count(*),
+SELECT {DAY.format("closed_at")} AS day, count(*),
     count(*) FILTER (WHERE {IS_RECOVERED})
-FROM seen GROUP BY ROLLUP (closed_at::date) ORDER BY day NULLS LAST"""  # noqa: S608
+FROM seen GROUP BY ROLLUP (day) ORDER BY day NULLS LAST"""  # noqa: S608
 
 STEPS = f"""
 WITH seen AS (
@@ -118,13 +119,13 @@ WITH seen AS (
     WHERE workspace_id = %(workspace)s AND started_at >= %(since)s {OF_PLANS}
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 )
-SELECT seen.started_at::date AS day, count(DISTINCT seen.id),
+SELECT {DAY.format("seen.started_at")} AS day, count(DISTINCT seen.id),
     count(*) FILTER (WHERE s.state = '{StepState.VERIFIED}'),
     count(*) FILTER (WHERE s.state = '{StepState.REPORTED}'),
     count(*) FILTER (WHERE s.state IN ({literals(TROUBLED)})),
     count(*) FILTER (WHERE s.state IN ({literals(LEFT)})), count(s.id)
 FROM seen JOIN recovery_step s ON s.plan_id = seen.id
-GROUP BY ROLLUP (seen.started_at::date) ORDER BY day NULLS LAST"""  # noqa: S608 - our own words
+GROUP BY ROLLUP (day) ORDER BY day NULLS LAST"""  # noqa: S608 - our own words
 
 UNWINDS = f"""
 WITH seen AS (
@@ -132,7 +133,7 @@ WITH seen AS (
     WHERE workspace_id = %(workspace)s AND started_at >= %(since)s {OF_PLANS}
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 ), tries AS (
-    SELECT seen.started_at::date AS day, c.name,
+    SELECT {DAY.format("seen.started_at")} AS day, c.name,
         date_part('epoch', a.answered_at - a.intended_at) AS seconds
     FROM seen JOIN recovery_step s ON s.plan_id = seen.id
     JOIN recovery_stepattempt a ON a.step_id = s.id
@@ -152,8 +153,8 @@ class Window:
     tool: str = ""
 
     def dates(self, now: datetime | None = None) -> list[date]:
-        """Its days, oldest first."""
-        today = (now or timezone.now()).date()
+        """Its days by the page's clock, oldest first."""
+        today = timezone.localdate(now)
         return [today - timedelta(days=ago) for ago in reversed(range(self.days))]
 
 
@@ -317,9 +318,10 @@ def residues(workspace: Workspace) -> list[Residue]:
 
 
 def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int, of: Window) -> list[Any]:
-    first = (now or timezone.now()) - timedelta(days=of.days - 1)
-    since = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    return _rows(sql, of, {"workspace": workspace.pk, "since": since, "limit": limit})
+    dates = of.dates(now)
+    days = by_days(dates[0], dates[-1])
+    since = days["beginnings"][0]
+    return _rows(sql, of, {"workspace": workspace.pk, "since": since, "limit": limit} | days)
 
 
 def _rows(sql: str, of: Window, given: dict[str, Any]) -> list[Any]:

@@ -9,10 +9,13 @@ asked once, and a clock that nobody sets has counted since then.
 
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import DateTimeField, Func
+from django.utils import timezone
 
 ASKED_SECONDS_MAX = 60.0
 """Then the database is asked again, for no two clocks go equally fast."""
@@ -69,3 +72,20 @@ def _ask() -> datetime:
         row = connection.connection.execute("SELECT clock_timestamp()").fetchone()
     moment: datetime = row[0]
     return moment
+
+
+# Days as who reads a page counts them (workspaces/pages.py), for statements that sum up by day.
+#
+# They are told by where they begin, and not by the name of a zone: the database may know other
+# names than Python does, and a page of figures is no place to find that out.
+
+DAY = "(%(days)s::date[])[width_bucket({}, %(beginnings)s::timestamptz[])]"
+"""The day in which a moment lies, of those of `by_days`; null before them."""
+
+
+def by_days(first: date, last: date) -> dict[str, Any]:
+    """What DAY is given: each day of the current time zone, and one more for what lies behind."""
+    zone = timezone.get_current_timezone()
+    days = [first + timedelta(days=at) for at in range((last - first).days + 2)]
+    beginnings = [datetime.combine(day, time_of_day.min, zone) for day in days]
+    return {"days": days, "beginnings": beginnings}

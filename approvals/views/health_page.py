@@ -64,7 +64,7 @@ def approval_health(request: Request, workspace: str) -> HttpResponseBase:
         "choices": CHOICES,
         "found": found,
         "figures": _figures(here, found),
-        "plot": _plot(found, timezone.now().date()),
+        "plot": _plot(found, timezone.localdate()),
         "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
         "pager": whole(request, found.people),
         "people": [_person(here, one, days) for one in found.people],

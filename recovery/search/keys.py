@@ -41,7 +41,9 @@ SNOOZED = "snoozed"
 
 @dataclass(frozen=True, slots=True)
 class QueryContext:
-    """Who asks, when and where: `is:mine` and `age:` mean nothing without."""
+    """Who asks, when and where: `is:mine` and `age:` mean nothing without. A day is one of the
+    zone of `now`.
+    """
 
     person: User | None
     now: datetime
@@ -405,7 +407,7 @@ KEYS: Mapping[str, Key] = {
     "connector": Key(connector, "a connection of its plans", "payments"),
     "opened": Key(
         _moment("opened_at"),
-        "when it came: <24h, a day (UTC)",
+        "when it came: <24h, a day",
         ">2026-11-01",
         ("<24h", "<7d"),
         bounds_time=True,
@@ -418,7 +420,7 @@ KEYS: Mapping[str, Key] = {
         bounds_time=True,
     ),
     "failed": Key(
-        _moment("failed_at"), "when it failed: <24h, a day (UTC)", ">2026-11-01", bounds_time=True
+        _moment("failed_at"), "when it failed: <24h, a day", ">2026-11-01", bounds_time=True
     ),
     "started": Key(
         started, "when a plan of it started", ">2026-11-01", ("<24h", "<7d"), bounds_time=True

@@ -73,7 +73,9 @@ class Value:
         return ("lt" if found[1] == ">" else "gt"), moment
 
     def bounds(self, now: datetime) -> dict[str, datetime]:
-        """From when and until when, by the name of the comparison: an age, or a day of UTC."""
+        """From when and until when, by the name of the comparison: an age, or a day of the zone
+        in which `now` is told.
+        """
         if AGE.fullmatch(self.text.lower()):
             return dict([self.ago(now)])
         sign, text = self.signed()

@@ -18,6 +18,7 @@ from typing import Any
 from django.core.exceptions import EmptyResultSet
 from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
+from django.utils import timezone
 
 from recovery.models import Case, CaseState
 from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, QueryContext, condition, parse
@@ -88,7 +89,7 @@ def matching(
     """The cases that a query means. Without a word on the state, only those that are not closed;
     failures that did nothing only where the query asks for them.
     """
-    now = now or clock.now()
+    now = now or timezone.localtime(clock.now())  # a day is one of the page's clock
     found = Case.objects.filter(workspace=workspace)
     if query.tree is not None:
         found = found.filter(condition(query.tree, QueryContext(by, now, workspace)))

@@ -85,6 +85,22 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
     assert [one.asked for one in days] == [1, 5]
 
 
+def test_a_day_is_one_of_the_page_s_clock(ask, acme, ben):
+    midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    before = midnight - timedelta(minutes=30)
+    one = granted(ask, ben, 1)
+    Approval.objects.filter(pk=one.pk).update(asked_at=before)
+
+    def days():
+        told = [f"{one.day:%Y-%m-%d}" for one in health.decision_times_of(acme)[1]]
+        assert told == list(health.of(acme).by_day)
+        return told
+
+    assert days() == [f"{before:%Y-%m-%d}"]
+    with timezone.override("Pacific/Auckland"):
+        assert days() == [f"{midnight:%Y-%m-%d}"]
+
+
 def test_nobody_was_asked(acme):
     assert health.decision_times_of(acme) == (health.DecisionTimes(), [])
 

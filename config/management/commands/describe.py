@@ -306,7 +306,8 @@ def query_page() -> str:
         (
             "For [the queue](queue.md) and the [API](recovery-api.md). `key:value`, `key:a,b` for"
             " one of them, `-key:value` leaves out. Names take `*` for anything; what holds a blank"
-            ' stands in `"quotes"`.'
+            ' stands in `"quotes"`. A day is one of your own zone on a page, and one of UTC over'
+            " the API."
         ),
         "",
         "| key | what it asks | written like |",

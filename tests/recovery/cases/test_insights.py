@@ -163,6 +163,35 @@ def test_figures_are_of_the_days_the_agent_and_the_tool_that_are_asked_for(
     assert [failed("tool=another"), failed("days=12"), failed("agent=nobody")] == ["0", "1", "1"]
 
 
+def test_a_day_is_the_readers_own_in_figures_and_in_the_lists_behind_them(
+    client, restored, ada, acme
+):
+    midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    before = midnight - timedelta(minutes=30)
+    Case.objects.update(failed_at=before, closed_at=before, opened_at=before)
+    Plan.objects.update(started_at=before)
+    client.force_login(ada)
+
+    def failed_on(zone):
+        client.cookies["zone"] = zone
+        plot = client.get("/w/acme/insights/").context["cards"][0]["plot"]
+        [address] = [url for url, words in plot.places if ": 1 failed" in words]
+        return address.partition("failed%3A")[2][:10], _found(client, address)
+
+    today, yesterday = str(midnight.date()), str(before.date())
+    assert failed_on("Pacific/Auckland") == (today, 1)
+    assert failed_on("UTC") == failed_on("America/Los_Angeles") == (yesterday, 1)
+    client.cookies["zone"] = "Pacific/Auckland"
+    for key in ("failed", "closed", "opened", "started"):
+        assert _found(client, f"/w/acme/queue/?q={key}:{today}+is:closed") == 1, key
+        assert _found(client, f"/w/acme/queue/?q={key}:{yesterday}+is:closed") == 0, key
+    with timezone.override("Pacific/Auckland"):
+        closed = [str(one.day) for one in metrics.closed(acme)[1] if one.closed]
+        steps = [str(one.day) for one in metrics.steps(acme)[1] if one.steps]
+        calls = [str(day) for day in metrics.unwinds(acme).by_day]
+    assert closed == steps == calls == [today]
+
+
 def test_the_goal_is_what_the_policy_allows_and_is_drawn_where_it_can_be_seen(restored, acme):
     due = restored.failed_at + timedelta(hours=4)
     Case.objects.update(due_at=due, closed_at=due + timedelta(minutes=5))
