@@ -190,7 +190,7 @@ def drawn_words(approval: Approval, used: Drawdown | None = None) -> str:
     """“3 of 9 calls used, 210 of 500 in all”, of a bounded grant."""
     used = used or Drawdown.of(drawn(approval))
     if not approval.calls:  # erased
-        return f"{used.calls} calls used"
+        return f"{used.calls} call{'s' if used.calls != 1 else ''} used"
     terms = approval.calls[0]["more"]["bounded"]
     most = terms["sum"]
     in_all = f", {amount(terms, used.total)} of {amount(terms, most)} in all" if most else ""

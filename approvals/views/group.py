@@ -26,6 +26,8 @@ from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
 DECIDED_MAX = alike.LOOKED_AT_MAX
+PLAN_CHARACTERS_MAX = 120
+"""Of a plan's headline in a title that goes on about others."""
 NONE_CHOSEN = {
     "tone": "bad", "title": "Nothing was decided.", "text": "Choose those that you decide on.",
 }  # fmt: skip
@@ -141,9 +143,10 @@ def _shown(
 
 
 def _title(approval: Approval, count: int) -> str:
+    if approval.subject_kind == SubjectKind.PLAN:
+        return f"{count} plans like {formatting.quoted(approval.headline, PLAN_CHARACTERS_MAX)}"
     calls = ", ".join(formatting.named(one) for one in alike.operations_of(approval))
-    is_plan = approval.subject_kind == SubjectKind.PLAN
-    return f"{count} alike: {'plans that call ' if is_plan else ''}{calls}"
+    return f"{count} alike: {calls}"
 
 
 def _why_all(approval: Approval, members: list[GroupedApproval]) -> list[dict[str, Any]]:

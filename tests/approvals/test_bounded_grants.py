@@ -436,7 +436,7 @@ def test_with_the_run_in_which_it_was_given_its_terms_are_erased_and_it_lets_not
     assert grant.calls == []
     assert answer(trip, "k2", run="run_2") == "wait"
     client.force_login(ben)
-    assert "1 calls used" in client.get("/w/acme/approvals/grants/").content.decode()
+    assert "1 call used" in client.get("/w/acme/approvals/grants/").content.decode()
 
 
 def test_who_may_not_decide_revokes_nothing_and_sees_no_terms(trip, obey, client, acme, ben):

@@ -65,7 +65,8 @@ def test_plans_that_are_alike_stand_side_by_side_and_each_is_decided_by_itself(
 
     page = client.get(f"/w/acme/approvals/{asked[0].pk}/alike/")
 
-    assert page.context["title"] == "4 alike: plans that call restore_row"
+    assert page.context["title"] == f"4 plans like “{asked[0].headline}”"
+    assert "restore_row" not in page.context["title"], "in words, not by a bare operation"
     [section] = [one for one in page.context["sections"] if one["rows"]]
     assert len(section["rows"]) == 4
     changed = {"digest-" + str(one.pk): one.digest for one in asked}
