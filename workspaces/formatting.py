@@ -72,7 +72,11 @@ WIDE_SIGN = re.compile(
 SHORT_ID = re.compile(r"(?<![\w-])\w{1,6}-[A-Za-z]?\d\w{0,7}(?![\w-])")
 # What a narrow column has room for stays on one line.
 SHORT_QUOTE = re.compile("“[^”<>]{1,16}”")
-ADDRESS = re.compile(r"(?<![\w.+\-])([\w.+\-]{1,64})(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9})")
+# With the sign that opens before it and those that close behind it, which stay on its line.
+ADDRESS = re.compile(
+    r"(?<![\w.+\-])((?:&lt;|[(“])?[\w.+\-]{1,64})"
+    r"(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9}(?:&gt;|[)”])?[.,;:]?)"
+)
 LONG_PART = re.compile("[^.:/]{17,}")
 WEB_PATH = re.compile(r"(https?://[^\s<>/]+)(/[^\s<>]*)")
 # What no sentence is made of; longer ones are quoted, and cut.

@@ -166,6 +166,26 @@ def test_everybody_can_use_the_pages(
                 assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
 
+@pytest.mark.parametrize("width", [900, 1024])
+def test_the_bar_over_an_open_question_is_one_line_and_lies_over_nothing(
+    visit: Visit, ask: Any, ben: User, width: int
+) -> None:
+    approval = ask()
+    page = visit(ben, viewport={"width": width, "height": 700})
+
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+
+    bar, chips = page.locator(".topbar"), page.locator(".topbar .chip").all()
+    tops = {one.bounding_box()["y"] for one in chips}
+    assert len(tops) == 1
+    assert page.evaluate("scrollTo({top: 2000, behavior: 'instant'}), scrollY") > 0
+    under = page.locator("#inbox-list").bounding_box()
+    over = bar.bounding_box()
+    assert under
+    assert over
+    assert under["y"] + 6 >= over["y"] + over["height"]
+
+
 def test_ben_asks_back_by_keyboard_and_ada_answers_on_the_card(
     visit: Visit, ask: Any, ben: User, ada: User
 ) -> None:

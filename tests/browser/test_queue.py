@@ -262,6 +262,20 @@ def test_a_row_of_long_words_makes_the_queue_no_wider_than_the_window(
     assert too_wide(page) <= 0
 
 
+def test_on_a_phone_nothing_empty_stands_between_a_risk_and_its_title(
+    visit: Visit, case: Case, ada: User
+) -> None:
+    page = visit(ada, viewport=PHONE)
+
+    page.goto("/w/acme/queue/")
+
+    risk = page.locator("tbody .first .badges").bounding_box()
+    title = page.locator("tbody .row-link").bounding_box()
+    assert risk
+    assert title
+    assert title["y"] - (risk["y"] + risk["height"]) < risk["height"]
+
+
 def too_wide(page: Page) -> int:
     width: int = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -233,6 +233,17 @@ def test_a_name_breaks_after_its_signs_and_an_address_before_its_at_alone():
     )
 
 
+def test_signs_around_an_address_stay_on_its_line():
+    shown = formatting.together(formatting.visible("Eve <a@x.example>, of (b@x.example), not c"))
+    assert shown == (
+        'Eve <span class="own-line">&lt;a<wbr>@x.example&gt;,</span>'
+        ' of <span class="own-line">(b<wbr>@x.example),</span> not c'
+    )
+    assert formatting.together(formatting.visible("“to a@x.example”, once")) == (
+        '“to <span class="own-line">a<wbr>@x.example”,</span> once'
+    )
+
+
 def test_in_a_sentence_an_address_of_the_web_breaks_before_its_slashes_alone():
     shown = formatting.together(formatting.visible("to https://x.example/a/b?c=d, or w/o"))
     assert shown == "to https://x.example<wbr>/a<wbr>/b?c=d, or w/o"
