@@ -40,6 +40,7 @@ LABELS = {
     "from": "From", "expires_at": "Until", "link": "Link for people", "what": "What was left",
     "break_glass": "In place of others", "ok": "Went well",
     "upheld": "Was right", "beats": "Parts tried", "glob": "Tools", "directory": "Directory",
+    "subject": "About",
 }  # fmt: skip
 """The fields whose name in an event is not what people call them."""
 
@@ -125,8 +126,19 @@ def _short(value: Any) -> str:
         words = [str(one) for one in value if not ID.fullmatch(str(one))] if plain else []
         return ", ".join(words)[:VALUE_CHARACTERS_MAX] if plain else str(len(value))
     if isinstance(value, dict):
-        return ", ".join(one for one in value.values() if isinstance(one, str))
+        return ", ".join(_parts(value))
     return _by_own_clock(str(value))[:VALUE_CHARACTERS_MAX]
+
+
+def _parts(value: Mapping[str, Any]) -> list[str]:
+    """`plan`, `case 30`: what kind of thing it is, then whatever else is said in words."""
+    told = {
+        key: one
+        for key, one in value.items()
+        if isinstance(one, str) and one and not _is_for_machines(key, one)
+    }
+    kind = [told.pop("kind")] if "kind" in told else []
+    return kind + [f"{ABOUT[key]} {one}" if key in ABOUT else one for key, one in told.items()]
 
 
 def _by_own_clock(text: str) -> str:

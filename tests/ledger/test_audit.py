@@ -42,6 +42,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
         "rules": [{"glob": "mail.*", "words": "a person reads it"}, {"glob": "*"}],
         "seen": "01a20498-b96d-74eb-86ef-0a289fd3618d",
         "evidence": {"text": "seen at the bank"},
+        "subject": {"id": 29, "case": "30", "kind": "plan", "digest": "ab" * 32},
         "expires_at": "2026-11-23T18:57:47.433+00:00",
         "case": 7,
         "public_key": "MFkw" * 60,
@@ -56,6 +57,7 @@ def test_details_are_words_and_not_what_machines_read(client, ada, airline):
     assert act["words"] == "Case commented: 7"
     assert [str(one) for one in act["fields"]] == [
         "Risk: high", "Rules: 2", "Evidence: seen at the bank", "Until: 2026-11-23 18:57:47 UTC",
+        "About: plan, case 30",
     ]  # fmt: skip
 
 
