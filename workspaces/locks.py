@@ -9,6 +9,7 @@ UPDATE would also hold up each row that only refers to it, and no row here chang
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,6 +78,9 @@ WHERE l.granted AND l.locktype = 'relation' AND a.pid <> pg_backend_pid()
     AND a.datname = current_database() AND a.xact_start < clock_timestamp() - %s * interval '1 ms'
 ORDER BY 4 DESC NULLS LAST LIMIT 5"""
 
+BUILDS = re.compile(r'CREATE INDEX CONCURRENTLY ("\w+") ')
+IS_WHOLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+
 
 class StillLocked(Exception):
     """We stopped because others held the lock all the time; the message names them. What was under
@@ -120,6 +124,8 @@ def short_lock_timeout(database: str) -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.cursor.execute("SET lock_timeout = 0")
             try:
+                if _is_there(cursor.cursor, BUILDS.match(str(sql))):
+                    return None
                 return execute(sql, params, many, context)
             finally:
                 cursor.cursor.execute(f"SET lock_timeout = {ASK_MILLISECONDS}")
@@ -133,6 +139,18 @@ def short_lock_timeout(database: str) -> Iterator[None]:
         if connection.is_usable():
             with connection.cursor() as cursor:
                 cursor.execute("RESET lock_timeout")
+
+
+def _is_there(cursor: Any, built: re.Match[str] | None) -> bool:
+    """Whether an upgrade that was cut off has built this index already; what it left half built is
+    dropped.
+    """
+    if built is None:
+        return False
+    found = cursor.execute(IS_WHOLE, [built[1]]).fetchone()
+    if found and not found[0]:
+        cursor.execute(f"DROP INDEX CONCURRENTLY {built[1]}")
+    return bool(found and found[0])
 
 
 def holders(database: str) -> str:

@@ -1,12 +1,15 @@
-"""`make check` refuses a migration that would hold up a desk at work (.ci/migrations)."""
+"""`make check` refuses a migration that would hold up a desk at work (.ci/migrations), and one that
+was cut off goes on.
+"""
 
 import runpy
 from typing import Any
 
 import pytest
-from django.db import migrations
+from django.db import IntegrityError, connection, migrations
 
 from config.local.places import ROOT
+from workspaces import locks
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +61,24 @@ def test_all_rows_in_one_statement_are_too_many(linter: dict[str, Any]) -> None:
         operations = [migrations.RunPython(migrations.RunPython.noop)]
 
     assert "Python" in linter["rows_at_once"](Unread("0099_ours", "ledger"), "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_index_that_an_upgrade_left_half_built_is_built_anew_and_a_whole_one_stays() -> None:
+    """Killed while it was built, or before the migration was noted."""
+    build = 'CREATE INDEX CONCURRENTLY "by_a_test" ON a_test (number)'
+    whole = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('by_a_test')"
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE a_test AS SELECT 7 AS number FROM generate_series(1, 2)")
+        try:
+            with pytest.raises(IntegrityError):
+                cursor.execute(build.replace("INDEX", "UNIQUE INDEX"))
+
+            with locks.short_lock_timeout("default"):
+                cursor.execute(build)
+                cursor.execute(build)
+
+            cursor.execute(whole)
+            assert cursor.fetchone() == (True,)
+        finally:
+            cursor.execute("DROP TABLE a_test")
