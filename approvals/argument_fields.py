@@ -37,6 +37,11 @@ TOO_MANY = f"Only the first {FIELDS_MAX} can be changed here."
 Path = tuple[str | int, ...]
 
 
+def words_of(path: str) -> str:
+    """`args.booking_reference`, as a policy names it, in words: `booking reference`."""
+    return path.removeprefix("args.").replace("_", " ")
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentField:
     """One value among the arguments: where it is, what it is, what it may be, or why it stays."""

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from approvals import approval_requests, digests, grants, inbox, named_lists
+from approvals import approval_requests, argument_fields, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import Proceed
@@ -283,7 +283,7 @@ def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stays(path: str, value: str) -> list[str]:
-    field = path.removeprefix("args.").replace("_", " ")
+    field = argument_fields.words_of(path)
     is_currency = field.endswith("currency") or value.upper() in formatting.EXPONENTS
     is_code = is_currency and value.isascii()
     return [f"Same {field}", value.upper() if is_code else formatting.one_line(value)]

@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 from django.dispatch import receiver
 
-from approvals import approval_requests, deciders, grants
+from approvals import approval_requests, argument_fields, deciders, grants
 from approvals.deciders import locked
 from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
@@ -162,7 +162,7 @@ def offer(approval: Approval, person: User) -> dict[str, Any]:
     targets = approval.calls[0].get("targets") or []
     return {
         "limits": ", ".join(most),
-        "same": ", ".join(limits.same),
+        "same": ", ".join(map(argument_fields.words_of, limits.same)),
         "uses": limits.uses,
         "hours": f"{limits.seconds / 3600:g}",
         "counts": bool(limits.amount),

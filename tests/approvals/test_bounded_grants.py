@@ -462,7 +462,7 @@ def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
     here = f"/w/acme/approvals/{approval.pk}/"
     page = client.get(here).content.decode()
     assert "The rule allows 9 calls, 1 d, 100 each, 500 in all at most" in page
-    assert "args.currency stays as it is here" in page
+    assert "; currency stays as it is here" in page
     typed = {"uses": "99", "hours": "2", "each": "60", "sum": "120", "target": "any"}
     posted = {f"more-{name}": one for name, one in typed.items()}
     posted |= {"digest": approval.digest, "reason": "a batch"}
