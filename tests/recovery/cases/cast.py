@@ -1,5 +1,6 @@
 """What the stories about cases are told with: an agent's events, and a shop that it works on."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -28,6 +29,9 @@ class AgentRun:
         )
 
     def send(self, type_: str, action: str = "", **data: Any) -> None:
+        self._record(self._event(type_, action, data))
+
+    def _event(self, type_: str, action: str, data: dict[str, Any]) -> ParsedEvent:
         import msgspec
 
         one = {"id": new_id(), "type": type_, "run": self.run, "n": self.n, "data": data}
@@ -37,9 +41,13 @@ class AgentRun:
             one["trace"] = self.trace
         said = read(msgspec.json.encode(one), self.actor)
         assert isinstance(said, ParsedEvent), said
+        return said
+
+    def _record(self, *events: ParsedEvent) -> None:
+        """What belongs together comes together, as from a client that has it in its spool."""
         with transaction.atomic():
-            answers = drivers.run(record(self.actor, [said]), plain_connection()).results
-        assert answers[0].status == "accepted", answers
+            answers = drivers.run(record(self.actor, events), plain_connection()).results
+        assert {one.status for one in answers} == {"accepted"}, answers
 
     def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "AgentRun":
         person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"}
@@ -47,6 +55,13 @@ class AgentRun:
         return self
 
     def plans(self, tool: str, *targets: tuple[str, str], **more: Any) -> str:
+        action, begun = self._begun(tool, targets, more)
+        self._record(*begun)
+        return action
+
+    def _begun(
+        self, tool: str, targets: Iterable[tuple[str, str]], more: dict[str, Any]
+    ) -> tuple[str, list[ParsedEvent]]:
         self.n += 1
         action = f"act_{self.n}"
         told = {
@@ -56,20 +71,22 @@ class AgentRun:
             "key": f"key-{self.run}-{self.n}",
             "class": "internal_update",
         }
-        self.send("action.planned", action, **(told | more))
-        self.send("action.started", action, attempt="1")
-        return action
+        return action, [
+            self._event("action.planned", action, told | more),
+            self._event("action.started", action, {"attempt": "1"}),
+        ]
 
     def does(
         self, tool: str, *effects: tuple[str, str, Any, Any], planned: Any = None, **more: Any
     ) -> str:
         """A call that succeeded; each effect is a type, an id, before and after."""
-        action = self.plans(tool, *(one[:2] for one in effects), **(planned or {}))
+        action, begun = self._begun(tool, (one[:2] for one in effects), planned or {})
         told = [
             {"target": {"type": kind, "id": name}, "before": before, "after": after}
             for kind, name, before, after in effects
         ]
-        self.send("action.succeeded", action, attempt="1", effects=told, **more)
+        outcome = {"attempt": "1", "effects": told} | more
+        self._record(*begun, self._event("action.succeeded", action, outcome))
         return action
 
     def fails(
@@ -81,9 +98,10 @@ class AgentRun:
         kind: str = "GatewayTimeout",
         **more: Any,
     ) -> str:
-        action = self.plans(tool, ("mail", "welcome"), **more)
+        action, begun = self._begun(tool, [("mail", "welcome")], more)
         error = {"type": kind, "message": message}
-        self.send("action.failed", action, attempt="1", outcome=outcome, error=error)
+        failed = {"attempt": "1", "outcome": outcome, "error": error}
+        self._record(*begun, self._event("action.failed", action, failed))
         return action
 
     def is_verified(self, action: str, *, ok: bool) -> None:

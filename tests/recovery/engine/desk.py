@@ -34,42 +34,41 @@ Changes = Mapping[str, tuple[dict[str, Any] | None, dict[str, Any] | None]]
 
 def send_event(agent: Agent, run: str, kind: str, action: str | None = None, **data: Any) -> None:
     """One event of the agent."""
+    send_events(agent, run, (kind, action, data))
+
+
+def send_events(agent: Agent, run: str, *told: tuple[str, str | None, dict[str, Any]]) -> None:
+    """Events of the agent in one batch: of each its type, its action, and its data."""
     workspace = agent.workspace
     actor = Actor(workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789")
-    event = {"id": new_id(), "type": kind, "run": run, "action": action, "data": data}
-    said = read(msgspec.json.encode(event), actor)
-    assert isinstance(said, ParsedEvent), said
+    said = []
+    for kind, action, data in told:
+        event = {"id": new_id(), "type": kind, "run": run, "action": action, "data": data}
+        said.append(read(msgspec.json.encode(event), actor))
+    parsed = [one for one in said if isinstance(one, ParsedEvent)]
+    assert parsed == said
     with transaction.atomic():
-        recorded = intake.record(plain_connection(), actor, [said])
-    assert recorded.results[0].status == "accepted", recorded.results
+        recorded = intake.record(plain_connection(), actor, parsed)
+    assert {one.status for one in recorded.results} == {"accepted"}, recorded.results
 
 
 def run_that(agent: Agent, name: str, changes: Changes, *, ends: str = "run.failed") -> Run:
     """A run that changes one thing after the other, and then fails."""
-    send_event(agent, name, "run.started", request="Please look after my things", goal="help")
+    begun = {"request": "Please look after my things", "goal": "help"}
+    told: list[tuple[str, str | None, dict[str, Any]]] = [("run.started", None, begun)]
     for number, (thing, (before, after)) in enumerate(changes.items(), 1):
         act = f"act_{number}"
         target = {"type": "thing", "id": thing.rstrip("'")}
-        send_event(
-            agent,
-            name,
-            "action.planned",
-            act,
-            tool="things.set",
-            targets=[target],
-            args={"n": number},
-        )
-        send_event(agent, name, "action.started", act, attempt="a1")
-        send_event(
-            agent,
-            name,
-            "action.succeeded",
-            act,
-            attempt="a1",
-            effects=[{"target": target, "before": before, "after": after}],
-        )
+        planned = {"tool": "things.set", "targets": [target], "args": {"n": number}}
+        effects = [{"target": target, "before": before, "after": after}]
+        told += [
+            ("action.planned", act, planned),
+            ("action.started", act, {"attempt": "a1"}),
+            ("action.succeeded", act, {"attempt": "a1", "effects": effects}),
+        ]
     if ends:
-        send_event(agent, name, ends, error={"type": "Broken", "message": "it broke"})
+        told.append((ends, None, {"error": {"type": "Broken", "message": "it broke"}}))
+    send_events(agent, name, *told)
     return Run.objects.get(workspace=agent.workspace, run=name)
 
 
