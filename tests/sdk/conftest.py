@@ -5,17 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
+from functools import cache
 from pathlib import Path
 
 import httpx
 import pytest
 
 import amends
+from tests import servers
 from tests.ports import free_port
 
 HERE = Path(__file__).parent
-START_SECONDS_MAX = 60.0
 KEY = "amends_0123456789_a-secret"
 OLD, NEW = {"flight": "HAT001"}, {"flight": "HAT019"}
 # What a process needs that a test starts: the client is not installed, it lies beside.
@@ -62,6 +63,30 @@ def move(run, **more):
     return run.action("update_flight", **(usual | more))
 
 
+class SmallDesks:
+    """Starts and kills desks, each in a process of its own (desk_server.py)."""
+
+    def __init__(self):
+        self._asking = threading.Lock()
+        self._server = subprocess.Popen(
+            [sys.executable, HERE / "desk_server.py"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        servers.at_the_end(self._end)
+
+    def ask(self, **what):
+        with self._asking:
+            self._server.stdin.write(json.dumps(what) + "\n")
+            self._server.stdin.flush()
+            return json.loads(self._server.stdout.readline())
+
+    def _end(self):
+        self._server.communicate(timeout=60)
+
+
+small_desks = cache(SmallDesks)
+
+
 class SmallDesk:
     """A desk in its own process; it can be stopped, and started again with an empty memory."""
 
@@ -69,26 +94,18 @@ class SmallDesk:
         self.journal_file = folder / "desk.journal"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process = None
+        self.pid = None
 
     def start(self, **settings):
         """What it minds holds from its first request on: an agent may be waiting for it."""
-        command = [sys.executable, HERE / "desk_server.py", self.port, self.journal_file]
-        command.append(json.dumps(settings))
-        self.process = subprocess.Popen([str(part) for part in command])
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < deadline:
-            try:
-                return self.control()
-            except httpx.HTTPError:
-                time.sleep(0.02)
-        raise AssertionError("the small desk did not start")
+        asked = {"port": self.port, "journal": str(self.journal_file), "control": settings}
+        self.pid = small_desks().ask(**asked)["pid"]
+        return self.control()
 
     def stop(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        if self.pid:
+            small_desks().ask(end=self.pid)
+            self.pid = None
 
     def control(self, **settings):
         return httpx.post(f"{self.url}/control", json=settings, timeout=30).json()
@@ -96,7 +113,9 @@ class SmallDesk:
     def journal(self, kind="event"):
         if not self.journal_file.exists():
             return []
-        lines = [json.loads(line) for line in self.journal_file.read_text().splitlines()]
+        # The last line may still be on its way: a long one is written in parts.
+        whole, _, _ = self.journal_file.read_text().rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [what for which, what in lines if which == kind]
 
     def types(self):

@@ -3,7 +3,10 @@
 It stands in where a test needs a desk that loses answers, or a look at every request. What the real
 one decides is tested against the real one.
 
-    python desk_server.py PORT JOURNAL
+    echo '{"port": 8001, "journal": "journal", "control": {}}' | python desk_server.py
+
+Each line starts one and is answered with its process, forked from this one, for an interpreter and
+its imports take longer than most stories; `{"end": PID}` kills one, and the end of all lines all.
 
 `POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`, `maybe`,
 `refused` and `garbled`), `changes`: what an approver has made of the arguments of a tool, `lease`
@@ -15,6 +18,8 @@ for (all others are withdrawn), `safety`: more of the policy, and `masking`: the
 """
 
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -46,12 +51,11 @@ control: dict[str, Any] = {
 }
 events: dict[str, Any] = {}
 keys: dict[str, Any] = {}
-control.update(json.loads(sys.argv[3]))
-journal = Path(sys.argv[2])
+journal: list[Path] = []
 
 
 def write(kind, what):
-    with lock, journal.open("a") as file:
+    with lock, journal[0].open("a") as file:
         file.write(json.dumps([kind, what]) + "\n")
 
 
@@ -203,4 +207,34 @@ class Desk(BaseHTTPRequestHandler):
         return answer
 
 
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Desk).serve_forever()
+def start(asked):
+    """It listens before anybody is told of it."""
+    server = ThreadingHTTPServer(("127.0.0.1", asked["port"]), Desk)
+    if pid := os.fork():
+        server.server_close()
+        return pid
+    sys.stdin.close()
+    control.update(asked["control"])
+    journal.append(Path(asked["journal"]))
+    server.serve_forever()
+    raise AssertionError("it serves until it is killed")
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+running = set[int]()
+while line := sys.stdin.readline():
+    said = json.loads(line)
+    if "end" in said:
+        end(said["end"])
+        running.remove(said["end"])
+    else:
+        said["pid"] = start(said)
+        running.add(said["pid"])
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+for one in running:
+    end(one)

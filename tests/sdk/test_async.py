@@ -119,7 +119,7 @@ def test_a_tool_that_is_a_coroutine_function_stays_one(desk, small_desk):
 
     assert ran(desk, story()) == (NEW, NEW)
     assert calls == ["XEHM4B"]
-    assert desk.flush(5)
+    assert desk.flush(60)
     assert small_desk.journal("begin")[0]["data"]["before"] == [OLD]
     assert small_desk.types().count("action.verified") == 1
 
@@ -147,7 +147,7 @@ def test_a_task_that_is_cancelled_while_people_decide_leaves_nothing_open(desk, 
 
     with pytest.raises(TimeoutError):
         ran(desk, story())
-    desk.flush(5)
+    desk.flush(60)
 
     assert small_desk.types() == ["run.started", "run.failed"]
 
@@ -175,7 +175,7 @@ def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, sma
         raise AssertionError("the tool ran")
 
     ran(desk, story())
-    desk.flush(5)
+    desk.flush(60)
 
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
     assert failed["data"]["outcome"] == "no_effect"
@@ -201,7 +201,7 @@ def test_a_call_that_is_cancelled_on_its_way_has_an_unknown_outcome(desk, small_
             await task
 
     ran(desk, cancels())
-    desk.flush(5)
+    desk.flush(60)
 
     failed, ended = small_desk.journal()[-2:]
     assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
@@ -222,7 +222,7 @@ def test_an_outcome_that_is_being_written_is_written_though_the_task_is_cancelle
 
     writing = threading.Event()
     ran(desk, story())
-    desk.flush(5)
+    desk.flush(60)
 
     told = [one for one in small_desk.types() if one.startswith("action.")]
     assert told == ["action.succeeded"]
@@ -256,7 +256,7 @@ def test_a_call_that_takes_too_long_is_left_and_its_outcome_unknown(desk, small_
     with pytest.raises(TimeoutError):
         ran(desk, awaits()) if is_awaited else waits()
     over.set()
-    desk.flush(5)
+    desk.flush(60)
 
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
     assert (failed["data"]["error"]["type"], failed["data"]["outcome"]) == (
@@ -282,7 +282,7 @@ def test_one_desk_serves_one_event_loop_after_the_other(desk, small_desk):
 
     for run in ("run_1", "run_2"):
         ran(desk, story(run))
-    desk.flush(5)
+    desk.flush(60)
 
     assert small_desk.types().count("run.completed") == 2
 

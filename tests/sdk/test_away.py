@@ -253,7 +253,7 @@ def test_a_full_spool_stops_new_calls_and_still_takes_outcomes(desk):
 
 def test_an_outcome_for_which_the_disk_has_no_room_is_told_to_the_desk_at_once(desk, small_desk):
     with desk.run("Move it") as run, move(run) as act:
-        assert desk.flush(5)
+        assert desk.flush(60)
         leave_no_room(desk.spool)
         act.succeeded({"text": "x" * 500_000}, after=NEW)
 
@@ -289,14 +289,14 @@ def test_a_new_key_goes_on_with_the_spool_and_another_agents_is_refused(small_de
 
     small_desk.control(agent="trip-desk")
     with amends.connect(small_desk.url, "amends_new", spool=spool_file) as desk:
-        assert desk.flush(5)
+        assert desk.flush(60)
     assert [event["run"] for event in small_desk.journal()] == ["run_left"]
 
 
 def test_a_new_key_judges_by_the_last_policy_while_the_desk_is_away(small_desk, spool_file):
     with amends.connect(small_desk.url, KEY, spool=spool_file) as desk:
         desk.fetch_policy()
-        assert desk.flush(5)
+        assert desk.flush(60)
     small_desk.stop()
 
     with amends.connect(small_desk.url, "amends_new", spool=spool_file) as desk:

@@ -43,7 +43,7 @@ def test_a_tool_is_called_with_what_the_approver_made_of_its_arguments(
 ):
     with desk.run("Refund it"):
         assert refund("o7", amount=100) == {"order": "o7", "amount": 80}
-    assert desk.flush(5)
+    assert desk.flush(60)
 
     assert made == [80]
     [asked] = small_desk.journal("begin")
@@ -82,7 +82,7 @@ def test_a_change_that_makes_another_call_of_it_is_not_made(
 
     with desk.run("Refund it"), pytest.raises(amends.ArgumentsChanged, match="an approver changed"):
         refund("o7", amount=100)
-    assert desk.flush(5)
+    assert desk.flush(60)
 
     assert made == []
     assert told(small_desk, "action.failed")[0]["outcome"] == "no_effect"

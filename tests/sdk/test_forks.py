@@ -33,7 +33,7 @@ if child == 0:
     code = 4
     try:
         code = call("child")
-        desk.flush(5)
+        desk.flush(60)
     finally:
         os._exit(code)
 if sys.argv[4] == "sending":

@@ -119,7 +119,7 @@ def test_arguments_that_change_while_people_decide_are_not_used(desk, small_desk
         move(run, args=args) as act,
     ):
         called.append(act)
-    desk.flush(5)
+    desk.flush(60)
 
     assert called == []
     assert [body["data"]["args"]["seats"] for body in small_desk.journal("begin")] == [["1A"]] * 2
@@ -142,7 +142,7 @@ def test_arguments_that_cannot_be_looked_at_any_more_count_as_changed(desk, smal
         run.action("note.add", target=("note", "n1"), args=given, key="k1"),
     ):
         raise AssertionError("the note was added")
-    assert desk.flush(5)
+    assert desk.flush(60)
 
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
     assert failed["data"]["outcome"] == "no_effect"

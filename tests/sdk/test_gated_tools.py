@@ -36,7 +36,7 @@ def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
         refused = call_tool("update_flight", asked | {"flight": "HAT777"}, "call_3")
 
     assert made == ["XEHM4B"]
-    assert desk.flush(5)
+    assert desk.flush(60)
     assert refused == "This call was NOT made: not allowed, and not done: not on Fridays"
     assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
 
@@ -111,7 +111,7 @@ def test_a_call_whose_event_loop_is_gone_is_left_without_noise(desk, small_desk)
     coroutine.close()
     del task
     gc.collect()
-    assert desk.flush(5)
+    assert desk.flush(60)
 
     assert "action.succeeded" not in small_desk.types()
 
