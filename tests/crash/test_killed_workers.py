@@ -37,12 +37,12 @@ def test_a_whole_worker_killed_while_the_outside_world_is_busy(
 ):
     """F03 and F05: the effect is there, its answer never came, and all that was queued is found."""
     plans = [plan_for(things(name), world) for name in ("p", "q", "r")]
-    outside.mischief("p2", sleep_after=0.8)
+    outside.mischief("p2", sleep_after=30)
     processes.sweeper(**environment)
     worker = processes.worker(concurrency=1, **environment)
     for plan in plans:
         wake(tasks.run_plan, plan.pk)
-    until(lambda: "p2" in outside.effects(), 20, "the effect is in the journal")
+    until(lambda: "p2" in outside.effects(), 60, "the effect is in the journal")
     worker.kill()
 
     processes.worker(**environment)
@@ -57,19 +57,19 @@ def test_a_worker_that_is_told_to_end_hands_back_what_it_has_not_sent(
     processes, environment, things, world, outside
 ):
     """F25: one step is being looked at and one is on the wire; nobody waits for a lease."""
-    environment["OUTSIDE_LIMIT_SECONDS"] = "8"
+    environment["OUTSIDE_LIMIT_SECONDS"] = "20"
     looking, sending = (plan_for(things(name), world) for name in ("p", "q"))
-    outside.mischief("read p2", sleep_before=20)
-    outside.mischief("q2", sleep_after=1.5)
+    outside.mischief("read p2", sleep_before=30)
+    outside.mischief("q2", sleep_after=5)
     worker = processes.worker(concurrency=2, **environment)
     for plan in (looking, sending):
         wake(tasks.run_plan, plan.pk)
-    until(lambda: "q2" in outside.effects(), 20, "one effect is there, and not answered")
-    until(lambda: states(looking)[0] == "claimed", 20, "the other is in hand")
+    until(lambda: "q2" in outside.effects(), 60, "one effect is there, and not answered")
+    until(lambda: states(looking)[0] == "claimed", 60, "the other is in hand")
     os.kill(worker.pid, signal.SIGTERM)
 
-    until(lambda: states(looking)[0] == "ready", 5, "what was not sent is given back")
-    until(lambda: not worker.alive(), 10, "the worker ended by itself")
+    until(lambda: states(looking)[0] == "ready", 15, "what was not sent is given back")
+    until(lambda: not worker.alive(), 30, "the worker ended by itself")
     given_back, answered = told(looking), told(sending)
     processes.sweeper(**environment)
     processes.worker(**environment)

@@ -110,7 +110,7 @@ for _name, _point in {
 def kill_after_sending(storm: Storm) -> None:
     slow = [f"s{number}{storm.chance.randrange(3)}" for number in range(PLANS)]
     for name in slow:
-        storm.outside.mischief(name, sleep_after=0.8)
+        storm.outside.mischief(name, sleep_after=30)
     storm.begin()
     until(
         lambda: not set(slow).isdisjoint(storm.outside.effects()),

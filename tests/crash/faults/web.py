@@ -149,7 +149,7 @@ def told_to_both(storm: Storm, doors: list[str]) -> Any:
         send_event(doors[1 - n % 2], token, n, "action.succeeded", attempt="a1", effects=[effect])
     send_event(doors[0], token, 0, "run.failed", error={"type": "Broken", "message": "it broke"})
     run = Run.objects.get(run="run_both")
-    until(lambda: Run.objects.get(pk=run.pk).state == "failed", 10, "the run has failed")
+    until(lambda: Run.objects.get(pk=run.pk).state == "failed", 60, "the run has failed")
     plan = plan_for(case_of(run), storm.connection)
     undone = list(plan.steps.order_by("position").values_list("target_id", flat=True))
     assert undone == things[::-1]
