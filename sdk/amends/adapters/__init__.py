@@ -112,7 +112,7 @@ class GatedTools:
         return self.desk.async_driver
 
 
-def not_made(error: AmendsError) -> str:
+def not_made(error: AmendsError | str) -> str:
     """For the model: that the call was not made, and why."""
     return f"This call was NOT made: {error}"
 

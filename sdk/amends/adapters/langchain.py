@@ -12,13 +12,14 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
+from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
 from amends.actions import CHANGED
@@ -34,6 +35,14 @@ AGAIN = (
     "this call was made, and one yes is for one call: it was not made again. Let retries stand"
     " before the gate, where each asks the desk"
 )
+NO_TOOL = (
+    "no tool of this name is known here. Where a middleware brings it along, let that one stand"
+    " before the gate"
+)
+OWN_QUESTION = (
+    "{} asks something of its own (`interrupt()`), and with `interrupts=True` would be given what"
+    " was said to a pause for people: leave that out, and the call waits instead"
+)
 
 
 class ToolError(AmendsError):
@@ -44,12 +53,19 @@ class ToolError(AmendsError):
         self.answer = answer
 
 
+class _Asks(NoEffect):
+    """The tool itself asks somebody, by the interrupt that is the cause, and has done nothing yet:
+    the graph is resumed from the start of the node, and calls it again.
+    """
+
+
 class AmendsMiddleware(AgentMiddleware[Any, Any]):
     """Asks the desk before each tool call and says afterwards how it went.
 
     `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
     `interrupts` a call that waits for people pauses the graph (`interrupt()` with the approval and
-    its address) instead of waiting: whatever it is resumed with, the desk is asked anew.
+    its address) instead of waiting: whatever it is resumed with, the desk is asked anew. NoEffect
+    for a tool that then calls `interrupt()` itself: it would be given that answer.
     """
 
     def __init__(
@@ -69,13 +85,17 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
+        if (tool := request.tool) is None:
+            return _refused(request, NO_TOOL)
+
         def call(now: Mapping[str, Any]) -> Answer:
-            bound = _Bound(request, now)
-            return bound.heard(handler(bound.request))
+            bound = _Bound(request, tool, now)
+            with bound.asking(is_refused=self._interrupts):
+                return bound.heard(handler(bound.request))
 
         while True:
             try:
-                asked, schema = _asked(request), _schema(request)
+                asked, schema = _asked(request), _schema(tool)
                 done = self._tools.call(*asked, call, told=_result, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
@@ -86,13 +106,17 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
+        if (tool := request.tool) is None:
+            return _refused(request, NO_TOOL)
+
         async def call(now: Mapping[str, Any]) -> Answer:
-            bound = _Bound(request, now)
-            return bound.heard(await handler(bound.request))
+            bound = _Bound(request, tool, now)
+            with bound.asking(is_refused=self._interrupts):
+                return bound.heard(await handler(bound.request))
 
         while True:
             try:
-                asked, schema = _asked(request), _schema(request)
+                asked, schema = _asked(request), _schema(tool)
                 done = await self._tools.acall(*asked, call, told=_result, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
@@ -106,6 +130,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
         """
         if isinstance(error, ToolError):
             return error.answer
+        if isinstance(error, _Asks) and error.__cause__ is not None:
+            raise error.__cause__
         if self._interrupts and isinstance(error, ApprovalTimeout):
             # Pauses the graph; resumed, it gives what the graph was resumed with, which is no word
             # of the desk's.
@@ -113,19 +139,23 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
             return None
         if is_over(error) or not isinstance(error, NOT_MADE):
             raise error
-        return ToolMessage(
-            not_made(error), name=request.tool_call["name"],
-            tool_call_id=str(request.tool_call["id"]), status="error",
-        )  # fmt: skip
+        return _refused(request, error)
+
+
+def _refused(request: ToolCallRequest, why: AmendsError | str) -> ToolMessage:
+    return ToolMessage(
+        not_made(why), name=request.tool_call["name"],
+        tool_call_id=str(request.tool_call["id"]), status="error",
+    )  # fmt: skip
 
 
 def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str | None]:
     return request.tool_call["name"], request.tool_call["args"], request.tool_call["id"]
 
 
-def _schema(request: ToolCallRequest) -> dict[str, Any] | None:
+def _schema(tool: BaseTool) -> dict[str, Any]:
     """Which arguments the model was told that the tool takes."""
-    return {"type": "object", "properties": request.tool.args} if request.tool else None
+    return {"type": "object", "properties": tool.args}
 
 
 class _Bound:
@@ -133,12 +163,30 @@ class _Bound:
     middleware behind the gate may write the call anew, or make it again.
     """
 
-    def __init__(self, request: ToolCallRequest, args: Mapping[str, Any]) -> None:
+    def __init__(self, request: ToolCallRequest, tool: BaseTool, args: Mapping[str, Any]) -> None:
         self._is_changed, self._agreed = False, copy.deepcopy(dict(args))
         self._once = threading.Lock()
-        self.request = request.override(tool_call={**request.tool_call, "args": dict(args)})
-        if request.tool is not None:
-            self.request = self.request.override(tool=self._guarded(request.tool))
+        self._tool = tool
+        self.request = request.override(
+            tool_call={**request.tool_call, "args": dict(args)}, tool=self._guarded(tool)
+        )
+
+    @contextmanager
+    def asking(self, *, is_refused: bool) -> Iterator[None]:
+        """Of a tool that asks somebody itself, that it has done nothing. `is_refused` is whether
+        the graph pauses for people as well: LangGraph tells by their order alone which answer is
+        whose, so nothing that was said before reaches the tool, and its own question is refused.
+        """
+        if is_refused:
+            _forget_answers()
+        try:
+            yield
+        except GraphInterrupt as question:
+            if self._once.locked():  # the tool has ended, and another middleware asks about it
+                raise
+            if is_refused and not _is_for_people(question):
+                raise NoEffect(OWN_QUESTION.format(self._tool.name)) from question
+            raise _Asks("the tool asks for an answer first", retryable=True) from question
 
     def heard(self, answer: Answer) -> Answer:
         """`ToolNode` makes a message of what a tool raises, and that is no success."""
@@ -179,10 +227,26 @@ class _Bound:
         """Of a call that has done nothing, as the tool says, another may follow."""
         try:
             yield
+        except GraphInterrupt:
+            self._once.release()
+            raise
         except NoEffect as refusal:
             if not refusal.told:
                 self._once.release()
             raise
+
+
+def _forget_answers() -> None:
+    """What the graph was resumed with so far was said to pauses for people."""
+    with suppress(Exception):  # there is none left, or no graph
+        while True:
+            interrupt(None)
+
+
+def _is_for_people(question: GraphInterrupt) -> bool:
+    """Whether it is such a pause, of an agent that the tool has called."""
+    asked = [one.value for one in question.args[0]]
+    return all(isinstance(one, dict) and one.keys() == {"approval", "url"} for one in asked)
 
 
 def _result(answer: Answer) -> Any:

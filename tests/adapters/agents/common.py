@@ -7,7 +7,7 @@ Each plays the calls that are given (a scripted model asks for them one after th
 the model was `told` of each call, and the error that ended it, if any. With a `fault` something
 goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
 the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`)
-or is not answered (`late`).
+or is not answered (`late`); or it `asks` somebody before it does anything.
 """
 
 import json
@@ -69,6 +69,12 @@ def look_up(name: str) -> str:
     """Look somebody up."""
     ran.append(["look_up", name])
     return f"{name} is seen for the {len(ran)}. time"
+
+
+def people_agree() -> None:
+    """What waits may be done from now on."""
+    said = urllib.request.Request(f"{ASKED['url']}/control", json.dumps({"modes": {}}).encode())
+    urllib.request.urlopen(said, timeout=10).close()
 
 
 DECLARED = {

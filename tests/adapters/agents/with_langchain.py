@@ -11,6 +11,7 @@ from common import (
     OTHER,
     assign_licence,
     look_up,
+    people_agree,
     play,
     send_welcome,
 )
@@ -18,8 +19,9 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 import amends
 from amends.adapters.langchain import AmendsMiddleware
@@ -39,28 +41,79 @@ class Changes(AgentMiddleware[Any, Any]):
         return handler(request.override(tool_call=changed))
 
 
-def agent(desk: amends.Desk) -> list[str]:
+class Supplies(AgentMiddleware[Any, Any]):
+    """One behind the gate that brings a tool along."""
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        tool = request.tool or StructuredTool.from_function(assign_licence)
+        return handler(request.override(tool=tool))
+
+
+class Reviews(AgentMiddleware[Any, Any]):
+    """One behind the gate that asks somebody about what the tool has done."""
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        answer = handler(request)
+        interrupt("well done?")
+        return answer
+
+
+def asks(licence: str, holder: str) -> Any:
+    """Give a licence to somebody, once somebody has agreed."""
+    said = interrupt(f"{licence} to {holder}?")
+    return assign_licence(licence, holder) if said == "do it" else f"nobody agreed: {said}"
+
+
+def scripted(calls: Any) -> Scripted:
     said = [
         AIMessage("", tool_calls=[{"name": tool, "args": args, "id": call, "type": "tool_call"}])
-        for tool, args, call in CALLS
+        for tool, args, call in calls
     ]
+    return Scripted(messages=iter([*said, AIMessage("Done.")]))
+
+
+def agent(desk: amends.Desk) -> list[str]:
     gate = AmendsMiddleware(desk, DECLARED, interrupts=bool(ASKED.get("interrupts")))
-    model = Scripted(messages=iter([*said, AIMessage("Done.")]))
-    tools = [assign_licence, send_welcome, look_up]
-    behind = {"changed": [Changes()], "late": [ToolRetryMiddleware(initial_delay=0)]}
+    tools: list[Any] = [assign_licence, send_welcome, look_up]
+    calls = CALLS
+    if FAULT == "handed over":
+        other = create_agent(scripted(CALLS), tools, middleware=[gate])
+
+        def hand_over(request: str) -> str:
+            """Let another agent do it."""
+            state = other.invoke({"messages": [("user", request)]})
+            return str(state["messages"][-2].content)
+
+        tools, calls = [hand_over], [("hand_over", {"request": "Onboard Mia"}, "over_1")]
+    if FAULT == "asks":
+        tools[0] = StructuredTool.from_function(asks, name="assign_licence")
+    behind: dict[str, list[Any]] = {
+        "changed": [Changes()],
+        "late": [ToolRetryMiddleware(initial_delay=0)],
+        "supplied": [Supplies()],
+        "reviewed": [Reviews()],
+    }
+    tools = tools[1:] if FAULT == "supplied" else tools
     middleware = [gate, *behind.get(FAULT, [])]
-    graph = create_agent(model, tools, middleware=middleware, checkpointer=InMemorySaver())
+    graph = create_agent(
+        scripted(calls), tools, middleware=middleware, checkpointer=InMemorySaver()
+    )
     config = {"configurable": {"thread_id": "one"}}
     asked: Any = {"messages": [("user", "Onboard Mia and Tom")]}
     waited = list[str]()
     for answer in [None, *ASKED.get("resumes", [])]:
-        asked = Command(resume=answer) if answer is not None else asked
+        if answer is not None:
+            asked = Command(resume=answer)
+            if FAULT in ("asks", "handed over"):
+                people_agree()
         state = (
             asyncio.run(graph.ainvoke(asked, config))
             if ASKED.get("awaited")
             else graph.invoke(asked, config)
         )
-        waited += [f"waits for {one.value['approval']}" for one in state.get("__interrupt__", ())]
+        for one in state.get("__interrupt__", ()):
+            said_of = one.value["approval"] if isinstance(one.value, dict) else one.value
+            waited.append(f"waits for {said_of}")
     told = [str(one.content) for one in state["messages"] if isinstance(one, ToolMessage)]
     return [*waited, *told]
 
