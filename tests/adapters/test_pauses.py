@@ -9,6 +9,7 @@ from tests.sdk.conftest import KEY
 
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
+of_adk = pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
 of_langchain = pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
 
 
@@ -19,6 +20,40 @@ def outcomes(desk):
         for one in desk.journal()
         if one["type"] in ("action.failed", "action.succeeded")
     ]
+
+
+@of_adk
+def test_a_tool_that_asks_for_a_confirmation_is_called_once_it_has_it(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="asks", resumes=["yes"])
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert said["told"][0] == "waits for L-21 to mia?"
+    assert outcomes(small_desk) == ["no_effect", "made"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@of_adk
+def test_what_the_framework_asks_for_is_asked_before_the_desk_is(agents, small_desk, waits):
+    small_desk.control(modes={"assign_licence": "wait"} if waits else {})
+
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], fault="asked by the framework", interrupts=True,
+        resumes=["yes", "yes"],
+    )  # fmt: skip
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert outcomes(small_desk) == ["made"]
+
+
+@of_adk
+def test_what_a_request_for_people_was_answered_is_not_said_to_the_tool(agents, small_desk):
+    small_desk.control(modes={"assign_licence": "wait"})
+
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="asks", interrupts=True, resumes=["yes"])
+
+    assert said["ran"] == []
+    assert "a confirmation of its own" in said["error"]
+    assert outcomes(small_desk) == ["no_effect"]
 
 
 @pytest.mark.parametrize("awaited", [False, True])

@@ -78,6 +78,17 @@ def test_a_middleware_behind_the_gate_cannot_make_a_call_again(agents, small_des
     assert failed["data"]["outcome"] == "unknown"
 
 
+@pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
+def test_a_tool_that_streams_to_a_live_session_is_not_told_as_made(agents, small_desk):
+    """It would be gone through after that, and nobody would hear how it ended."""
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="live")
+
+    assert said["ran"] == []
+    assert "NOT made" in said["told"][0]
+    [failed] = [one for one in small_desk.journal() if one["type"].startswith("action.")]
+    assert failed["data"]["outcome"] == "no_effect"
+
+
 @pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))
 def test_what_may_answer_in_the_desks_place_is_refused(framework, tmp_path):
     """A hook PermissionRequest that is faster than people lets the call run, with its arguments."""

@@ -8,6 +8,7 @@ with desk.run("Move my return flight"):
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,20 @@ from google.adk.tools.tool_context import ToolContext
 
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.errors import AmendsError, ApprovalTimeout
+from amends.errors import AmendsError, ApprovalTimeout, NoEffect
 from amends.tools import Declaration
 from amends.values import plain
 
 AdkTool = BaseTool | BaseToolset | Callable[..., Any]
+
+STREAMS = (
+    "{} streams its answers to a live session, so that nobody would hear how it ends: let it go"
+    " through them and return what came"
+)
+OWN_CONFIRMATION = (
+    "{} asks for a confirmation of its own, and with `confirms=True` would be given what was said"
+    " to a request for people: leave that out, and the call waits instead"
+)
 
 
 class ToolError(AmendsError):
@@ -33,6 +43,20 @@ class ToolError(AmendsError):
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(str(answer["error"]))
         self.answer = answer
+
+
+class _Asks(NoEffect):
+    """The tool itself asks a person, for a confirmation or a credential, and has done nothing yet:
+    it is called again with the answer.
+    """
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("the tool asks for an answer first", retryable=True)
+        self.answer = answer
+
+
+class _Streams(NoEffect):
+    """The tool would be gone through after it was told as made. It has not begun."""
 
 
 def gated(
@@ -49,7 +73,9 @@ def gated(
     `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
     `confirms` a call that waits for people ends the turn with a request for confirmation, which
     holds the approval and its address, instead of waiting; whatever is confirmed, the desk is asked
-    anew. ValueError for a tool that the model's provider runs by itself.
+    anew; NoEffect for a tool that then asks for a confirmation itself, which would be given that
+    one. ValueError for a tool that the model's provider runs by itself. A tool that streams to a
+    live session is not called.
 
     Tools are wrapped and no plug-in is used: a plug-in's yes would be given before others may still
     change the arguments, or answer in the tool's place.
@@ -82,7 +108,13 @@ class _Gate:
 
     async def run(self, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> Any:
         async def call(now: Mapping[str, Any]) -> Any:
+            # What a tool requires by itself the framework has asked for before it came here.
+            if self.confirms and not await tool.check_require_confirmation(args, context):
+                context.tool_confirmation = None
             answer = await tool.run_async(args=dict(now), tool_context=context)
+            if inspect.isasyncgen(answer):
+                raise _Streams(STREAMS.format(tool.name))
+            self._check_asks(tool, answer, context)
             if isinstance(answer, dict) and set(answer) == {"error"}:
                 raise ToolError(answer)
             return answer
@@ -91,8 +123,10 @@ class _Gate:
             asked = tool.name, args, str(context.function_call_id)
             schema = _schema(tool)
             return (await self.tools.acall(*asked, call, told=plain, schema=schema)).answer
-        except ToolError as error:
+        except (ToolError, _Asks) as error:
             return error.answer
+        except _Streams as error:
+            return {"error": not_made(error)}
         except NOT_MADE as error:
             if is_over(error):
                 raise
@@ -101,6 +135,13 @@ class _Gate:
                     hint=str(error), payload={"approval": error.approval, "url": error.url}
                 )
             return {"error": not_made(error)}
+
+    def _check_asks(self, tool: BaseTool, answer: Any, context: ToolContext) -> None:
+        call, actions = context.function_call_id, context.actions
+        if self.confirms and call in actions.requested_tool_confirmations:
+            raise NoEffect(OWN_CONFIRMATION.format(tool.name))
+        if call in actions.requested_tool_confirmations or call in actions.requested_auth_configs:
+            raise _Asks(answer)
 
 
 def _schema(tool: BaseTool) -> dict[str, Any] | None:
