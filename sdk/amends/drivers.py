@@ -79,6 +79,16 @@ def called(
     return found
 
 
+def made(call: Callable[[], Any], limit_seconds: float | None) -> Steps[Any]:
+    """`yield from` it: what the call itself returns or raises; TypeError for what is still to be
+    gone through.
+    """
+    answer = yield from called(call, limit_seconds=limit_seconds)
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        raise TypeError(BIT_BY_BIT.format(_bare(call)))
+    return answer
+
+
 class Driver:
     """Carries out steps on the calling thread."""
 
@@ -319,10 +329,13 @@ def refuse_generators(function: Callable[..., Any]) -> None:
     """Raises TypeError for a generator function: what it does would be done after it was told."""
     bare = _bare(function)
     if inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare):
-        raise TypeError(
-            f"{bare} answers bit by bit, so that to call it does nothing yet: make the call of a"
-            " function that goes through it and returns what came"
-        )
+        raise TypeError(BIT_BY_BIT.format(bare))
+
+
+BIT_BY_BIT = (
+    "{} answers bit by bit, so that to call it does nothing yet: make the call of a function that"
+    " goes through it and returns what came"
+)
 
 
 def _bare(function: Any) -> Any:

@@ -97,6 +97,36 @@ def test_what_answers_bit_by_bit_is_refused_before_it_counts_as_made(desk, small
     assert "action.succeeded" not in small_desk.types()
 
 
+def test_a_call_that_returns_what_is_still_to_be_gone_through_was_not_made(desk, small_desk):
+    """Its function is no generator function, so that only the answer shows it."""
+
+    async def airline():
+        async def bits():
+            yield 1
+
+        return bits()
+
+    async def waits():
+        with desk.run("Move it"):
+            desk.tool("update_flight")(lambda: (one for one in [1]))()
+
+    async def is_awaited():
+        async with desk.run("Move it") as run, move(run) as act:
+            await act.aperform(airline)
+
+    async def story():
+        for kind in (waits, is_awaited):
+            with pytest.raises(TypeError, match="bit by bit"):
+                await kind()
+        await desk.async_driver.close()
+
+    asyncio.run(story())
+    desk.flush()
+
+    ended = [one for one in small_desk.journal() if one["type"].startswith("action.")]
+    assert [one["data"]["outcome"] for one in ended] == ["unknown", "unknown"]
+
+
 def test_a_refusal_that_is_met_after_the_call_is_none_of_the_call(desk, small_desk, calls):
     """A helper says `NoEffect` of itself: told as the call's, it would have been made again."""
 
