@@ -156,6 +156,67 @@ def test_a_gated_tool_does_not_run_on_another_hooks_yes(agents, small_desk):
     assert "the desk has not allowed it" in said["told"][0]
 
 
+ALIKE = """
+import asyncio, sys
+import amends
+from claude_agent_sdk import ClaudeAgentOptions, ToolPermissionContext, create_sdk_mcp_server, tool
+from amends.adapters.claude_agent_sdk import gated, gated_tool
+
+@gated_tool
+@tool("look_up", "Look somebody up.", {"name": str})
+async def look_up(args):
+    return {"content": []}
+
+async def call():
+    try:
+        await look_up.handler({"name": "mia"})
+        print("made")
+    except amends.AmendsError:
+        print("refused")
+
+desk = amends.connect(*sys.argv[1:3], spool="spool")
+own = create_sdk_mcp_server("own", tools=[look_up])
+asked = ClaudeAgentOptions(mcp_servers={"own": own}, setting_sources=[])
+options = gated(desk, asked, {"look_up": amends.declare(effect_class="read_only")})
+[hear] = options.hooks["PostToolUse"][0].hooks
+
+async def ended(name):
+    await hear({"hook_event_name": "PostToolUse", "tool_response": "seen"}, name, None)
+
+async def story():
+    async with desk.run("Look"):
+        for name in ("first", "second"):
+            context = ToolPermissionContext(tool_use_id=name)
+            await options.can_use_tool("mcp__own__look_up", {"name": "mia"}, context)
+        for step in sys.argv[3:]:
+            await (call() if step == "call" else ended(step))
+
+asyncio.run(story())
+desk.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "call call call first second",
+        "call second call call first",  # which of them ended is known by the program's ids alone
+        "call first call second call",
+        "call second call first call",
+    ],
+)
+@pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))
+def test_two_calls_alike_are_no_yes_for_a_third(framework, small_desk, tmp_path, steps):
+    done = subprocess.run(
+        [environment_of(framework), "-c", ALIKE, small_desk.url, KEY, *steps.split()],
+        env=bare_environment(tmp_path), cwd=tmp_path,
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["made", "made", "refused"]
+    assert small_desk.types().count("action.succeeded") == 2
+
+
 @pytest.mark.parametrize("agents", each(["smolagents"]), indirect=True)
 def test_code_that_a_model_writes_calls_its_tools_through_the_gate(agents, small_desk):
     said = agents.plays(small_desk.url, KEY, [MIA, MIA], codes=True)

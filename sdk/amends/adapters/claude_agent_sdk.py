@@ -87,20 +87,20 @@ def gated_tool(tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
     _announce(tool)
 
     async def handler(args: Any) -> dict[str, Any]:
-        said = (tool.name, args)
-        found = [one for one in _under_way().values() if one.asked == said]
-        if len(found) > 1:  # alike, and side by side: the hooks tell which of them went how
-            return await tool.handler(args)
-        if not found or found[0].is_made:
+        alike = _alike((tool.name, args))
+        call = next((one for one in alike if not one.is_made), None)
+        if call is None:
             raise ToolError(NOT_ALLOWED)
-        [call] = found
         call.is_made = True
         try:
             return await tool.handler(args)
         except Exception as error:
-            if not call.outcome.done():
+            # Of calls alike, and side by side, the hooks tell which of them went how.
+            if alike == [call] and not call.outcome.done():
                 call.outcome.set_exception(error)
             raise
+        finally:
+            call.is_over = True
 
     return dataclasses.replace(tool, handler=handler)
 
@@ -155,6 +155,7 @@ class _UnderWay:
     task: asyncio.Task[Performed]
     outcome: asyncio.Future[Any]
     is_made: bool = False
+    is_over: bool = False
 
 
 _of_runs: WeakKeyDictionary[Run, dict[str, _UnderWay]] = WeakKeyDictionary()
@@ -163,6 +164,11 @@ _of_runs: WeakKeyDictionary[Run, dict[str, _UnderWay]] = WeakKeyDictionary()
 def _under_way() -> dict[str, _UnderWay]:
     """The calls of the current run, by the program's ids."""
     return _of_runs.setdefault(current_run(), {})
+
+
+def _alike(asked: tuple[str, dict[str, Any]]) -> list[_UnderWay]:
+    """The calls under way of one tool with these arguments: a tool hears no id of its call."""
+    return [one for one in _under_way().values() if one.asked == asked]
 
 
 @dataclass
@@ -221,6 +227,9 @@ class _Gate:
         found = _under_way().pop(str(call), None)
         if found is None:
             return {}
+        if not found.is_made:  # then it was made on the yes of one alike, which has its own again
+            for other in [one for one in _alike(found.asked) if one.is_over][:1]:
+                other.is_made = other.is_over = False
         if not found.outcome.done():  # else the tool raised, which says more
             if asked["hook_event_name"] == "PostToolUse":
                 found.outcome.set_result(asked["tool_response"])
