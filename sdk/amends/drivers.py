@@ -84,8 +84,7 @@ def made(call: Callable[[], Any], limit_seconds: float | None) -> Steps[Any]:
     gone through.
     """
     answer = yield from called(call, limit_seconds=limit_seconds)
-    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
-        raise TypeError(BIT_BY_BIT.format(_bare(call)))
+    refuse_generator(answer, call)
     return answer
 
 
@@ -330,6 +329,12 @@ def refuse_generators(function: Callable[..., Any]) -> None:
     bare = _bare(function)
     if inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare):
         raise TypeError(BIT_BY_BIT.format(bare))
+
+
+def refuse_generator(answer: Any, whose: Any) -> None:
+    """Raises TypeError for a generator, which is still to be gone through."""
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        raise TypeError(BIT_BY_BIT.format(_bare(whose)))
 
 
 BIT_BY_BIT = (

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.adapters.conftest import bare_environment, each, environment_of
+from tests.adapters.conftest import FRAMEWORKS, bare_environment, each, environment_of
 from tests.sdk.conftest import KEY
 
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
@@ -87,6 +87,17 @@ def test_a_tool_that_streams_to_a_live_session_is_not_told_as_made(agents, small
     assert "NOT made" in said["told"][0]
     [failed] = [one for one in small_desk.journal() if one["type"].startswith("action.")]
     assert failed["data"]["outcome"] == "no_effect"
+
+
+GO_THROUGH = {"claude_agent_sdk", "crewai", "google_adk"}
+
+
+@pytest.mark.parametrize("agents", each(sorted({*FRAMEWORKS} - GO_THROUGH)), indirect=True)
+def test_a_tool_that_is_still_to_be_gone_through_is_not_told_as_made(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="bits")
+
+    assert said["ran"] == []
+    assert "action.succeeded" not in small_desk.types()
 
 
 @pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))

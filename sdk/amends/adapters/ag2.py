@@ -22,6 +22,7 @@ from ag2.tools.final.function_tool import FunctionTool
 
 from amends.adapters import NOT_MADE, GatedTools, not_made
 from amends.client import Desk
+from amends.drivers import refuse_generator
 from amends.errors import AmendsError, NoEffect, Stopped
 from amends.tools import Declaration
 from amends.values import plain
@@ -92,7 +93,10 @@ class _GatedTool(FunctionTool):
                 raise _NotAsked(str(unasked)) from unasked
             if isinstance(made[0], ToolErrorEvent):
                 raise made[0].error
-            return made[0].result
+            result = made[0].result
+            for part in result.parts:
+                refuse_generator(getattr(part, "data", None), asked.name)
+            return result
 
         schema = self.schema.function.parameters
         try:

@@ -25,6 +25,7 @@ from langgraph.types import Command, interrupt
 from amends.actions import CHANGED
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
+from amends.drivers import refuse_generators
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.tools import Declaration, Performed
 
@@ -87,6 +88,7 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         if (tool := request.tool) is None:
             return _refused(request, NO_TOOL)
+        _refuse_bits(tool)
 
         def call(now: Mapping[str, Any]) -> Answer:
             bound = _Bound(request, tool, now)
@@ -108,6 +110,7 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         if (tool := request.tool) is None:
             return _refused(request, NO_TOOL)
+        _refuse_bits(tool)
 
         async def call(now: Mapping[str, Any]) -> Answer:
             bound = _Bound(request, tool, now)
@@ -156,6 +159,13 @@ def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str | None]:
 def _schema(tool: BaseTool) -> dict[str, Any]:
     """Which arguments the model was told that the tool takes."""
     return {"type": "object", "properties": tool.args}
+
+
+def _refuse_bits(tool: BaseTool) -> None:
+    """LangChain would make a text of a generator, and nobody go through it."""
+    for name in ("func", "coroutine", "_run", "_arun"):
+        if callable(function := getattr(tool, name, None)):
+            refuse_generators(function)
 
 
 class _Bound:

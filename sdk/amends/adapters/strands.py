@@ -10,6 +10,7 @@ change the arguments, or the tool.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from strands.types.tools import AgentTool, ToolContext, ToolGenerator, ToolSpec,
 
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
+from amends.drivers import BIT_BY_BIT
 from amends.errors import AmendsError, ApprovalTimeout, NoEffect
 from amends.runs import current_run
 from amends.tools import Declaration
@@ -45,7 +47,8 @@ def gated(
 
     `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. A tool is
     one of `@tool` or another AgentTool; of a ToolProvider (MCP among them) each tool is wrapped.
-    TypeError for what Strands would load by itself, such as the name of a module. With
+    TypeError for what Strands would load by itself, such as the name of a module, and for a
+    generator function that is none of async: Strands goes through no such. With
     `interrupts` a call that waits for people interrupts the agent, with the approval and its
     address, instead of waiting; whatever it is answered, the desk is asked anew. What a tool
     streams comes once it has ended. A run that the desk has stopped cancels the agent.
@@ -94,6 +97,8 @@ class _Call:
 class _GatedTool(AgentTool):
     def __init__(self, inner: AgentTool, gate: _Gate) -> None:
         super().__init__()
+        if inspect.isgeneratorfunction(getattr(inner, "__wrapped__", None)):
+            raise TypeError(BIT_BY_BIT.format(inner.tool_name))
         self._inner, self._gate = inner, gate
 
     @property

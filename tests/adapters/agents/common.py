@@ -7,7 +7,7 @@ Each plays the calls that are given (a scripted model asks for them one after th
 the model was `told` of each call, and the error that ended it, if any. With a `fault` something
 goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
 the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`)
-or is not answered (`late`); or it `asks` somebody before it does anything.
+or is not answered (`late`); or it `asks` somebody before it does anything, or answers in `bits`.
 """
 
 import json
@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,16 @@ def assign_licence(licence: str, holder: str) -> dict[str, str]:
         said = json.dumps({"id": licence, "holder": holder, "seat": 1}).encode()
         urllib.request.urlopen(f"{service}/hold", data=said, timeout=10).close()
     return {"licence": licence, "holder": holder}
+
+
+def bits(licence: str, holder: str) -> Iterator[dict[str, str]]:
+    """Give a licence to somebody, bit by bit."""
+    yield made_at_once(licence, holder)
+
+
+if FAULT == "bits":
+    made_at_once, assign_licence = assign_licence, bits  # type: ignore[assignment]
+    bits.__name__ = "assign_licence"
 
 
 def send_welcome(to: str) -> str:
