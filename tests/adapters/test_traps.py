@@ -108,7 +108,10 @@ from claude_agent_sdk import ClaudeAgentOptions as Options, HookMatcher
 from amends.adapters.claude_agent_sdk import gated
 for options in (Options(), Options(setting_sources=[], settings="{}"),
                 Options(setting_sources=[], hooks={"PermissionRequest": [HookMatcher()]}),
-                Options(setting_sources=[], plugins=[{"type": "local", "path": "x"}])):
+                Options(setting_sources=[], plugins=[{"type": "local", "path": "x"}]),
+                Options(setting_sources=[], extra_args={"permission-prompt-tool": "mcp__a__b"}),
+                Options(setting_sources=[], extra_args={"bare": None}),
+                Options(setting_sources=[], env={"CLAUDE_CODE_SIMPLE": "1"})):
     try:
         gated(None, options)
     except ValueError as error:
@@ -120,7 +123,10 @@ gated(None, Options(), ungated=["setting_sources"])
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
 
-    assert done.stdout.split() == ["setting_sources", "settings", "PermissionRequest", "plugins"]
+    assert done.stdout.split() == [
+        "setting_sources", "settings", "PermissionRequest", "plugins",
+        "extra_args", "extra_args", "CLAUDE_CODE_SIMPLE",  # under these two no hook is heard
+    ]  # fmt: skip
 
 
 PAST = {

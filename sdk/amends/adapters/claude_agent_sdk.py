@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def gated(
     `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. A tool of
     an in-process MCP server has its own name there, each other the one that the hooks see. A hook
     of the kind PermissionRequest may answer in the desk's place, also one of a settings file or a
-    plug-in: ValueError where there may be such, unless `ungated` names what brings them.
+    plug-in: ValueError where there may be such, or no hook would run, unless `ungated` names what
+    brings that.
     """
     left = [one for one in _past_the_gate(options) if one not in set(ungated)]
     if left:
@@ -131,6 +133,14 @@ PAST = (
 )
 
 
+# Flags of the program that count in the place of what the options say; under `bare` it runs no
+# hook, and under a variable of its environment, which is the same.
+FLAGS = {
+    "bare", "permission-prompt-tool", "plugin-dir", "plugin-url", "setting-sources", "settings",
+}  # fmt: skip
+BARE, OFF = "CLAUDE_CODE_SIMPLE", {"", "0", "false"}
+
+
 def _past_the_gate(options: ClaudeAgentOptions) -> Iterator[str]:
     if "PermissionRequest" in (options.hooks or {}):
         yield "PermissionRequest"
@@ -140,6 +150,10 @@ def _past_the_gate(options: ClaudeAgentOptions) -> Iterator[str]:
         yield "settings"
     if options.plugins:
         yield "plugins"
+    if FLAGS & options.extra_args.keys():
+        yield "extra_args"
+    if {**os.environ, **options.env}.get(BARE, "") not in OFF:
+        yield BARE
 
 
 def _own_prefixes(options: ClaudeAgentOptions) -> tuple[str, ...]:
