@@ -379,17 +379,35 @@ gated(None, Agent(name="first", handoffs=[good, Agent(name="middle", handoffs=[g
     assert done.stdout.split() == ["files", "last"]
 
 
+ONE_OF_A_LIST = """
+def behind(desk):
+    return gated(desk, gated(desk, [assign_licence]))
+"""
 TWICE = {
+    "ag2": ONE_OF_A_LIST,
+    "google_adk": ONE_OF_A_LIST,
+    "smolagents": """
+from smolagents import Tool
+class AssignLicence(Tool):
+    name, description, output_type = "assign_licence", "Give a licence to somebody.", "string"
+    inputs = {"licence": {"type": "string", "description": "which one"}}
+    def forward(self, licence):
+        return licence
+def behind(desk):
+    return gated(desk, gated(desk, [AssignLicence()]))
+""",
+    "strands": """
+from strands import tool
+def behind(desk):
+    return gated(desk, gated(desk, [tool(assign_licence)]))
+""",
     "openai_agents": """
 from agents import Agent, function_tool
 def behind(desk):
     agent = Agent(name="first", tools=[function_tool(assign_licence)])
     return gated(desk, gated(desk, agent))
 """,
-    "agent_framework": """
-def behind(desk):
-    return gated(desk, gated(desk, [assign_licence]))
-""",
+    "agent_framework": ONE_OF_A_LIST,
     "crewai": """
 from crewai.tools import tool
 def behind(desk):
@@ -401,17 +419,21 @@ def behind(desk):
 @pytest.mark.parametrize("framework", each(sorted(TWICE)))
 def test_a_tool_that_is_behind_the_desk_is_not_put_there_twice(framework, tmp_path):
     """It would wait for itself, and its own no, a text, be told as what the call answered."""
-    script = f"""
+    script = f'''
 from amends.adapters.{framework} import gated
 def assign_licence(licence: str) -> str:
-    "Give a licence to somebody."
+    """Give a licence to somebody.
+
+    Args:
+        licence: which one
+    """
     return licence
 {TWICE[framework]}
 try:
     behind(None)
 except TypeError as error:
     print(error)
-"""
+'''
     done = subprocess.run(
         [environment_of(framework), "-c", script], env=bare_environment(tmp_path),
         capture_output=True, text=True, timeout=120, check=True,

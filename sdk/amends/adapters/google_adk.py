@@ -19,7 +19,7 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 
-from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.errors import AmendsError, ApprovalTimeout, NoEffect
 from amends.tools import Declaration
@@ -98,12 +98,10 @@ class _Gate:
     def tool(self, tool: BaseTool) -> BaseTool:
         if type(tool).run_async is BaseTool.run_async:
             raise ValueError(f"{tool.name} is run by the model's provider, past the desk")
+        if isinstance(tool.run_async, _Run):
+            raise TypeError(TWICE.format(tool.name))
         copied = copy.copy(tool)
-
-        async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
-            return await self.run(tool, args, tool_context)
-
-        copied.run_async = run_async  # type: ignore[method-assign]
+        copied.run_async = _Run(self, tool)  # type: ignore[method-assign]
         return copied
 
     async def run(self, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> Any:
@@ -142,6 +140,17 @@ class _Gate:
             raise NoEffect(OWN_CONFIRMATION.format(tool.name))
         if call in actions.requested_tool_confirmations or call in actions.requested_auth_configs:
             raise _Asks(answer)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How a gated tool runs."""
+
+    gate: _Gate
+    tool: BaseTool
+
+    async def __call__(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        return await self.gate.run(self.tool, args, tool_context)
 
 
 def _schema(tool: BaseTool) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from smolagents import Tool
 
-from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.errors import AmendsError
 from amends.tools import Declaration
@@ -62,6 +62,8 @@ class _GatedTool(Tool):  # type: ignore[misc]
     def __init__(self, gate: GatedTools, inner: Tool) -> None:
         super().__init__()
         self.name, self.description = inner.name, inner.description
+        if isinstance(inner, _GatedTool):
+            raise TypeError(TWICE.format(self.name))
         self.inputs, self.output_type = inner.inputs, inner.output_type
         self.output_schema = inner.output_schema
         self._gate, self._inner = gate, inner

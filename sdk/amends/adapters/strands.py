@@ -21,7 +21,7 @@ from strands.tools import ToolProvider
 from strands.types._events import ToolInterruptEvent, ToolResultEvent
 from strands.types.tools import AgentTool, ToolContext, ToolGenerator, ToolSpec, ToolUse
 
-from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
+from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
 from amends.drivers import BIT_BY_BIT
 from amends.errors import AmendsError, ApprovalTimeout, NoEffect
@@ -97,6 +97,8 @@ class _Call:
 class _GatedTool(AgentTool):
     def __init__(self, inner: AgentTool, gate: _Gate) -> None:
         super().__init__()
+        if isinstance(inner, _GatedTool):
+            raise TypeError(TWICE.format(inner.tool_name))
         if inspect.isgeneratorfunction(getattr(inner, "__wrapped__", None)):
             raise TypeError(BIT_BY_BIT.format(inner.tool_name))
         self._inner, self._gate = inner, gate
