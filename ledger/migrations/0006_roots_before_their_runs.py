@@ -26,7 +26,10 @@ class Migration(migrations.Migration):
                 ("received_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                "indexes": [models.Index(fields=["workspace", "run"], name="trace_root_of_run")],
+                "indexes": [
+                    models.Index(fields=["workspace", "run"], name="trace_root_of_run"),
+                    models.Index(fields=["agent", "id"], name="trace_root_by_age"),
+                ],
                 "constraints": [models.UniqueConstraint(fields=["agent", "run", "span"], name="trace_root_once")],
             },
         ),

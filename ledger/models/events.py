@@ -313,7 +313,10 @@ class TraceRoot(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["agent", "run", "span"], name="trace_root_once")
         ]
-        indexes: ClassVar = [models.Index(fields=["workspace", "run"], name="trace_root_of_run")]
+        indexes: ClassVar = [
+            models.Index(fields=["workspace", "run"], name="trace_root_of_run"),
+            models.Index(fields=["agent", "id"], name="trace_root_by_age"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.run}: {self.span}"
