@@ -26,6 +26,7 @@ import yaml
 from django.conf import settings
 from msgspec import UNSET
 
+from amends.protocol.masking import holds_mask
 from connectors.contract import (
     Call,
     Idempotency,
@@ -326,7 +327,9 @@ def filled(template: Any, facts: Mapping[str, Any]) -> Any:
 
 
 def path(template: str, facts: Mapping[str, Any]) -> str:
-    """A path and query with its values encoded; raises Missing, or Refused for `.` and `..`."""
+    """A path and query with its values encoded; raises Missing, or Refused for `.` and `..`, and
+    for what was masked: encoded, the mark of it would not be seen.
+    """
 
     def encoded(match: re.Match[str]) -> str:
         value = looked_up(facts, match[1])
@@ -334,6 +337,8 @@ def path(template: str, facts: Mapping[str, Any]) -> str:
             raise Missing(f"{match[1]} is not known, and the request cannot do without it.")
         if value in {".", ".."}:
             raise Refused(f"{match[1]} is not a name that can stand in a path.")
+        if holds_mask(value):
+            raise Refused(f"{match[1]} is a masked value, which nobody here knows.")
         return quote(written(value), safe="")
 
     return _PLACEHOLDER.sub(encoded, template)

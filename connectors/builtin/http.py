@@ -95,7 +95,8 @@ class Http(Connector):
         money = _money(described, call)
         facts["money"] = str(money) if money else _amount_words(described, facts)
         sent = built(described.apply, facts)
-        if holds_mask(sent):  # the mark of it would stand there
+        general = filled(manifest_of(call.connection.settings).headers, facts)
+        if holds_mask([sent, general]):  # the mark of it would stand there
             raise Refused("What would be sent holds a masked value, which nobody here knows.")
         left = _left(described, facts)
         return Preview(

@@ -97,6 +97,36 @@ def test_what_was_masked_is_not_put_back_as_it_reads(issues, leaves):
     assert card.will_send["json"] == {"assignee": "mia"}, "the title is not sent"
 
 
+@pytest.mark.parametrize(
+    ("there", "masked"),
+    [
+        ('path: "/people/{before.assignee}/issues/{target.id}"', True),
+        ('path: "/issues/{target.id}?assignee={before.assignee}"', True),
+        ('path: "/issues/{target.id}?title={before.title}"', False),
+    ],
+)
+def test_what_was_masked_is_sent_in_no_path_and_no_query(issues, there, masked):
+    text = ISSUES.replace('json: {assignee: "{before.assignee}", note: "{args.note}"}', "json: {}")
+    apply = 'method: PATCH\n      path: "/issues/{target.id}"'
+    connection = issues(text=text.replace(apply, f"method: PATCH\n      {there}"))
+    was = {"assignee": "⟦masked:email⟧", "title": "Rain"}
+
+    if masked:
+        with pytest.raises(Refused, match="a masked value"):
+            calls.preview(connection, "assign", {}, T_1, before=was)
+    mia = calls.preview(connection, "assign", {}, T_1, before=was | {"assignee": "mia"})
+
+    assert mia.will_send["path"].endswith(("/people/mia/issues/T-1", "=mia", "=Rain"))
+
+
+def test_what_was_masked_is_sent_in_no_header_of_every_request(issues):
+    text = ISSUES.replace("operations:", 'headers: {X-Was: "now {before.title}"}\noperations:')
+    was = {"assignee": "mia", "title": "⟦masked:secret⟧"}
+
+    with pytest.raises(Refused, match="a masked value"):
+        calls.preview(issues(text=text), "assign", {}, T_1, before=was)
+
+
 def test_a_condition_that_is_a_number_stays_in_its_header(issues):
     was, left = {"assignee": "mia"}, {"revision": 7}
 
