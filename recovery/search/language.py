@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 
 QUERY_CHARACTERS_MAX = 1000
@@ -65,11 +65,13 @@ class Value:
         return "^" + ".*".join(re.escape(part) for part in parts) + "$"
 
     def ago(self, now: datetime) -> tuple[str, datetime]:
-        """What `<24h` or `>7d` means of a time: the comparison and the moment."""
+        """What `<24h` or `>7d` means of a time: the comparison and the moment, reckoned in UTC. The
+        clocks of a zone go forward and back.
+        """
         found = AGE.fullmatch(self.text.lower())
         if not found:
             raise self.wrong("An age is written like <24h, >30m, <7d or <2w.")
-        moment = now - timedelta(**{UNITS[found[3]]: int(found[2])})
+        moment = now.astimezone(UTC) - timedelta(**{UNITS[found[3]]: int(found[2])})
         return ("lt" if found[1] == ">" else "gt"), moment
 
     def bounds(self, now: datetime) -> dict[str, datetime]:

@@ -100,7 +100,7 @@ def matching(
     if not _shows_snoozed(query):
         found = found.filter(Q(snoozed_until=None) | Q(snoozed_until__lte=now))
     if is_cut(query, everything=everything):
-        found = found.filter(failed_at__gt=now - timedelta(days=RECENT_DAYS))
+        found = found.filter(failed_at__gt=now.astimezone(UTC) - timedelta(days=RECENT_DAYS))
     return found
 
 

@@ -1,6 +1,7 @@
 """The queue's query language: what it means, and where it says that it cannot be read."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -14,7 +15,7 @@ from recovery.casework import cases, closing
 from recovery.models import Case
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
-from recovery.search.lists import BY_HEART
+from recovery.search.lists import BY_HEART, RECENT_DAYS
 from tests.recovery.cases.cast import AgentRun, submitted
 from workspaces import clock
 
@@ -189,6 +190,29 @@ def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, c
         assert len(client.get("/w/acme/queue/?q=target:*T-182").context["cases"]) == 1
 
     assert len(three) == len(one)
+
+
+BERLIN = [
+    (datetime(2027, 3, 28, 3, 10, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(minutes=15), True),
+    (datetime(2026, 10, 25, 2, 10, fold=1, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(hours=1),
+     False),
+]  # fmt: skip
+"""Ten minutes after the clocks went forward, and after they went back."""
+
+
+@pytest.mark.parametrize(("now", "age", "young"), BERLIN)
+def test_an_age_goes_by_the_hours_that_passed(queue, now, age, young):
+    Case.objects.update(failed_at=now.astimezone(UTC) - age, opened_at=now.astimezone(UTC) - age)
+    for key in ("age", "failed", "opened"):
+        for sign, found in (("<", 3 if young else 0), (">", 0 if young else 3)):
+            query = search.parse(f"{key}:{sign}30m")
+            assert search.matching(queue, query, by=None, now=now).count() == found, query
+
+    since = now.astimezone(UTC) - timedelta(days=RECENT_DAYS)
+    Case.objects.update(failed_at=since + timedelta(minutes=5))
+    Case.objects.filter(run__run="run_1").update(failed_at=since - timedelta(minutes=5))
+    recent = search.matching(queue, search.parse("is:open"), by=None, now=now)
+    assert set(recent.values_list("run__run", flat=True)) == {"run_2", "run_3"}
 
 
 def test_what_was_closed_late_is_found_without_a_word_on_its_state(queue, ada):
