@@ -74,22 +74,25 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
 @pauses.when_entries_are_gone
 def doubt_what_may_be_gone(lifted: Pause) -> None:
     """The same of a log that went back: that a step was sent may be among the entries that are
-    gone. Of a restore it was noted before.
+    gone. Of a restore it was noted before. When it was sent is among them, too: at the earliest
+    once its plan was drafted.
     """
     why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
     there = Step.objects.filter(workspace=lifted.workspace, plan__drafted_at__lt=lifted.paused_at)
     noted = StepAttempt.objects.filter(step=OuterRef("pk"), key=OuterRef("key"))
     untried = there.exclude(Exists(noted.with_possible_effect()))
-    doubt_what_reads_nothing(untried, lifted.paused_at, why)
+    doubt_what_reads_nothing(untried, None, why)
 
 
-def doubt_what_reads_nothing(among: QuerySet[Step], when: datetime, why: str) -> None:
+def doubt_what_reads_nothing(among: QuerySet[Step], since: datetime | None, why: str) -> None:
     """Note a try without an answer for each step that is not sent as far as is known here, and of
     which no look at its target would tell whether it was. From then on it is as of a lost answer:
-    only a key that the provider still remembers, or a person, has it sent, in whatever plan.
+    only a key that the provider still remembers, or a person, has it sent, in whatever plan. It was
+    sent `since` then at the earliest, or since its plan was drafted.
     """
     waiting = among.filter(plan__state__in=LIVING, state__in=TO_RUN)
-    for step in waiting.select_related("connection").order_by("pk").iterator(chunk_size=BATCH):
+    waiting = waiting.select_related("connection", "plan")
+    for step in waiting.order_by("pk").iterator(chunk_size=BATCH):
         try:
             observes = outbound_calls.operation_of(step).observes
         except Refused:  # a connector that is gone promises nothing
@@ -99,7 +102,7 @@ def doubt_what_reads_nothing(among: QuerySet[Step], when: datetime, why: str) ->
                 number=step.attempts.count() + 1,
                 fence=step.fence,
                 key=step.key,
-                intended_at=when,
+                intended_at=since or step.plan.drafted_at,
                 outcome="unknown",
                 detail=f"{why} Whether this was sent is not known.",
             )
