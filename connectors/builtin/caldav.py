@@ -195,8 +195,10 @@ def state_of(ics: str) -> State:
 
 
 def _nothing_in(state: State) -> dict[str, list[tuple[Any, bool]]]:
-    """Records tell of a field that an event does not have as null or empty; here it is left out."""
-    empty: dict[str, list[Any]] = {name: [None, ""] for name in (*TEXTS, *TIMES)}
+    """Records tell of a field that an event does not have as null or empty; here it is left out.
+    Each event has a start: a record without one does not know it.
+    """
+    empty: dict[str, list[Any]] = {name: [None, ""] for name in (*TEXTS, "end")}
     empty["attendees"] = [None, []]
     return {name: [(one, not state.get(name)) for one in many] for name, many in empty.items()}
 
@@ -257,7 +259,7 @@ def _text(call: Call, to: State, observed: Observation) -> bytes:
             if to[name] is not None:
                 event.add(name, vText(to[name]))
     for name in TIMES:
-        if name in to:
+        if to.get(name) or (name == "end" and name in to):
             event.pop(f"dt{name}", None)
             if to[name]:
                 event.add(f"dt{name}", _moment(name, to[name]))

@@ -113,6 +113,20 @@ def test_what_an_event_does_not_have_is_as_a_record_tells_it(calendar, calendar_
     assert strange.outcome == "no_effect", "what it has is not nothing"
 
 
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_an_event_keeps_the_start_that_nobody_recorded(
+    calendar, calendar_connection, flight, nothing
+):
+    """It has no other; an end it can be without."""
+    back = {"location": "Gate 9", "start": nothing, "end": nothing}
+    assert restore(calendar_connection, flight, back).outcome == "applied"
+
+    text = calendar.get(f"{flight.id}.ics").text
+    assert "DTSTART:20261201T180000Z" in text
+    assert "Gate 9" in text
+    assert "DTEND" not in text
+
+
 def test_a_change_between_the_look_and_the_write_fails_its_condition(
     calendar, calendar_connection, flight
 ):
