@@ -80,6 +80,14 @@ ORDER BY 4 DESC NULLS LAST LIMIT 5"""
 
 BUILDS = re.compile(r'CREATE INDEX CONCURRENTLY ("\w+") ')
 IS_WHOLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+# Of a build that another role began, PostgreSQL does not say which one it is.
+IS_BEING_BUILT = """
+SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE datname = current_database()
+    AND (index_relid = to_regclass(%s) OR relid IS NULL))"""
+BUILDING = 0xB01D
+"""The advisory lock of whoever builds an index, so that two upgrades take turns."""
+
+LOOK_AGAIN_SECONDS = 1.0
 
 
 class StillLocked(Exception):
@@ -124,9 +132,13 @@ def short_lock_timeout(database: str) -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.cursor.execute("SET lock_timeout = 0")
             try:
-                if _is_there(cursor.cursor, BUILDS.match(str(sql))):
-                    return None
-                return execute(sql, params, many, context)
+                built = BUILDS.match(str(sql))
+                if built is None:
+                    return execute(sql, params, many, context)
+                with _in_turn(cursor.cursor):
+                    if _is_there(cursor.cursor, built[1]):
+                        return None
+                    return execute(sql, params, many, context)
             finally:
                 cursor.cursor.execute(f"SET lock_timeout = {ASK_MILLISECONDS}")
 
@@ -141,16 +153,35 @@ def short_lock_timeout(database: str) -> Iterator[None]:
                 cursor.execute("RESET lock_timeout")
 
 
-def _is_there(cursor: Any, built: re.Match[str] | None) -> bool:
-    """Whether an upgrade that was cut off has built this index already; what it left half built is
-    dropped.
+@contextmanager
+def _in_turn(cursor: Any) -> Iterator[None]:
+    """While nobody else builds. It is tried for and never waited for in a statement: a build waits
+    for all that were under way.
     """
-    if built is None:
-        return False
-    found = cursor.execute(IS_WHOLE, [built[1]]).fetchone()
-    if found and not found[0]:
-        cursor.execute(f"DROP INDEX CONCURRENTLY {built[1]}")
-    return bool(found and found[0])
+    while not cursor.execute("SELECT pg_try_advisory_lock(%s)", [BUILDING]).fetchone()[0]:
+        time.sleep(LOOK_AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        cursor.execute("SELECT pg_advisory_unlock(%s)", [BUILDING])
+
+
+def _is_there(cursor: Any, index: str) -> bool:
+    """Whether an upgrade that was cut off has built this index already, or somebody does so just
+    now; what is left half built is dropped. A build ends a moment before its index is whole: it is
+    looked at twice.
+    """
+    is_left = False
+    while found := cursor.execute(IS_WHOLE, [index]).fetchone():
+        if found[0]:
+            return True
+        was_left = is_left
+        is_left = not cursor.execute(IS_BEING_BUILT, [index]).fetchone()[0]
+        if was_left and is_left:
+            cursor.execute(f"DROP INDEX CONCURRENTLY {index}")
+            return False
+        time.sleep(LOOK_AGAIN_SECONDS)
+    return False
 
 
 def holders(database: str) -> str:

@@ -2,9 +2,13 @@
 was cut off goes on.
 """
 
+import os
 import runpy
+import threading
+import time
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import IntegrityError, connection, migrations
 
@@ -80,5 +84,77 @@ def test_an_index_that_an_upgrade_left_half_built_is_built_anew_and_a_whole_one_
 
             cursor.execute(whole)
             assert cursor.fetchone() == (True,)
+        finally:
+            cursor.execute("DROP TABLE a_test")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_index_that_somebody_builds_just_now_is_waited_for_and_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They wait themselves, for a transaction that ends once we have waited for a while."""
+    build = 'CREATE INDEX CONCURRENTLY "by_a_test" ON a_test (number)'
+    there = (
+        "SELECT indexrelid, indisvalid FROM pg_index WHERE indexrelid = to_regclass('by_a_test')"
+    )
+    with (
+        psycopg.connect(os.environ["DATABASE_URL"]) as writing,
+        psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("CREATE TABLE a_test AS SELECT 7 AS number")
+        try:
+            writing.execute("INSERT INTO a_test VALUES (8)")
+            building = threading.Thread(target=other.execute, args=[build])
+            building.start()
+            begun = None
+            while begun is None:
+                cursor.execute(there)
+                begun = cursor.fetchone()
+            assert not begun[1]
+            waited: list[float] = []
+
+            def wait(seconds: float) -> None:
+                waited.append(seconds)
+                if len(waited) == 3:
+                    writing.commit()
+                    building.join(60)
+
+            monkeypatch.setattr(time, "sleep", wait)
+            cursor.execute("SET statement_timeout = '20s'")
+            with locks.short_lock_timeout("default"):
+                cursor.execute(build)
+
+            cursor.execute(there)
+            assert cursor.fetchone() == (begun[0], True)
+        finally:
+            writing.rollback()
+            building.join(60)
+            cursor.execute("RESET statement_timeout")
+            cursor.execute("DROP TABLE a_test")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_upgrades_take_turns_at_building(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+    with (
+        psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as first,
+        connection.cursor() as cursor,
+    ):
+        first.execute("SELECT pg_advisory_lock(%s)", [locks.BUILDING])
+
+        def wait(seconds: float) -> None:
+            cursor.execute("SELECT to_regclass('by_a_test')")
+            turns.append(cursor.fetchone())
+            first.execute("SELECT pg_advisory_unlock(%s)", [locks.BUILDING])
+
+        monkeypatch.setattr(time, "sleep", wait)
+        cursor.execute("CREATE TABLE a_test AS SELECT 7 AS number")
+        try:
+            with locks.short_lock_timeout("default"):
+                cursor.execute('CREATE INDEX CONCURRENTLY "by_a_test" ON a_test (number)')
+            assert turns == [(None,)], "it was not built while another had its turn"
+            first.execute("SET lock_timeout = '1s'")
+            first.execute("SELECT pg_advisory_lock(%s)", [locks.BUILDING])
         finally:
             cursor.execute("DROP TABLE a_test")
