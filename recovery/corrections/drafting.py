@@ -6,9 +6,11 @@ import secrets
 from collections.abc import Collection, Mapping
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
+from ledger.models import Action, Run
 from recovery.cases.lifecycle import OutOfDate, locked, record
 from recovery.corrections.facts import CorrectionRecipient, facts_for, people
 from recovery.corrections.sentences import TITLE_CHARACTERS_MAX, lead, title
@@ -16,6 +18,7 @@ from recovery.corrections.wording import settings_of
 from recovery.models import Case, Correction, CorrectionState
 from recovery.run_facts.runs import RunFacts, facts_of
 from workspaces import locks
+from workspaces.erasure_registry import ERASED
 from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -60,13 +63,20 @@ def _newest_of_others(case: Case, affected: Collection[str]) -> list[Correction]
 
 
 def _wrongly_told(case: Case, run: RunFacts) -> set[str]:
-    """Who has read that something of theirs was changed, and is named by nothing that is known of
-    the run. What is bookkeeping since was so all the same; and what was forgotten says nothing.
+    """Who has read that something of theirs was changed, and is named by nothing of the whole run.
+    What is bookkeeping since was so all the same; and what is not looked at in a long run, or was
+    forgotten, may name them.
     """
-    if case.run.forgotten_at is not None:
+    if run.run.action_count > len(run.actions) or _is_forgotten(run.run):
         return set()
     told = case.corrections.filter(state=CorrectionState.PUBLISHED).exclude(facts__items=[])
     return set(told.values_list("person_id", flat=True)) - people(run).keys()
+
+
+def _is_forgotten(run: Run) -> bool:
+    """All of it, or single calls: of whom else such a one affected, nothing is known any more."""
+    erased = Q(args_digest=ERASED) | Q(effects__target_id=ERASED)
+    return run.forgotten_at is not None or Action.objects.filter(erased, run=run).exists()
 
 
 def words_of(facts: dict[str, object]) -> dict[str, str]:
@@ -95,11 +105,12 @@ def _keep(case: Case, person: CorrectionRecipient, facts: dict[str, object]) -> 
             **words_of(facts),
         )
     if last.facts != facts:
-        # New facts; words that nobody has edited follow them.
+        # New facts; words that nobody has edited follow them, and all once it says the opposite.
         written, now = words_of(last.facts), words_of(facts)
-        if last.title == written["title"]:
+        is_turned = last.facts.get("takes_back") != facts.get("takes_back")
+        if is_turned or last.title == written["title"]:
             last.title = now["title"]
-        if last.lead == written["lead"]:
+        if is_turned or last.lead == written["lead"]:
             last.lead = now["lead"]
         last.facts = facts
         last.revision += 1

@@ -459,7 +459,7 @@ def review_words(facts: dict[str, Any]) -> str:
 
     Only where all of it is restored is it as it was before.
     """
-    reviewed = facts["reviewed"]
+    reviewed = facts["reviewed"] if facts["items"] else {}  # what was done is then none of theirs
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
     named = {
         "count": count,

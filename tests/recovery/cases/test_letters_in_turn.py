@@ -3,16 +3,19 @@
 import pytest
 from django.utils import timezone
 
-from ledger.models import Effect, Run
+from ledger import erasure
+from ledger.models import Action, Effect, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, publishing
 from recovery.models import Case, Correction, CorrectionSettings, Plan, Step
+from recovery.run_facts import runs
 from tests.recovery.cases import test_automatic
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 by_itself = test_automatic.by_itself
+TAKES_BACK = "What we wrote to you was wrong: our assistant changed nothing of yours."
 
 
 @pytest.fixture
@@ -80,12 +83,65 @@ def test_whom_a_published_letter_was_wrongly_for_is_told_so(restored, acme, ada)
     assert [one.person_id for one in case.corrections.order_by("pk")] == ["eve", "mia", "eve"]
     newer = case.corrections.order_by("pk").last()
     assert newer.title == "Nothing of yours was changed"
-    assert newer.lead == "What we wrote to you was wrong: our assistant changed nothing of yours."
+    assert newer.lead == TAKES_BACK
     corrections.draft(case)
     told = publishing.publish(newer, by=ada, seen=newer.revision)
     assert told.state == "published"
     corrections.draft(case)
     assert case.corrections.count() == 3, "that stands as long as nothing else happens"
+
+
+def test_of_what_is_not_looked_at_or_was_forgotten_nobody_is_told_that_it_was_wrong(
+    raised, acme, ada, monkeypatch
+):
+    """Cleo was told truthfully, of a call that affected Mia, too; another one affected Eve."""
+    raised.does("tickets.update", ("ticket", "main/T-9", {"a": 1}, {"a": 2}))
+    case = raised.case()
+    first, last = Action.objects.order_by("n")
+    Effect.objects.filter(action=first).update(affects={"id": "cleo", "name": "Cleo"})
+    also = Effect.objects.get(action=first)
+    also.pk, also.position, also.affects = None, 1, {"id": "mia", "name": "Mia"}
+    also.save(force_insert=True)
+    corrections.draft(case)
+    hers = case.corrections.get(person_id="cleo")
+    publishing.publish(hers, by=ada, seen=hers.revision)
+    with monkeypatch.context() as few:
+        few.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
+        corrections.draft(case)
+    assert case.corrections.filter(person_id="cleo").count() == 1
+    Case.objects.update(state="closed")
+    Run.objects.update(lease_until=None)
+
+    erasure.erase(acme, person="mia", by=ada)
+    corrections.draft(case)
+
+    assert Effect.objects.get(action=last).affects is None
+    assert Run.objects.get(pk=case.run_id).forgotten_at is None
+    told = case.corrections.exclude(state="published").filter(facts__takes_back=True)
+    assert not told.exists()
+
+
+def test_words_that_somebody_chose_do_not_stand_over_the_opposite(restored, ada):
+    publishing.draft_due()
+    case = restored[0]
+    old = case.corrections.get()
+    publishing.publish(old, by=ada, seen=old.revision)
+    Case.objects.filter(pk=case.pk).update(outcome="resumed")
+    corrections.draft(case)
+    newer = case.corrections.get(state="draft")
+    words = {"title": "We are sorry about T-1", "lead": "We raised T-1."}
+    newer = corrections.edit(newer, by=ada, seen=newer.revision, words={}, **words)
+    Effect.objects.update(affects={"id": "mia", "name": "Mia"})
+
+    corrections.draft(case)
+
+    newer.refresh_from_db()
+    assert (newer.title, newer.lead) == ("Nothing of yours was changed", TAKES_BACK)
+    Effect.objects.update(affects=None)
+    corrections.draft(case)
+    newer.refresh_from_db()
+    assert "by mistake" in newer.title
+    assert "made a mistake" in newer.lead
 
 
 def test_drafts_of_who_publishes_nothing_by_itself_hold_up_no_others(

@@ -45,6 +45,9 @@ def test_of_what_nobody_was_asked_about_it_is_not_said_that_people_reviewed_it()
     all_of_it = sentences.review_words({"reviewed": reviewed, "items": [undone]})
     a_part = sentences.review_words({"reviewed": reviewed, "items": [undone, sent]})
 
+    for of_the_recovery in (reviewed, {"automatic": True, "read_back": True}):
+        of_nothing = sentences.review_words({"reviewed": of_the_recovery, "items": []})
+        assert of_nothing == "A member of staff has looked at it.", "nothing of theirs was done"
     people = "2 people reviewed"
     assert all_of_it == f"{people} this before it was done (finance and leads)."
     assert a_part == f"{people} what we did about it, before it was done (finance and leads)."
