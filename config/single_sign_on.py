@@ -35,7 +35,7 @@ from config.providers import (
 from workspaces import clock, directory, encryption, entrance, independence, teams
 from workspaces.access import workspaces_of
 from workspaces.models import Team, User, Workspace
-from workspaces.views.entrance import invited_with
+from workspaces.views.entrance import choose_with, invited_with
 
 logger = logging.getLogger(__name__)
 
@@ -162,8 +162,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
     def _comes_from_here_alone(
         self, request: HttpRequest, sociallogin: SocialLogin, here: Workspace
     ) -> None:
-        """Who works in another workspace, too, and has no password, is let in once to choose one:
-        with a new invitation of that workspace. Neither company can do so for itself.
+        """Who works in another workspace, too, and has no password, is not let in, but may choose
+        one: with a new invitation of that workspace. Neither company can do so by itself.
         """
         person: User = sociallogin.user
         elsewhere = workspaces_of(person).exclude(pk=here.pk)
@@ -174,7 +174,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         is_all = other is not None and not elsewhere.exclude(pk=other.pk).exists()
         if person.has_usable_password() or not is_all:
             self._refuse(request, OUTSIDE.format(here=here))
-        sociallogin.state["next"] = f"/join/{link}/"
+        raise ImmediateHttpResponse(choose_with(request, person, link))
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         provider = self._provider(request, sociallogin)

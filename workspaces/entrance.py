@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -165,6 +166,15 @@ def accept(token: str, *, by: User) -> Workspace:
     for team in invitation.teams.all():
         teams.add(team, by, by=invitation.invited_by)
     return invitation.workspace
+
+
+def needs_password(person: User, workspace: Workspace) -> bool:
+    """Another company's log-in opens nothing any more once they are here: they would be shut out of
+    both, and only who is let in by the one and was given the link of the other may open both.
+    """
+    if settings.OIDC_URL or person.has_usable_password():
+        return False
+    return teams.is_opened_by_another_company(person, workspace)
 
 
 def joins_with(token: str, person: User) -> Workspace | None:

@@ -208,7 +208,8 @@ class InviteForm(forms.Form):
         label="E-mail address",
         max_length=254,
         help_text="Also of who is here and has no password: with the link they choose one, if"
-        " another company’s log-in has let them in so far.",
+        " another company’s log-in has let them in so far. It is not mailed then, for that company"
+        " may read their mail: hand it over yourself.",
     )
     teams = TeamsField(label="Teams", help_text="What a team may is said beside it above.")
 

@@ -194,6 +194,15 @@ def csrf_of(page: str) -> str:
     return field[1]
 
 
+def chooses_and_logs_in(browser: httpx.Client, page: httpx.Response, email: str) -> httpx.Response:
+    own = {"login": email, "password": "a long enough secret"}
+    page = browser.post(page.url, data=own | {"csrfmiddlewaretoken": csrf_of(page.text)})
+    assert page.url.path == "/accounts/login/", "choosing it logs nobody in"
+    assert "Your password is set" in page.text
+    there = {"next": page.url.params["next"], "csrfmiddlewaretoken": csrf_of(page.text)}
+    return browser.post(page.url, data=own | there)
+
+
 def says_again_who_she_is(client: Client, ann: User) -> None:
     client.force_login(ann)
     client.post("/accounts/reauthenticate/", {"password": "correct horse"})
@@ -342,8 +351,8 @@ def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
     assert "you then choose one" in browsers_own.get(link).text
     page = comes("cleo")
     assert str(page.url) == link, "what both gave her together opens what neither does"
-    chosen = {"password": "a long enough secret", "csrfmiddlewaretoken": csrf_of(page.text)}
-    assert browsers_own.post(link, data=chosen).url.path == "/w/globex/queue/"
+    page = chooses_and_logs_in(browsers_own, page, cleo.email)
+    assert page.url.path == "/w/globex/queue/"
     browsers_own = browsers()
     assert "log in with your password" in comes("cleo").text
     assert SocialToken.objects.get().token_secret.startswith("gAAAA")

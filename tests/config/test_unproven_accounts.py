@@ -7,6 +7,7 @@ import pytest
 from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.models import SocialAccount, SocialLogin
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.db import SessionStore
 from django.core import mail
 from django.test import Client, RequestFactory
@@ -14,8 +15,9 @@ from django.test import Client, RequestFactory
 from config.providers import COMPANY
 from config.single_sign_on import CompanyAccountAdapter
 from tests import people
-from workspaces import entrance, independence
+from workspaces import entrance, independence, teams
 from workspaces.models import LoginProvider, Team, User, Workspace
+from workspaces.views import entrance as views
 
 pytestmark = pytest.mark.django_db
 acme, globex = people.acme, people.globex
@@ -72,17 +74,27 @@ def test_no_log_in_of_a_strangers_company_is_connected_to_it(
     assert "None of your groups has a team here" in refused()
 
 
-def test_whom_one_companys_log_in_lets_in_joins_another_with_a_password_of_their_own(
-    acme: Workspace, globex: Workspace
-) -> None:
-    """Joined without one they were logged out, and no page led them in again."""
+@pytest.fixture
+def cleo(acme: Workspace) -> User:
+    """The log-in that an administrator of acme has set lets her in, and nothing else does."""
     ann = people.person("ann", people.team(acme, "leads", "view", "administer"))
-    boss = people.person("boss", people.team(globex, "bosses", "view", "administer"))
     row = LoginProvider.objects.create(workspace=acme, name="Acme", issuer="https://x", set_by=ann)
     cleo = people.person("cleo", people.team(acme, "operators", "view"))
     cleo.set_unusable_password()
     cleo.save()
     SocialAccount.objects.create(user=cleo, provider=row.provider_id, uid="cleo")
+    return cleo
+
+
+@pytest.fixture
+def boss(globex: Workspace) -> User:
+    return people.person("boss", people.team(globex, "bosses", "view", "administer"))
+
+
+def test_whom_one_companys_log_in_lets_in_joins_another_with_a_password_of_their_own(
+    cleo: User, boss: User, globex: Workspace
+) -> None:
+    """Joined without one they were logged out, and no page led them in again."""
     into = [people.team(globex, "guests", "view")]
     link = f"/join/{entrance.invite(globex, cleo.email, into, by=boss)}/"
     browser = Client()
@@ -97,6 +109,69 @@ def test_whom_one_companys_log_in_lets_in_joins_another_with_a_password_of_their
     again = Client()
     again.post("/accounts/login/", {"login": cleo.email, "password": PASSWORD})
     assert again.get("/w/acme/queue/").status_code == 200
+
+
+def comes_by(browser: Client, cleo: User) -> str:
+    """Her company's log-in comes back in this browser; where the desk leads it."""
+    known = SocialAccount.objects.get(user=cleo)
+    request = RequestFactory().get(f"/accounts/oidc/{known.provider}/login/callback/")
+    request.user, request.session = AnonymousUser(), browser.session
+    named = EmailAddress(email=cleo.email, verified=True)
+    came = SocialLogin(user=cleo, account=known, email_addresses=[named])
+    came.state = {"process": "login"}
+    with pytest.raises(ImmediateHttpResponse) as page:
+        CompanyAccountAdapter(request).pre_social_login(request, came)
+    request.session.save()
+    return str(page.value.response.headers.get("location", ""))
+
+
+def test_whom_their_company_names_may_choose_a_password_with_the_link_and_do_nothing_else(
+    cleo: User, boss: User, globex: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It logged them in, again and again, and nobody held them to the page of the link."""
+    teams.add(people.team(globex, "guests", "view"), cleo, by=boss)
+    other = entrance.invite(globex, "dev@example.com", [], by=boss)
+    link = f"/join/{entrance.invite(globex, cleo.email, [], by=boss)}/"
+    browser = Client()
+    assert browser.get(link).headers["location"].startswith("/accounts/login/")
+
+    assert comes_by(browser, cleo) == link
+    for elsewhere in ("/w/globex/queue/", "/w/acme/queue/"):
+        assert browser.get(elsewhere).headers["location"].startswith("/accounts/login/")
+    assert "choose a password" not in browser.get(f"/join/{other}/").text
+    assert "choose a password" in browser.get(link).text
+    with monkeypatch.context() as later:
+        later.setattr(views, "NAMED_SECONDS", -1)
+        answer = browser.post(link, {"password": PASSWORD})
+        assert answer.headers["location"].startswith("/accounts/login/")
+    cleo.refresh_from_db()
+    assert not cleo.has_usable_password(), "it was too late"
+    comes_by(browser, cleo)
+    page = browser.post(link, {"password": PASSWORD}, follow=True)
+
+    assert page.redirect_chain[-1][0] == "/accounts/login/?next=/w/globex/queue/"
+    assert "Your password is set. Log in with it." in page.text
+    browser.post("/accounts/login/", {"login": cleo.email, "password": PASSWORD})
+    assert browser.get("/w/globex/queue/").status_code == 200
+    assert browser.get(link).status_code == 410
+
+
+def test_the_link_of_whom_another_companys_log_in_lets_in_is_not_mailed(
+    cleo: User, boss: User, globex: Workspace
+) -> None:
+    """Her company may read her mail: it had both, its own log-in and the other's link."""
+    browser = Client()
+    browser.force_login(boss)
+
+    form = {"teams": [Team.objects.get(workspace=globex).pk]}
+
+    page = browser.post("/w/globex/settings/members/invite/", form | {"email": cleo.email})
+
+    assert "so the link was not mailed" in page.text
+    assert "/join/" in page.text
+    assert mail.outbox == []
+    browser.post("/w/globex/settings/members/invite/", form | {"email": "dev@example.com"})
+    assert [one.to for one in mail.outbox] == [["dev@example.com"]]
 
 
 def test_an_invitation_alone_opens_no_account_that_is_there(acme: Workspace) -> None:

@@ -1,7 +1,6 @@
 """The ways in: the first administrator, an invitation, and the way to one's workspaces."""
 
 from allauth.account.internal.flows.email_verification import send_verification_email_to_address
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout
 from django.contrib.auth.decorators import login_required
@@ -10,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
-from workspaces import encryption, entrance, independence, teams
+from workspaces import clock, encryption, entrance, independence
 from workspaces.access import workspaces_of
 from workspaces.forms import OwnPasswordForm, PasswordForm, SetUpForm
 from workspaces.models import Invitation, User
@@ -19,6 +18,9 @@ from workspaces.pages import Request
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 INVITED = "invited"
 """In the session, sealed: the link by which somebody comes who is not logged in yet."""
+NAMED = "named"
+"""In the session: whom their company's log-in has named, when, and for which link, sealed."""
+NAMED_SECONDS = 15 * 60
 
 
 @require_GET
@@ -61,6 +63,8 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "workspaces/link_over.html", status=410)
     if request.user.is_authenticated:
         return _join_as(request, request.user, invitation, token)
+    if named := _named_for(request, invitation, token):
+        return _choose(request, named, invitation, token)
     if User.objects.filter(email=invitation.email).exists():
         request.session[INVITED] = encryption.seal(token).decode()
         return redirect(f"/accounts/login/?next={request.path}")
@@ -84,7 +88,8 @@ def _join_as(
             request, "workspaces/other_address.html", {"invitation": invitation}, status=409
         )
     posted = request.POST if request.method == "POST" else None
-    form = OwnPasswordForm(posted, person=person) if _needs_password(person, invitation) else None
+    is_asked = entrance.needs_password(person, invitation.workspace)
+    form = OwnPasswordForm(posted, person=person) if is_asked else None
     if posted is None or (form and not form.is_valid()):
         context = {"known": True, "form": form, "action": request.path, **_invited(invitation)}
         return render(request, "workspaces/join.html", context)
@@ -93,19 +98,51 @@ def _join_as(
 
 def invited_with(request: HttpRequest) -> str:
     """The token of the link that was opened in this browser before; empty where none was."""
+    return _opened(str(request.session.get(INVITED, "")))
+
+
+def _opened(sealed: str) -> str:
     try:
-        return encryption.open_sealed(str(request.session.get(INVITED, "")).encode())
+        return encryption.open_sealed(sealed.encode())
     except encryption.CannotOpen:
         return ""
 
 
-def _needs_password(person: User, invitation: Invitation) -> bool:
-    """Another company's log-in opens nothing any more once they are here: they would be shut out of
-    both, and only who is let in by the one and was given the link of the other may open both.
+def choose_with(request: HttpRequest, person: User, link: str) -> HttpResponse:
+    """To the page of the link, where whom their company's log-in has just named may choose a
+    password for some minutes, and do nothing else: nobody is logged in by it.
     """
-    if settings.OIDC_URL or person.has_usable_password():
-        return False
-    return teams.is_opened_by_another_company(person, invitation.workspace)
+    sealed, at = encryption.seal(link).decode(), clock.database_time().timestamp()
+    request.session[NAMED] = {"person": person.pk, "link": sealed, "at": at}
+    return redirect(f"/join/{link}/")
+
+
+def _named_for(request: HttpRequest, invitation: Invitation, token: str) -> User | None:
+    """Whom a company's log-in has named a moment ago, with this very link open in this browser."""
+    named = request.session.get(NAMED, {"at": 0})
+    if not 0 <= clock.database_time().timestamp() - named["at"] <= NAMED_SECONDS:
+        return None
+    if _opened(named["link"]) != token:
+        return None
+    person = User.objects.filter(pk=named["person"], email=invitation.email, is_active=True).first()
+    return person if person and entrance.needs_password(person, invitation.workspace) else None
+
+
+def _choose(request: HttpRequest, person: User, invitation: Invitation, token: str) -> HttpResponse:
+    """With the password alone they log in from here on, and with their second factor if they have
+    one.
+    """
+    form = OwnPasswordForm(request.POST if request.method == "POST" else None, person=person)
+    if not form.is_valid():
+        context = {"known": True, "form": form, "action": request.path, **_invited(invitation)}
+        return render(request, "workspaces/join.html", context)
+    try:
+        workspace = entrance.accept_with(token, by=person, password=form.cleaned_data["password"])
+    except entrance.LinkIsOver:
+        return render(request, "workspaces/link_over.html", status=410)
+    request.session.flush()
+    messages.success(request, "Your password is set. Log in with it.")
+    return redirect(f"/w/{workspace.slug}/queue/")  # by way of the log-in
 
 
 def _invited(invitation: Invitation) -> dict[str, object]:

@@ -229,10 +229,14 @@ def invite(request: Request, workspace: str) -> HttpResponse:
         form.add_error(None, str(limit))
         return shown(request, here, invite=form)
     link = f"{configuration.AMENDS_URL}/join/{token}/"
+    person = User.objects.filter(email__iexact=email).first()
+    # A company may read the mail of its people: log-in and link together would be its own.
+    by_hand = person is not None and entrance.needs_password(person, here)
     invited = {
         "link": link,
         "email": email,
-        "mailed": _mail_invitation(here, email, link, by=request.user),
+        "by_hand": by_hand,
+        "mailed": not by_hand and _mail_invitation(here, email, link, by=request.user),
     }
     return shown(request, here, invited=invited)
 
