@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import DrivenContext, Steps, awaits, blocking, made, refuse_generators, waits
+from amends.drivers import DrivenContext, Steps, awaits, blocking, called, refuse_generators, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -235,7 +235,7 @@ class Action(DrivenContext):
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:
-            self._returned = yield from made(call, self._time_limit_seconds)
+            self._returned = yield from called(call, limit_seconds=self._time_limit_seconds)
         except NoEffect as refusal:
             if refusal.told < self._began:  # else another action, within this call, said it
                 self._once.release()
@@ -345,6 +345,11 @@ class Action(DrivenContext):
         elif error is not None:
             yield from self.failing(error)
         elif self._returned is not UNSET:
+            try:
+                refuse_generators(self._returned, self.tool)
+            except TypeError as unmade:
+                yield from self.failing(unmade)
+                raise
             yield from self.succeeding(self._returned)
         else:
             missing = MissingOutcome(f"{self.tool} ended without succeeded(...) or failed(...)")

@@ -79,15 +79,6 @@ def called(
     return found
 
 
-def made(call: Callable[[], Any], limit_seconds: float | None) -> Steps[Any]:
-    """`yield from` it: what the call itself returns or raises; TypeError for what is still to be
-    gone through.
-    """
-    answer = yield from called(call, limit_seconds=limit_seconds)
-    refuse_generator(answer, call)
-    return answer
-
-
 class Driver:
     """Carries out steps on the calling thread."""
 
@@ -324,17 +315,17 @@ def _is_coroutine_function(function: Callable[[], Any]) -> bool:
     return inspect.iscoroutinefunction(_bare(function))
 
 
-def refuse_generators(function: Callable[..., Any]) -> None:
-    """Raises TypeError for a generator function: what it does would be done after it was told."""
-    bare = _bare(function)
-    if inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare):
-        raise TypeError(BIT_BY_BIT.format(bare))
-
-
-def refuse_generator(answer: Any, whose: Any) -> None:
-    """Raises TypeError for a generator, which is still to be gone through."""
-    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
-        raise TypeError(BIT_BY_BIT.format(_bare(whose)))
+def refuse_generators(found: Any, whose: Any = None) -> None:
+    """Raises TypeError for a generator function, and for the generator that is the answer of
+    `whose` call: what it does would be done after it was told.
+    """
+    bare = _bare(found)
+    kinds = (
+        inspect.isgeneratorfunction, inspect.isasyncgenfunction,
+        inspect.isgenerator, inspect.isasyncgen,
+    )  # fmt: skip
+    if any(is_such(bare) for is_such in kinds):
+        raise TypeError(BIT_BY_BIT.format(whose or bare))
 
 
 BIT_BY_BIT = (

@@ -81,6 +81,7 @@ class Declaration:
             answer = yield from action.making(functools.partial(call, given))
             if action.replayed:
                 return Performed(answer, is_first=False)
+            refuse_generators(answer, name)
             result = yield from self._telling(action, answer, given, told)
             if self.verify is not None:
                 yield from action.verifying((yield from called(self.verify, result, **given)))

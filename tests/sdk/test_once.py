@@ -127,6 +127,22 @@ def test_a_call_that_returns_what_is_still_to_be_gone_through_was_not_made(desk,
     assert [one["data"]["outcome"] for one in ended] == ["unknown", "unknown"]
 
 
+def test_what_a_call_answers_bit_by_bit_may_be_gone_through_and_told(desk, small_desk, calls):
+    """The function sends the request itself, and only its answer comes in bits."""
+
+    def stream(question):
+        calls.append(question)
+        return (one for one in ("a", "b"))
+
+    with desk.run("Move it") as run, move(run) as act:
+        act.succeeded("".join(act.perform(stream, "How?")))
+    desk.flush()
+
+    assert calls == ["How?"]
+    [told] = [one["data"] for one in small_desk.journal() if one["type"] == "action.succeeded"]
+    assert told["result"] == "ab"
+
+
 def test_a_refusal_that_is_met_after_the_call_is_none_of_the_call(desk, small_desk, calls):
     """A helper says `NoEffect` of itself: told as the call's, it would have been made again."""
 

@@ -22,7 +22,7 @@ from ag2.tools.final.function_tool import FunctionTool
 
 from amends.adapters import NOT_MADE, TWICE, GatedTools, not_made
 from amends.client import Desk
-from amends.drivers import refuse_generator
+from amends.drivers import refuse_generators
 from amends.errors import AmendsError, NoEffect, Stopped
 from amends.tools import Declaration
 from amends.values import plain
@@ -97,7 +97,7 @@ class _GatedTool(FunctionTool):
                 raise made[0].error
             result = made[0].result
             for part in result.parts:
-                refuse_generator(getattr(part, "data", None), asked.name)
+                refuse_generators(getattr(part, "data", None), asked.name)
             return result
 
         schema = self.schema.function.parameters
