@@ -175,7 +175,9 @@ export class Action {
             throw new ArgumentsChanged(CHANGED);
         if (this.isChanged && call.length === 0)
             throw new ArgumentsChanged(NOT_USED);
-        bitByBit(call);
+        const lazy = bitByBit(call);
+        if (lazy !== null)
+            throw lazy;
         this.#isMade = true;
         const over = new AbortController();
         void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
@@ -274,6 +276,7 @@ export class Action {
         const isOther = saidBy(error, this.#began);
         if (this.#isSettled || this.replayed)
             return;
+        const lazy = bitByBit(this.#returned?.result);
         // What comes after a call that was made is another's word, and so is what another action said.
         if (error instanceof NoEffect && !isOther && !this.#isMade) {
             await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
@@ -281,12 +284,12 @@ export class Action {
         else if (error !== undefined) {
             await this.failed(error);
         }
-        else if (this.#returned !== null) {
+        else if (this.#returned !== null && lazy === null) {
             await this.succeeded(this.#returned.result);
         }
         else {
             const words = `${this.tool} ended without succeeded(...) or failed(...)`;
-            const missing = new MissingOutcome(words);
+            const missing = lazy ?? new MissingOutcome(words);
             await this.failed(missing);
             throw missing;
         }

@@ -85,5 +85,8 @@ export declare function shapeOf(schema: object | undefined): {
 } | null;
 /** A read-back as it is told, with whether it holds. */
 export declare function check(one: Check): JsonObject;
-/** Throws for a generator function: what it does would be done after it was told. */
-export declare function bitByBit(call: object): void;
+/**
+ * What is wrong with a generator function, and with the generator that a call answers: what it does
+ * would be done after it was told. null for all else.
+ */
+export declare function bitByBit(found: unknown): TypeError | null;

@@ -23,10 +23,13 @@ export function check(one) {
     const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
     return { ...told, ok: ok ?? canonical(told["expected"]) === canonical(told["actual"]) };
 }
-/** Throws for a generator function: what it does would be done after it was told. */
-export function bitByBit(call) {
-    if (/GeneratorFunction\]$/.test(Object.prototype.toString.call(call))) {
-        throw new TypeError("the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
-            " that goes through it and returns what came");
-    }
+/**
+ * What is wrong with a generator function, and with the generator that a call answers: what it does
+ * would be done after it was told. null for all else.
+ */
+export function bitByBit(found) {
+    if (!/Generator(Function)?\]$/.test(Object.prototype.toString.call(found)))
+        return null;
+    return new TypeError("the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
+        " that goes through it and returns what came");
 }

@@ -1,5 +1,6 @@
 /** Tools: functions whose every call is an action of the current run. */
 import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, Unfit, } from "./errors.js";
+import { bitByBit } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
 import { canonical } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
@@ -32,6 +33,9 @@ export function finishDeclared(act, { target, after, verify, undo, undoOfResult 
         const answer = await act.perform(call);
         if (act.replayed)
             return { answer, isFirst: false };
+        const lazy = bitByBit(answer);
+        if (lazy !== null)
+            throw lazy;
         await told(act, answer, { after, undo, undoOfResult });
         if (verify)
             await act.verified(await verify(answer, args));

@@ -21,6 +21,7 @@ import {
 } from "./errors.ts";
 import type { Link } from "./link.ts";
 import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
+import { bitByBit } from "./plans.ts";
 import { cataloguedClass } from "./policy.ts";
 import { canonical } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
@@ -90,6 +91,8 @@ export function finishDeclared<A extends object, R>(
     if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
     const answer = await act.perform(call);
     if (act.replayed) return { answer, isFirst: false };
+    const lazy = bitByBit(answer);
+    if (lazy !== null) throw lazy;
     await told(act, answer, { after, undo, undoOfResult });
     if (verify) await act.verified(await verify(answer, args));
     return { answer, isFirst: true };

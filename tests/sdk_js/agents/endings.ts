@@ -124,6 +124,23 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await act.within(() => act.perform(() => said("made again")));
     });
   },
+  async answers_bit_by_bit() {
+    const bits = async function* () {
+      yield "a";
+      yield "b";
+    };
+    const stream = () => bits();
+    const why = (error: Error) => said(`${error.name} ${error.message.includes("bit by bit")}`);
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      await run.action("update_flight", {}, (act) => act.perform(stream)).catch(why);
+      await desk.tool("update_flight", { op: "other" }, stream)({}).catch(why);
+      await run.action("look_up", {}, async (act) => {
+        let text = "";
+        for await (const bit of await act.perform(stream)) text += bit;
+        await act.succeeded(text);
+      });
+    });
+  },
   async changes_its_arguments() {
     const args = { flight: "HAT019" };
     await desk.run("Move it", { run: "run_1" }, async (run) => {
