@@ -97,7 +97,13 @@ class _GatedTool(FunctionTool):
                 raise made[0].error
             result = made[0].result
             for part in result.parts:
-                refuse_generators(getattr(part, "data", None), asked.name)
+                data = getattr(part, "data", None)
+                try:
+                    refuse_generators(data, asked.name)
+                except TypeError as unmade:
+                    # Else AG2 would go through it, to show the model what it answers.
+                    made[0] = ToolErrorEvent.from_call(event, error=unmade)
+                    raise
             return result
 
         schema = self.schema.function.parameters

@@ -8,6 +8,7 @@ from ag2.events import BaseEvent, ToolCallEvent, ToolResultEvent
 from ag2.stream import MemoryStream
 from ag2.testing import TestConfig
 from common import CALLS, DECLARED, assign_licence, look_up, play, send_welcome
+from pydantic_core import to_json
 
 import amends
 from amends.adapters.ag2 import gated
@@ -19,7 +20,8 @@ def agent(desk: amends.Desk) -> list[str]:
     async def hear(event: BaseEvent) -> None:
         if isinstance(event, ToolResultEvent):
             [part] = event.result.parts
-            told.append(str(getattr(part, "content", getattr(part, "data", part))))
+            said = getattr(part, "content", None)  # of all else a provider is sent the JSON
+            told.append(to_json(part.data).decode() if said is None else str(said))
 
     async def story() -> None:
         calls = [
