@@ -105,6 +105,21 @@ def test_what_was_done_before_another_pauses_is_not_told_as_not_done(agents, sma
     assert outcomes(small_desk) == ["unknown"]
 
 
+@pytest.mark.parametrize("interrupts", [False, True])
+@pytest.mark.parametrize("where", ["asks in a graph", "asks in a task"])
+@of_langchain
+def test_what_was_done_before_a_part_of_the_tool_asks_is_not_told_as_not_done(
+    agents, small_desk, where, interrupts
+):
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], fault=where, resumes=["yes"], interrupts=interrupts
+    )
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert outcomes(small_desk) == ["unknown"]
+    assert said["told"][0] == "waits for L-21, well done?"
+
+
 @of_langchain
 def test_a_tool_that_a_middleware_behind_the_gate_brings_along_is_not_called(agents, small_desk):
     """Nothing would hold it to what was agreed to."""

@@ -192,8 +192,8 @@ class _Bound:
         try:
             yield
         except GraphInterrupt as question:
-            if self._once.locked():  # the tool has ended, and another middleware asks about it
-                raise
+            if self._once.locked():  # something was done: what asks is another middleware, or comes
+                raise  # after what a graph or task of the tool's has done, which is not done anew
             if is_refused and not _is_for_people(question):
                 raise NoEffect(OWN_QUESTION.format(self._tool.name)) from question
             raise _Asks("the tool asks for an answer first", retryable=True) from question
@@ -237,8 +237,9 @@ class _Bound:
         """Of a call that has done nothing, as the tool says, another may follow."""
         try:
             yield
-        except GraphInterrupt:
-            self._once.release()
+        except GraphInterrupt as question:
+            if _is_for_people(question) or _is_own(question):
+                self._once.release()
             raise
         except NoEffect as refusal:
             if not refusal.told:
@@ -257,6 +258,17 @@ def _is_for_people(question: GraphInterrupt) -> bool:
     """Whether it is such a pause, of an agent that the tool has called."""
     asked = [one.value for one in question.args[0]]
     return all(isinstance(one, dict) and one.keys() == {"approval", "url"} for one in asked)
+
+
+def _is_own(question: GraphInterrupt) -> bool:
+    """Whether the tool asks it by itself, and no graph or task that it has called: LangGraph names
+    a question by the place that it is asked at.
+    """
+    try:
+        interrupt(None)
+    except GraphInterrupt as here:
+        return {one.id for one in question.args[0]} == {one.id for one in here.args[0]}
+    return False
 
 
 def _result(answer: Answer) -> Any:

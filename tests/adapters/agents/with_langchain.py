@@ -1,7 +1,7 @@
 """An agent of LangChain, synchronous or (`"awaited": true`) in an event loop."""
 
 import asyncio
-from typing import Any
+from typing import Any, TypedDict
 
 from common import (
     ASKED,
@@ -21,6 +21,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import task
+from langgraph.graph import StateGraph
 from langgraph.types import Command, interrupt
 
 import amends
@@ -30,6 +32,11 @@ from amends.adapters.langchain import AmendsMiddleware
 class Scripted(GenericFakeChatModel):
     def bind_tools(self, tools: Any, **_: Any) -> "Scripted":
         return self
+
+
+class Given(TypedDict):
+    licence: str
+    holder: str
 
 
 class Changes(AgentMiddleware[Any, Any]):
@@ -64,6 +71,24 @@ def asks(licence: str, holder: str) -> Any:
     return assign_licence(licence, holder) if said == "do it" else f"nobody agreed: {said}"
 
 
+def asks_within(licence: str, holder: str) -> Any:
+    """Give a licence to somebody, in a graph or a task of its own that asks somebody after it."""
+
+    def give(given: dict[str, str]) -> dict[str, str]:
+        return assign_licence(**given)
+
+    def review(given: dict[str, str]) -> dict[str, str]:
+        return {"holder": interrupt(f"{given['licence']}, well done?")}
+
+    def give_and_review(given: dict[str, str]) -> dict[str, str]:
+        return review(give(given))
+
+    if FAULT == "asks in a task":
+        return task(give_and_review)({"licence": licence, "holder": holder}).result()
+    graph = StateGraph(Given).add_sequence([give, review]).set_entry_point("give").compile()
+    return graph.invoke({"licence": licence, "holder": holder})
+
+
 def scripted(calls: Any) -> Scripted:
     said = [
         AIMessage("", tool_calls=[{"name": tool, "args": args, "id": call, "type": "tool_call"}])
@@ -87,6 +112,8 @@ def agent(desk: amends.Desk) -> list[str]:
         tools, calls = [hand_over], [("hand_over", {"request": "Onboard Mia"}, "over_1")]
     if FAULT == "asks":
         tools[0] = StructuredTool.from_function(asks, name="assign_licence")
+    if FAULT in ("asks in a graph", "asks in a task"):
+        tools[0] = StructuredTool.from_function(asks_within, name="assign_licence")
     behind: dict[str, list[Any]] = {
         "changed": [Changes()],
         "late": [ToolRetryMiddleware(initial_delay=0)],
