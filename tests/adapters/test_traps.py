@@ -111,6 +111,8 @@ for options in (Options(), Options(setting_sources=[], settings="{}"),
                 Options(setting_sources=[], plugins=[{"type": "local", "path": "x"}]),
                 Options(setting_sources=[], extra_args={"permission-prompt-tool": "mcp__a__b"}),
                 Options(setting_sources=[], extra_args={"bare": None}),
+                Options(setting_sources=[], extra_args={"settings=/x.json": None}),
+                Options(setting_sources=[], extra_args={"agents": "{}"}),
                 Options(setting_sources=[], env={"CLAUDE_CODE_SIMPLE": "1"})):
     try:
         gated(None, options)
@@ -125,7 +127,7 @@ gated(None, Options(), ungated=["setting_sources"])
 
     assert done.stdout.split() == [
         "setting_sources", "settings", "PermissionRequest", "plugins",
-        "extra_args", "extra_args", "CLAUDE_CODE_SIMPLE",  # under these two no hook is heard
+        *["extra_args"] * 4, "CLAUDE_CODE_SIMPLE",  # under `bare` and this no hook is heard
     ]  # fmt: skip
 
 

@@ -133,10 +133,11 @@ PAST = (
 )
 
 
-# Flags of the program that count in the place of what the options say; under `bare` it runs no
-# hook, and under a variable of its environment, which is the same.
+# Flags of the program that count in the place of what the options say, or bring agents with hooks;
+# under `bare` it runs no hook, and under a variable of its environment, which is the same.
 FLAGS = {
-    "bare", "permission-prompt-tool", "plugin-dir", "plugin-url", "setting-sources", "settings",
+    "agents", "bare", "permission-prompt-tool", "plugin-dir", "plugin-url", "setting-sources",
+    "settings",
 }  # fmt: skip
 BARE, OFF = "CLAUDE_CODE_SIMPLE", {"", "0", "false"}
 
@@ -150,7 +151,7 @@ def _past_the_gate(options: ClaudeAgentOptions) -> Iterator[str]:
         yield "settings"
     if options.plugins:
         yield "plugins"
-    if FLAGS & options.extra_args.keys():
+    if FLAGS & {flag.partition("=")[0].lstrip("-") for flag in options.extra_args}:
         yield "extra_args"
     if {**os.environ, **options.env}.get(BARE, "") not in OFF:
         yield BARE
