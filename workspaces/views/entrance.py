@@ -119,8 +119,8 @@ def choose_with(request: HttpRequest, person: User, link: str) -> HttpResponse:
 
 def _named_for(request: HttpRequest, invitation: Invitation, token: str) -> User | None:
     """Whom a company's log-in has named a moment ago, with this very link open in this browser."""
-    named = request.session.get(NAMED, {"at": 0})
-    if not 0 <= clock.database_time().timestamp() - named["at"] <= NAMED_SECONDS:
+    named = request.session.get(NAMED)
+    if not named or not 0 <= clock.database_time().timestamp() - named["at"] <= NAMED_SECONDS:
         return None
     if _opened(named["link"]) != token:
         return None
