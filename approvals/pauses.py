@@ -121,12 +121,13 @@ def _believe_no_longer(lifted: Pause) -> None:
     """
     grants = Approval.objects.filter(workspace=lifted.workspace)
     why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
-    void_grants(why, grants.exclude(subject_kind=SubjectKind.PLAN))
+    # Keys and runs are locked before approvals.
     if lifted.name == LOST:
         runs = Run.objects.filter(workspace=lifted.workspace, started_at__lt=lifted.paused_at)
         mark_runs(lifted.paused_at, runs)
         for tell in _when_entries_are_gone:
             tell(lifted)
+    void_grants(why, grants.exclude(subject_kind=SubjectKind.PLAN))
 
 
 def what(one: Pause) -> str:
