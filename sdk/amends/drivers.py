@@ -328,6 +328,24 @@ def refuse_generators(found: Any, whose: Any = None) -> None:
         raise TypeError(BIT_BY_BIT.format(whose or bare))
 
 
+def whole(function: Callable[..., Any], whose: str) -> Callable[..., Any]:
+    """The same function, which raises TypeError where it would answer with a generator."""
+
+    @functools.wraps(function)
+    def answering(*args: Any, **kwargs: Any) -> Any:
+        answer = function(*args, **kwargs)
+        refuse_generators(answer, whose)
+        return answer
+
+    @functools.wraps(function)
+    async def answering_awaited(*args: Any, **kwargs: Any) -> Any:
+        answer = await function(*args, **kwargs)
+        refuse_generators(answer, whose)
+        return answer
+
+    return answering_awaited if inspect.iscoroutinefunction(function) else answering
+
+
 BIT_BY_BIT = (
     "{} answers bit by bit, so that to call it does nothing yet: make the call of a function that"
     " goes through it and returns what came"

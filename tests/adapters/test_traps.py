@@ -92,12 +92,24 @@ def test_a_tool_that_streams_to_a_live_session_is_not_told_as_made(agents, small
 GO_THROUGH = {"claude_agent_sdk", "crewai", "google_adk"}
 
 
+@pytest.mark.parametrize("fault", ["bits", "returns bits"])
 @pytest.mark.parametrize("agents", each(sorted({*FRAMEWORKS} - GO_THROUGH)), indirect=True)
-def test_a_tool_that_is_still_to_be_gone_through_is_not_told_as_made(agents, small_desk):
-    said = agents.plays(small_desk.url, KEY, [MIA], fault="bits")
+def test_a_tool_that_is_still_to_be_gone_through_is_not_told_as_made(agents, small_desk, fault):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault=fault)
 
     assert said["ran"] == []
     assert "action.succeeded" not in small_desk.types()
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
+def test_a_tool_is_refused_for_the_one_of_its_functions_that_is_called(agents, small_desk, awaited):
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], fault="bits where nobody awaits", awaited=awaited
+    )
+
+    assert said["ran"] == [("assign_licence", "L-21")] * awaited
+    assert small_desk.types().count("action.succeeded") == awaited
 
 
 @pytest.mark.parametrize("framework", each(["claude_agent_sdk"]))

@@ -10,6 +10,7 @@ For a `ToolNode` of your own give `middleware.wrap_tool_call` and `middleware.aw
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,14 +19,14 @@ from typing import Any, TypeAlias
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
 from amends.actions import CHANGED
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.drivers import refuse_generators
+from amends.drivers import refuse_generators, whole
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.tools import Declaration, Performed
 
@@ -88,7 +89,7 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         if (tool := request.tool) is None:
             return _refused(request, NO_TOOL)
-        _refuse_bits(tool)
+        _refuse_bits(tool, is_awaited=False)
 
         def call(now: Mapping[str, Any]) -> Answer:
             bound = _Bound(request, tool, now)
@@ -110,7 +111,7 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         if (tool := request.tool) is None:
             return _refused(request, NO_TOOL)
-        _refuse_bits(tool)
+        _refuse_bits(tool, is_awaited=True)
 
         async def call(now: Mapping[str, Any]) -> Answer:
             bound = _Bound(request, tool, now)
@@ -161,11 +162,28 @@ def _schema(tool: BaseTool) -> dict[str, Any]:
     return {"type": "object", "properties": tool.args}
 
 
-def _refuse_bits(tool: BaseTool) -> None:
+def _refuse_bits(tool: BaseTool, *, is_awaited: bool) -> None:
     """LangChain would make a text of a generator, and nobody go through it."""
-    for name in ("func", "coroutine", "_run", "_arun"):
+    taken = ["func", "_run"]
+    if is_awaited:
+        has_own = type(tool)._arun is not BaseTool._arun  # noqa: SLF001 - what a tool overrides
+        is_coroutine = getattr(tool, "coroutine", None) is not None
+        taken = ["coroutine" if is_coroutine else "func", "_arun" if has_own else "_run"]
+    for name in taken:
         if callable(function := getattr(tool, name, None)):
             refuse_generators(function)
+
+
+def _whole(tool: BaseTool) -> BaseTool:
+    """The same tool; of what its function returns, no generator is taken for an answer."""
+    if type(tool) not in {StructuredTool, Tool}:
+        return tool
+    found = copy.copy(tool)
+    for name in ("func", "coroutine"):
+        function = getattr(tool, name)
+        if inspect.isfunction(function) or inspect.ismethod(function):
+            object.__setattr__(found, name, whole(function, tool.name))
+    return found
 
 
 class _Bound:
@@ -207,17 +225,17 @@ class _Bound:
         return answer
 
     def _guarded(self, tool: BaseTool) -> BaseTool:
-        guarded = copy.copy(tool)
+        guarded, inner = copy.copy(tool), _whole(tool)
 
         def invoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
             with self._refusable():
-                return tool.invoke(call, config, **more)
+                return inner.invoke(call, config, **more)
 
         async def ainvoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
             with self._refusable():
-                return await tool.ainvoke(call, config, **more)
+                return await inner.ainvoke(call, config, **more)
 
         object.__setattr__(guarded, "invoke", invoke)
         object.__setattr__(guarded, "ainvoke", ainvoke)

@@ -10,6 +10,7 @@ change the arguments, or the tool.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import json
@@ -18,12 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands.tools import ToolProvider
+from strands.tools.decorator import DecoratedFunctionTool
 from strands.types._events import ToolInterruptEvent, ToolResultEvent
 from strands.types.tools import AgentTool, ToolContext, ToolGenerator, ToolSpec, ToolUse
 
 from amends.adapters import NOT_MADE, TWICE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.drivers import BIT_BY_BIT
+from amends.drivers import BIT_BY_BIT, whole
 from amends.errors import AmendsError, ApprovalTimeout, NoEffect
 from amends.runs import current_run
 from amends.tools import Declaration
@@ -101,7 +103,7 @@ class _GatedTool(AgentTool):
             raise TypeError(TWICE.format(inner.tool_name))
         if inspect.isgeneratorfunction(getattr(inner, "__wrapped__", None)):
             raise TypeError(BIT_BY_BIT.format(inner.tool_name))
-        self._inner, self._gate = inner, gate
+        self._inner, self._gate = _whole(inner), gate
 
     @property
     def tool_name(self) -> str:
@@ -157,11 +159,24 @@ class _GatedTool(AgentTool):
         return schema
 
 
+def _whole(tool: AgentTool) -> AgentTool:
+    """The same tool; of what its function returns, no generator is taken for an answer."""
+    function = getattr(tool, "_tool_func", None)
+    is_plain = inspect.isfunction(function) or inspect.ismethod(function)
+    if type(tool) is not DecoratedFunctionTool or not is_plain:
+        return tool
+    if inspect.isasyncgenfunction(function):  # Strands goes through it
+        return tool
+    found = copy.copy(tool)
+    found._tool_func = whole(function, tool.tool_name)  # noqa: SLF001 - it has no other way in
+    return found
+
+
 class _GatedProvider(ToolProvider):
     """A provider whose tools are gated as they are loaded."""
 
     def __init__(self, inner: ToolProvider, gate: _Gate) -> None:
-        self._inner, self._gate = inner, gate
+        self._inner, self._gate = _whole(inner), gate
 
     async def load_tools(self, **more: Any) -> Sequence[AgentTool]:
         return [_GatedTool(one, self._gate) for one in await self._inner.load_tools(**more)]

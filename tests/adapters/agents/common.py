@@ -7,7 +7,8 @@ Each plays the calls that are given (a scripted model asks for them one after th
 the model was `told` of each call, and the error that ended it, if any. With a `fault` something
 goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
 the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`)
-or is not answered (`late`); or it `asks` somebody before it does anything, or answers in `bits`.
+or is not answered (`late`); or it `asks` somebody before it does anything, or answers in `bits`
+(`returns bits`: as a function that is none of a generator).
 """
 
 import json
@@ -64,6 +65,14 @@ def bits(licence: str, holder: str) -> Iterator[dict[str, str]]:
     yield made_at_once(licence, holder)
 
 
+def returns_bits(licence: str, holder: str) -> Any:
+    """Give a licence to somebody, bit by bit."""
+    return bits(licence, holder)
+
+
+if FAULT == "returns bits":
+    made_at_once, assign_licence = assign_licence, returns_bits
+    returns_bits.__name__ = "assign_licence"
 if FAULT == "bits":
     made_at_once, assign_licence = assign_licence, bits  # type: ignore[assignment]
     bits.__name__ = "assign_licence"

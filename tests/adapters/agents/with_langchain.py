@@ -10,6 +10,7 @@ from common import (
     FAULT,
     OTHER,
     assign_licence,
+    bits,
     look_up,
     people_agree,
     play,
@@ -112,6 +113,12 @@ def agent(desk: amends.Desk) -> list[str]:
         tools, calls = [hand_over], [("hand_over", {"request": "Onboard Mia"}, "over_1")]
     if FAULT == "asks":
         tools[0] = StructuredTool.from_function(asks, name="assign_licence")
+    if FAULT == "bits where nobody awaits":
+
+        async def at_once(licence: str, holder: str) -> Any:
+            return assign_licence(licence, holder)
+
+        tools[0] = StructuredTool.from_function(bits, at_once, name="assign_licence")
     if FAULT in ("asks in a graph", "asks in a task"):
         tools[0] = StructuredTool.from_function(asks_within, name="assign_licence")
     behind: dict[str, list[Any]] = {
