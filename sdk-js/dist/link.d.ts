@@ -40,8 +40,11 @@ export declare class Link {
     get policy(): PolicyDocument;
     /** The workspace's, or null before the desk was ever reached. */
     get maskingKey(): MaskingKey | null;
-    /** Fetch the key with the policy where it never was: without it nothing can be compared. */
-    needMaskingKey(): Promise<void>;
+    /**
+     * Fetch the key with the policy where it never was: without it nothing can be compared. Gives
+     * what kept it from being fetched.
+     */
+    needMaskingKey(): Promise<Error | null>;
     /**
      * Fetch the policy where there never was one, as patiently as a call is asked for.
      *
@@ -57,8 +60,11 @@ export declare class Link {
      * Each would send what is the other's, and it would be set aside, or be taken for its own.
      */
     claim(): Promise<void>;
-    /** The policy decides what may be done while the desk is away, so it should be a new one. */
-    freshen(): Promise<void>;
+    /**
+     * The policy decides what may be done while the desk is away, so it should be a new one. Gives
+     * what kept it from being fetched.
+     */
+    freshen(): Promise<Error | null>;
     /** What the desk wants of a run: `stop`, or `resume` from a checkpoint; null for nothing. */
     directive(run: string, { waitSeconds }?: {
         waitSeconds?: number | undefined;

@@ -74,12 +74,15 @@ export class Link {
         const secret = Buffer.from(String(masking["key"]), "hex");
         return new MaskingKey(secret, { showsLast4: showsLast4(this.policy) });
     }
-    /** Fetch the key with the policy where it never was: without it nothing can be compared. */
+    /**
+     * Fetch the key with the policy where it never was: without it nothing can be compared. Gives
+     * what kept it from being fetched.
+     */
     async needMaskingKey() {
         if (this.maskingKey !== null)
-            return;
+            return null;
         this.#policyAt = -Infinity;
-        await this.freshen();
+        return this.freshen();
     }
     /**
      * Fetch the policy where there never was one, as patiently as a call is asked for.
@@ -144,7 +147,10 @@ export class Link {
         this.spool.remember("key", this.#keyDigest);
         this.#isClaimed = true;
     }
-    /** The policy decides what may be done while the desk is away, so it should be a new one. */
+    /**
+     * The policy decides what may be done while the desk is away, so it should be a new one. Gives
+     * what kept it from being fetched.
+     */
     async freshen() {
         try {
             await this.claim();
@@ -156,7 +162,9 @@ export class Link {
                 throw error;
             this.log("info", `the policy cannot be fetched (${error.message}); the last one holds`);
             this.#policyAt = performance.now();
+            return error;
         }
+        return null;
     }
     /** What the desk wants of a run: `stop`, or `resume` from a checkpoint; null for nothing. */
     async directive(run, { waitSeconds = 0 } = {}) {

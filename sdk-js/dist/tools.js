@@ -211,16 +211,17 @@ export class GatedTools {
     }
 }
 const OP_HEX_DIGITS = 32;
+const NEVER_REACHED = "The desk was never reached, and without its key no call is known again.";
 /**
  * The same for the same arguments, whatever the policy masks meanwhile; under the workspace's key,
  * so that no value is to be found by trying all. Where that was never had nothing is called: such a
  * call would be another one from then on, and be made again.
  */
 async function digestOf(run, args) {
-    await run.desk.needMaskingKey();
+    const away = await run.desk.needMaskingKey();
     const { maskingKey: key, agent } = run.desk;
     if (key === null && agent === null) {
-        throw new DeskUnreachable("the desk was never reached, and without its key no call is known again");
+        throw new DeskUnreachable(away ? `${away.message} ${NEVER_REACHED}` : NEVER_REACHED);
     }
     const told = masked(plainObject(args, "args"), [], key);
     return key?.mark("arguments", told) ?? sha256(canonical(told)).slice(0, OP_HEX_DIGITS);

@@ -102,11 +102,14 @@ export class Link {
     return new MaskingKey(secret, { showsLast4: showsLast4(this.policy) });
   }
 
-  /** Fetch the key with the policy where it never was: without it nothing can be compared. */
-  async needMaskingKey(): Promise<void> {
-    if (this.maskingKey !== null) return;
+  /**
+   * Fetch the key with the policy where it never was: without it nothing can be compared. Gives
+   * what kept it from being fetched.
+   */
+  async needMaskingKey(): Promise<Error | null> {
+    if (this.maskingKey !== null) return null;
     this.#policyAt = -Infinity;
-    await this.freshen();
+    return this.freshen();
   }
 
   /**
@@ -173,8 +176,11 @@ export class Link {
     this.#isClaimed = true;
   }
 
-  /** The policy decides what may be done while the desk is away, so it should be a new one. */
-  async freshen(): Promise<void> {
+  /**
+   * The policy decides what may be done while the desk is away, so it should be a new one. Gives
+   * what kept it from being fetched.
+   */
+  async freshen(): Promise<Error | null> {
     try {
       await this.claim();
       if (performance.now() - this.#policyAt >= POLICY_SECONDS * 1000) await this.fetchPolicy();
@@ -182,7 +188,9 @@ export class Link {
       if (error instanceof WrongSpool || !isNoAnswer(error)) throw error;
       this.log("info", `the policy cannot be fetched (${error.message}); the last one holds`);
       this.#policyAt = performance.now();
+      return error;
     }
+    return null;
   }
 
   /** What the desk wants of a run: `stop`, or `resume` from a checkpoint; null for nothing. */

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, called, waits
-from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool
+from amends.errors import AmendsError, DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits, in_turn, trying
 from amends.policy import mask_paths, shows_last4
@@ -96,11 +96,14 @@ class Link:
         secret = bytes.fromhex(str(given["key"]))
         return MaskingKey(secret, shows_last4=shows_last4(self.policy))
 
-    def need_masking_key(self) -> None:
-        """Fetch the key with the policy where it never was: without it nothing can be compared."""
-        if self.masking_key is None:
-            self._policy_at = float("-inf")
-            self.freshen()
+    def need_masking_key(self) -> AmendsError | None:
+        """Fetch the key with the policy where it never was: without it nothing can be compared.
+        Gives what kept it from being fetched.
+        """
+        if self.masking_key is not None:
+            return None
+        self._policy_at = float("-inf")
+        return self.freshen()
 
     def meeting(self) -> Steps[None]:
         """Fetch the policy where there never was one, as patiently as a call is asked for.
@@ -155,8 +158,10 @@ class Link:
         self.spool.remember("key", self._key_digest)
         self._claimed = True
 
-    def freshen(self) -> None:
-        """The policy decides what may be done while the desk is away, so it should be a new one."""
+    def freshen(self) -> AmendsError | None:
+        """The policy decides what may be done while the desk is away, so it should be a new one.
+        Gives what kept it from being fetched.
+        """
         try:
             self.claim()
             if time.monotonic() - self._policy_at >= POLICY_SECONDS:
@@ -166,6 +171,8 @@ class Link:
         except (DeskUnreachable, KeyRefused, Refused) as reason:
             log.info("the policy cannot be fetched (%s); the last one holds", reason)
             self._policy_at = time.monotonic()
+            return reason
+        return None
 
     def asking_directive(
         self, run: str, *, wait_seconds: float = 0

@@ -122,17 +122,18 @@ def is_over(error: BaseException) -> bool:
     return isinstance(error, Stopped)
 
 
+NEVER_REACHED = "The desk was never reached, and without its key no call is known again."
+
+
 def args_digest(run: Run, args: Mapping[str, Any]) -> str:
     """The same for the same arguments, whatever the policy masks meanwhile; under the workspace's
     key, so that no value is to be found by trying all. Raises DeskUnreachable where that was never
     had: a call that is made without it would be another one from then on, and be made again.
     """
-    run.desk.need_masking_key()
+    away = run.desk.need_masking_key()
     key = run.desk.masking_key
     if key is None and run.desk.agent is None:
-        raise DeskUnreachable(
-            "the desk was never reached, and without its key no call is known again"
-        )
+        raise DeskUnreachable(f"{away} {NEVER_REACHED}" if away else NEVER_REACHED) from away
     told = masked(plain(dict(args)), (), key, nuls=False)
     if key is None:
         return hashlib.sha256(canonical(told)).hexdigest()[:32]

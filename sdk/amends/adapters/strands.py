@@ -161,14 +161,14 @@ class _GatedTool(AgentTool):
 
 def _whole(tool: AgentTool) -> AgentTool:
     """The same tool; of what its function returns, no generator is taken for an answer."""
-    function = getattr(tool, "_tool_func", None)
-    is_plain = inspect.isfunction(function) or inspect.ismethod(function)
-    if type(tool) is not DecoratedFunctionTool or not is_plain:
+    if type(tool) is not DecoratedFunctionTool:
         return tool
-    if inspect.isasyncgenfunction(function):  # Strands goes through it
+    function: Any = tool._tool_func  # noqa: SLF001 - it has no other way in
+    is_plain = inspect.isfunction(function) or inspect.ismethod(function)
+    if not is_plain or inspect.isasyncgenfunction(function):  # Strands goes through such a one
         return tool
     found = copy.copy(tool)
-    found._tool_func = whole(function, tool.tool_name)  # noqa: SLF001 - it has no other way in
+    found._tool_func = whole(function, tool.tool_name)  # noqa: SLF001 - as above
     return found
 
 
@@ -176,7 +176,7 @@ class _GatedProvider(ToolProvider):
     """A provider whose tools are gated as they are loaded."""
 
     def __init__(self, inner: ToolProvider, gate: _Gate) -> None:
-        self._inner, self._gate = _whole(inner), gate
+        self._inner, self._gate = inner, gate
 
     async def load_tools(self, **more: Any) -> Sequence[AgentTool]:
         return [_GatedTool(one, self._gate) for one in await self._inner.load_tools(**more)]
