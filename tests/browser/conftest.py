@@ -14,6 +14,7 @@ What only goes well on a quick machine is found by making Chromium a slow one, a
 divides the speed of each page's processor by six and lets each answer come 200 ms later.
 """
 
+import logging
 import os
 import re
 from collections.abc import Generator, Iterator
@@ -29,6 +30,7 @@ from playwright.sync_api import (
     BrowserContext,
     Page,
     Request,
+    Response,
     ViewportSize,
     expect,
     sync_playwright,
@@ -44,6 +46,11 @@ DESKTOP: ViewportSize = {"width": 1440, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 SLOW_TIMES = float(os.environ.get("BROWSER_SLOW", "1"))
 LATENCY_MILLISECONDS = float(os.environ.get("BROWSER_LATENCY", "0"))
+BAD_REQUEST = 400
+TEXT_CHARACTERS_MAX = 4_000
+"""Of each page, where a story has failed."""
+
+logger = logging.getLogger(__name__)
 
 
 class Visit(Protocol):
@@ -58,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Keep the outcome where fixtures see it, so that a failed test leaves a picture."""
+    """Keep the outcome where fixtures see it, so that a failed test leaves text and a picture."""
     report = yield
     if report.when == "call":
         item.stash[FAILED] = report.failed
@@ -170,6 +177,11 @@ def listen(page: Page, wrong: list[str]) -> None:
         if parts.scheme in {"http", "https"} and parts.hostname not in {"localhost", "127.0.0.1"}:
             wrong.append(f"{page.url} asked for {request.url}")
 
+    def refused(response: Response) -> None:
+        if response.status >= BAD_REQUEST:
+            logger.warning("%s %s", response.status, response.url)
+
+    page.on("response", refused)
     page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error}"))
     page.on("request", outside)
     page.on(
@@ -187,4 +199,6 @@ def keep_pictures(contexts: list[BrowserContext], test: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^a-z0-9_]+", "-", test.lower()).strip("-")[-120:]
     for number, page in enumerate(page for context in contexts for page in context.pages):
+        text = page.locator("body").inner_text(timeout=1_000)
+        logger.warning("Page %s: %s\n%s", number, page.url, text[:TEXT_CHARACTERS_MAX])
         page.screenshot(path=folder / f"{name}-{number}.png", full_page=True)

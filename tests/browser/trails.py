@@ -19,7 +19,9 @@ def for_everybody(page: Page) -> None:
 
 def publish(page: Page, workspace: str, correction: int) -> str:
     """Publish a correction as a link; its public address."""
-    page.goto(f"/w/{workspace}/corrections/{correction}/")
+    answer = page.goto(f"/w/{workspace}/corrections/{correction}/")
+    assert answer is not None
+    assert answer.ok, page.content()
     for_everybody(page)
     link = page.locator("input[name=delivery][value=link]")
     if link.count():

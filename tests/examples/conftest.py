@@ -14,6 +14,7 @@ from tests.ports import free_ports
 from tests.processes import answers
 
 browser = seen.browser
+pytest_runtest_makereport = seen.pytest_runtest_makereport
 PORTS = 5
 
 
@@ -64,7 +65,7 @@ def seen_paths() -> str:
 
 
 @pytest.fixture
-def at_the_desk(skyline, browser):
+def at_the_desk(skyline, browser, request):
     """A page of somebody of Skyline, just logged in: `at_the_desk("rina")`; without, of anybody."""
     from workspaces.models import User
 
@@ -85,6 +86,8 @@ def at_the_desk(skyline, browser):
         return page
 
     yield sits
+    if request.node.stash.get(seen.FAILED, False):
+        seen.keep_pictures(contexts, request.node.nodeid)
     for context in contexts:
         context.close()
     assert not wrong, "\n".join(wrong)
