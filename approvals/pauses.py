@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
@@ -122,7 +123,7 @@ def _believe_no_longer(lifted: Pause) -> None:
     grants = Approval.objects.filter(workspace=lifted.workspace)
     why = f"The log went back, as was found at {lifted.paused_at:%Y-%m-%d %H:%M} UTC."
     # Keys and runs are locked before approvals.
-    if lifted.name == LOST:
+    if lifted.name.startswith(LOST):
         runs = Run.objects.filter(workspace=lifted.workspace, started_at__lt=lifted.paused_at)
         mark_runs(lifted.paused_at, runs)
         for tell in _when_entries_are_gone:
@@ -164,7 +165,7 @@ class HeldRuns(NamedTuple):
 def of_the_desk(workspace_id: int) -> str:
     """Why the desk itself holds everything there, in words; empty where it does not."""
     rows = Pause.objects.standing().filter(workspace_id=workspace_id, paused_by=None)
-    return str(rows.values_list("reason", flat=True).first() or "")
+    return str(rows.order_by("-pk").values_list("reason", flat=True).first() or "")
 
 
 def placed_by(one: Pause) -> str:
@@ -229,8 +230,8 @@ def tools_over(workspace_id: int, connection: str) -> Dependents:
 WENT_BACK = "ledger.went_back"
 ALERT = EventType.ALERT_LOG_WENT_BACK
 LOST, UNREADABLE = "ledger", "heads"
-"""Names of the desk's own pauses of a workspace: entries are gone, and nobody knows whether any
-are. People's have none."""
+"""How the names of the desk's own pauses of a workspace begin: entries are gone, and nobody knows
+whether any are. People's have none."""
 
 
 @sealer.when_it_goes_back
@@ -249,13 +250,22 @@ def hold(workspace: Workspace, last: ParsedHead, size: int) -> None:
         " this."
     )
     data = {"origin": last.origin, "size": last.size, "left": size}
-    hold_for(workspace, reason, data, "sealer", LOST if is_lost else UNREADABLE)
+    hold_for(workspace, reason, data, part="sealer", name=LOST if is_lost else UNREADABLE)
+
+
+def hold_after_restore(workspace: Workspace, reason: str, data: dict[str, Any]) -> None:
+    """The same of one that comes from a backup. Each restore has a pause of its own: in the backup
+    there may be one that people have lifted since, which says nothing of what was lost now.
+    """
+    hold_for(workspace, reason, data, part="restore", name=f"{LOST} {timezone.now().isoformat()}")
 
 
 def hold_for(
-    workspace: Workspace, reason: str, data: dict[str, Any], part: str, name: str = LOST
+    workspace: Workspace, reason: str, data: dict[str, Any], *, part: str, name: str
 ) -> None:
-    """The desk's own pause of a workspace whose ledger lacks what happened, and its alert."""
+    """The desk's own pause of a workspace whose ledger lacks what happened, and its alert. Where
+    one of that name stands already, it stays.
+    """
     row, is_new = Pause.objects.get_or_create(
         workspace=workspace, kind=PauseKind.WORKSPACE, name=name, lifted_at=None,
         defaults={"reason": reason, "paused_by": None},
@@ -268,7 +278,7 @@ def hold_for(
         text=f"{reason}\nUntil then nothing begins there, and nothing is approved or undone.",
         url=f"{settings.AMENDS_URL}/w/{workspace.slug}/policies/",
     )
-    channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.pk}")
+    channels.announce(workspace, WENT_BACK, message, key=f"{WENT_BACK}/{row.paused_at.isoformat()}")
     if is_new:
         signals.publish_pauses_on_commit()
 
@@ -314,8 +324,8 @@ class MarkOf(Func):
 def lost_since(moment: str) -> QuerySet[Pause]:
     """When the ledger here lost what happened, after the `moment` of a row; the last first."""
     lost = Pause.objects.filter(
-        workspace=OuterRef("workspace"), kind=PauseKind.WORKSPACE, name=LOST, paused_by=None,
-        paused_at__gt=OuterRef(moment),
+        workspace=OuterRef("workspace"), kind=PauseKind.WORKSPACE, name__startswith=LOST,
+        paused_by=None, paused_at__gt=OuterRef(moment),
     )  # fmt: skip
     return lost.order_by("-paused_at")
 

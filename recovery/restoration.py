@@ -66,7 +66,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
             " outside systems, then lifts this."
         )
         data = {"taken_at": when.isoformat(), "missing": lost.get(workspace.slug, [])}
-        pauses.hold_for(workspace, reason, data, "restore")
+        pauses.hold_after_restore(workspace, reason, data)
         held["workspaces paused"] += 1
     return held
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet, Value
+from django.db.models import Exists, OuterRef, QuerySet, Value
+from django.db.models.expressions import CombinedExpression
 
 from approvals import pauses
 from approvals.models import Pause
@@ -185,6 +186,9 @@ def _compared(step: Step, operation: Operation, observation: Observation) -> Ver
     return MayProceed(operation, observation)
 
 
+FORGOTTEN = "It may have been sent before: the ledger here lost entries since the run began"
+
+
 def earlier_try(step: Step, operation: Operation) -> str:
     """Why an earlier try under this key, in whatever plan, forbids one more; or nothing.
 
@@ -193,10 +197,14 @@ def earlier_try(step: Step, operation: Operation) -> str:
     if operation.idempotency == "native_key":
         if not window_is_open(step, operation):
             return "The provider no longer remembers the first try: a second could do it twice."
+        doubt = operation.window_seconds is not None and _may_be_forgotten(step, operation)
+        return f"{FORGOTTEN}, and the provider would no longer remember it." if doubt else ""
+    if operation.may_repeat:
         return ""
-    if not operation.may_repeat and _was_tried(step):
+    if _was_tried(step):
         return "It was tried before, and nothing would keep a second try from doing it twice."
-    return ""
+    doubt = _may_be_forgotten(step, operation)
+    return f"{FORGOTTEN}, and nothing would keep a second try from doing it twice." if doubt else ""
 
 
 def tries_under(workspace_id: int, key: str) -> QuerySet[StepAttempt]:
@@ -223,15 +231,32 @@ def _was_tried(step: Step) -> bool:
     return tried.exclude(step=step.pk).with_possible_effect().exists()
 
 
+def _may_be_forgotten(step: Step, operation: Operation) -> bool:
+    """Whether an earlier plan, and that it sent this, may be among what the ledger here lost since
+    the run began: no look at the target would tell, and nobody has authorised one more. A plan that
+    was there when it was lost has that among its tries (recovery/restoration.py).
+    """
+    if operation.observes or step.generation > 1:
+        return False
+    began = "effect__action__run__started_at"
+    lost = pauses.lost_since(began).filter(paused_at__lte=OuterRef("plan__drafted_at"))
+    rows = Step.objects.filter(Exists(lost), pk=step.pk)
+    if operation.idempotency == "native_key":
+        rows = rows.filter(**{f"{began}__lt": _remembered_since(operation)})
+    return rows.exists()
+
+
 def window_is_open(step: Step, operation: Operation) -> bool:
     """Whether the provider still remembers the first try under this key when a call would end."""
     if operation.window_seconds is None:
         return True
-    reach = timedelta(seconds=operation.window_seconds - operation.limit_seconds)
-    too_old = tries_under(step.workspace_id, step.key).filter(
-        intended_at__lt=Clock() - Value(reach)
-    )
-    return not too_old.exists()
+    tries = tries_under(step.workspace_id, step.key)
+    return not tries.filter(intended_at__lt=_remembered_since(operation)).exists()
+
+
+def _remembered_since(operation: Operation) -> CombinedExpression:
+    reach = (operation.window_seconds or 0) - operation.limit_seconds
+    return Clock() - Value(timedelta(seconds=reach))
 
 
 def _drift_told(step: Step, difference: FieldDiff) -> dict[str, Any]:

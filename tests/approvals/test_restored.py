@@ -41,8 +41,8 @@ def come_back(acme):
     return restore
 
 
-def lift(workspace):
-    held = Pause.objects.get(workspace=workspace, lifted_at=None)
+def lift(workspace, held=None):
+    held = held or Pause.objects.get(workspace=workspace, lifted_at=None)
     bosses = team(workspace, f"bosses {held.pk}", "view", "administer")
     pauses.lift(held, by=person(f"boss{held.pk}", bosses))
 
@@ -177,6 +177,25 @@ def test_what_a_key_was_told_of_one_loss_says_nothing_of_the_next(
 
     assert trip.begin(key="k9", action="act_9", attempt="b2").json()["answer"] == "in_doubt"
     assert Action.objects.get(key="k9").state == "unknown"
+
+
+def test_a_second_restore_holds_anew_what_the_pause_of_the_first_holds_in_the_backup(
+    trip, come_back, acme
+):
+    """The backup was taken while the first pause stood; it was lifted since, and agents went on."""
+    trip.begin(key="k1", attempt="a1")
+    come_back()
+    come_back(acme=["7 signed entries are missing"])
+
+    first, second = pauses.standing_in(acme)
+    lift(acme, first)
+    said = trip.begin(key="k9", action="act_9", attempt="b1").json()
+    assert (said["answer"], said["code"]) == ("denied", "paused")
+    assert "7 signed entries" in said["reason"]
+    assert "7 signed entries" in pauses.of_the_desk(acme.pk)
+    lift(acme, second)
+    said = trip.begin(key="k9", action="act_9", attempt="b2").json()
+    assert said["answer"] == "in_doubt"
 
 
 def test_a_run_that_lived_goes_on_so_its_questions_stand_and_it_does_not_fall_silent(

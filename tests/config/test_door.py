@@ -126,7 +126,7 @@ def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -
     periodic.done(periodic.BACKUP)
     Heartbeat.objects.filter(pk=periodic.BACKUP).update(beat_at=Now() - timedelta(hours=31))
     acme = Workspace.objects.create(slug="acme", name="Acme")
-    pauses.hold_for(acme, "The desk was restored.", {}, "restore")
+    pauses.hold_after_restore(acme, "The desk was restored.", {})
     ask_people = asker(acme, User.objects.create(email="ada@example.com"))
     _, erased = ask_people(), ask_people()
     Approval.objects.filter(pk=erased.pk).update(calls=[])

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from approvals import pauses
 from approvals.models import Approval, Pause
 from ledger.merkle import ParsedHead
+from ledger.models import Run
 from recovery import restoration
+from recovery.casework import settling
 from recovery.engine import faults
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
@@ -165,6 +167,52 @@ def test_law_3_after_a_log_went_back_a_mail_that_may_have_gone_is_a_persons_to_s
 
     assert states(plan) == [ends, "verified", "verified"]
     assert ("c" in outside.effects()) == (ends == "reported")
+
+
+@pytest.mark.parametrize("lost_by", ["a restore", "a log that went back"])
+@pytest.mark.parametrize(
+    ("blind", "began", "ends"),
+    [
+        ("mail", timedelta(), "needs_human"),
+        ("refund_unseen", timedelta(), "reported"),
+        ("refund_unseen", timedelta(minutes=2), "needs_human"),  # its key is no longer remembered
+        ("restore", timedelta(minutes=2), "verified"),  # a look tells
+    ],
+)
+def test_law_3_a_plan_that_was_forgotten_whole_may_have_sent_what_a_new_one_would_send(
+    case, world, outside, ada, lost_by, blind, began, ends
+):
+    with transaction.atomic():
+        if lost_by == "a restore":
+            restoration.hold_everything(timezone.now(), {})
+        else:
+            pauses.hold(case.workspace, ParsedHead("desk/acme", 9, b"r" * 32), 3)
+    boss = person("boss", team(case.workspace, "bosses", "view", "administer"))
+    Run.objects.update(started_at=F("started_at") - began)
+    plan = plan_for(case, world, {"a": "restore", "b": "restore", "c": blind})
+    pauses.lift(Pause.objects.get(), by=boss)
+    advance(plan)
+
+    assert states(plan) == [ends, "verified", "verified"]
+    assert outside.effects().count("c") == (ends != "needs_human")
+    if ends == "needs_human":
+        step = plan.steps.get(position=1)
+        assert "the ledger here lost entries since the run began" in step.note
+        case.refresh_from_db()
+        settling.try_again(step, reason="Nobody has it.", by=ada, seen=case.revision)
+        advance(plan)
+        assert outside.effects().count("c") == 1, "a person has said that it goes"
+
+
+def test_a_run_that_began_since_the_loss_is_undone_as_ever(case, world, outside):
+    with transaction.atomic():
+        restoration.hold_everything(timezone.now(), {})
+    boss = person("boss", team(case.workspace, "bosses", "view", "administer"))
+    pauses.lift(Pause.objects.get(), by=boss)
+    Run.objects.update(started_at=timezone.now())
+    plan = plan_for(case, world, {"a": "restore", "b": "restore", "c": "mail"})
+    advance(plan)
+    assert states(plan) == ["reported", "verified", "verified"]
 
 
 def test_a_database_that_forgot_the_last_step_finds_it_done(case, world, outside):

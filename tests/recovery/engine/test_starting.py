@@ -305,7 +305,7 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
 def test_a_run_that_lived_at_a_restore_is_let_go_to_be_in_doubt_as_before(live_case, world, ada):
     plan = plan_for(live_case, world)
     advance(plan)
-    pauses.hold_for(live_case.workspace, "The desk was restored.", {}, "restore")
+    pauses.hold_after_restore(live_case.workspace, "The desk was restored.", {})
 
     plan_lifecycle.stop(plan, by=ada)
 
