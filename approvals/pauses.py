@@ -19,7 +19,6 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
-from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, signals
@@ -250,14 +249,21 @@ def hold(workspace: Workspace, last: ParsedHead, size: int) -> None:
         " this."
     )
     data = {"origin": last.origin, "size": last.size, "left": size}
-    hold_for(workspace, reason, data, part="sealer", name=LOST if is_lost else UNREADABLE)
+    # What a restore has lost is held already, and its pause says of which backup it is.
+    restored = standing_in(workspace)[::-1] if is_lost else []
+    names = [one.name for one in restored if one.name.startswith(f"{LOST} ")]
+    name = next(iter(names), LOST) if is_lost else UNREADABLE
+    hold_for(workspace, reason, data, part="sealer", name=name)
 
 
-def hold_after_restore(workspace: Workspace, reason: str, data: dict[str, Any]) -> None:
-    """The same of one that comes from a backup. Each restore has a pause of its own: in the backup
-    there may be one that people have lifted since, which says nothing of what was lost now.
+def hold_after_restore(
+    workspace: Workspace, reason: str, data: dict[str, Any], *, taken_at: datetime
+) -> None:
+    """The same of one that comes from the backup of that moment. Each has a pause of its own: in
+    the backup there may be one that people have lifted since, which says nothing of what is lost.
     """
-    hold_for(workspace, reason, data, part="restore", name=f"{LOST} {timezone.now().isoformat()}")
+    name = f"{LOST} {taken_at.astimezone(UTC).isoformat()}"
+    hold_for(workspace, reason, data, part="restore", name=name)
 
 
 def hold_for(

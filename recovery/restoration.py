@@ -66,7 +66,7 @@ def hold_everything(taken_at: datetime, lost: dict[str, list[str]]) -> Counter[s
             " outside systems, then lifts this."
         )
         data = {"taken_at": when.isoformat(), "missing": lost.get(workspace.slug, [])}
-        pauses.hold_after_restore(workspace, reason, data)
+        pauses.hold_after_restore(workspace, reason, data, taken_at=when)
         held["workspaces paused"] += 1
     return held
 
@@ -94,10 +94,11 @@ def doubt_what_reads_nothing(among: QuerySet[Step], since: datetime | None, why:
     waiting = waiting.select_related("connection", "plan")
     for step in waiting.order_by("pk").iterator(chunk_size=BATCH):
         try:
-            observes = outbound_calls.operation_of(step).observes
+            operation = outbound_calls.operation_of(step)
+            would_tell = outbound_calls.a_look_tells(step, operation)
         except Refused:  # a connector that is gone promises nothing
-            observes = False
-        if not observes:
+            would_tell = False
+        if not would_tell:
             step.attempts.create(
                 number=step.attempts.count() + 1,
                 fence=step.fence,

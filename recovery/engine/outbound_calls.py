@@ -79,6 +79,11 @@ def observe(step: Step) -> Observation:
     return calls.observe(*_call(step), **_facts(step))
 
 
+def a_look_tells(step: Step, operation: Operation) -> bool:
+    """Whether a look at the target would show that the step was done: it says what is so then."""
+    return operation.observes and bool(step.post_condition)
+
+
 def satisfied(step: Step, observation: Observation) -> bool:
     return calls.satisfied(*_call(step), observation, **_facts(step))
 

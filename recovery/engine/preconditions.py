@@ -236,7 +236,7 @@ def _may_be_forgotten(step: Step, operation: Operation) -> bool:
     the run began: no look at the target would tell, and nobody has authorised one more. A plan that
     was there when it was lost has that among its tries (recovery/restoration.py).
     """
-    if operation.observes or step.generation > 1:
+    if outbound_calls.a_look_tells(step, operation) or step.generation > 1:
         return False
     began = "effect__action__run__started_at"
     lost = pauses.lost_since(began).filter(paused_at__lte=OuterRef("plan__drafted_at"))

@@ -238,7 +238,7 @@ def test_what_must_be_signed_is_signed_by_each_of_the_two(acme, ada, glass, wait
 def test_nobody_breaks_it_while_the_desk_itself_holds_everything(acme, ada, glass, waits):
     glass()
     approval = waits()
-    pauses.hold_after_restore(acme, "The log went back.", {})
+    pauses.hold_after_restore(acme, "The log went back.", {}, taken_at=timezone.now())
 
     with pytest.raises(inbox.NotEntitled, match="The log went back"):
         breaks(approval, ada)

@@ -10,6 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from approvals import pauses, team_coverage
 from approvals.models import Approval, PolicyVersion
@@ -126,7 +127,7 @@ def test_a_part_that_is_not_well_is_a_notice_and_nobody_is_named(web: Process) -
     periodic.done(periodic.BACKUP)
     Heartbeat.objects.filter(pk=periodic.BACKUP).update(beat_at=Now() - timedelta(hours=31))
     acme = Workspace.objects.create(slug="acme", name="Acme")
-    pauses.hold_after_restore(acme, "The desk was restored.", {})
+    pauses.hold_after_restore(acme, "The desk was restored.", {}, taken_at=timezone.now())
     ask_people = asker(acme, User.objects.create(email="ada@example.com"))
     _, erased = ask_people(), ask_people()
     Approval.objects.filter(pk=erased.pk).update(calls=[])

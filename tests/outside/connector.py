@@ -68,6 +68,9 @@ OPERATIONS = (
         observes=False,
         reads_back=False,
     ),
+    operation(  # a look finds the thing, and nothing of what was sent about it
+        "note", idempotency="none", probe="none", reversibility="irreversible", reads_back=False
+    ),
     operation("charge_blindly", idempotency="none", probe="strong", reversibility="compensable"),
 )
 

@@ -261,7 +261,7 @@ def test_what_may_have_been_done_after_a_backup_stays_in_doubt_when_the_run_goes
     more, it did that a second time.
     """
     caller = Agent(keys.create_key(agent, by=None, name="k")[1])
-    pauses.hold_after_restore(acme, "The desk was restored.", {})
+    pauses.hold_after_restore(acme, "The desk was restored.", {}, taken_at=timezone.now())
     boss = person("boss", team(acme, "bosses", "view", "administer"))
     pauses.lift(Pause.objects.get(), by=boss)
     directive = directed(stopped, ada, checkpoint=stopped.row.checkpoints.get())

@@ -174,6 +174,7 @@ def test_law_3_after_a_log_went_back_a_mail_that_may_have_gone_is_a_persons_to_s
     ("blind", "began", "ends"),
     [
         ("mail", timedelta(), "needs_human"),
+        ("note", timedelta(), "needs_human"),
         ("refund_unseen", timedelta(), "reported"),
         ("refund_unseen", timedelta(minutes=2), "needs_human"),  # its key is no longer remembered
         ("restore", timedelta(minutes=2), "verified"),  # a look tells

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
+from django.utils import timezone
 
 from approvals import digests, grants, inbox, pauses
 from approvals.models import Approval
@@ -305,7 +306,9 @@ def test_a_plan_stopped_before_its_start_lets_the_run_go(live_case, world, ada):
 def test_a_run_that_lived_at_a_restore_is_let_go_to_be_in_doubt_as_before(live_case, world, ada):
     plan = plan_for(live_case, world)
     advance(plan)
-    pauses.hold_after_restore(live_case.workspace, "The desk was restored.", {})
+    pauses.hold_after_restore(
+        live_case.workspace, "The desk was restored.", {}, taken_at=timezone.now()
+    )
 
     plan_lifecycle.stop(plan, by=ada)
 
