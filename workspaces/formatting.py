@@ -102,10 +102,15 @@ CURRENCIES_BY_DIGITS = {
 EXPONENTS = {code: digits for digits, codes in CURRENCIES_BY_DIGITS.items() for code in codes}
 
 
+def digits_of(currency: str) -> int:
+    """How many digits of an amount in the currency's smallest unit stand behind the point."""
+    return EXPONENTS.get(currency.upper(), DIGITS)
+
+
 def money(minor: int, currency: str = "USD") -> str:
     """An amount in the currency's smallest unit, as people write it: 128600 USD is $1 286.00."""
     code = currency.upper()
-    digits = EXPONENTS.get(code, DIGITS)
+    digits = digits_of(code)
     whole, part = divmod(abs(minor), 10**digits)
     text = f"{whole:,}".replace(",", NO_BREAK) + (f".{part:0{digits}}" if digits else "")
     sign = MINUS if minor < 0 else ""

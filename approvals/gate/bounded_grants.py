@@ -95,7 +95,8 @@ class Terms:
     def read(cls, typed: Mapping[str, str], limits: GrantLimits) -> "Terms":
         """The terms that were typed. Raises InvalidInput for what is beyond the limits."""
         uses = _number(typed.get("uses", ""), "How many calls", limits.uses)
-        hours = _number(typed.get("hours", ""), "For how long", Decimal(limits.seconds) / 3600)
+        longest = Decimal(f"{limits.seconds / 3600:g}")  # as the page fills it in
+        hours = _number(typed.get("hours", ""), "For how long", longest)
         if uses is None or hours is None:
             raise InvalidInput("Say for how many calls it is, and for how long.")
         if uses != int(uses):

@@ -252,7 +252,9 @@ def lift(request: Request, workspace: str, pk: int) -> HttpResponse:
     one = get_object_or_404(Pause, workspace=here, pk=pk)
     try:
         pauses.lift(one, by=request.user)
-        messages.success(request, "Lifted: it goes on.")
+        others = any(left.kind == PauseKind.WORKSPACE for left in pauses.standing_in(here))
+        goes_on = "Another pause still holds everything here." if others else "It goes on."
+        messages.success(request, f"Lifted. {goes_on}")
     except CannotMove:
         messages.error(request, "Somebody has lifted it already.")
     return redirect("approvals:policies", workspace=here.slug)

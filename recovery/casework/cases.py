@@ -54,7 +54,8 @@ def claim(case: Case, *, by: User, seen: int) -> Case:
     holder, other = holder_of(case), held_by_another(case, by)
     if other is not None:
         raise CannotMove(case, "claimed", f"{other} has claimed it already.")
-    case.claimed_by, case.claimed_until = by, _until()
+    mine = case.claimed_until if holder == by else None  # what was handed over is theirs for longer
+    case.claimed_by, case.claimed_until = by, max(filter(None, (mine, _until())))
     case.save(update_fields=["claimed_by", "claimed_until"])
     if holder != by:
         record(case, EventType.CASE_CLAIMED, by=by)
@@ -129,10 +130,10 @@ def snooze(case: Case, *, hours: int, note: str, by: User, seen: int) -> Case:
 
 
 def touch(case: Case, *, by: User) -> None:
-    """Whoever holds the claim is busy with it: the lease starts anew."""
-    Case.objects.filter(pk=case.pk, claimed_by=by, claimed_until__gt=database_time()).update(
-        claimed_until=_until()
-    )
+    """Whoever holds the claim is busy with it: the lease starts anew, and never ends earlier."""
+    until = _until()
+    mine = Case.objects.filter(pk=case.pk, claimed_by=by, claimed_until__gt=database_time())
+    mine.filter(claimed_until__lt=until).update(claimed_until=until)
 
 
 def let_idle_claims_go() -> int:

@@ -81,11 +81,19 @@ def lead(drafted: Drafted) -> str:
     if drafted.skipped:
         parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
     reached = recipients(drafted.steps)
+    asked = asks_affected(judgement_of(drafted))
+    if asked:
+        parts.append("The affected person is asked first, as soon as you ask for approval.")
     if reached:
         parts.append(f"It writes to {listed(reached)}.")
-    elif drafted.steps:
+    elif drafted.steps and not asked:
         parts.append("Nobody is told until you publish the correction.")
     return " ".join(parts)
+
+
+def asks_affected(judgement: PolicyDecision | None) -> bool:
+    """Whether whoever is affected is written to before anybody may say yes."""
+    return judgement is not None and judgement.approval == "MANUAL" and bool(judgement.affected)
 
 
 def recipients(steps: Sequence[DraftStep]) -> list[str]:

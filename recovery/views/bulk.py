@@ -277,6 +277,7 @@ def eligible(one: Eligible) -> dict[str, Any]:
         "customer_id": one.case.customer,
         "minor": one.money.amount_minor if one.money else "",
         "currency": one.money.currency if one.money else "",
+        "digits": formatting.digits_of(one.money.currency) if one.money else "",
         "irreversible": one.reversibility == "irreversible",
         "risk": one.case.risk,
         "reversibility": one.reversibility,

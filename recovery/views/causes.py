@@ -194,7 +194,7 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
     q = f"cause:{found.fingerprint}"
     listed = search.find(
         here,
-        f"{q} is:open",
+        q,  # what is not closed, however old: to `is:open` old cases would be cut off
         by=request.user,
         order="newest",
         limit=CASES_SHOWN,
@@ -257,7 +257,7 @@ def _acts(here: Workspace, q: str) -> list[dict[str, Any]]:
             "label": f"{verb.label} all…",
             "key": verb.key,
             "main": act == USUAL,
-            "url": f"{url}?{urlencode({'act': act, 'q': f'{q} is:open'})}",
+            "url": f"{url}?{urlencode({'act': act, 'q': q})}",
         }
         for act, verb in VERBS.items()
         if verb.on_causes

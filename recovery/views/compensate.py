@@ -196,12 +196,15 @@ def _before_it_runs(draft: plans.PlanDraft) -> list[dict[str, str]]:
     approval = f"for the whole plan: {draft.approval}" if draft.approval else "none is needed"
     reached = previews.recipients(draft.steps)
     by_mail = f"{listed(reached)} by this plan itself; " if reached else ""
+    person = "the affected person only through the correction"
+    if previews.asks_affected(draft.judgement):
+        person = "the affected person at once, who is asked before anybody may approve it"
     return [
         {"name": "Approval", "value": approval},
         {"name": "If a step fails", "value": failing},
         {
             "name": "Who is told",
-            "value": f"{by_mail}the affected person only through the correction",
+            "value": f"{by_mail}{person}",
         },
     ]
 

@@ -136,6 +136,7 @@ def _facts(case: dict[str, Any]) -> str:
     return (
         f'data-id="{case["id"]}" data-customer="{say(case["customer_id"])}"'
         f' data-minor="{minor}" data-currency="{say(case["currency"])}"'
+        f' data-digits="{formatting.digits_of(case["currency"] or "")}"'
         + (' data-irreversible="yes"' if case["irreversible"] else "")
         + ("" if case["eligible"] else ' data-eligible="no"')
         + (' class="here selected"' if case.get("here") else "")

@@ -3,7 +3,7 @@
 //   <form data-list> … <tr data-id="7"> <input class="row-pick" type="checkbox" name="case" value="7">
 //   … <a class="row-link">, <a data-peek> … <div class="actionbar" data-selection hidden>
 //       <b data-selection-count></b>
-// A row may carry data-customer, data-minor and data-currency, data-irreversible, data-eligible="no":
+// A row may carry data-customer, data-minor, data-currency and data-digits, data-irreversible, data-eligible="no":
 // the bar sums them up. The server counts again at the dry run; this is only a glance.
 import { register } from "./keys.js";
 import { whisper } from "./say.js";
@@ -54,10 +54,11 @@ function pickRange() {
   for (const row of all.slice(Math.max(low, 0), high + 1)) pick(row, true);
 }
 
-function money(sums) {
+function money(sums, digitsOf) {
   return [...sums].map(([currency, minor]) => {
-    const format = new Intl.NumberFormat("en", { style: "currency", currency });
-    const digits = format.resolvedOptions().maximumFractionDigits;
+    const digits = digitsOf.get(currency); // the desk's: a browser has fewer for some currencies
+    const shown = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+    const format = new Intl.NumberFormat("en", { style: "currency", currency, ...shown });
     return format.format(minor / 10 ** digits).replaceAll(",", "\u00a0");
   });
 }
@@ -66,15 +67,17 @@ export function summary(boxes) {
   const chosen = boxes.map((box) => box.closest("[data-id]")).filter(Boolean);
   const customers = new Set(chosen.map((row) => row.dataset.customer).filter(Boolean));
   const sums = new Map();
+  const digitsOf = new Map();
   for (const { dataset } of chosen) {
     if (!dataset.minor) continue;
+    digitsOf.set(dataset.currency, Number(dataset.digits));
     sums.set(dataset.currency, (sums.get(dataset.currency) ?? 0) + Number(dataset.minor));
   }
   const final = chosen.filter((row) => row.dataset.irreversible).length;
   const not = chosen.filter((row) => row.dataset.eligible === "no").length;
   return [
     customers.size && `${customers.size} ${customers.size === 1 ? "customer" : "customers"}`,
-    ...money(sums),
+    ...money(sums, digitsOf),
     `${final} irreversible`,
     not && `${not} not eligible`,
   ].filter(Boolean).join(" · ");

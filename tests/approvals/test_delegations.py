@@ -1,6 +1,7 @@
 """Ben goes away and hands his right to decide to Dora, who has none: what she answers is his yes,
 while he has one to give, never beside his own, and never about what is hers or his."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -102,6 +103,11 @@ def test_members_see_who_decides_for_whom_and_the_two_and_administrators_end_it(
         said = {"to": dora.pk, "until": until, "reason": "on holiday"} | wrong
         refused = client.post(hand, said)
         assert refused.status_code == 422, wrong
+    later = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
+    said = {"to": dora.pk, "until": until, "reason": "on holiday"}
+    begun = client.post(hand, said | {"starts_at": later}, follow=True)
+    assert re.search("Dora decides for you from .+ on[.]", begun.content.decode())
+    Delegation.objects.all().delete()
     for ending in (ben, dora, ada):
         client.force_login(ben)
         client.post(hand, {"to": dora.pk, "until": until, "reason": "on holiday"})

@@ -19,6 +19,7 @@ from tests.approvals.cast import as_the_desk, now
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
 from tests.people import person, team
 from workspaces import keys, teams
+from workspaces.free_text import InvalidInput
 from workspaces.models import Agent
 from workspaces.moves import CannotMove
 
@@ -38,6 +39,15 @@ def test_what_is_no_amount_is_put_to_people(trip, obey, ben, amount):
     many = {"when": 'sum(double(args.amount), over: "24h") > 9', "approval": "MANUAL"}
     obey({"approval": "AUTO"}, many)
     assert answer(trip, "k3", amount) == "wait", "and no sum is told of it"
+
+
+def test_the_time_that_is_filled_in_is_one_that_may_be_granted(trip, obey, ben):
+    obey({"approval": "MANUAL", "bounded": BOUNDED | {"for": "10m"}})
+    pay(trip, "k0")
+    offered = covered_questions.offer(Approval.objects.get(), ben)
+    with pytest.raises(InvalidInput, match="the rule allows 0[.]166667 at most"):
+        approve(ben, hours="0.2")
+    assert approve(ben, hours=offered["hours"]).state == "granted"
 
 
 def test_nobody_agrees_to_a_grant_whose_terms_are_erased(trip, obey, client, acme, ada, ben, cleo):

@@ -122,8 +122,12 @@ def test_a_pause_is_placed_shown_and_lifted(ada_s, acme):
     assert ada_s.post(f"{POLICIES}pauses/", place).status_code == 409
     assert ada_s.post(f"{POLICIES}pauses/", {"kind": "tool", "reason": "x"}).status_code == 422
     lift = f"{POLICIES}pauses/{Pause.objects.get().pk}/lift/"
-    assert "Lifted: it goes on." in ada_s.post(lift, follow=True).text
+    assert "Lifted. It goes on." in ada_s.post(lift, follow=True).text
     assert pauses.standing(acme.pk, tool="mail.send") is None
+    ada_s.post(f"{POLICIES}pauses/", place)
+    ada_s.post(f"{POLICIES}pauses/", {"kind": "workspace", "reason": "an incident"})
+    lift = f"{POLICIES}pauses/{Pause.objects.get(kind='tool', lifted_at=None).pk}/lift/"
+    assert "Another pause still holds everything here." in ada_s.post(lift, follow=True).text
 
 
 def test_why_is_kept_whole_or_refused_with_nothing_lost(ada_s, acme):

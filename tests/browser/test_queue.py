@@ -326,6 +326,10 @@ def test_a_case_that_is_chosen_as_the_news_of_its_end_comes_is_chosen_no_more(
     box.check()
     bar = page.locator("[data-selection]")
     expect(bar).to_contain_text("1 selected")
+    row = page.locator(f"tr[data-id='{case.pk}']")
+    row.evaluate("(it) => Object.assign(it.dataset, {minor: 1050, currency: 'IQD', digits: 3})")
+    box.dispatch_event("change")
+    expect(bar).to_contain_text("1.050")
 
     held[0].continue_()
 

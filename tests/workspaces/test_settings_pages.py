@@ -1,10 +1,12 @@
 """The settings pages: who may change what, and what is shown once."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.core import mail
 from django.test import Client
+from django.utils import timezone
 
 from workspaces import entrance, teams
 from workspaces.access import may
@@ -189,6 +191,9 @@ def test_a_key_is_shown_in_one_answer_and_never_again(desk, airline, ada):
     key = APIKey.objects.get()
     assert f"amends_{key.prefix}_" in shown.text
     assert f"amends_{key.prefix}_" not in desk.get("/w/airline/settings/keys/").text
+    APIKey.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    listed = desk.get("/w/airline/settings/keys/").text
+    assert ("Expired" in listed, "Active" in listed) == (True, False)
 
 
 def test_the_agent_that_was_just_added_is_chosen_for_the_next_key(desk, airline):

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import condition, require_GET, require_POST, require_safe
 
-from workspaces import client_tarball, client_wheel, exporting, keys, rates
+from workspaces import client_tarball, client_wheel, clock, exporting, keys, rates
 from workspaces.access import may
 from workspaces.forms import (
     AgentForm,
@@ -51,6 +51,7 @@ def _keys(
         "desk_url": configuration.AMENDS_URL,
         "rates": rates.usage(here),
         "may_administer": may(request.user, "administer", here),
+        "now": clock.now(),
     }
     wrong = any(form is not None and form.errors for form in (agent, key, token))
     return page(request, "workspaces/keys.html", context, status=422 if wrong else 200)

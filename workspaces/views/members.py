@@ -337,7 +337,9 @@ def delegate(request: Request, workspace: str) -> HttpResponse:
         except InvalidInput as wrong:
             form.add_error(None, str(wrong))
         else:
-            messages.success(request, f"{row.delegate} decides for you.")
+            later = row.starts_at > clock.now()
+            since = f" from {formatting.moment(row.starts_at)} on" if later else ""
+            messages.success(request, f"{row.delegate} decides for you{since}.")
             return redirect("workspaces:members", workspace=here.slug)
     return shown(request, here, delegation=form)
 

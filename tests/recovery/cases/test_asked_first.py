@@ -5,7 +5,7 @@ of it.
 from typing import Any
 
 from amends.protocol.vocabulary import ActionClass, Risk
-from approvals import approval_requests, inbox
+from approvals import approval_requests, inbox, versions
 from approvals.approval_requests import ask_for_action
 from approvals.digests import FORWARD_FORM, CallFacts, changed
 from approvals.models import Approval
@@ -13,7 +13,9 @@ from approvals.policy import PolicyDecision, RequiredApprovers
 from recovery import corrections
 from recovery.corrections import publishing
 from recovery.models import Correction
+from tests.people import logged_in
 from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 
 
@@ -61,3 +63,20 @@ def test_who_approved_an_action_before_it_was_done_is_told_by_role(raised, acme,
     assert "Ben" not in page
     german = client.get(f"{link}?lang=de").content.decode()
     assert "Unser Assistent hat zuerst gefragt" in german
+
+
+def test_the_preview_says_that_the_affected_person_is_written_to_before_anybody_approves(
+    raised, acme, ada
+):
+    asks = POLICY.replace(
+        "{risk: LOW, approval: AUTO}\n  twins",
+        "{risk: LOW, approval: MANUAL, askAffected: true}\n  twins",
+    )
+    versions.activate(versions.save(acme, asks, by=None), by=None)
+    case = raised.case()
+
+    page = logged_in(ada).get(f"/w/acme/cases/{case.pk}/compensate/")
+
+    assert "The affected person is asked first, as soon as you ask for approval." in page.text
+    assert "Nobody is told until" not in page.text
+    assert "the affected person at once, who is asked before anybody may approve it" in page.text

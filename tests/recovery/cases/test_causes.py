@@ -134,6 +134,8 @@ def test_a_cause_shows_its_open_cases_and_acts_on_all_of_them(desk, fails):
     cases = [fails(f"run_{number}") for number in range(2)]
     fails("run_9", message="another thing")
     cause = cases[0].cause
+    long_ago = timezone.now() - timedelta(days=100)
+    Case.objects.filter(pk=cases[0].pk).update(failed_at=long_ago, opened_at=long_ago)
 
     page = desk.get(f"/w/acme/causes/{cause.fingerprint}/")
 

@@ -41,6 +41,11 @@ def test_a_case_is_handed_over_with_a_note_and_the_other_hears_of_it(case, clien
     assert client.post(f"{there}hand-over/", said).status_code == 302
 
     assert listed(acme, "is:mine", nils) == [case.pk]
+    for_a_day = Case.objects.get().claimed_until
+    cases.touch(case, by=nils)
+    case.refresh_from_db()
+    cases.claim(case, by=nils, seen=case.revision)
+    assert Case.objects.get().claimed_until == for_a_day, "whoever opens it keeps it no shorter"
     assert listed(acme, "is:mine", ada) == []
     assert "The customer calls at four" in client.get(f"{there}?tab=activity").text
     told = Event.objects.get(type="case.handed_over").data
