@@ -28,6 +28,9 @@ from ledger.wire import EVENT_BYTES_MAX, Envelope, of_gate, read
 BODY_BYTES_MAX = EVENT_BYTES_MAX + 4 * 1024
 ATTEMPT_CHARACTERS_MAX = 120
 RETRIES = frozenset(get_args(Retry))
+ASKED_APART = "aap_"
+"""What runs of other protocols begin with (approvals/interchange): what is asked in them is begun
+when it is consumed, and draws on no grant."""
 _OTHER_NAME = "What is masked cannot be told from others. Send another, such as a UUID."
 _json = msgspec.json.Encoder()
 _any = msgspec.json.Decoder()

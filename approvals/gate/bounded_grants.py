@@ -23,7 +23,7 @@ from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
 from approvals import approval_requests, argument_fields, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
-from approvals.gate.begin_request import BeginRequest
+from approvals.gate.begin_request import ASKED_APART, BeginRequest
 from approvals.gate.decision_table import Proceed
 from approvals.models import Approval, ApprovalState, GrantUse, SubjectKind
 from approvals.policy import CannotEvaluate, PolicyDecision
@@ -139,6 +139,8 @@ def why_not(approval: Approval) -> str:
     """Why nobody can grant more calls like this one ahead, in words; empty where people can."""
     if approval.subject_kind != SubjectKind.ACTION or approval.agent is None:
         return "A plan is approved as a whole."
+    if approval.run_ref.startswith(ASKED_APART):
+        return "It comes over another protocol, by which people are asked about each call."
     if approval.affected:
         return "The affected person is asked about each call."
     if approval.signed:
@@ -486,11 +488,8 @@ def tell(request: BeginRequest, proceed: Proceed) -> None:
     approval = Approval.objects.get(pk=proceed.grant)
     used = grants.Drawdown.of(grants.drawn(approval))
     desk_events.record(
-        Workspace.objects.get(pk=request.actor.workspace_id),
-        EventType.APPROVAL_DRAWN,
-        run=proceed.run,
-        action=proceed.action,
-        part="gate",
+        Workspace.objects.get(pk=request.actor.workspace_id), EventType.APPROVAL_DRAWN,
+        run=proceed.run, action=proceed.action, part="gate",
         data={
             "approval": proceed.grant,
             "digest": approval.digest,
@@ -498,4 +497,4 @@ def tell(request: BeginRequest, proceed: Proceed) -> None:
             "uses": used.calls,
             "sum": _plain(used.total),
         },
-    )
+    )  # fmt: skip

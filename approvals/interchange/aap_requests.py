@@ -24,7 +24,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, grants
 from approvals.deciders import locked
 from approvals.gate import slow_path
-from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
+from approvals.gate.begin_request import ASKED_APART, BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import ApprovalRequired, Denied, Proceed, TryUnderWay
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
@@ -39,7 +39,7 @@ from workspaces import encryption, locks
 from workspaces.clock import database_time
 from workspaces.models import Secret
 
-RUN = "aap_"
+RUN = ASKED_APART
 ACTION = "call"
 SEALED = "aap "
 DOCUMENTS = "aais:"

@@ -484,14 +484,16 @@ def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, ke
     obey()
     pay(trip, "k0", targets=[])
     approve(ben, target="any")
-    headers = {
-        "authorization": f"Bearer {key}", "content-type": "application/json",
-        "idempotency-key": "r1",
-    }  # fmt: skip
+    headers = {"authorization": f"Bearer {key}", "idempotency-key": "r1"}
+    headers |= {"content-type": "application/json"}
     body = {"tool": "pay.refund", "arguments": {"amount": 5, "currency": "eur"}, "timeout": "1h"}
 
     async def story(client):
         return await client.post("/aap/v1/requests", content=json.dumps(body), headers=headers)
 
-    assert visit(story).json()["status"] == "pending"
+    id_ = visit(story).json()["id"]
     assert answer(trip, "k1", 5, targets=[]) == "proceed", "the grant would cover it"
+    covered_questions.release_due()
+    assert trip.request("GET", f"/aap/v1/requests/{id_}").json()["status"] == "pending"
+    with pytest.raises(InvalidInput, match="another protocol"):
+        approve(ben, target="any")
