@@ -53,6 +53,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
     try:
+        card.check_untouched(request, approval)
         until = _moment(posted.get("not-before", ""), timezone.get_current_timezone())
         with transaction.atomic():
             inbox.as_shown(approval, posted.get("digest", ""))
@@ -126,6 +127,7 @@ def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse
     here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
     try:
+        card.check_untouched(request, approval)
         made = bounded_grants.approve_with_more(
             approval,
             typed={name: posted.get(f"more-{name}", "") for name in card.MORE},

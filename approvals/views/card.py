@@ -295,11 +295,9 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     here, approval = to_decide(request, workspace, pk)
     posted = request.POST
     answer = answer_of(request, approval)
-    grants = posted.get("decision") == "grant"
-    if grants and changed_arguments.touched(approval, _typed(request)):
-        return refused(request, here, pk, InvalidInput(CHANGED_AND_APPROVED))
     try:
-        if grants:
+        if posted.get("decision") == "grant":
+            check_untouched(request, approval)
             signed = signatures.answered(posted.get("signature", ""))
             inbox.grant(approval, **answer, login_at=login_at(request), signed=signed)
         elif posted.get("decision") == "reject":
@@ -309,6 +307,12 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     except REFUSALS as refusal:
         return refused(request, here, pk, refusal)
     return _done(request, here, pk)
+
+
+def check_untouched(request: Request, approval: Approval) -> None:
+    """Raise InvalidInput where something was typed into an argument: a yes is to what was asked."""
+    if changed_arguments.touched(approval, _typed(request)):
+        raise InvalidInput(CHANGED_AND_APPROVED)
 
 
 def shown_of(request: Request, approval: Approval) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """The card of a call whose arguments can be corrected, and of what somebody has made of it."""
 
+from datetime import timedelta
+
 import pytest
 
 from approvals.gate import changed_arguments
 from approvals.models import Approval
 from ledger.erasure import erase
-from tests.approvals.cast import agree, ask, change, put_in_force, waiting
+from tests.approvals.cast import agree, ask, change, now, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 
@@ -107,6 +109,26 @@ def test_the_card_offers_each_argument_and_shows_what_became_of_it(
     run = client.post("/w/acme/reveal/run_1/").content.decode()
     assert "Arguments as they were asked for" in run
     assert "An approver changed the arguments" in run
+
+
+@pytest.mark.parametrize("act", ["later", "more"])
+def test_no_other_yes_passes_over_what_was_typed(trip, client, at_desk, acme, ada, act):
+    rule = {"approval": "MANUAL", "bounded": {"uses": 3, "for": "1d"}}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    ask(trip)
+    asked = waiting()
+    [amount] = [one for one in changed_arguments.fields_of(asked) if one.name == "amount"]
+    soon = (now() + timedelta(minutes=20)).isoformat()
+    said = {"digest": asked.digest, "reason": "fine", "not-before": soon, "more-uses": "2"}
+    said |= {"more-hours": "1", "more-target": "any", f"arg-{amount.number}": "80"}
+
+    answer = client.post(f"{card(asked)}{act}/", said)
+
+    assert answer.status_code == 422
+    assert "would approve what the agent asked for" in answer.text
+    assert 'value="80"' in answer.text, "what was typed stays"
+    assert waiting() == asked
+    assert client.post(f"{card(asked)}{act}/", said | {f"arg-{amount.number}": "100"}).url
 
 
 def test_of_a_changed_call_that_is_erased_its_cards_still_open(
