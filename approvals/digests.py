@@ -155,6 +155,14 @@ def diff(
     return list(_changes("", old, new))
 
 
+def fields_in_words(changes: Sequence[ArgumentChange], most: int) -> str:
+    """“args.to, more.on_behalf_of and 3 more”: what differs, without a value of it, for whoever
+    reads that somebody was asked anew.
+    """
+    more = f" and {len(changes) - most} more" if len(changes) > most else ""
+    return ", ".join(one.field for one in changes[:most]) + more
+
+
 def changes_of(approval: Approval) -> list[ArgumentChange]:
     """What somebody has made of what was asked for, path by path; none where nobody has, and none
     are left of what is erased.

@@ -249,8 +249,9 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     facts = _facts(request, found, approval)
     if digests.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
-        words = digests.in_words(changed, DIFFERENCES_MAX)
-        return f"not what was approved: {words or 'the record of the approval was changed'}"
+        if not changed:
+            return "not what was approved: the record of the approval was changed"
+        return f"not what was approved, by {digests.fields_in_words(changed, DIFFERENCES_MAX)}"
     if judgement.approval == "AUTO" or approval.state == ApprovalState.WAITING:
         return ""
     if not grants.is_recorded(approval):

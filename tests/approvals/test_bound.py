@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from approvals import approval_requests, denials, inbox
-from approvals.models import Approval, ApprovalState, Denial
+from approvals import approval_requests, denials, inbox, notifications
+from approvals.models import Approval, ApprovalState, Denial, NotificationKind
 from ledger.append import statements
 from ledger.models import Action, Event
 from ledger.wire import EVENT_BYTES_MAX
@@ -103,6 +103,11 @@ def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
     assert states() == [ApprovalState.WITHDRAWN, ApprovalState.WAITING]
     words = {"person": "on_behalf_of", "compensation": "compensation.args.to", "form": "before"}
     assert words[what] in reason(first)
+    anew = Approval.objects.latest("pk")
+    told_of = [reason(first), anew.reason, notifications.in_full(anew, NotificationKind.ASKED).text]
+    assert not any(value in one for value in ("mallory", "Mia", "Noa") for one in told_of), (
+        "messages and pages for everybody name what differs, and no value of it"
+    )
     assert Action.objects.get().compensation == undo, "what is approved is what is on record"
     grant(ben)
     said = trip.begin(tool="pay.card", attempt="a1", compensation=undo).json()
