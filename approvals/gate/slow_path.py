@@ -76,6 +76,7 @@ AWAITED_MAX = 2
 OPEN_PER_AGENT_MAX = 20
 """Questions of one agent that people have before them; those of runs that are over do not count."""
 DIFFERENCES_MAX = 8
+NO_ROOM = "too_many_open"
 TOO_MANY_OPEN = (
     f"{OPEN_PER_AGENT_MAX} questions of this agent wait for people, and no more may: this one was"
     " not asked. Wait until some are answered, or end the runs that no longer need theirs; then ask"
@@ -286,7 +287,7 @@ def _draw_grant(
 def _ask_people(request: BeginRequest, found: Decided, decision: ApprovalRequired) -> BeginResponse:
     action = _planned_action(request, decision.proceed)
     if action is None:
-        return BeginResponse({"answer": "denied", "code": "too_many_open", "reason": TOO_MANY_OPEN})
+        return BeginResponse({"answer": "denied", "code": NO_ROOM, "reason": TOO_MANY_OPEN})
     try:
         shown, money = call_context.preview(
             found.policy, tool=request.tool, args=request.data.get("args"), targets=request.targets,

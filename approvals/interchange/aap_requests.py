@@ -30,7 +30,7 @@ from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
 from approvals.policy import PolicyDecision
-from edge.asgi import Problem, Refused
+from edge.asgi import Problem, Refused, refuse
 from ledger import timestamps, wire
 from ledger.canonical import canonical
 from ledger.models import Action, ActionState, Run, RunState
@@ -184,6 +184,9 @@ def _decided(
     reply = slow_path.begin(ask).body
     if isinstance(reply, Problem):
         raise Refused(reply)
+    if reply["answer"] == "denied" and reply["code"] == slow_path.NO_ROOM:
+        # Nobody has said no, and nothing is kept: the same key asks once there is room.
+        raise refuse(slow_path.NO_ROOM, "Nobody was asked:", 429, reply["reason"])
     if reply["answer"] == "denied":
         return _replaced(sealed, settled={"status": DENIED, "note": reply["reason"]})
     until = datetime.fromisoformat(reply["expires_at"])

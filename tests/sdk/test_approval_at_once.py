@@ -44,6 +44,26 @@ def test_a_yes_that_is_faster_than_taking_back_is_no_cancellation(client, ben):
     assert client.get(request.id).status == "approved"
 
 
+def test_what_could_not_be_asked_beside_twenty_others_is_no_denial(client, ben, web, token):
+    """It is asked under the same key once there is room, as the answer says."""
+    for number in range(20):
+        client.create(BODY, f"k-{number}")
+    headers = {"authorization": f"Bearer {token}", "idempotency-key": "k-20"}
+
+    def ask():
+        return httpx.post(f"{web.url}/aap/v1/requests", json=BODY, headers=headers, timeout=60)
+
+    late = ask()
+    assert (late.status_code, late.json()["error"]["code"]) == (429, "too_many_open")
+    assert "ask again under the same key" in late.json()["error"]["message"]
+
+    asked = Approval.objects.earliest("pk")
+    inbox.reject(asked, by=ben, seen=asked.digest, reason="not today")
+
+    assert ask().json()["status"] == "pending"
+    assert Approval.objects.count() == 21
+
+
 def test_of_many_who_come_to_see_a_no_one_ends_the_run(client, ben, web, token):
     request = client.create(BODY, "k-1")
     asked = Approval.objects.get()
