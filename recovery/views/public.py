@@ -49,7 +49,7 @@ from recovery.models import (
     CorrectionState,
 )
 from recovery.run_facts.sentences import MAILS
-from workspaces import client_wheel, formatting
+from workspaces import access, client_wheel, formatting
 from workspaces.free_text import InvalidInput
 from workspaces.pages import private
 
@@ -164,8 +164,8 @@ def language_of(request: HttpRequest) -> str:
 @require_safe
 @by_link
 def trail(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
-    if request.method == "GET":
-        was_read(correction)
+    if request.method == "GET" and not access.may(request.user, "view", correction.workspace):
+        was_read(correction)  # who works at the desk looks whether it opens, and is not the person
     links = {
         "contest": reverse("recovery:trail_report", args=[token]),
         "download": reverse("recovery:trail_record", args=[token]),

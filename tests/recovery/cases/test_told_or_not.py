@@ -72,7 +72,12 @@ def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
     why_not = closing.why_not_as(mailed.case, "corrected")
     assert why_not.startswith("Nobody is told yet: the correction was neither sent nor read.")
 
-    client.get(corrections.link_of(mailed).removeprefix("http://localhost"))
+    link = corrections.link_of(mailed).removeprefix("http://localhost")
+    assert logged_in(ada).get(link).status_code == 200
+    assert "First read" not in page_of(mailed, ada).text, "who looks whether it opens is not Eve"
+    assert closing.why_not_as(mailed.case, "corrected") == why_not
+
+    client.get(link)
 
     assert closing.why_not_as(mailed.case, "corrected") == ""
 
