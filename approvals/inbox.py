@@ -114,11 +114,7 @@ def grant(
         delegation=mandate.delegation,
     )
     approval.refresh_from_db(fields=["decisions"])  # there is one more
-    # Write which decision fills which requirement; an earlier one may have changed places.
-    for person, place in standing.filled.items():
-        approval.decisions.filter(person_id=person).exclude(
-            requirement=standing.requirements[place]
-        ).update(requirement=standing.requirements[place])
+    _seat(approval, standing)
     record(
         approval,
         EventType.APPROVAL_GRANTED,
@@ -153,8 +149,31 @@ def held(approval: Approval) -> str:
     return pauses.of_the_desk(approval.workspace_id) or consent_requests.lacking(approval)
 
 
-def complete(approval: Approval, by: User) -> None:
-    """The last yes that was needed, given in time: whoever waits may go on."""
+def _seat(approval: Approval, standing: deciders.ApprovalProgress) -> None:
+    """Write which decision fills which requirement; an earlier one may have changed places."""
+    for person, place in standing.filled.items():
+        approval.decisions.filter(person_id=person).exclude(
+            requirement=standing.requirements[place]
+        ).update(requirement=standing.requirements[place])
+
+
+def complete_again(approval: Approval) -> bool:
+    """Grant a locked question for which what people have said is enough, since one of them is back
+    in the team: each has answered, so that nobody else's yes would bring it further.
+    """
+    is_open = Approval.objects.open().filter(pk=approval.pk).exists() and approval.calls
+    standing = deciders.progress(approval)
+    if not is_open or not standing.complete or held(approval):
+        return False
+    _seat(approval, standing)
+    complete(approval, None)
+    return True
+
+
+def complete(approval: Approval, by: User | None) -> None:
+    """The last yes that was needed, given in time: whoever waits may go on. `by` is None where it
+    was given before, and counts again.
+    """
     unexpired = Q(expires_at__gt=Now())
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
     try:
@@ -375,7 +394,7 @@ def count(approval: Approval, answer: str, began: float) -> None:
     transaction.on_commit(tell, robust=True)
 
 
-def _say_action_approved(approval: Approval, by: User) -> None:
+def _say_action_approved(approval: Approval, by: User | None) -> None:
     if approval.action is None:
         return
     granted = approval.decisions.filter(granted=True).select_related("person", "principal")

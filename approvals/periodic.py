@@ -1,20 +1,31 @@
 """What approvals do again and again."""
 
+from contextlib import suppress
 from datetime import UTC, timedelta
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now, TruncDate
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
-from approvals import approval_requests, deciders, denials, memory, notifications, team_coverage
+from approvals import (
+    approval_requests,
+    deciders,
+    denials,
+    inbox,
+    memory,
+    notifications,
+    team_coverage,
+)
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.gate import covered_questions
 from approvals.interchange import aap_deadlines
-from approvals.models import LIVING, Approval, ApprovalState, GateKey, Requirement
+from approvals.models import LIVING, Approval, ApprovalState, Decision, GateKey, Requirement
 from approvals.signals import publish_on_commit
 from workspaces import delegations
 from workspaces.models import Team, User
+from workspaces.moves import CannotMove
 from workspaces.periodic import SWEEPER, each, every
 
 # Expiry: a question that nobody answered in time is rejected, and an unused grant with it.
@@ -100,6 +111,19 @@ def _escalate(approval: Approval) -> bool:
     return True
 
 
+def complete_due() -> int:
+    """Grant what enough people have agreed to again, as the teams stand now; how many."""
+    yes = Decision.objects.filter(approval=OuterRef("pk"), granted=True, break_glass=False)
+    begun = Approval.objects.open().filter(Exists(yes)).only("pk", "workspace_id", "run_ref")
+    return each(covered_questions.walked(begun), _complete)
+
+
+def _complete(approval: Approval) -> bool:
+    with suppress(CannotMove), transaction.atomic():  # it expires, or the policy cannot be read
+        return inbox.complete_again(locked(approval))
+    return False
+
+
 def _may_escalate(row: Approval, requirement: Requirement) -> bool:
     """Whether all the rules that ask this team let another one answer in its place."""
     name = requirement.team.name if requirement.team else None
@@ -127,6 +151,7 @@ every(15, name="approvals.release", process=SWEEPER)(covered_questions.release_d
 every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.escalate")(escalate_due)
+every(15, name="approvals.complete")(complete_due)
 every(5, name="approvals.note_told")(notifications.note_due)
 every(5, name="approvals.delegations", where=[delegations.not_ended])(delegations.look)
 every(60, name="approvals.summaries")(notifications.write_summaries)

@@ -7,12 +7,12 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from approvals import awaiting, deciders, digests, grants, inbox
+from approvals import awaiting, deciders, digests, grants, inbox, periodic
 from approvals.deciders import entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
 from approvals.signals import approval_decided
-from tests.approvals.cast import asker, now, refund, told
+from tests.approvals.cast import as_the_desk, asker, now, refund, told
 from tests.people import person, team
 from workspaces import teams
 from workspaces.free_text import InvalidInput
@@ -33,6 +33,29 @@ def test_a_second_person_approves_and_the_grant_runs_once(ask, ben, acme):
     assert grants.use(approval.pk, approval.digest) is False
     assert [one["reason"] for one in told(acme, "approval.granted")] == ["checked"]
     assert len(told(acme, "approval.used")) == 1
+
+
+def test_who_is_back_in_the_team_has_said_yes_and_nobody_need_say_it_again(
+    ask, ben, cleo, finance, acme
+):
+    """Ben is out of it while Cleo agrees, who was the last that was needed, once he is back."""
+    approval = ask(RequiredApprovers(None, 2))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    teams.remove(finance, ben, by=None)
+    inbox.grant(approval, by=cleo, seen=approval.digest)
+    assert periodic.complete_due() == 0, "one of two"
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.WAITING
+
+    teams.add(finance, ben, by=None)
+    assert not awaiting.among(Approval.objects.all(), person("finn", finance)).exists()
+    with as_the_desk():
+        assert (periodic.complete_due(), periodic.complete_due()) == (1, 0)
+
+    approval.refresh_from_db()
+    assert approval.state == ApprovalState.GRANTED
+    assert [one.requirement.count for one in approval.decisions.all()] == [2, 2]
+    assert grants.use(approval.pk, approval.digest) is True
 
 
 def test_whoever_asked_cannot_answer_nor_can_the_owner_of_the_agent(ask, ada, finance, agent):
