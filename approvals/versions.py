@@ -37,6 +37,10 @@ class SavedMeanwhile(Exception):
         self.version = version
 
 
+class InForceMeanwhile(Exception):
+    """We stopped because another version came into force since the page was drawn: look again."""
+
+
 @transaction.atomic
 def save(
     workspace: Workspace, source: str, *, by: User | None, note: str = "", after: int | None = None
@@ -66,12 +70,17 @@ def save(
 
 
 @transaction.atomic
-def activate(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
-    """Put a version in force from the next judgement on; nothing needs a restart."""
+def activate(version: PolicyVersion, *, by: User | None, seen: str | None = None) -> PolicyVersion:
+    """Put a version in force from the next judgement on; nothing needs a restart. `seen` is the
+    digest of the one that a page showed in force, empty for none. Raises Invalid, or
+    InForceMeanwhile where it is another by now.
+    """
     workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     policy = check(workspace, version.source or json.dumps(version.document))
     versions = PolicyVersion.objects.filter(workspace=workspace)
     previous = versions.filter(active=True).first()
+    if seen is not None and seen != (previous.digest if previous else ""):
+        raise InForceMeanwhile("Another version was put in force since this page was drawn.")
     versions.filter(active=True).exclude(pk=version.pk).update(active=False)
     versions.filter(pk=version.pk).update(
         active=True, activated_at=Now(), shadow_since=None, unmet=[], looked_at=Now()

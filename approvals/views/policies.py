@@ -194,13 +194,9 @@ def activate(request: Request, workspace: str, number: int) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     require(request.user, "administer", here)
     one = get_object_or_404(PolicyVersion, workspace=here, number=number)
-    current = _in_force(here)
-    if request.POST.get("seen") != (current.digest if current else ""):
-        text = "Another version was put in force since this page was drawn."
-        return _version(request, here, one, problem=text, status=409)
     try:
-        versions.activate(one, by=request.user)
-    except Invalid as wrong:
+        versions.activate(one, by=request.user, seen=request.POST.get("seen", ""))
+    except (Invalid, versions.InForceMeanwhile) as wrong:
         return _version(request, here, one, problem=str(wrong), status=409)
     messages.success(request, f"Version {one.number} is in force.")
     return redirect("approvals:policies", workspace=here.slug)

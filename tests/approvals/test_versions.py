@@ -2,14 +2,18 @@
 
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections, transaction
 
 from approvals import pauses, versions
 from approvals.policy import Invalid, ToolCall, active, judge
 from config.local.places import ROOT
 from tests.approvals.cast import told
+from tests.locks import waits
+from tests.people import logged_in, person
 from workspaces.moves import CannotMove
 
 ASKS_FINANCE = '{"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}'
@@ -27,6 +31,36 @@ def test_a_version_put_in_force_is_judged_by_at_once_without_a_restart(acme, ada
     versions.activate(second, by=ada)
     assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
     assert [one["number"] for one in told(acme, "policy.activated")] == [1, 2]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_put_one_in_force_at_once_the_second_looks_again(acme, operators):
+    """Both have seen the first version in force."""
+    olga = person("olga", operators)
+    first, denies, asks = (
+        versions.save(acme, f'{{"policies": {{"a": {{"approval": "{one}"}}}}}}', by=olga)
+        for one in ("AUTO", "DENY", "MANUAL")
+    )
+    versions.activate(first, by=olga)
+    client = logged_in(olga)
+
+    def press():
+        try:
+            url = f"/w/acme/policies/{asks.number}/activate/"
+            return client.post(url, {"seen": first.digest})
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            versions.activate(denies, by=None)
+            late = threads.submit(press)
+            waits(1, unless=late.done)
+        answer = late.result(60)
+
+    assert answer.status_code == 409
+    assert "Another version was put in force since this page was drawn" in answer.text
+    assert judge(active(acme), ToolCall(tool="a")).approval == "DENY"
 
 
 def test_what_the_lower_floors_read_is_copied_onto_the_workspace(acme, ada):
