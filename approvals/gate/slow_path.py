@@ -252,7 +252,9 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         changed = [change for call in grants.differences(approval, [facts]) for change in call]
         if not changed:
             return "not what was approved: the record of the approval was changed"
-        return f"not what was approved, by {digests.fields_in_words(changed, DIFFERENCES_MAX)}"
+        words = digests.fields_in_words(changed, DIFFERENCES_MAX)
+        verb = "is" if len(changed) == 1 else "are"
+        return f"not what was approved: {words} {verb} not the same"
     if judgement.approval == "AUTO" or approval.state == ApprovalState.WAITING:
         return ""
     if not grants.is_recorded(approval):
