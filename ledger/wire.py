@@ -61,10 +61,13 @@ ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,120}")
 NAMED_BY = "printable ASCII characters, no part “.” or “..”"
 LINE = re.compile(rb"[^\n]+")
+BETWEEN_TEXTS = "\ufdd0"
+"""What parts texts on their way to the database: for good no character (Unicode, 23.7)."""
 
 _raws = msgspec.json.Decoder(list[Raw])
 _any = msgspec.json.Decoder()
 _sorted = msgspec.json.Encoder(order="sorted")
+_BETWEEN = BETWEEN_TEXTS.encode()
 
 
 class Malformed(Exception):
@@ -164,6 +167,7 @@ def read(raw: bytes, actor: Actor, *, reserved: bool = False) -> ParsedEvent | t
         parsed = _parsed(envelope, actor, look)
         _no_name_twice(raw, envelope, look)
         _no_number_rounded(raw)
+        _no_parting_of_texts(parsed)
         _checked(parsed, actor, reserved=reserved)
     except _Wrong as wrong:
         return event_id or wrong.event_id, wrong.problem
@@ -184,9 +188,11 @@ def of_desk(actor: Actor, event: dict[str, Any]) -> ParsedEvent:
 def of_gate(actor: Actor, event: dict[str, Any]) -> ParsedEvent | tuple[str, Problem]:
     """An event that the gate made out of what it has checked: it is masked like any other."""
     try:
-        return _parsed(Envelope(**event), actor, MaskingScan(key=actor.masking_key))
+        parsed = _parsed(Envelope(**event), actor, MaskingScan(key=actor.masking_key))
+        _no_parting_of_texts(parsed)
     except _Wrong as wrong:
         return event["id"], wrong.problem
+    return parsed
 
 
 class _Wrong(Exception):
@@ -335,6 +341,12 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: MaskingScan) -> None:
 def _no_number_rounded(raw: bytes) -> None:
     if number := rounded(raw):
         detail = f"{number} has more digits than a double: send it as text."
+        raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
+
+
+def _no_parting_of_texts(parsed: ParsedEvent) -> None:
+    if _BETWEEN in parsed.data_json:
+        detail = f"a text holds the noncharacter U+{ord(BETWEEN_TEXTS):X}"
         raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
 
 

@@ -21,6 +21,7 @@ from ledger.append import statements
 from ledger.append.statements import (
     LIST,
     NAMELESS_ATTEMPTS,
+    TEXTS,
     TOUCH,
     WITHDRAW_EFFECTS,
     Rows,
@@ -97,8 +98,9 @@ def _lists(rows: Sequence[Any], types: Iterable[str], names: Iterable[str]) -> l
 
 
 def _source(keys: Mapping[str, str], columns: Mapping[str, str]) -> str:
-    names = [*keys, *columns]
-    return f"unnest({', '.join([LIST] * len(names))}) AS u ({', '.join(names)})"
+    kinds = [*keys.items(), *columns.items()]
+    lists = ", ".join(TEXTS if kind == "text" else LIST for _, kind in kinds)
+    return f"unnest({lists}) AS u ({', '.join(name for name, _ in kinds)})"
 
 
 def _cast(columns: Mapping[str, str]) -> str:

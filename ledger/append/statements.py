@@ -2,8 +2,9 @@
 
 A long list travels as one text, its values parted by the character US (31) and NULL written as RS
 (30): joining and splitting happen in C on both sides, where an array is dumped value by value. JSON
-and ids cannot hold either character; in other texts they become spaces. What was one empty text
-comes back as none, so texts are read through `coalesce`.
+and ids cannot hold either character. Other texts can, and by some of them calls are told apart: so
+these are parted by one that Unicode keeps for such uses and that no event holds (`wire.read`). What
+was one empty text comes back as none, so texts are read through `coalesce`.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -14,6 +15,7 @@ import msgspec
 from ledger.fold.effects import COMPENSATION_ORDER
 from ledger.fold.runs import BY_A_RESTORE
 from ledger.parsed_events import ParsedEvent
+from ledger.wire import BETWEEN_TEXTS
 from workspaces.locks import ROW_LOCK
 
 Statement = tuple[str, Sequence[Any]]
@@ -25,8 +27,9 @@ T. `ledger.drivers` runs it.
 """
 
 SEPARATOR, NULL_MARK = "\x1f", "\x1e"
-# The parameter of a joined list, in SQL.
+# The parameters of a joined list in SQL, and of one of texts.
 LIST = "string_to_array(%b, E'\\x1f', E'\\x1e')"
+TEXTS = f"string_to_array(%b, E'\\u{ord(BETWEEN_TEXTS):04x}')"
 
 
 _json = msgspec.json.Encoder()
@@ -47,11 +50,11 @@ def joined_bytes(values: Iterable[bytes]) -> str:
 
 
 def joined_texts(values: Iterable[str]) -> str:
-    """A list of texts that anybody may have written."""
+    """A list of texts that anybody may have written, for `TEXTS`."""
     texts = list(values)
-    text = SEPARATOR.join(texts)
-    if text.count(SEPARATOR) != len(texts) - 1 or NULL_MARK in text:
-        return SEPARATOR.join(one.replace(SEPARATOR, " ").replace(NULL_MARK, " ") for one in texts)
+    text = BETWEEN_TEXTS.join(texts)
+    if text.count(BETWEEN_TEXTS) != len(texts) - 1:
+        return BETWEEN_TEXTS.join(one.replace(BETWEEN_TEXTS, " ") for one in texts)
     return text
 
 

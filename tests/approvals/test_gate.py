@@ -88,10 +88,11 @@ def test_an_unknown_outcome_stays_in_doubt_whoever_asks(trip):
     assert trip.begin(attempt="a2").json()["answer"] == "in_doubt"
 
 
-def test_a_success_is_replayed(trip):
-    trip.succeeded(trip.begin(attempt="a1"), attempt="a1", result={"id": "r9"})
+@pytest.mark.parametrize("named", ["key-1", "order\x1f7\x1e1"])
+def test_a_success_is_replayed(trip, named):
+    trip.succeeded(trip.begin(attempt="a1", key=named), attempt="a1", result={"id": "r9"})
 
-    said = trip.begin(attempt="a2", action="act_2").json()
+    said = trip.begin(attempt="a2", action="act_2", key=named).json()
 
     assert (said["answer"], said["result"], said["action"]) == ("replay", {"id": "r9"}, "act_1")
 
@@ -382,7 +383,7 @@ BAD = [
     planned(args="x" * 70_000),
     planned() | {"retry": ["tool"]},
     planned() | {"retry": {}},
-    planned() | {"attempt": "\ud800"},
+    *(planned() | {"attempt": one} for one in ("\ud800", "\ufdd0")),
     planned(args={"to": "\ud800"}),
     as_written("1e400"),
     as_written("-1e400"),

@@ -4,6 +4,8 @@ import pytest
 
 from ledger.append.statements import array
 from ledger.drivers import plain_connection
+from ledger.models import Attempt, Effect
+from tests.ledger.conftest import event, record_events
 
 TEXTS = [
     "plain", "", "NULL", None, 'a "quoted" word', "back\\slash", "comma, {braces}", " spaces ",
@@ -28,3 +30,20 @@ def test_numbers_arrive_as_they_are():
     )
 
     assert arrived.fetchone() == (whole, broken)
+
+
+def test_texts_that_differ_in_what_parts_other_lists_stay_two(actor):
+    parted = "order\x1f7\x1e1"
+    alike = parted.replace("\x1f", " ").replace("\x1e", " ")
+    effect = {"target": {"type": "order", "id": parted}, "before": 1, "after": 2}
+
+    record_events(
+        actor,
+        event("action.planned", action="a", data={"tool": "t"}),
+        *(event("action.started", action="a", data={"attempt": one}) for one in (parted, alike)),
+        event("action.succeeded", action="a", data={"attempt": alike, "effects": [effect]}),
+    )
+
+    assert set(Attempt.objects.values_list("attempt", "state")) == {
+        (parted, "running"), (alike, "succeeded")}  # fmt: skip
+    assert Effect.objects.get().target_id == parted

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 QUEUE = "connector.outside"
 STRANGE = {
     "NUL": "a\x00b",
-    "what parts our lists": "a\x1fb\x1ec",
+    "what parts our lists": "a\x1fb\x1ec\ufdd0d",
     "a large number": 1234567890123456789,
     "nesting": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["deep"]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]],
 }
