@@ -24,7 +24,6 @@ from connectors.channels import SEND_SECONDS_MAX, NotTaken, without
 from connectors.models import Channel, ChannelKind, Feed
 from connectors.outbound import OK, Deadline, Outbound, headers_of
 from ledger import entries, proofs
-from ledger.models import TreeHead
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +81,9 @@ def _batch(channel: Channel, feed: Feed) -> int:
     head = proofs.newest_head(channel.workspace)
     if head is None:
         return 0
-    since = feed.number if feed.origin in {"", head.origin} else _went_on(head, feed.number)
+    since = feed.number
+    if feed.origin not in {"", head.origin}:  # the log went back
+        since = entries.next_under(head, feed.origin, since)
     found = list(entries.between(channel.workspace, since, min(since + BATCH, head.size)))
     if not found:
         return 0
@@ -113,13 +114,6 @@ def _batch(channel: Channel, feed: Feed) -> int:
     changes = {"number": found[-1].number + 1, "origin": head.origin, "failures": 0, "error": ""}
     Feed.objects.filter(pk=feed.pk, number=feed.number).update(**changes)
     return len(found)
-
-
-def _went_on(head: TreeHead, number: int) -> int:
-    """Where another origin began, after a log that went back; never after what was sent."""
-    mine = TreeHead.objects.filter(workspace=head.workspace_id, origin=head.origin)
-    first = mine.order_by("size").values_list("size", flat=True).first() or 0
-    return min(number, first)
 
 
 @transaction.atomic

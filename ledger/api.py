@@ -11,7 +11,7 @@ from ninja import Router
 
 from amends.protocol.vocabulary import EventType
 from ledger import disclosure, entries, logkeys, merkle, proofs, snapshots
-from ledger.models import Action, Checkpoint, Effect, Event, Run, TreeHead
+from ledger.models import Action, Checkpoint, Effect, Event, Run
 from ledger.settlements import Settlement, settlements_of
 from workspaces import outbox
 from workspaces.access import require
@@ -246,9 +246,8 @@ def read_entries(
     if head is None:
         return {"origin": "", "size": 0, "next": 0, "entries": []}
     if origin and origin != head.origin:
-        began = TreeHead.objects.filter(workspace=workspace, origin=head.origin)
-        first = began.order_by("size").values_list("size", flat=True).first() or 0
-        where = {"origin": head.origin, "size": head.size, "next": min(max(since, 0), first)}
+        again = entries.next_under(head, origin, max(since, 0))
+        where = {"origin": head.origin, "size": head.size, "next": again}
         return JsonResponse(where, status=409)
     at_most = min(max(limit, 1), ENTRIES_MAX)
     begin = min(max(since, 0), head.size)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ledger import disclosure
-from ledger.models import Event, Leaf
+from ledger.models import Event, Leaf, LogKey, TreeHead
 from ledger.proofs import entry_of, kept_event, sealed_as
 from workspaces.models import Workspace
 
@@ -51,6 +51,21 @@ def between(workspace: Workspace, since: int, until: int) -> Iterator[LogEntry]:
     while found := read(workspace, since, until):
         yield from found
         since = found[-1].number + 1
+
+
+def next_under(head: TreeHead, origin: str, number: int) -> int:
+    """From where on somebody reads the log of this head who has read one of another origin up to a
+    number: never behind where the log went back, this time or one of the times before.
+    """
+    keys = LogKey.objects.filter(workspace=head.workspace_id)
+    theirs = keys.filter(origin=origin).order_by("-pk").first()
+    since = keys.filter(pk__gt=theirs.pk) if theirs else keys.filter(origin=head.origin)
+    heads = TreeHead.objects.filter(workspace=head.workspace_id).order_by("size")
+    began = (
+        heads.filter(origin=one).values_list("size", flat=True).first()
+        for one in set(since.values_list("origin", flat=True))
+    )
+    return min([number, *(size for size in began if size is not None)])
 
 
 def exported(entry: LogEntry) -> dict[str, Any]:

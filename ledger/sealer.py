@@ -118,7 +118,7 @@ def seal(workspace: Workspace) -> int:
         return 0
     size = tree_size(workspace)
     signer, extension = checked(workspace, logkeys.signer(workspace), size)
-    _sign(workspace, signer, extension, _grow(workspace, size, rows))
+    _sign(workspace, signer, extension, size, rows)
     return len(rows)
 
 
@@ -146,11 +146,28 @@ def _look_back(workspace: Workspace) -> bool:
     if not extension:
         return False
     rows = _run(WAITING_EVENTS, [workspace.pk, EVENTS_AT_A_TIME])  # what tells of it among them
-    _sign(workspace, signer, extension, _grow(workspace, size, rows))
+    _sign(workspace, signer, extension, size, rows)
     return True
 
 
 def _sign(
+    workspace: Workspace,
+    signer: Signer,
+    extension: list[str],
+    size: int,
+    rows: list[tuple[Any, ...]],
+) -> None:
+    """Sign the tree of so many leaves with these events behind them. Of a log that begins anew also
+    what is left of it: so that who read the old one is told from which number on to read again.
+    """
+    growth = merkle.Growth(size, frontier(workspace, size))
+    if extension:
+        _sign_one(workspace, signer, extension, growth)
+    _grow(workspace, growth, rows)
+    _sign_one(workspace, signer, extension, growth)
+
+
+def _sign_one(
     workspace: Workspace, signer: Signer, extension: list[str], growth: merkle.Growth
 ) -> None:
     note = signer.sign(merkle.checkpoint(signer.origin, growth.size, growth.root, extension))
@@ -183,9 +200,8 @@ def frontier(workspace: Workspace, size: int) -> list[bytes]:
     return [merkle.hashed(node, stored) for node in peaks]
 
 
-def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkle.Growth:
-    growth = merkle.Growth(size, frontier(workspace, size))
-    hashes = []
+def _grow(workspace: Workspace, growth: merkle.Growth, rows: list[tuple[Any, ...]]) -> None:
+    size, hashes = growth.size, []
     for _, event, type_, received, actor, digest, key, trusted in rows:
         entry = Entry(workspace.slug, event, type_, received, actor, bytes(digest), key, trusted)
         hashes.append(leaf_hash(leaf_bytes(entry)))
@@ -196,7 +212,6 @@ def _grow(workspace: Workspace, size: int, rows: list[tuple[Any, ...]]) -> merkl
         levels, inner, found = (list(column) for column in zip(*growth.fresh, strict=True))
         _run(NEW_NODES, [workspace.pk, levels, inner, found])
     _run(SEALED, [workspace.pk, places])
-    return growth
 
 
 def _run(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:

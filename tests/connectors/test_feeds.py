@@ -12,6 +12,7 @@ from amends.protocol.vocabulary import EventType
 from connectors import channels, feeds
 from connectors.models import Feed
 from ledger import desk_events, proofs, sealer
+from ledger.models import Leaf
 from tests.connectors.test_channels import SECRET
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -68,6 +69,20 @@ def test_every_entry_is_pushed_in_order_and_signed(acme, make_feed, receiver, mo
     assert numbers(batches) == list(range(head.size))
     assert {one["origin"] for one in batches} == {head.origin}
     assert all(one["next"] == one["first"] + len(one["entries"]) for one in batches)
+
+
+def test_of_a_log_that_was_cut_off_each_new_number_is_pushed(acme, make_feed, receiver):
+    make_feed("/siem-cut")
+    happens(acme, 5)
+    feeds.send_all()
+    Leaf.objects.filter(workspace=acme, index__gte=3).delete()
+
+    happens(acme, 4)
+    feeds.send_all()
+
+    before, *after = got_at(receiver, "/siem-cut")
+    assert before["origin"] != after[0]["origin"]
+    assert numbers(after) == list(range(3, proofs.newest_head(acme).size))
 
 
 def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receiver, ada, client):

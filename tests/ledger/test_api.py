@@ -174,15 +174,30 @@ def test_a_person_who_reads_no_payloads_reads_the_names_of_what_concerns_the_wor
     assert added(auditor) == {"person": "5", "mail": "e@x.org"}
 
 
-def test_a_log_that_went_back_is_told_to_whoever_reads_on(trip, northwind, trip_desk, ada):
+def test_a_log_that_went_back_is_told_to_whoever_reads_on(northwind, trip_desk, ada, actor):
+    """From where it went back: what was sealed since has numbers that were others' before."""
     watcher = keys.create_key(trip_desk, by=ada, name="siem", scopes=["audit"])[1]
-    sealer.seal(northwind)
-    origin = get("ledger/entries", watcher).json()["origin"]
+    seal_runs(northwind, actor, 9)
+    read = [get("ledger/entries", watcher).json()]
+    for left, more in ((4, 3), (6, 2)):
+        Leaf.objects.filter(index__gte=left).delete()
+        seal_runs(northwind, actor, more)
+        read.append(get(f"ledger/entries?since={left}", watcher).json())
 
-    answer = get("ledger/entries?since=2&origin=another", watcher)
+    def told(since, origin):
+        answer = get(f"ledger/entries?since={since}&origin={origin}", watcher)
+        assert (answer.status_code, answer.json()["origin"]) == (409, read[-1]["origin"])
+        return answer.json()["next"]
 
-    assert (answer.status_code, answer.json()["origin"]) == (409, origin)
-    assert answer.json()["next"] == 2
+    assert len({one["origin"] for one in read}) == 3
+    assert [told(one["next"], one["origin"]) for one in read[:2]] == [4, 6]
+    assert told(2, read[0]["origin"]) == told(2, "another") == 2
+    assert told(9, "another") == 6
+
+
+def seal_runs(workspace, actor, count):
+    record_events(actor, *(event("run.started", run=f"run_{n}") for n in range(count)))
+    sealer.seal(workspace)
 
 
 def test_only_a_key_for_the_audit_reads_all_and_it_does_nothing_else(
