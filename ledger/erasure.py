@@ -145,6 +145,8 @@ def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]])
 
 SALT_BYTES = 32
 TURN_SECONDS_MAX = 20.0
+LOOK_AGAIN_SECONDS = 0.2
+"""Where another worker has it in hand."""
 BLOCKERS_SHOWN = 20
 FOUND_BY = ("ledger.Effect", "ledger.Run")
 """What other rows of a scope are found by stands in these, so they are forgotten after them."""
@@ -208,10 +210,13 @@ def ask(
     """Write down that what `find` finds is to be forgotten; `work` does it, part by part.
 
     Raises `NothingFound` or `StillWorkedOn`. It can be asked again: what came since is found then.
+    While one of the person goes on it is that one; runs named beside them get one of their own.
     """
     waiting = Erasure.objects.filter(workspace=workspace, state=ErasureState.WAITING)
     if person and (same := waiting.filter(person=person).first()):
-        return same
+        if not runs:
+            return same
+        person = ""
     found = find(workspace, person=person, runs=runs)
     if found.is_nothing:
         raise NothingFound("Nothing here is of that person or of these runs.")
@@ -233,11 +238,15 @@ def erase(
     by: User | None,
     reason: str = "",
 ) -> Erasure:
-    """Ask for it and see it through. Raises `NothingFound` or `StillWorkedOn`, as `ask` does."""
+    """Ask for it and see it through, whoever else has it in hand. Raises `NothingFound` or
+    `StillWorkedOn`, as `ask` does.
+    """
     asked = ask(workspace, person=person, runs=runs, by=by, reason=reason)
-    while work(asked.pk):
-        pass
-    asked.refresh_from_db()
+    while asked.state == ErasureState.WAITING:
+        if not work(asked.pk):
+            asked.refresh_from_db()
+            if asked.state == ErasureState.WAITING:
+                time.sleep(LOOK_AGAIN_SECONDS)
     if asked.state == ErasureState.REFUSED:
         raise StillWorkedOn(asked.detail.split(", "))
     return asked

@@ -1,9 +1,11 @@
 """A large erasure goes on part by part: shown while it does, and taken up by whoever is left."""
 
+import threading
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from ledger import erasure
@@ -11,6 +13,7 @@ from ledger.models import Action, Effect, Erasure, Event, Run
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import EVE, act, tables_that_say
 from tests.ledger.test_pages import member
+from workspaces import locks
 
 PAGE = "/w/northwind/settings/kept/"
 
@@ -136,6 +139,46 @@ def test_asked_twice_it_is_one(said, northwind):
     first = erasure.ask(northwind, person="cust_eve", by=None)
 
     assert erasure.ask(northwind, person="cust_eve", by=None) == first
+
+
+def test_a_run_that_is_named_while_its_person_is_forgotten_goes_too(said, northwind):
+    erasure.ask(northwind, person="cust_eve", by=None)
+
+    done = erasure.erase(northwind, person="cust_eve", runs=["bob"], by=None)
+
+    assert (done.state, done.run_count) == ("done", 1)
+    assert Run.objects.get(run="bob").forgotten_at
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_sees_it_through_waits_for_the_worker_that_has_it_in_hand(
+    said, northwind, monkeypatch
+):
+    asked = erasure.ask(northwind, person="cust_eve", by=None)
+    in_hand, looked = threading.Event(), threading.Event()
+    work = erasure.work
+
+    def works(pk):
+        goes_on = work(pk)
+        looked.set()
+        return goes_on
+
+    def holds():
+        with transaction.atomic():
+            locks.not_in_hand(Erasure.objects.all()).get(pk=asked.pk)
+            in_hand.set()
+            looked.wait(60)
+        connection.close()
+
+    monkeypatch.setattr(erasure, "work", works)
+    other = threading.Thread(target=holds)
+    other.start()
+    in_hand.wait(60)
+
+    done = erasure.erase(northwind, person="cust_eve", by=None)
+    other.join()
+
+    assert (done, done.state, done.run_count) == (asked, "done", 3)
 
 
 def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
