@@ -54,9 +54,7 @@ CONFLICT = problem(
     "Send the other statement under a new id.",
 )
 NOT_YOURS = problem("not-your-run", "The run belongs to another agent", 403)
-FORGOTTEN = problem(
-    "forgotten", "What was said in this run is erased", 410, "Nothing more is kept of it."
-)
+FORGOTTEN = problem("forgotten", "What was said here is erased", 410, "Nothing more is kept of it.")
 
 
 def salted(events: Sequence[ParsedEvent]) -> tuple[bytes, list[bytes]]:
@@ -209,8 +207,8 @@ class AppendBatch:
                 continue
             if known[event.id] == self.contents[index]:
                 self.duplicates.add(index)
-            else:
-                self.problems[index] = CONFLICT
+            else:  # of what was erased nobody knows what it was
+                self.problems[index] = CONFLICT if known[event.id] else FORGOTTEN
                 self.duplicates.discard(index)
 
     # Last the writes, in one round trip.

@@ -151,9 +151,7 @@ def test_a_run_that_is_named_while_its_person_is_forgotten_goes_too(said, northw
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_sees_it_through_waits_for_the_worker_that_has_it_in_hand(
-    said, northwind, monkeypatch
-):
+def test_who_sees_it_through_waits_for_the_worker_that_has_it_in_hand(said, northwind, monkeypatch):
     asked = erasure.ask(northwind, person="cust_eve", by=None)
     in_hand, looked = threading.Event(), threading.Event()
     work = erasure.work
