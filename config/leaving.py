@@ -20,6 +20,7 @@ import json
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -37,6 +38,7 @@ from config import providers
 from config.backups import Progress
 from connectors.models import Connection
 from ledger import desk_events, entries, erasure, logkeys, proofs, sealer
+from ledger.agent_keys import KEY_SECONDS_CACHED_MAX
 from ledger.canonical import canonical
 from ledger.models import Blob, Erasure, ErasureState, Event, LogKey
 from ledger.partitions import owner_alias
@@ -270,6 +272,10 @@ NAME = "Deleted workspace"
 DELETION = "deletion of the workspace"
 """What the registry of erasures says of itself on the line of one."""
 SEAL_TURNS_MAX = 10_000
+LAST_ONES_SECONDS = KEY_SECONDS_CACHED_MAX + 0.5
+"""A web process believes in a key for so long after it was taken back, and who was let in at last
+has then said it: else it would stay.
+"""
 
 NAMED_EVENTS = """
 SELECT place, received_at, event_id FROM ledger_event
@@ -294,6 +300,7 @@ def delete(workspace: Workspace, *, typed: str, reason: str, progress: Progress)
         raise CannotDelete("AMENDS_OIDC_TEAMS puts people into its teams: take them out there.")
     _check_nothing_goes_on(workspace)
     _shut(workspace)
+    time.sleep(LAST_ONES_SECONDS)
     _check_nothing_goes_on(workspace)  # what began meanwhile is seen through; nothing begins now
     line = _line_of(workspace, reason)
     gone = list(_children_first())

@@ -1,9 +1,12 @@
 """Leaving: a workspace as files that prove themselves without the desk."""
 
 import hashlib
+import itertools
 import json
 import stat
+import threading
 
+import httpx
 import pytest
 from django.apps import apps
 from django.conf import settings
@@ -17,16 +20,18 @@ from config import leaving, providers
 from connectors import channels
 from connectors.channels import Message
 from ledger import audit, entries, erasure
-from ledger.models import Event
+from ledger.models import Event, Run
 from ledger.partitions import owner_alias
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
+from tests.ledger.conftest import event
 from workspaces import entrance, keys, teams
 from workspaces.models import Agent as AgentRow
 from workspaces.models import APIKey, Invitation, LoginProvider, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
+UNAUTHORIZED = 401
 acme, leads, operators = people.acme, people.leads, people.operators
 
 
@@ -256,6 +261,34 @@ def test_nothing_of_it_is_left_but_what_is_kept_for_a_reason(acted, acme, tmp_pa
     text = b"".join(path.read_bytes() for path in everything.glob("*.*"))
     assert b"crm.update" not in text
     assert b"Ada" not in text
+
+
+def test_an_agent_that_goes_on_talking_leaves_nothing_behind(acme, agent, processes, tmp_path):
+    """A web process knows its key for a moment longer than there is one."""
+    headers = {"authorization": f"Bearer {agent.token}"}
+    url, is_known = processes.kept_web().url, threading.Event()
+
+    def talks():
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            for number in itertools.count():
+                said = event("run.started", run=f"run_{number}", data={"request": "Mia"})
+                answer = client.post("/api/v1/events", json=[said])
+                is_known.set()
+                if answer.status_code == UNAUTHORIZED:
+                    return
+
+    agent.send("run.started", "run_first")
+    seal_all()
+    talking = threading.Thread(target=talks)
+    talking.start()
+    is_known.wait(60)
+
+    deleted(tmp_path)
+    talking.join()
+
+    assert not Run.objects.filter(workspace=acme).exists()
+    told = Event.objects.filter(workspace=acme, data__isnull=False)
+    assert [one.type for one in told] == ["workspace.changed"]
 
 
 def test_a_deletion_that_broke_off_leaves_no_receipt_and_the_same_command_goes_on(
