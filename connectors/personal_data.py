@@ -26,6 +26,16 @@ def calls(scope: Scope) -> Q:
     return Q(connection__workspace=scope.workspace, target__in=targets)
 
 
+def last_errors(scope: Scope) -> Q:
+    """Connections of which such a call is the last one that failed, where a person asks to be
+    forgotten: it says what the log says. As time goes by the next failure takes its place.
+    """
+    if not scope.person:
+        return Q(pk__in=[])
+    last = CallLog.objects.filter(calls(scope), detail=F("connection__last_error"))
+    return Q(workspace=scope.workspace, pk__in=last.values("connection")) & ~Q(last_error="")
+
+
 def messages(scope: Scope) -> Q:
     """Messages that name a run, to people or, among the facts, to programs: also one of somebody
     else's in which something of this person's was done, for they have the headline of its case.
@@ -50,6 +60,8 @@ UNSAID: Mapping[str, Any] = {
 }
 """Of a message: nothing stands in it, so it is sent to nobody any more."""
 
+# Before the lines that it repeats.
+holds("connectors.Connection", "last_error", rows=last_errors)
 holds("connectors.CallLog", "target", "detail", rows=calls)
 holds("connectors.Delivery", "recipient", "last_error", rows=messages, **UNSAID)
 
@@ -60,5 +72,5 @@ keeps(
 )
 keeps("connectors.Channel", "name", "settings", "subjects", because=SETTINGS)
 keeps("connectors.Connection", "name", "connector", "settings", "sandbox_settings",
-      "settings_digest", "last_error", "link", because=SETTINGS)  # fmt: skip
+      "settings_digest", "link", because=SETTINGS)  # fmt: skip
 keeps("connectors.ConnectionVersion", "settings_digest", "settings", because=SETTINGS)

@@ -13,8 +13,10 @@ from amends.protocol.proofs import LogKey, verify
 from amends.protocol.vocabulary import EventType
 from approvals import versions
 from approvals.models import ToolShape
-from connectors import channels
-from connectors.models import Delivery
+from connectors import calllog, channels
+from connectors.calllog import CallRecord
+from connectors.contract import Target
+from connectors.models import CallOutcome, Connection, Delivery
 from ledger import audit, desk_events, erasure, finding, logkeys, proofs, retention, sealer
 from ledger.models import Action, Event, Run
 from ledger.replaying import rebuild
@@ -79,6 +81,7 @@ def test_the_canary_sings_before(told):
 def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
     case, link = told
     assert client.get(link).status_code == 200
+    failed_for(Step.objects.get(), "DataError: “Eve Adams” is too long")
 
     erasure.erase(case.workspace, person="eve", by=ada)
 
@@ -94,6 +97,14 @@ def test_nothing_of_her_is_left_on_any_floor(told, ada, client, acme):
         f"{root}/approvals/history/", f"{root}/tools/",
     ):  # fmt: skip
         assert client.get(page).status_code == 200, page
+
+
+def failed_for(step, detail):
+    target = Target(step.target_type, step.target_id)
+    line = CallRecord(step.connection, "observe", step.operation, target)
+    line.ended(CallOutcome.FAILED, detail)
+    calllog.write([line])
+    assert Connection.objects.get(pk=step.connection_id).last_error == detail
 
 
 @pytest.fixture
