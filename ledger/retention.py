@@ -164,10 +164,14 @@ RUNS_GLANCED_MAX = 5_000
 ROWS_AT_A_TIME = 10_000
 TURN_SECONDS_MAX = 60.0
 
+# An event that is still there is found by its key: by which somebody signs is asked for years on.
+# Each is looked up by itself (a scalar): joined, the events of every week would be read.
 OLD_KEYS = """
 DELETE FROM ledger_eventkey WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM ledger_eventkey WHERE (received_at AT TIME ZONE 'UTC')::date
-        < (%s::timestamptz AT TIME ZONE 'UTC')::date LIMIT %s))"""
+    SELECT k.ctid FROM ledger_eventkey k WHERE (k.received_at AT TIME ZONE 'UTC')::date
+        < (%s::timestamptz AT TIME ZONE 'UTC')::date
+        AND (SELECT true FROM ledger_event e WHERE e.workspace_id = k.workspace_id
+            AND e.place = k.place AND e.received_at = k.received_at LIMIT 1) IS NULL LIMIT %s))"""
 OLD_CONFLICTS = """
 DELETE FROM ledger_eventconflict WHERE id IN (
     SELECT id FROM ledger_eventconflict WHERE received_at < %s LIMIT %s)"""

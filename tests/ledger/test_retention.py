@@ -172,6 +172,9 @@ def test_by_which_key_somebody_signs_and_that_a_right_was_handed_over_stays_on_t
     stay = Event.objects.order_by("place").values_list("type", "data__delegation")
     assert list(stay) == [("signing_key.enrolled", lent.pk - 1), ("delegation.given", lent.pk)]
     assert all(finding.ok for finding in audit.audit_all(northwind))
+    enrolled = Event.objects.get(type=EventType.SIGNING_KEY_ENROLLED)
+    retention.keep_to_time(LATER)
+    assert proofs.event_of(northwind, enrolled.event_id) == enrolled
 
 
 def test_a_young_run_is_left_alone(said, northwind, capsys):
