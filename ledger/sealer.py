@@ -275,11 +275,15 @@ def remember(note: str, signer: Signer) -> None:
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(note)
-        file.flush()
-        os.fsync(file.fileno())  # half a head after a power cut would hold everything
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(note)
+            file.flush()
+            os.fsync(file.fileno())  # half a head after a power cut would hold everything
+        Path(name).replace(path)
+    except OSError:  # a full disk would be full of them: five a second
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def last_of(signer: Signer) -> ParsedHead | None:

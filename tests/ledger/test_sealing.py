@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import resource
 from functools import partial
 from pathlib import Path
 
@@ -201,6 +202,25 @@ def test_a_head_outside_that_nobody_can_read_holds_everything(
     assert "cannot be read" in Pause.objects.get(workspace=northwind).reason
     assert TreeHead.objects.latest("pk").origin.endswith("/2")
     assert sealer.look_back() == 0, "once"
+
+
+def test_a_head_for_which_there_is_no_room_outside_leaves_the_last_one_and_nothing_else(
+    actor, northwind, remembering, django_capture_on_commit_callbacks
+):
+    record_events(actor, event("run.started"))
+    sealed_and_committed(northwind, django_capture_on_commit_callbacks)
+    [kept] = Path(settings.AMENDS_HEADS_FOLDER).iterdir()
+    note = kept.read_text()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            sealer.remember(note, logkeys.signer(northwind))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [one.read_text() for one in Path(settings.AMENDS_HEADS_FOLDER).iterdir()] == [note]
 
 
 def forget_the_last(workspace, count):
