@@ -40,6 +40,8 @@ from edge import sockets
 FORM = 1
 NOTE, DATABASE, HEADS = "backup.json", "database.age", "heads.age"
 PARTIAL = ".partial"
+SSH = b"-----BEGIN "
+"""How the private half of a recipient `ssh-…` begins; one with a passphrase opens nothing here."""
 CHUNK_BYTES = 1024 * 1024
 LINES_KEPT = 20
 WAIT_SECONDS_MAX = 24 * 3600
@@ -127,16 +129,21 @@ def new_identity() -> tuple[str, str]:
 
 
 def identities(path: Path) -> list[Any]:
-    """The private keys in a file, one in a line as age-keygen writes them."""
+    """The private keys in a file, one in a line as age-keygen writes them, or one of SSH."""
     try:
-        lines = path.read_text().split("\n")
-        found = [
+        content = path.read_bytes()
+        if content.startswith(SSH):
+            return [pyrage.ssh.Identity.from_buffer(content)]
+        lines = content.decode().split("\n")
+        found: list[Any] = [
             pyrage.x25519.Identity.from_str(line.strip())
             for line in lines
             if line.strip() and not line.startswith("#")
         ]
     except (OSError, UnicodeDecodeError, pyrage.IdentityError) as error:
-        raise CannotRestore(f"{path} holds no age identity (AGE-SECRET-KEY-…): {error}") from error
+        raise CannotRestore(
+            f"{path} holds no age identity (AGE-SECRET-KEY-…) and no SSH key: {error}"
+        ) from error
     if not found:
         raise CannotRestore(f"{path} holds no age identity.")
     return found

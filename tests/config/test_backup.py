@@ -14,9 +14,13 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from amends.protocol.vocabulary import EventType
+from config import backups
 from config.local.places import ROOT
 from config.local.postgres import OWNER
 from ledger import desk_events
@@ -202,6 +206,25 @@ def test_a_backup_that_was_changed_or_is_anothers_is_refused_before_anything_is_
     (folder / "backup.json").write_text(json.dumps({"form": 1}))
     assert "is no backup" in refused(secret)
     assert rows(empty, "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
+
+
+def test_what_is_made_for_an_ssh_key_is_read_with_its_private_half(
+    manage: Manage, tmp_path: Path
+) -> None:
+    secret, key = tmp_path / "id_ed25519", Ed25519PrivateKey.generate()
+    secret.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, serialization.NoEncryption())
+    )
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+    told = manage("backup", str(tmp_path / "there"), AMENDS_BACKUP_RECIPIENTS=public)
+
+    folder = Path(told.split(" (")[0])
+    _, contents = backups.look(folder, backups.identities(secret), lambda *_: None)
+    assert contents.migrations
+    secret.write_bytes(secret.read_bytes()[:100])
+    with pytest.raises(backups.CannotRestore, match="no SSH key"):
+        backups.identities(secret)
 
 
 def test_a_desk_without_a_key_or_a_place_for_backups_says_so(
