@@ -345,9 +345,13 @@ def _no_number_rounded(raw: bytes) -> None:
 
 
 def _no_parting_of_texts(parsed: ParsedEvent) -> None:
-    if _BETWEEN in parsed.data_json:
-        detail = f"a text holds the noncharacter U+{ord(BETWEEN_TEXTS):X}"
-        raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
+    """Refuse it where calls and tries are told apart; in other texts it becomes a space."""
+    if _BETWEEN not in parsed.data_json:
+        return
+    for name in ("key", "attempt"):
+        if BETWEEN_TEXTS in str(parsed.data.get(name)):
+            detail = f"“{name}” holds the noncharacter U+{ord(BETWEEN_TEXTS):X}"
+            raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
 
 
 def _moment(text: str) -> tuple[datetime, str]:

@@ -3,8 +3,9 @@
 A long list travels as one text, its values parted by the character US (31) and NULL written as RS
 (30): joining and splitting happen in C on both sides, where an array is dumped value by value. JSON
 and ids cannot hold either character. Other texts can, and by some of them calls are told apart: so
-these are parted by one that Unicode keeps for such uses and that no event holds (`wire.read`). What
-was one empty text comes back as none, so texts are read through `coalesce`.
+these are parted by one that Unicode keeps for such uses. No key and no attempt holds it
+(`wire.read`); in others it becomes a space. What was one empty text comes back as none, so texts
+are read through `coalesce`.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence

@@ -379,7 +379,7 @@ BAD = [
     planned() | {"more": 1},
     planned(class_="harmless"),
     planned(targets=[{"type": "x"}]),
-    planned(key="k" * 201),
+    *(planned(key=one) for one in ("k" * 201, "k\ufdd0")),
     planned(args="x" * 70_000),
     planned() | {"retry": ["tool"]},
     planned() | {"retry": {}},

@@ -35,7 +35,7 @@ def test_numbers_arrive_as_they_are():
 def test_texts_that_differ_in_what_parts_other_lists_stay_two(actor):
     parted = "order\x1f7\x1e1"
     alike = parted.replace("\x1f", " ").replace("\x1e", " ")
-    effect = {"target": {"type": "order", "id": parted}, "before": 1, "after": 2}
+    effect = {"target": {"type": "order", "id": parted}, "summary": "a\ufdd0b", "after": 2}
 
     record_events(
         actor,
@@ -46,4 +46,4 @@ def test_texts_that_differ_in_what_parts_other_lists_stay_two(actor):
 
     assert set(Attempt.objects.values_list("attempt", "state")) == {
         (parted, "running"), (alike, "succeeded")}  # fmt: skip
-    assert Effect.objects.get().target_id == parted
+    assert Effect.objects.values_list("target_id", "summary").get() == (parted, "a b")

@@ -42,7 +42,7 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "bytes that are not UTF-8": ("malformed", RUN.encode() + b'"data": {"x": "\xff"}}'),
     "NUL": ("unfit", RUN + '"data": {"x": "\\u0000"}}'),
     "NUL in a name": ("unfit", RUN + '"data": {"\\u0000": 1}}'),
-    "what parts texts": ("unfit", RUN + '"data": {"x": "\\ufdd0"}}'),
+    "an attempt with what parts texts": ("unfit", ACTION % "started" + '{"attempt": "\\ufdd0"}}'),
     "NUL in the id": ("schema", '{"id": "a\\u0000", "type": "run.started", "run": "r"}'),
     "too deep": ("unfit", RUN + '"data": ' + '{"a":' * 40 + "1" + "}" * 41),
     "a depth bomb of lists": ("schema", RUN + '"data": ' + "[" * 30000 + "]" * 30000 + "}"),
