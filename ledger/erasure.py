@@ -22,6 +22,7 @@ from ledger.partitions import owner_alias
 from workspaces import erasure_registry, locks, outbox
 from workspaces.erasure_registry import Scope
 from workspaces.models import User, Workspace
+from workspaces.periodic import each
 
 # Emptying events: the owner's one lawful change, payload and salt become NULL.
 #
@@ -253,15 +254,21 @@ def erase(
 
 
 def sweep() -> int:
-    """Go on with erasures that people asked for; how many parts were done."""
-    until, parts = time.monotonic() + TURN_SECONDS_MAX, 0
-    open_ = Erasure.objects.filter(state=ErasureState.WAITING).order_by("pk")
-    for pk in list(open_.values_list("pk", flat=True)):
+    """Go on with erasures that people asked for; how many parts were done. One that fails keeps no
+    other waiting.
+    """
+    until = time.monotonic() + TURN_SECONDS_MAX
+
+    def go_on(pk: int) -> int:
+        parts = 0
         while time.monotonic() < until:
             parts += 1
             if not work(pk):
                 break
-    return parts
+        return parts
+
+    open_ = Erasure.objects.filter(state=ErasureState.WAITING).order_by("pk")
+    return each(list(open_.values_list("pk", flat=True)), go_on)
 
 
 def work(erasure_id: int) -> bool:

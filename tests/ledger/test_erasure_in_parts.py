@@ -5,11 +5,12 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.models.functions import Now
 
 from ledger import erasure
 from ledger.models import Action, Effect, Erasure, Event, Run
+from ledger.partitions import owner_alias
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import EVE, act, tables_that_say
 from tests.ledger.test_pages import member
@@ -133,6 +134,26 @@ def test_the_same_action_in_another_run_keeps_its_events(said, northwind, actor)
 
     assert not Event.objects.filter(run="carl", data__isnull=True).exists()
     assert not Event.objects.filter(run="bob", action="b1", data__isnull=False).exists()
+
+
+def test_one_that_fails_keeps_no_other_waiting(said, northwind):
+    first, other = (erasure.ask(northwind, runs=[one], by=None) for one in ("eve-1", "eve-3"))
+    with connections[owner_alias()].cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION holds_fast() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'held fast'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER held_fast BEFORE UPDATE ON ledger_run FOR EACH ROW"
+            " WHEN (OLD.run = 'eve-1') EXECUTE FUNCTION holds_fast()"
+        )
+
+    with pytest.raises(DatabaseError, match="held fast"):
+        erasure.sweep()
+
+    first.refresh_from_db()
+    other.refresh_from_db()
+    assert (first.state, other.state) == ("waiting", "done")
 
 
 def test_asked_twice_it_is_one(said, northwind):
