@@ -86,7 +86,7 @@ export declare function shapeOf(schema: object | undefined): {
 /** A read-back as it is told, with whether it holds. */
 export declare function check(one: Check): JsonObject;
 /**
- * What is wrong with a generator function, and with the generator that a call answers: what it does
- * would be done after it was told. null for all else.
+ * What is wrong with a generator function, and with the generator (or what `map` makes of one) that
+ * a call answers: what it does would be done after it was told. null for all else.
  */
 export declare function bitByBit(found: unknown): TypeError | null;

@@ -23,12 +23,13 @@ export function check(one) {
     const told = plainObject({ name, expected: expected ?? null, actual: actual ?? null }, "a check");
     return { ...told, ok: ok ?? canonical(told["expected"]) === canonical(told["actual"]) };
 }
+const BIT_BY_BIT = /(Generator(Function)?|Iterator Helper)\]$/;
 /**
- * What is wrong with a generator function, and with the generator that a call answers: what it does
- * would be done after it was told. null for all else.
+ * What is wrong with a generator function, and with the generator (or what `map` makes of one) that
+ * a call answers: what it does would be done after it was told. null for all else.
  */
 export function bitByBit(found) {
-    if (!/Generator(Function)?\]$/.test(Object.prototype.toString.call(found)))
+    if (!BIT_BY_BIT.test(Object.prototype.toString.call(found)))
         return null;
     return new TypeError("the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
         " that goes through it and returns what came");

@@ -93,12 +93,14 @@ export function check(one: Check): JsonObject {
   return { ...told, ok: ok ?? canonical(told["expected"]!) === canonical(told["actual"]!) };
 }
 
+const BIT_BY_BIT = /(Generator(Function)?|Iterator Helper)\]$/;
+
 /**
- * What is wrong with a generator function, and with the generator that a call answers: what it does
- * would be done after it was told. null for all else.
+ * What is wrong with a generator function, and with the generator (or what `map` makes of one) that
+ * a call answers: what it does would be done after it was told. null for all else.
  */
 export function bitByBit(found: unknown): TypeError | null {
-  if (!/Generator(Function)?\]$/.test(Object.prototype.toString.call(found))) return null;
+  if (!BIT_BY_BIT.test(Object.prototype.toString.call(found))) return null;
   return new TypeError(
     "the call answers bit by bit, so that to call it does nothing yet: make it of a function" +
       " that goes through it and returns what came",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import DrivenContext, Steps, awaits, blocking, called, refuse_generators, waits
+from amends.drivers import DrivenContext, Steps, awaits, blocking, called, refuse_lazy, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -231,7 +231,7 @@ class Action(DrivenContext):
             raise NoEffect("the run ended before the call was made")
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
-        refuse_generators(call)
+        refuse_lazy(call)
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:
@@ -346,7 +346,7 @@ class Action(DrivenContext):
             yield from self.failing(error)
         elif self._returned is not UNSET:
             try:
-                refuse_generators(self._returned, self.tool)
+                refuse_lazy(self._returned, self.tool)
             except TypeError as unmade:
                 yield from self.failing(unmade)
                 raise

@@ -180,7 +180,7 @@ class AsyncDriver:
             return await self._call(need.function)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
-        if _is_coroutine_function(function):
+        if is_coroutine_function(function):
             return await function()
         # In a thread of the loop's own: ours are for what is never long.
         found = await asyncio.to_thread(function)
@@ -311,44 +311,57 @@ def _within(function: Callable[[], Any], limit_seconds: float | None) -> Any:
     return outcome[1]
 
 
-def _is_coroutine_function(function: Callable[[], Any]) -> bool:
-    return inspect.iscoroutinefunction(_bare(function))
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Also of a partial one, and of an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(_function_of(function))
 
 
-def refuse_generators(found: Any, whose: Any = None) -> None:
-    """Raises TypeError for a generator function, and for the generator that is the answer of
-    `whose` call: what it does would be done after it was told.
+# What is gone through later, and calls functions then.
+LAZY = (map, filter, zip, enumerate)
+
+
+def refuse_lazy(found: Any, whose: Any = None) -> None:
+    """Raises TypeError for a generator function, and for the answer of `whose` call that is still
+    to be gone through (a generator, a `map`) or to be awaited: what it does would be done after it
+    was told. Such a one is closed, where it can be.
     """
-    bare = _bare(found)
-    kinds = (
-        inspect.isgeneratorfunction, inspect.isasyncgenfunction,
-        inspect.isgenerator, inspect.isasyncgen,
-    )  # fmt: skip
-    if any(is_such(bare) for is_such in kinds):
-        raise TypeError(BIT_BY_BIT.format(whose or bare))
+    bare = _bare(found) if whose else _function_of(found)
+    is_bits = inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare)
+    if whose and (inspect.isgenerator(bare) or inspect.iscoroutine(bare)):
+        with contextlib.suppress(Exception):  # it is at work
+            bare.close()
+    if whose and inspect.isawaitable(bare):
+        raise TypeError(NOT_AWAITED.format(whose))
+    is_lazy = isinstance(bare, LAZY) or type(bare).__module__ == "itertools"
+    if is_bits or is_lazy or inspect.isgenerator(bare) or inspect.isasyncgen(bare):
+        raise TypeError(BIT_BY_BIT.format(whose or found))
 
 
-def whole(function: Callable[..., Any], whose: str) -> Callable[..., Any]:
-    """The same function, which raises TypeError where it would answer with a generator."""
+def whole(function: Callable[..., Any], whose: str, *, is_awaited: bool) -> Callable[..., Any]:
+    """The same function, which raises TypeError where it would answer with what is refused."""
 
     @functools.wraps(function)
     def answering(*args: Any, **kwargs: Any) -> Any:
         answer = function(*args, **kwargs)
-        refuse_generators(answer, whose)
+        refuse_lazy(answer, whose)
         return answer
 
     @functools.wraps(function)
     async def answering_awaited(*args: Any, **kwargs: Any) -> Any:
         answer = await function(*args, **kwargs)
-        refuse_generators(answer, whose)
+        refuse_lazy(answer, whose)
         return answer
 
-    return answering_awaited if inspect.iscoroutinefunction(function) else answering
+    return answering_awaited if is_awaited else answering
 
 
 BIT_BY_BIT = (
     "{} answers bit by bit, so that to call it does nothing yet: make the call of a function that"
     " goes through it and returns what came"
+)
+NOT_AWAITED = (
+    "{} answers with what is still to be awaited, and is done after it: make the call of an"
+    " asynchronous function that awaits it"
 )
 
 
@@ -356,3 +369,10 @@ def _bare(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def _function_of(function: Any) -> Any:
+    """What is run where it is called: of an object, its `__call__`."""
+    bare = _bare(function)
+    is_object = callable(bare) and not (inspect.isroutine(bare) or inspect.isclass(bare))
+    return type(bare).__call__ if is_object else bare

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amends.actions import Action
-from amends.drivers import Pause, Steps, called, refuse_generators
+from amends.drivers import Pause, Steps, called, is_coroutine_function, refuse_lazy
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
@@ -81,7 +81,7 @@ class Declaration:
             answer = yield from action.making(functools.partial(call, given))
             if action.replayed:
                 return Performed(answer, is_first=False)
-            refuse_generators(answer, name)
+            refuse_lazy(answer, name)
             result = yield from self._telling(action, answer, given, told)
             if self.verify is not None:
                 yield from action.verifying((yield from called(self.verify, result, **given)))
@@ -189,8 +189,8 @@ def tool(
     declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
-        refuse_generators(function)
-        signature, is_async = inspect.signature(function), inspect.iscoroutinefunction(function)
+        refuse_lazy(function)
+        signature, is_async = inspect.signature(function), is_coroutine_function(function)
         if next(iter(signature.parameters), "") == "self":
             return _method(function, name, {"tries": tries, **declared})
         schema = declared.get("schema") or _schema_of(signature)

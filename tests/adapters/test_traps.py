@@ -101,6 +101,16 @@ def test_a_tool_that_is_still_to_be_gone_through_is_not_told_as_made(agents, sma
     assert "action.succeeded" not in small_desk.types()
 
 
+@pytest.mark.parametrize("fault", ["returns a map", "returns a coroutine"])
+@pytest.mark.parametrize(
+    "agents", each(sorted({*FRAMEWORKS} - {"claude_agent_sdk"})), indirect=True
+)
+def test_a_tool_that_answers_with_what_is_done_later_is_not_told_as_made(agents, small_desk, fault):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault=fault)
+
+    assert small_desk.types().count("action.succeeded") == len(said["ran"])
+
+
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
 def test_a_tool_is_refused_for_the_one_of_its_functions_that_is_called(agents, small_desk, awaited):

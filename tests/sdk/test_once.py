@@ -1,6 +1,8 @@
 """One action, one call: whatever its block does, and however often it is entered."""
 
 import asyncio
+import functools
+import itertools
 
 import pytest
 
@@ -125,6 +127,65 @@ def test_a_call_that_returns_what_is_still_to_be_gone_through_was_not_made(desk,
 
     ended = [one for one in small_desk.journal() if one["type"].startswith("action.")]
     assert [one["data"]["outcome"] for one in ended] == ["unknown", "unknown"]
+
+
+class Airline:
+    """An object that is called as a function is."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def __call__(self, **_):
+        return self.answer
+
+
+class Streams:
+    def __call__(self, **_):
+        yield 1
+
+
+def test_an_object_is_called_as_the_function_that_it_is(desk, small_desk, calls):
+    async def story():
+        async with desk.run("Move it"):
+            found = await desk.tool("update_flight")(Airline("KL1002"))()
+        await desk.async_driver.close()
+        return found
+
+    assert asyncio.run(story()) == "KL1002"
+    with pytest.raises(TypeError, match="bit by bit"):
+        desk.tool("update_flight")(functools.partial(Streams()))
+    with pytest.raises(TypeError, match="bit by bit"), desk.run("Move it") as run, move(run) as act:
+        act.perform(Streams())
+    desk.flush()
+
+    assert small_desk.types().count("action.succeeded") == 1
+
+
+@pytest.mark.parametrize("kind", [map, filter, itertools.starmap])
+def test_a_call_whose_answer_is_lazy_was_not_made(desk, small_desk, calls, kind):
+    with pytest.raises(TypeError, match="bit by bit"), desk.run("Move it"):
+        desk.tool("update_flight")(lambda: kind(calls.append, [1]))()
+    desk.flush()
+
+    assert calls == []
+    assert "action.succeeded" not in small_desk.types()
+
+
+def test_a_call_that_answers_with_what_is_still_to_be_awaited_was_not_made(desk, small_desk, calls):
+    async def airline():
+        calls.append(1)
+
+    async def story():
+        with pytest.raises(TypeError, match="still to be awaited"):
+            async with desk.run("Move it"):
+                await desk.tool("update_flight")(Airline(airline()))()
+        await desk.async_driver.close()
+
+    asyncio.run(story())
+    desk.flush()
+
+    assert calls == []
+    assert "action.succeeded" not in small_desk.types()
 
 
 def test_what_a_call_answers_bit_by_bit_may_be_gone_through_and_told(desk, small_desk, calls):

@@ -10,6 +10,7 @@ agreed and the tool may still change the arguments, or answer in its place.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any
@@ -22,7 +23,7 @@ from ag2.tools.final.function_tool import FunctionTool
 
 from amends.adapters import NOT_MADE, TWICE, GatedTools, not_made
 from amends.client import Desk
-from amends.drivers import refuse_generators
+from amends.drivers import refuse_lazy
 from amends.errors import AmendsError, NoEffect, Stopped
 from amends.tools import Declaration
 from amends.values import plain
@@ -99,10 +100,12 @@ class _GatedTool(FunctionTool):
             for part in result.parts:
                 data = getattr(part, "data", None)
                 try:
-                    refuse_generators(data, asked.name)
+                    refuse_lazy(data, asked.name)
                 except TypeError as unmade:
                     # Else AG2 would go through it, to show the model what it answers.
                     made[0] = ToolErrorEvent.from_call(event, error=unmade)
+                    if inspect.isasyncgen(data):
+                        await data.aclose()
                     raise
             return result
 

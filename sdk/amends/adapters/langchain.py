@@ -10,7 +10,6 @@ For a `ToolNode` of your own give `middleware.wrap_tool_call` and `middleware.aw
 from __future__ import annotations
 
 import copy
-import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,14 +18,14 @@ from typing import Any, TypeAlias
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, Tool
+from langchain_core.tools import BaseTool
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
 from amends.actions import CHANGED
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.drivers import refuse_generators, whole
+from amends.drivers import refuse_lazy, whole
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.tools import Declaration, Performed
 
@@ -171,18 +170,17 @@ def _refuse_bits(tool: BaseTool, *, is_awaited: bool) -> None:
         taken = ["coroutine" if is_coroutine else "func", "_arun" if has_own else "_run"]
     for name in taken:
         if callable(function := getattr(tool, name, None)):
-            refuse_generators(function)
+            refuse_lazy(function)
 
 
 def _whole(tool: BaseTool) -> BaseTool:
-    """The same tool; of what its function returns, no generator is taken for an answer."""
-    if type(tool) not in {StructuredTool, Tool}:
-        return tool
+    """The same tool; of what it answers, nothing is taken for an answer that is still to be gone
+    through or to be awaited.
+    """
     found = copy.copy(tool)
-    for name in ("func", "coroutine"):
-        function = getattr(tool, name)
-        if inspect.isfunction(function) or inspect.ismethod(function):
-            object.__setattr__(found, name, whole(function, tool.name))
+    for name in ("_run", "_arun"):
+        function = whole(getattr(found, name), tool.name, is_awaited=name == "_arun")
+        object.__setattr__(found, name, function)
     return found
 
 

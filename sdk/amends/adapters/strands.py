@@ -168,7 +168,8 @@ def _whole(tool: AgentTool) -> AgentTool:
     if not is_plain or inspect.isasyncgenfunction(function):  # Strands goes through such a one
         return tool
     found = copy.copy(tool)
-    found._tool_func = whole(function, tool.tool_name)  # noqa: SLF001 - as above
+    is_awaited = inspect.iscoroutinefunction(function)
+    found._tool_func = whole(function, tool.tool_name, is_awaited=is_awaited)  # noqa: SLF001
     return found
 
 

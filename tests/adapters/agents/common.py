@@ -8,7 +8,7 @@ the model was `told` of each call, and the error that ended it, if any. With a `
 goes wrong: in the gate while it waits (`exception`, `killed hook`, or `changed`: the agent changes
 the arguments of its first call), or with the tool, which writes to `journal` (`dies in the tool`)
 or is not answered (`late`); or it `asks` somebody before it does anything, or answers in `bits`
-(`returns bits`: as a function that is none of a generator).
+(`returns bits`: as a function that is none of a generator), with a `map`, or a coroutine.
 """
 
 import json
@@ -50,7 +50,7 @@ def assign_licence(licence: str, holder: str) -> dict[str, str]:
     if journal := ASKED.get("journal"):
         with Path(journal).open("a") as file:
             file.write(json.dumps(["assign_licence", licence]) + "\n")
-    if FAULT == "late":
+    if FAULT in ("late", "swallowed"):
         raise TimeoutError("no answer within 30 s")
     if FAULT == "dies in the tool":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -70,6 +70,23 @@ def returns_bits(licence: str, holder: str) -> Any:
     return bits(licence, holder)
 
 
+def returns_a_map(licence: str, holder: str) -> Any:
+    """Give a licence to somebody, once somebody goes through it."""
+    return map(made_at_once, [licence], [holder])
+
+
+def returns_a_coroutine(licence: str, holder: str) -> Any:
+    """Give a licence to somebody, once somebody awaits it."""
+
+    async def give() -> dict[str, str]:
+        return made_at_once(licence, holder)
+
+    return give()
+
+
+if FAULT in (later := {"returns a map": returns_a_map, "returns a coroutine": returns_a_coroutine}):
+    made_at_once, assign_licence = assign_licence, later[FAULT]
+    assign_licence.__name__ = "assign_licence"
 if FAULT == "returns bits":
     made_at_once, assign_licence = assign_licence, returns_bits
     returns_bits.__name__ = "assign_licence"

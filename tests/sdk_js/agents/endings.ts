@@ -134,6 +134,8 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     await desk.run("Move it", { run: "run_1" }, async (run) => {
       await run.action("update_flight", {}, (act) => act.perform(stream)).catch(why);
       await desk.tool("update_flight", { op: "other" }, stream)({}).catch(why);
+      const lazily = () => (["a"].values() as any).map(said);
+      await desk.tool("update_flight", { op: "lazily" }, lazily)({}).catch(why);
       await run.action("look_up", {}, async (act) => {
         let text = "";
         for await (const bit of await act.perform(stream)) text += bit;
