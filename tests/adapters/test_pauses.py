@@ -10,6 +10,7 @@ from tests.sdk.conftest import KEY
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
 of_adk = pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
+of_pydantic_ai = pytest.mark.parametrize("agents", each(["pydantic_ai"]), indirect=True)
 of_langchain = pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
 
 
@@ -54,6 +55,36 @@ def test_what_a_request_for_people_was_answered_is_not_said_to_the_tool(agents, 
     assert said["ran"] == []
     assert "a confirmation of its own" in said["error"]
     assert outcomes(small_desk) == ["no_effect"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@of_pydantic_ai
+def test_what_a_deferral_for_people_was_answered_is_not_said_to_what_asks_within(
+    agents, small_desk, waits
+):
+    small_desk.control(modes={"assign_licence": "wait"} if waits else {})
+
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], fault="asks", interrupts=True, resumes=["yes", "yes"]
+    )
+
+    assert said["ran"] == []
+    assert "an approval of its own" in said["error"]
+    assert outcomes(small_desk) == ["no_effect"]
+
+
+@pytest.mark.parametrize("fault", ["asked first", "asked around"])
+@of_pydantic_ai
+def test_what_is_asked_around_the_gate_and_what_people_are_asked_are_two(agents, small_desk, fault):
+    small_desk.control(modes={"assign_licence": "wait"})
+
+    said = agents.plays(
+        small_desk.url, KEY, [MIA], fault=fault, interrupts=True, resumes=["yes", "yes"]
+    )
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert said["told"][0] == "waits for ap_1"
+    assert outcomes(small_desk) == ["made"]
 
 
 @pytest.mark.parametrize("awaited", [False, True])

@@ -12,7 +12,7 @@ in one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai import ModelRetry, RunContext
@@ -26,6 +26,12 @@ from amends.errors import ApprovalTimeout, NoEffect
 from amends.tools import Declaration
 from amends.values import plain
 
+OWN_APPROVAL = (
+    "{} asks for an approval of its own, and with `defers=True` would be given what was said to a"
+    " pause for people: put `.approval_required(...)` around this toolset, or leave `defers` out,"
+    " and the call waits instead"
+)
+
 
 @dataclass
 class AmendsToolset(WrapperToolset[Any]):
@@ -34,7 +40,8 @@ class AmendsToolset(WrapperToolset[Any]):
     `declared`, `repeatable` and `wait_seconds` are those of `amends.adapters.GatedTools`. With
     `defers` a call that waits for people ends the run with a deferred request (`ApprovalRequired`,
     with the approval and its address) instead of waiting. Whatever it is resumed with, the desk is
-    asked anew: an approval from elsewhere is none, and a durable retry does nothing twice.
+    asked anew: an approval from elsewhere is none, and a durable retry does nothing twice. NoEffect
+    for what then asks for an approval within this toolset, which would be given that one.
     """
 
     desk: Desk
@@ -46,10 +53,16 @@ class AmendsToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
+        # What a tool requires by itself the framework has asked for before it came here.
+        is_own = not self.defers or tool.tool_def.kind == "unapproved"
+        within = ctx if is_own else replace(ctx, tool_call_approved=False)
+
         async def call(now: Mapping[str, Any]) -> Any:
             try:
-                return await self.wrapped.call_tool(name, dict(now), ctx, tool)
+                return await self.wrapped.call_tool(name, dict(now), within, tool)
             except (ModelRetry, ApprovalRequired, CallDeferred) as error:
+                if self.defers and isinstance(error, ApprovalRequired):
+                    raise NoEffect(OWN_APPROVAL.format(name)) from error
                 # The tool itself says that it has not done it, and wants to be called again.
                 raise _NotDone(str(error), retryable=True) from error
 

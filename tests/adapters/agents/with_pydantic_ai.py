@@ -3,8 +3,18 @@
 import asyncio
 from typing import Any
 
-from common import ASKED, CALLS, DECLARED, assign_licence, look_up, play, send_welcome
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
+from common import (
+    ASKED,
+    CALLS,
+    DECLARED,
+    FAULT,
+    assign_licence,
+    look_up,
+    people_agree,
+    play,
+    send_welcome,
+)
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, Tool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
@@ -22,8 +32,14 @@ def agent(desk: amends.Desk) -> list[str]:
         tool, args, call = left.pop(0)
         return ModelResponse([ToolCallPart(tool, args, tool_call_id=call)])
 
-    tools = FunctionToolset([assign_licence, send_welcome, look_up])
-    gate = AmendsToolset(tools, desk, DECLARED, defers=bool(ASKED.get("interrupts")))
+    tools: Any = FunctionToolset(
+        [Tool(assign_licence, requires_approval=FAULT == "asked first"), send_welcome, look_up]
+    )
+    if FAULT == "asks":
+        tools = tools.approval_required()
+    gate: Any = AmendsToolset(tools, desk, DECLARED, defers=bool(ASKED.get("interrupts")))
+    if FAULT == "asked around":
+        gate = gate.approval_required()
     onboarding = Agent(
         FunctionModel(model), toolsets=[gate], output_type=[str, DeferredToolRequests]
     )
@@ -35,7 +51,9 @@ def agent(desk: amends.Desk) -> list[str]:
             if not isinstance(result.output, DeferredToolRequests):
                 break
             asked = result.output
-            waited += [f"waits for {one['approval']}" for one in asked.metadata.values()]
+            waited += [f"waits for {one['approval']}" for one in asked.metadata.values() if one]
+            if FAULT and waited:
+                people_agree()
             # An approval from elsewhere: the desk is asked anew all the same.
             yes = DeferredToolResults(approvals={one.tool_call_id: True for one in asked.approvals})
             result = await onboarding.run(
