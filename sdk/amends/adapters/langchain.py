@@ -13,11 +13,13 @@ import copy
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import ToolMessage, convert_to_messages
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
@@ -30,7 +32,7 @@ from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffe
 from amends.tools import Declaration, Performed
 
 Answer: TypeAlias = ToolMessage | Command[Any]
-
+PARTS_DEEP_MAX = 5  # a list of commands, each with an update of lists of messages, as dicts perhaps
 
 AGAIN = (
     "this call was made, and one yes is for one call: it was not made again. Let retries stand"
@@ -40,6 +42,15 @@ NO_TOOL = (
     "no tool of this name is known here. Where a middleware brings it along, let that one stand"
     " before the gate"
 )
+OTHER_TOOL = (
+    "a middleware behind the gate put another tool in the place of {}, which is not what was agreed"
+    " to: it is not called. Let it stand before the gate"
+)
+IN_ITS_PLACE = (
+    "something behind the gate answered in the place of {}, or called another tool: nobody knows"
+    " what was done. Let a middleware that does so stand before the gate"
+)
+NOT_OVER = "{} had not ended when it was answered for"
 OWN_QUESTION = (
     "{} asks something of its own (`interrupt()`), and with `interrupts=True` would be given what"
     " was said to a pause for people: leave that out, and the call waits instead"
@@ -49,8 +60,8 @@ OWN_QUESTION = (
 class ToolError(AmendsError):
     """The tool said that it failed. Whether it had an effect by then, nobody knows."""
 
-    def __init__(self, answer: ToolMessage) -> None:
-        super().__init__(str(answer.content))
+    def __init__(self, answer: Answer, words: Any) -> None:
+        super().__init__(str(words))
         self.answer = answer
 
 
@@ -98,7 +109,8 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
         while True:
             try:
                 asked, schema = _asked(request), _schema(tool)
-                done = self._tools.call(*asked, call, told=_result, schema=schema)
+                told = partial(_result, request)
+                done = self._tools.call(*asked, call, told=told, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
                     return said
@@ -120,14 +132,15 @@ class AmendsMiddleware(AgentMiddleware[Any, Any]):
         while True:
             try:
                 asked, schema = _asked(request), _schema(tool)
-                done = await self._tools.acall(*asked, call, told=_result, schema=schema)
+                told = partial(_result, request)
+                done = await self._tools.acall(*asked, call, told=told, schema=schema)
             except Exception as error:  # noqa: BLE001 - told, or raised again
                 if (said := self._said(request, error)) is not None:
                     return said
             else:
                 return _message(request, done)
 
-    def _said(self, request: ToolCallRequest, error: Exception) -> ToolMessage | None:
+    def _said(self, request: ToolCallRequest, error: Exception) -> Answer | None:
         """What the model reads of an error; None where the desk is to be asked anew. Raises what is
         none of the model's business, and what pauses the graph.
         """
@@ -158,7 +171,20 @@ def _asked(request: ToolCallRequest) -> tuple[str, dict[str, Any], str | None]:
 
 def _schema(tool: BaseTool) -> dict[str, Any]:
     """Which arguments the model was told that the tool takes."""
-    return {"type": "object", "properties": tool.args}
+    return {"type": "object", "properties": _args(tool)}
+
+
+def _args(tool: BaseTool) -> dict[str, Any]:
+    is_bare = isinstance(tool.args_schema, dict) and "properties" not in tool.args_schema
+    return {} if is_bare else tool.args
+
+
+def _injected(tool: BaseTool) -> set[str]:
+    """Which arguments the graph gives it, and no model."""
+    found: set[str] = {"runtime", *tool._injected_args_keys}  # noqa: SLF001 - of its signature
+    if not isinstance(tool.args_schema, dict):
+        found |= getattr(tool.get_input_schema(), "model_fields", {}).keys() - _args(tool).keys()
+    return found
 
 
 def _refuse_bits(tool: BaseTool, *, is_awaited: bool) -> None:
@@ -184,18 +210,37 @@ def _whole(tool: BaseTool) -> BaseTool:
     return found
 
 
+@dataclass
+class _BoundRequest(ToolCallRequest):
+    """A request whose tool stays as it is."""
+
+    guarded: BaseTool
+
+    def __post_init__(self) -> None:
+        self._check(self.tool)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "tool" and "guarded" in vars(self):
+            self._check(value)
+        super().__setattr__(name, value)
+
+    def _check(self, tool: BaseTool | None) -> None:
+        if tool is not self.guarded:
+            raise ArgumentsChanged(OTHER_TOOL.format(self.guarded.name))
+
+
 class _Bound:
     """A request whose tool takes the arguments that were agreed to and no others, once: a
-    middleware behind the gate may write the call anew, or make it again.
+    middleware behind the gate may write the call anew, make it again, or answer in its place.
     """
 
     def __init__(self, request: ToolCallRequest, tool: BaseTool, args: Mapping[str, Any]) -> None:
         self._is_changed, self._agreed = False, copy.deepcopy(dict(args))
-        self._once = threading.Lock()
-        self._tool = tool
-        self.request = request.override(
-            tool_call={**request.tool_call, "args": dict(args)}, tool=self._guarded(tool)
-        )
+        self._once, self._is_made = threading.Lock(), False
+        self._error: BaseException | None = None
+        self._tool, guarded = tool, self._guarded(tool)
+        call: Any = {**request.tool_call, "args": dict(args)}
+        self.request = _BoundRequest(call, guarded, request.state, request.runtime, guarded)
 
     @contextmanager
     def asking(self, *, is_refused: bool) -> Iterator[None]:
@@ -213,13 +258,28 @@ class _Bound:
             if is_refused and not _is_for_people(question):
                 raise NoEffect(OWN_QUESTION.format(self._tool.name)) from question
             raise _Asks("the tool asks for an answer first", retryable=True) from question
+        except NoEffect as refusal:
+            # What a middleware refuses is another call than the one that was made.
+            if self._once.locked() and refusal is not self._error:
+                raise AmendsError(f"{self._tool.name} was called, and then: {refusal}") from refusal
+            raise
 
     def heard(self, answer: Answer) -> Answer:
-        """`ToolNode` makes a message of what a tool raises, and that is no success."""
+        """`ToolNode` makes a message of what a tool raises, and that is no success; nor is what
+        others answered where the tool did not.
+        """
         if self._is_changed:
             raise ArgumentsChanged(CHANGED)
-        if isinstance(answer, ToolMessage) and answer.status == "error":
-            raise ToolError(answer)
+        for message in _own(self.request, answer):
+            if message.status == "error":
+                raise ToolError(answer, message.content)
+        if self._error is not None:
+            raise ToolError(answer, self._error) from self._error
+        if not self._is_made:
+            name = self._tool.name
+            if self._once.locked():
+                raise ToolError(answer, NOT_OVER.format(name))
+            raise AmendsError(IN_ITS_PLACE.format(name))
         return answer
 
     def _guarded(self, tool: BaseTool) -> BaseTool:
@@ -227,12 +287,12 @@ class _Bound:
 
         def invoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
-            with self._refusable():
+            with self._making():
                 return inner.invoke(call, config, **more)
 
         async def ainvoke(call: Any, config: Any = None, **more: Any) -> Any:
             self._check(tool, call)
-            with self._refusable():
+            with self._making():
                 return await inner.ainvoke(call, config, **more)
 
         object.__setattr__(guarded, "invoke", invoke)
@@ -241,26 +301,32 @@ class _Bound:
 
     def _check(self, tool: BaseTool, call: Any) -> None:
         """Without what the graph injects, which no model says."""
-        found, said = call["args"], self._agreed.keys() | tool.args.keys()
-        if {name: found[name] for name in found if name in said} != self._agreed:
+        found, injected = call["args"], _injected(tool) - self._agreed.keys()
+        if {name: found[name] for name in found if name not in injected} != self._agreed:
             self._is_changed = True
             raise ArgumentsChanged(CHANGED)
         if not self._once.acquire(blocking=False):
             raise AmendsError(AGAIN)
 
     @contextmanager
-    def _refusable(self) -> Iterator[None]:
+    def _making(self) -> Iterator[None]:
         """Of a call that has done nothing, as the tool says, another may follow."""
+        self._error = None
         try:
             yield
-        except GraphInterrupt as question:
-            if _is_for_people(question) or _is_own(question):
-                self._once.release()
+            self._is_made = True
+        except BaseException as error:
+            self._error = error
+            self._may_follow(error)
             raise
-        except NoEffect as refusal:
-            if not refusal.told:
-                self._once.release()
-            raise
+
+    def _may_follow(self, error: BaseException) -> None:
+        if isinstance(error, GraphInterrupt):
+            is_free = _is_for_people(error) or _is_own(error)
+        else:
+            is_free = isinstance(error, NoEffect) and not error.told
+        if is_free:
+            self._once.release()
 
 
 def _forget_answers() -> None:
@@ -287,8 +353,32 @@ def _is_own(question: GraphInterrupt) -> bool:
     return False
 
 
-def _result(answer: Answer) -> Any:
-    return answer.content if isinstance(answer, ToolMessage) else str(answer)
+def _own(request: ToolCallRequest, answer: Answer) -> list[ToolMessage]:
+    """What an answer tells the model of this call: a `Command` holds it in what it updates."""
+    if isinstance(answer, ToolMessage):
+        return [answer]
+    found = _messages(answer, PARTS_DEEP_MAX)
+    return [one for one in found if one.tool_call_id == request.tool_call["id"]]
+
+
+def _messages(found: Any, deep: int) -> Iterator[ToolMessage]:
+    if isinstance(found, ToolMessage):
+        yield found
+    elif isinstance(found, Command):
+        update = found.update
+        is_plain = isinstance(update, Mapping | list | tuple)
+        yield from _messages(update if is_plain else getattr(update, "__dict__", {}), deep)
+    elif isinstance(found, Mapping) and "tool_call_id" in found:
+        with suppress(Exception):  # it only looks like one
+            yield from _messages(convert_to_messages([dict(found)]), 1)
+    elif deep and isinstance(found, Mapping | list | tuple):
+        for part in found.values() if isinstance(found, Mapping) else found:
+            yield from _messages(part, deep - 1)
+
+
+def _result(request: ToolCallRequest, answer: Answer) -> Any:
+    told = [one.content for one in _own(request, answer)]
+    return told[0] if len(told) == 1 else str(answer)
 
 
 def _message(request: ToolCallRequest, done: Performed) -> Answer:

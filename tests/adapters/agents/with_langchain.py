@@ -1,7 +1,8 @@
 """An agent of LangChain, synchronous or (`"awaited": true`) in an event loop."""
 
 import asyncio
-from typing import Any, TypedDict
+from contextlib import suppress
+from typing import Annotated, Any, TypedDict
 
 from common import (
     ASKED,
@@ -18,9 +19,10 @@ from common import (
 )
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
+from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import InjectedToolCallId, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import StateGraph
@@ -49,6 +51,33 @@ class Changes(AgentMiddleware[Any, Any]):
         return handler(request.override(tool_call=changed))
 
 
+class Instead(AgentMiddleware[Any, Any]):
+    """One behind the gate that does something else in the tool's place, or beside it."""
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        call = request.tool_call
+        said = ToolMessage("from a cache", tool_call_id=call["id"])
+        other = StructuredTool.from_function(look_up, name="assign_licence")
+        its_call = {**call, "args": {"name": "tom"}}
+        if FAULT == "swapped":
+            return handler(request.override(tool=other, tool_call=its_call))
+        if FAULT == "swapped past":
+            return handler(ToolCallRequest(its_call, other, request.state, request.runtime))
+        if FAULT == "more":
+            return handler(
+                request.override(tool_call={**call, "args": {**call["args"], "force": True}})
+            )
+        if FAULT == "another as well":
+            answer = handler(request)
+            with suppress(amends.NoEffect):
+                Changes().wrap_tool_call(request, handler)
+            return answer
+        if FAULT == "swallowed":
+            with suppress(TimeoutError):
+                return handler(request)
+        return said
+
+
 class Supplies(AgentMiddleware[Any, Any]):
     """One behind the gate that brings a tool along."""
 
@@ -64,6 +93,21 @@ class Reviews(AgentMiddleware[Any, Any]):
         answer = handler(request)
         interrupt("well done?")
         return answer
+
+
+def free(**args: Any) -> Any:
+    """Give a licence to somebody."""
+    return assign_licence(args["licence"], args["holder"])
+
+
+def commands(licence: str, holder: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+    """Give a licence to somebody, and tell the graph how that went."""
+    given = assign_licence(licence, holder)
+    is_wrong = FAULT == "a command of an error"
+    said = {"role": "tool", "content": f"gave {given['licence']}", "tool_call_id": tool_call_id,
+            "status": "error" if is_wrong else "success"}  # fmt: skip
+    other = {**said, "tool_call_id": "another", "status": "error"}
+    return Command(update={"messages": [other, said]})
 
 
 def asks(licence: str, holder: str) -> Any:
@@ -98,9 +142,43 @@ def scripted(calls: Any) -> Scripted:
     return Scripted(messages=iter([*said, AIMessage("Done.")]))
 
 
+def giving() -> Any:
+    """The tool that gives a licence."""
+    if FAULT == "asks":
+        return StructuredTool.from_function(asks, name="assign_licence")
+    if FAULT == "bits where nobody awaits":
+
+        async def at_once(licence: str, holder: str) -> Any:
+            return assign_licence(licence, holder)
+
+        return StructuredTool.from_function(bits, at_once, name="assign_licence")
+    if FAULT in ("asks in a graph", "asks in a task"):
+        return StructuredTool.from_function(asks_within, name="assign_licence")
+    if FAULT in ("a command", "a command of an error"):
+        return StructuredTool.from_function(commands, name="assign_licence")
+    if FAULT == "more":
+        kinds = {name: {"type": "string"} for name in ("licence", "holder")}
+        schema = {"type": "object", "properties": kinds, "title": "give", "description": "Give"}
+        return StructuredTool.from_function(free, name="assign_licence", args_schema=schema)
+    return assign_licence
+
+
+def behind() -> list[Any]:
+    """What stands behind the gate."""
+    instead = ("answered", "swapped", "swapped past", "more", "another as well", "swallowed")
+    found: dict[str, list[Any]] = {
+        **{fault: [Instead()] for fault in instead},
+        "changed": [Changes()],
+        "late": [ToolRetryMiddleware(initial_delay=0)],
+        "supplied": [Supplies()],
+        "reviewed": [Reviews()],
+    }
+    return found.get(FAULT, [])
+
+
 def agent(desk: amends.Desk) -> list[str]:
     gate = AmendsMiddleware(desk, DECLARED, interrupts=bool(ASKED.get("interrupts")))
-    tools: list[Any] = [assign_licence, send_welcome, look_up]
+    tools: list[Any] = [giving(), send_welcome, look_up]
     calls = CALLS
     if FAULT == "handed over":
         other = create_agent(scripted(CALLS), tools, middleware=[gate])
@@ -111,24 +189,8 @@ def agent(desk: amends.Desk) -> list[str]:
             return str(state["messages"][-2].content)
 
         tools, calls = [hand_over], [("hand_over", {"request": "Onboard Mia"}, "over_1")]
-    if FAULT == "asks":
-        tools[0] = StructuredTool.from_function(asks, name="assign_licence")
-    if FAULT == "bits where nobody awaits":
-
-        async def at_once(licence: str, holder: str) -> Any:
-            return assign_licence(licence, holder)
-
-        tools[0] = StructuredTool.from_function(bits, at_once, name="assign_licence")
-    if FAULT in ("asks in a graph", "asks in a task"):
-        tools[0] = StructuredTool.from_function(asks_within, name="assign_licence")
-    behind: dict[str, list[Any]] = {
-        "changed": [Changes()],
-        "late": [ToolRetryMiddleware(initial_delay=0)],
-        "supplied": [Supplies()],
-        "reviewed": [Reviews()],
-    }
     tools = tools[1:] if FAULT == "supplied" else tools
-    middleware = [gate, *behind.get(FAULT, [])]
+    middleware = [gate, *behind()]
     graph = create_agent(
         scripted(calls), tools, middleware=middleware, checkpointer=InMemorySaver()
     )
