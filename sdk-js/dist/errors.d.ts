@@ -11,9 +11,9 @@ export declare class AmendsError extends Error {
 export declare function moment(): number;
 /**
  * An action that began at `began` ends in the error, and says it of itself; where it is another
- * action's, asked for within this one, it has passed this one. Whether that is so.
+ * action's, asked for within this one, or this one was made, it has passed it. Whether that is so.
  */
-export declare function saidBy(error: unknown, began: number): boolean;
+export declare function saidBy(error: unknown, began: number, isMade?: boolean): boolean;
 /** Whether another action has said it of itself since then: of this one it says nothing. */
 export declare function isAnothers(error: AmendsError, began: number): boolean;
 /** Whether it has gone through an action of which it says nothing. */

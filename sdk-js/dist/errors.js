@@ -22,12 +22,12 @@ export function moment() {
 }
 /**
  * An action that began at `began` ends in the error, and says it of itself; where it is another
- * action's, asked for within this one, it has passed this one. Whether that is so.
+ * action's, asked for within this one, or this one was made, it has passed it. Whether that is so.
  */
-export function saidBy(error, began) {
+export function saidBy(error, began, isMade = false) {
     if (!(error instanceof AmendsError))
         return false;
-    const isOther = isAnothers(error, began);
+    const isOther = isMade || isAnothers(error, began);
     if (isOther)
         passed.add(error);
     else

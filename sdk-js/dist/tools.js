@@ -198,9 +198,8 @@ export class GatedTools {
             return await finishDeclared(act, this.#of(act.tool), call);
         }
         catch (error) {
-            // Of a call that this tool made, or of what was read after it: this one was made.
-            const isOther = isNotMade(error) && (hasPassed(error) || act.row.state === "succeeded");
-            if (!isOther)
+            // Of a call that this tool made, of what it asked of the desk, or of what was read after it.
+            if (!isNotMade(error) || !hasPassed(error))
                 throw error;
             const words = `${act.tool} was called, and then: ${error.message}`;
             throw new AmendsError(words, { cause: error });

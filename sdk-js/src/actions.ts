@@ -317,11 +317,11 @@ export class Action<A extends object = Args> {
   /** What is left to say when the body of the action is over. `within` does it for you. */
   async leave(error?: unknown): Promise<void> {
     this.run.openActions.delete(this);
-    const isOther = saidBy(error, this.#began);
+    const isOther = saidBy(error, this.#began, this.#isMade);
     if (this.#isSettled || this.replayed) return;
     const lazy = bitByBit(this.#returned?.result);
     // What comes after a call that was made is another's word, and so is what another action said.
-    if (error instanceof NoEffect && !isOther && !this.#isMade) {
+    if (error instanceof NoEffect && !isOther) {
       await this.failed(error, { outcome: "no_effect", retryable: error.retryable });
     } else if (error !== undefined) {
       await this.failed(error);

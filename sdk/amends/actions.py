@@ -336,11 +336,11 @@ class Action(DrivenContext):
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         if isinstance(error, AmendsError):
-            error.passed, error.told = error.told > self._began, moment()
+            error.passed, error.told = self._once.locked() or error.told > self._began, moment()
         if self.settled or self.replayed:
             return
         # Else it is another's word: of a helper, or of an action within this one.
-        if isinstance(error, NoEffect) and not (error.passed or self._once.locked()):
+        if isinstance(error, NoEffect) and not error.passed:
             yield from self.failing(error, outcome="no_effect", retryable=error.retryable)
         elif error is not None:
             yield from self.failing(error)

@@ -23,7 +23,8 @@ class AmendsError(Exception):
     """The parent of everything this package raises.
 
     An action that ends in it says it of itself: `told` is the moment, 0 where none has. Where that
-    was within the call of another action it has `passed` that one, of which it says nothing.
+    was within the call of another action, or once that was made, it has `passed` that one, of which
+    it says nothing.
     """
 
     told = 0

@@ -116,6 +116,28 @@ def test_a_call_whose_event_loop_is_gone_is_left_without_noise(desk, small_desk)
     assert "action.succeeded" not in small_desk.types()
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_what_a_tool_asks_of_the_desk_in_vain_is_not_said_of_its_call(desk, small_desk, read):
+    """It has done something by then, or what is read after it has; no call was refused."""
+    made = list[str]()
+
+    def report(*_, **__):
+        made.append("reported")
+        raise amends.DeskUnreachable("the desk is away")
+
+    def book(_):
+        made.append("paid")
+        return None if read else report()
+
+    tools = GatedTools(desk, {"note.book": amends.declare(after=report if read else None)})
+    with pytest.raises(amends.AmendsError) as said, desk.run("Book it"):
+        tools.call("note.book", {}, "call_1", book)
+
+    assert made == ["paid", "reported"]
+    assert not isinstance(said.value, NOT_MADE)
+    assert str(said.value) == "note.book was called, and then: the desk is away"
+
+
 def test_a_no_to_what_a_tool_calls_is_not_said_of_the_tool(desk, small_desk):
     """The model would read that nothing was done, and do it in another way."""
     small_desk.control(modes={"note.seat": "denied"})

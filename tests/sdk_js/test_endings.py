@@ -232,7 +232,8 @@ def test_what_a_tool_in_a_tool_says_is_not_said_of_the_outer_one(desk, agent):
     told = outside.splitlines()
     assert told[:2] == ["books", "NoEffect busy"]
     assert told[2].startswith("false book_taxi was called, and then: an earlier try of this call")
-    assert told[3] == "books a bus"
-    assert told[4].startswith("false book_bus was called, and then: ")
+    assert told[3:5] == ["pays", "false pay was called, and then: the desk is away"]
+    assert told[5] == "books a bus"
+    assert told[6].startswith("false book_bus was called, and then: ")
     said = [one["data"]["outcome"] for one in desk.events if one["type"] == "action.failed"]
-    assert said == ["no_effect", "unknown", "unknown"]
+    assert said == ["no_effect", "unknown", "unknown", "unknown"]

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import {
   connect,
+  DeskUnreachable,
   GatedTools,
   InDoubt,
   isNotMade,
@@ -189,6 +190,12 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await gated
         .call("book_taxi", {}, "call_1", () => book({}))
         .catch((error: Error) => said(`${isNotMade(error)} ${error.message}`));
+      const why = (error: Error) => said(`${isNotMade(error)} ${error.message}`);
+      const away = () => {
+        said("pays");
+        throw new DeskUnreachable("the desk is away");
+      };
+      await gated.call("pay", {}, "call_3", away).catch(why);
       const tells = { verify: () => [["price", 1, 9007199254740993]] as const };
       await new GatedTools(desk, { book_bus: tells })
         .call("book_bus", {}, "call_2", () => said("books a bus"))
