@@ -183,7 +183,7 @@ class AsyncDriver:
         if is_coroutine_function(function):
             return await function()
         # In a thread of the loop's own: ours are for what is never long.
-        found = await asyncio.to_thread(function)
+        found = await asyncio.to_thread(_ending, function)
         return await found if inspect.isawaitable(found) else found
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -314,6 +314,14 @@ def _within(function: Callable[[], Any], limit_seconds: float | None) -> Any:
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
     """Also of a partial one, and of an object whose `__call__` is one."""
     return inspect.iscoroutinefunction(_function_of(function))
+
+
+def _ending(function: Callable[[], Any]) -> Any:
+    """Call it. No event loop takes a StopIteration, and what waits for it would wait for ever."""
+    try:
+        return function()
+    except StopIteration as error:
+        raise RuntimeError(f"{_bare(function)} raised StopIteration") from error
 
 
 # What is gone through later, and calls functions then.

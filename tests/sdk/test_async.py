@@ -263,6 +263,23 @@ def test_a_call_that_takes_too_long_is_left_and_its_outcome_unknown(desk, small_
         "TimeoutError", "unknown")  # fmt: skip
 
 
+def test_a_waiting_function_that_runs_out_of_an_iterator_fails_and_is_not_waited_for(
+    desk, small_desk
+):
+    """An event loop cannot be handed a StopIteration: the call would never end."""
+
+    async def story():
+        async with desk.run("Move it", run="run_1") as run, move(run) as act:
+            await act.aperform(lambda: next(iter(())))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        ran(desk, story())
+    desk.flush()
+
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "unknown"
+
+
 def test_a_coroutine_function_in_a_waiting_call_is_refused_in_words(desk):
     async def airline():
         return NEW
