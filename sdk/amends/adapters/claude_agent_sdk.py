@@ -35,7 +35,7 @@ from claude_agent_sdk.types import CanUseTool, HookContext, HookInput, SyncHookJ
 
 from amends.adapters import NOT_MADE, GatedTools, is_over, not_made
 from amends.client import Desk
-from amends.errors import AmendsError
+from amends.errors import AmendsError, NoEffect
 from amends.runs import Run, current_run
 from amends.tools import JSON_TYPES, Declaration, Performed
 from amends.values import plain
@@ -217,12 +217,27 @@ class _Gate:
         task = asyncio.ensure_future(
             self.tools.acall(own, args, call, made, told=plain, schema=schema)
         )
-        await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({task, allowed}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # the program asks no more, and will make no call
+            await self._given_up(task, outcome if allowed.done() else None)
+            raise
         if not task.done():
             now = allowed.result()
             _under_way()[call] = _UnderWay((own, now), task, outcome)
             return PermissionResultAllow(updated_input=now)
         return await self._not_now(task)
+
+    async def _given_up(
+        self, task: asyncio.Task[Performed], outcome: asyncio.Future[Any] | None
+    ) -> None:
+        """Ask no more; where the call was allowed at that moment, say that it was not made."""
+        if outcome is None:
+            task.cancel()
+        else:
+            outcome.set_exception(NoEffect("cancelled before the call was made"))
+        await asyncio.wait({task})
+        task.cancelled() or task.exception()
 
     async def _not_now(self, task: asyncio.Task[Performed]) -> PermissionResultDeny:
         try:
