@@ -1,4 +1,6 @@
-"""An agent that is interrupted while the desk is asked: nothing is begun that nobody would make."""
+"""A call that is left while the desk is asked is not begun, and one that is left half-way may have
+been made.
+"""
 
 import subprocess
 
@@ -7,6 +9,7 @@ import pytest
 from tests.adapters.conftest import bare_environment, each, environment_of
 from tests.sdk.conftest import KEY
 
+MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
 
 INTERRUPTED = """
@@ -53,3 +56,24 @@ def test_a_call_that_the_program_no_longer_asks_for_is_not_waited_for(
     )  # fmt: skip
 
     assert done.stdout.split() == ["others:", "0"], done.stderr
+
+
+@pytest.mark.parametrize("agents", each(["pydantic_ai"]), indirect=True)
+def test_a_tool_that_takes_too_long_for_its_framework_may_have_been_done(agents, small_desk):
+    """Pydantic AI has the model call it again, and leaves the first call to itself."""
+    said = agents.plays(small_desk.url, KEY, [MIA, MIA], fault="takes too long")
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["data"]["outcome"] == "unknown"
+    assert "may have happened" in " ".join(said["told"])
+
+
+@pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
+def test_an_error_that_a_server_of_tools_tells_is_a_failure(agents, small_desk):
+    said = agents.plays(small_desk.url, KEY, [MIA], fault="fails at its server")
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    [ended] = [one for one in small_desk.journal() if one["type"].startswith("action.")]
+    assert ended["data"].get("outcome") == "unknown"
+    assert "no seat is free" in said["told"][0]

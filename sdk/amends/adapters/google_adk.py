@@ -38,10 +38,12 @@ OWN_CONFIRMATION = (
 
 
 class ToolError(AmendsError):
-    """The tool answered `{"error": …}`. Whether it had an effect by then, nobody knows."""
+    """The tool answered `{"error": …}`, or an MCP server that it is one (`isError`). Whether it had
+    an effect by then, nobody knows.
+    """
 
     def __init__(self, answer: dict[str, Any]) -> None:
-        super().__init__(str(answer["error"]))
+        super().__init__(str(answer.get("error") or answer.get("content")))
         self.answer = answer
 
 
@@ -113,7 +115,7 @@ class _Gate:
             if inspect.isasyncgen(answer):
                 raise _Streams(STREAMS.format(tool.name))
             self._check_asks(tool, answer, context)
-            if isinstance(answer, dict) and set(answer) == {"error"}:
+            if isinstance(answer, dict) and (set(answer) == {"error"} or _is_error_of_mcp(answer)):
                 raise ToolError(answer)
             return answer
 
@@ -140,6 +142,12 @@ class _Gate:
             raise NoEffect(OWN_CONFIRMATION.format(tool.name))
         if call in actions.requested_tool_confirmations or call in actions.requested_auth_configs:
             raise _Asks(answer)
+
+
+def _is_error_of_mcp(answer: dict[str, Any]) -> bool:
+    return isinstance(answer.get("content"), list) and True in (
+        answer.get("isError"), answer.get("is_error"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

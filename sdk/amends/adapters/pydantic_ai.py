@@ -11,6 +11,7 @@ in one.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,6 +64,8 @@ class AmendsToolset(WrapperToolset[Any]):
             except (ModelRetry, ApprovalRequired, CallDeferred) as error:
                 if self.defers and isinstance(error, ApprovalRequired):
                     raise NoEffect(OWN_APPROVAL.format(name)) from error
+                if isinstance(error, ModelRetry) and not _is_the_tools(error):
+                    raise
                 # The tool itself says that it has not done it, and wants to be called again.
                 raise _NotDone(str(error), retryable=True) from error
 
@@ -81,6 +84,15 @@ class AmendsToolset(WrapperToolset[Any]):
                 waits_for = {"approval": error.approval, "url": error.url}
                 raise ApprovalRequired(metadata=waits_for) from error
             raise ToolFailed(not_made(error)) from error
+
+
+def _is_the_tools(error: ModelRetry) -> bool:
+    """Pydantic AI raises one by itself where a tool takes too long, or an MCP server tells an
+    error: nobody knows then what was done.
+    """
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__"))
+    return not (module.startswith("pydantic_ai.") or isinstance(error.__context__, TimeoutError))
 
 
 class _NotDone(NoEffect):

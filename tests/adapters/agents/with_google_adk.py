@@ -103,10 +103,18 @@ async def live(runner: InMemoryRunner, session: Any, connection: Live) -> list[s
     return told
 
 
-streams.__name__ = asks.__name__ = assign_licence.__name__
+def fails_at_its_server(licence: str, holder: str) -> dict[str, Any]:
+    """Give a licence to somebody, as a tool of an MCP server tells its error."""
+    assign_licence(licence, holder)
+    return {"content": [{"type": "text", "text": "no seat is free"}], "isError": True}
+
+
+for one in (streams, asks, fails_at_its_server):
+    one.__name__ = assign_licence.__name__
 TOOLS = {
     "asks": asks,
     "live": streams,
+    "fails at its server": fails_at_its_server,
     "asked by the framework": FunctionTool(assign_licence, require_confirmation=True),
 }
 

@@ -32,9 +32,9 @@ def agent(desk: amends.Desk) -> list[str]:
         tool, args, call = left.pop(0)
         return ModelResponse([ToolCallPart(tool, args, tool_call_id=call)])
 
-    tools: Any = FunctionToolset(
-        [Tool(assign_licence, requires_approval=FAULT == "asked first"), send_welcome, look_up]
-    )
+    limit = 0.5 if FAULT == "takes too long" else None
+    giving = Tool(assign_licence, requires_approval=FAULT == "asked first", timeout=limit)
+    tools: Any = FunctionToolset([giving, send_welcome, look_up])
     if FAULT == "asks":
         tools = tools.approval_required()
     gate: Any = AmendsToolset(tools, desk, DECLARED, defers=bool(ASKED.get("interrupts")))
