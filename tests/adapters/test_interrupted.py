@@ -69,7 +69,7 @@ def test_a_tool_that_takes_too_long_for_its_framework_may_have_been_done(agents,
     assert "may have happened" in " ".join(said["told"])
 
 
-@pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
+@pytest.mark.parametrize("agents", each(["ai", "google_adk"]), indirect=True)
 def test_an_error_that_a_server_of_tools_tells_is_a_failure(agents, small_desk):
     said = agents.plays(small_desk.url, KEY, [MIA], fault="fails at its server")
 

@@ -20,6 +20,14 @@ export class NotMade extends AmendsError {
         super(notMade(cause), { cause });
     }
 }
+/** The answer of an MCP server that says of itself that it is an error. */
+class ToolError extends AmendsError {
+    answer;
+    constructor(answer) {
+        super(JSON.stringify(answer.content));
+        this.answer = answer;
+    }
+}
 /**
  * The tools, each asking the desk before it runs and saying how it went, and a `toolApproval`: give
  * both to `generateText`, `streamText` or `ToolLoopAgent`. The provider runs tools of its own past
@@ -70,10 +78,12 @@ class Gate {
             try {
                 const act = this.#take(name, input, toolCallId) ??
                     (await this.#tools.begin(name, input, toolCallId, how));
-                const done = await this.#tools.finish(act, (args, { signal }) => answerOf(execute(args, { ...options, abortSignal: signal })));
+                const done = await this.#tools.finish(act, (args, { signal }) => heard(execute(args, { ...options, abortSignal: signal })));
                 return done.answer;
             }
             catch (error) {
+                if (error instanceof ToolError)
+                    return error.answer;
                 throw isNotMade(error) ? new NotMade(error) : error;
             }
         };
@@ -126,6 +136,13 @@ class Gate {
 /** With its input: what was allowed is made, and nothing else. */
 function nameOf(name, input, callId) {
     return canonical([name, callId, plain(input)]);
+}
+/** Throws ToolError where the answer says that it is an error. */
+async function heard(given) {
+    const answer = (await answerOf(given));
+    if (answer?.isError === true && Array.isArray(answer.content))
+        throw new ToolError(answer);
+    return answer;
 }
 /** Of a tool that streams, what it said last. */
 async function answerOf(given) {

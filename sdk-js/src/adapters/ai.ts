@@ -27,6 +27,16 @@ export class NotMade extends AmendsError {
   }
 }
 
+/** The answer of an MCP server that says of itself that it is an error. */
+class ToolError extends AmendsError {
+  readonly answer: object;
+
+  constructor(answer: { content: unknown }) {
+    super(JSON.stringify(answer.content));
+    this.answer = answer;
+  }
+}
+
 export type GatedOptions<T extends ToolSet> = {
   /** What the desk should know of tools, by name. */
   declared?: { readonly [name in keyof T]?: Declaration };
@@ -109,10 +119,11 @@ class Gate {
           this.#take(name, input, toolCallId) ??
           (await this.#tools.begin(name, input, toolCallId, how));
         const done = await this.#tools.finish(act, (args, { signal }) =>
-          answerOf(execute(args, { ...options, abortSignal: signal })),
+          heard(execute(args, { ...options, abortSignal: signal })),
         );
         return done.answer;
       } catch (error) {
+        if (error instanceof ToolError) return error.answer;
         throw isNotMade(error) ? new NotMade(error) : error;
       }
     };
@@ -164,6 +175,13 @@ class Gate {
 /** With its input: what was allowed is made, and nothing else. */
 function nameOf(name: string, input: object, callId: string): string {
   return canonical([name, callId, plain(input)]);
+}
+
+/** Throws ToolError where the answer says that it is an error. */
+async function heard(given: unknown): Promise<unknown> {
+  const answer = (await answerOf(given)) as { content: unknown; isError?: unknown } | null;
+  if (answer?.isError === true && Array.isArray(answer.content)) throw new ToolError(answer);
+  return answer;
 }
 
 /** Of a tool that streams, what it said last. */

@@ -49,6 +49,9 @@ export const TOOLS = {
       const body = JSON.stringify({ id: licence, holder, seat: 1 });
       await fetch(`${ASKED.service}/hold`, { method: "POST", body });
     }
+    if (ASKED.fault === "fails at its server") {
+      return { content: [{ type: "text", text: "no seat is free" }], isError: true };
+    }
     return { licence, holder };
   },
   /** Send a letter of welcome. */
