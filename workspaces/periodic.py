@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
@@ -21,6 +21,7 @@ from workspaces.models import Heartbeat
 
 SCHEDULER, SWEEPER = "scheduler", "sweeper"
 Row = TypeVar("Row")
+Found = TypeVar("Found", bound=Model)
 
 
 class Queue:
@@ -104,6 +105,27 @@ def each(rows: Iterable[Row], work: Callable[[Row], int]) -> int:
     if failed is not None:
         raise failed
     return done
+
+
+class Turns:
+    """Some of the waiting rows in each turn, oldest first, and the next turn goes on behind them:
+    those that stay as they are keep none from its turn.
+
+    How far it came is this process's own: one that starts anew begins with the oldest.
+    """
+
+    def __init__(self, at_a_time: int) -> None:
+        self._at_a_time = at_a_time
+        self._after = 0
+
+    def next(self, rows: QuerySet[Found]) -> list[Found]:
+        """As many of these rows as one turn has; behind the last one come the oldest again."""
+        ordered, most = rows.order_by("pk"), self._at_a_time
+        found = list(ordered.filter(pk__gt=self._after)[:most])
+        if len(found) < most and self._after:
+            found += ordered.filter(pk__lte=self._after)[: most - len(found)]
+        self._after = found[-1].pk if found else 0
+        return found
 
 
 # Signs of life of the loops and processes, so that silence is seen as well as failure.

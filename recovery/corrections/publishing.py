@@ -46,7 +46,7 @@ from workspaces.keys import (
 )
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.periodic import each
+from workspaces.periodic import Turns, each
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ HANDED = "handed on"
 WAYS = (MAIL, WEBHOOK, LINK)
 SUBJECT = EventType.CORRECTION_PUBLISHED
 BATCH = 200
+FOLLOWED = Turns(BATCH)
 
 
 def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
@@ -196,10 +197,8 @@ def doubt_what_waits() -> int:
 
 def follow() -> int:
     """Note what became of messages on their way; the number that came to an end."""
-    ended = 0
-    for one in _on_their_way().select_related("correction__workspace").order_by("pk")[:BATCH]:
-        ended += _followed(one)
-    return ended
+    on_their_way = _on_their_way().select_related("correction__workspace")
+    return each(FOLLOWED.next(on_their_way), _followed)
 
 
 def _on_their_way() -> QuerySet[CorrectionDelivery]:
@@ -352,6 +351,7 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str) -> Corre
 
 
 DRAFTS = 50
+DRAFTED, UNDONE_AGAIN, PUBLISHED = Turns(DRAFTS), Turns(DRAFTS), Turns(DRAFTS)
 LOOK_BACK_DAYS = 7
 """Cases closed longer ago have their drafts, or get them when somebody asks."""
 
@@ -363,7 +363,7 @@ def sweep() -> int:
 
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
-    return each([*_to_draft().order_by("closed_at")[:DRAFTS], *_to_draft_anew()], _draft)
+    return each([*DRAFTED.next(_to_draft()), *_to_draft_anew()], _draft)
 
 
 def _draft(case: Case) -> int:
@@ -379,7 +379,7 @@ def _to_draft() -> QuerySet[Case]:
 def _to_draft_anew() -> list[Case]:
     """Cases that were closed longer ago, whose plan's work was undone lately: what was told of them
     is no longer so."""
-    lately = _undone_lately().select_related("case__run").order_by("-ended_at")[:DRAFTS]
+    lately = UNDONE_AGAIN.next(_undone_lately().select_related("case__run"))
     behind = {case.pk for plan in lately for case in cases_behind(plan.case.run)}
     return list(_untold().filter(pk__in=behind).exclude(pk__in=_to_draft().values("pk")))
 
@@ -410,7 +410,7 @@ def publish_due() -> int:
     here = set(waiting.order_by().values_list("workspace", flat=True).distinct())
     willing = [pk for pk in here if policy.active(pk).auto_compensation.publish]
     mine = waiting.filter(workspace__in=willing).select_related("workspace", "case")
-    return each(mine.order_by("pk")[:DRAFTS], _publish)
+    return each(PUBLISHED.next(mine), _publish)
 
 
 def _to_publish() -> QuerySet[Correction]:

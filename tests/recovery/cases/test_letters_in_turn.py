@@ -13,6 +13,7 @@ from recovery.run_facts import runs
 from tests.recovery.cases import test_automatic
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from workspaces.periodic import Turns
 
 by_itself = test_automatic.by_itself
 TAKES_BACK = "What we wrote to you was wrong: our assistant changed nothing of yours."
@@ -42,6 +43,34 @@ def test_a_letter_that_cannot_be_drafted_holds_up_neither_others_nor_what_comes_
     assert [one.case for one in Correction.objects.all()] == [second]
     first.refresh_from_db()
     assert first.corrections_drafted_at is None
+
+
+def test_letters_that_fail_in_every_turn_leave_the_next_one_to_others(
+    by_itself, raises, monkeypatch
+):
+    raises(1).ends("failed")
+    raises(2).ends("failed")
+    assert test_automatic.swept() == 2
+    good = Step.objects.order_by("pk").first().preview
+    broken = {"money": {"amount_minor": "much", "currency": "EUR"}}
+    first, second = Case.objects.order_by("pk")
+    monkeypatch.setattr(publishing, "DRAFTED", Turns(1))
+    monkeypatch.setattr(publishing, "PUBLISHED", Turns(1))
+
+    Step.objects.filter(plan__case=first).update(preview=broken)
+    with pytest.raises(ValueError, match="much"):
+        publishing.draft_due()
+    assert publishing.draft_due() == 1
+    assert [one.case for one in Correction.objects.all()] == [second]
+    Step.objects.filter(plan__case=first).update(preview=good)
+    assert publishing.draft_due() == 1, "after the newest the oldest have their turn again"
+
+    older = Correction.objects.order_by("pk").first().case
+    Step.objects.filter(plan__case=older).update(preview=broken)
+    with pytest.raises(ValueError, match="much"):
+        publishing.publish_due()
+    assert publishing.publish_due() == 1
+    assert older.corrections.get().state == "draft"
 
 
 def test_why_a_newer_version_opened_a_case_keeps_no_letter_from_being_drafted(restored):
@@ -161,7 +190,7 @@ def test_drafts_of_who_publishes_nothing_by_itself_hold_up_no_others(
         workspace=globex, case=case, reference="AM-2222-2222", person_id="gil", title="x", facts={}
     )
     publishing.draft_due()
-    monkeypatch.setattr(publishing, "DRAFTS", 1)
+    monkeypatch.setattr(publishing, "PUBLISHED", Turns(1))
 
     assert publishing.publish_due() == 1
 
