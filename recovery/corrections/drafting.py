@@ -27,8 +27,9 @@ ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 PEOPLE_MAX = 200
 LEAD_CHARACTERS_MAX = 2_000
 SENTENCE_CHARACTERS_MAX = 500
-TAKES_BACK = {"takes_back": True}
-"""In the facts of who was told of what nobody did to them: this letter says so of the other."""
+TAKES_BACK: dict[str, object] = {"takes_back": True, "reviewed": {}}
+"""In the facts of who was told of what nobody did to them: this letter says so of the other, and
+nothing of who looked at what was done to others."""
 
 
 @transaction.atomic

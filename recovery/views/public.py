@@ -338,18 +338,23 @@ def _told(
 def _since(correction: Correction) -> dict[str, str]:
     """What tells whoever reads it that it is no longer so, and leads to the newer one if there is
     one to read. A further one that nobody has published tells it only where something else has
-    happened: it is drafted where only why somebody looked is another, as after a contest.
+    happened: it is drafted where only why somebody looked is another, as after a contest. One that
+    tells of nothing at all takes back what nothing has changed of, once people have published it.
     """
     of_them = correction.case.corrections.filter(person_id=correction.person_id)
     later = [
         one
         for one in of_them.filter(pk__gt=correction.pk).order_by("-pk")
-        if one.state == CorrectionState.PUBLISHED or _happened(one) != _happened(correction)
+        if one.state == CorrectionState.PUBLISHED or _tells_more(one, correction)
     ]
     if not later:
         return {}
     links = (corrections.link_of(one) for one in later if one.expires_at and one.expires_at > now())
     return {"url": next(filter(None, links), "")}
+
+
+def _tells_more(later: Correction, correction: Correction) -> bool:
+    return bool(later.facts["items"]) and _happened(later) != _happened(correction)
 
 
 def _happened(correction: Correction) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from workspaces.periodic import Turns
 
 by_itself = test_automatic.by_itself
 TAKES_BACK = "What we wrote to you was wrong: our assistant changed nothing of yours."
+SINCE = "Something has changed since then"
 
 
 @pytest.fixture
@@ -92,11 +93,12 @@ def test_whom_a_letter_is_for_no_more_is_not_told_what_the_old_draft_said(restor
         publishing.publish(old, by=ada, seen=old.revision)
 
 
-def test_whom_a_published_letter_was_wrongly_for_is_told_so(restored, acme, ada):
+def test_whom_a_published_letter_was_wrongly_for_is_told_so(restored, acme, ada, client):
     """Whose ticket it was came out after Eve had read that it was hers."""
     assert publishing.draft_due() == 2
     old, case = Correction.objects.order_by("pk").first(), restored[0]
-    publishing.publish(old, by=ada, seen=old.revision)
+    old = publishing.publish(old, by=ada, seen=old.revision)
+    trail = corrections.link_of(old).removeprefix("http://localhost")
     bookkeeping = CorrectionSettings.objects.create(workspace=acme, internal=["ticket"])
     corrections.draft(case)
     assert case.corrections.count() == 1, "what is no news any more was true when it was told"
@@ -113,9 +115,14 @@ def test_whom_a_published_letter_was_wrongly_for_is_told_so(restored, acme, ada)
     newer = case.corrections.order_by("pk").last()
     assert newer.title == "Nothing of yours was changed"
     assert newer.lead == TAKES_BACK
+    assert newer.facts["reviewed"] == {}, "what people looked at was nothing of hers"
+    assert SINCE not in client.get(trail).text, "until people have said that it was wrong"
     corrections.draft(case)
     told = publishing.publish(newer, by=ada, seen=newer.revision)
     assert told.state == "published"
+    page = client.get(trail).text
+    assert SINCE in page
+    assert corrections.link_of(told) in page
     corrections.draft(case)
     assert case.corrections.count() == 3, "that stands as long as nothing else happens"
 
