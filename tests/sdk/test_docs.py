@@ -326,6 +326,8 @@ def test_what_a_new_key_comes_with_stands_in_the_docs():
     named = [re.findall(r"amends\[(.*)\]", one.install) for one in QUICK_STARTS]
     assert {extra for one in named for extra in one} <= extras["optional-dependencies"].keys()
     assert any(named)
-    linked = {one for page in pages for one in re.findall(r"/client/(\S+\.(?:whl|tgz))", page)}
     handed_out = {client_wheel.NAME, client_tarball.NAME}
-    assert linked == handed_out, "the guides name the version that a desk hands out"
+    readme = (DOCS / "../README.md").read_text("utf-8")
+    for told in ("".join(pages), readme):
+        linked = set(re.findall(r"/client/(\S+\.(?:whl|tgz))", told))
+        assert linked == handed_out, "they name the version that a desk hands out"
