@@ -4,7 +4,7 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { defaultSpool } from "./client.js";
 import { inWords } from "./errors.js";
-import { FILE_BYTES_MAX, LogKey, NotProven } from "./protocol/proofs.js";
+import { FILE_BYTES_MAX, linesOfKeys, LogKey, NotProven } from "./protocol/proofs.js";
 import { verifySigned } from "./protocol/signatures.js";
 import { Spool } from "./spool.js";
 const USAGE = `amends verify FILE --key KEY_OR_FILE [--key …]
@@ -73,7 +73,7 @@ function aside(words) {
 }
 function keyLines(given) {
     const text = given.includes("+") && !existsSync(given) ? given : textOf(given);
-    return text.split("\n").filter((line) => line.trim() !== "");
+    return linesOfKeys(text);
 }
 function textOf(path) {
     if (statSync(path).size > FILE_BYTES_MAX) {

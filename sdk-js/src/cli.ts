@@ -6,7 +6,7 @@ import { parseArgs } from "node:util";
 
 import { defaultSpool } from "./client.ts";
 import { inWords } from "./errors.ts";
-import { FILE_BYTES_MAX, LogKey, NotProven } from "./protocol/proofs.ts";
+import { FILE_BYTES_MAX, linesOfKeys, LogKey, NotProven } from "./protocol/proofs.ts";
 import { verifySigned } from "./protocol/signatures.ts";
 import { Spool } from "./spool.ts";
 
@@ -73,7 +73,7 @@ function aside(words: string[]): number {
 
 function keyLines(given: string): string[] {
   const text = given.includes("+") && !existsSync(given) ? given : textOf(given);
-  return text.split("\n").filter((line) => line.trim() !== "");
+  return linesOfKeys(text);
 }
 
 function textOf(path: string): string {

@@ -10,6 +10,7 @@ import {
   download,
   FILE_BYTES_MAX,
   hex,
+  linesOfKeys,
   LogKey,
   NotProven,
   type Reason,
@@ -87,7 +88,7 @@ async function check(): Promise<void> {
 
 async function found(): Promise<Outcome> {
   if (record === null) throw new NotChecked("needsRecord");
-  const keys = keyLines.value.split("\n").filter((line) => line.trim() !== "");
+  const keys = linesOfKeys(keyLines.value);
   if (keys.length === 0) throw new NotChecked("needsKey");
   const text = await textOf(record);
   const { found, signed } = await verifySigned(text, await Promise.all(keys.map(LogKey.parse)));
@@ -140,7 +141,7 @@ async function take(files: readonly File[]): Promise<void> {
 async function sort(files: readonly File[]): Promise<void> {
   for (const file of files) {
     const text = await textOf(file).catch(() => "");
-    const lines = text.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+    const lines = linesOfKeys(text).map((line) => line.trim());
     if (lines.length > 0 && lines.every((line) => KEY_LINE.test(line))) {
       keyLines.value = `${lines.join("\n")}\n`;
       hold(keyInput, file);

@@ -83,7 +83,8 @@ def _aside(options: argparse.Namespace) -> int:
 
 def _key_lines(given: str) -> list[str]:
     text = given if "+" in given and not Path(given).is_file() else _text(Path(given))
-    return [line for line in text.split("\n") if line.strip()]
+    lines = ((line, line.strip()) for line in text.split("\n"))
+    return [line for line, plain in lines if plain and not plain.startswith("#")]
 
 
 def _text(path: Path) -> str:

@@ -18,6 +18,7 @@ from tests.browser.trails import for_everybody
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_contests
 from tests.sdk import brought
+from tests.sdk.test_proofs import COMMENTED
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
@@ -143,7 +144,8 @@ def test_a_decision_is_said_to_be_signed_by_its_person(opened: Any) -> None:
 
 def test_files_go_where_they_belong_wherever_they_are_dropped(opened: Any) -> None:
     document, log = brought.record()
-    page, files = opened(), {"log.pub": f"{log.key}\n", "correction.json": json.dumps(document)}
+    key = COMMENTED.format(log.key)
+    page, files = opened(), {"log.pub": key, "correction.json": json.dumps(document)}
     held = page.evaluate_handle(
         """files => {
           const held = new DataTransfer();
@@ -160,6 +162,9 @@ def test_files_go_where_they_belong_wherever_they_are_dropped(opened: Any) -> No
     chosen = "input => input.files[0].name"
     assert page.get_by_label("1.").evaluate(chosen) == "correction.json"
     assert page.get_by_label("2.").evaluate(chosen) == "log.pub"
+    expect(give(page, json.dumps(document), key)).to_contain_text("As it was recorded")
+    nothing = COMMENTED.format("")
+    expect(give(page, json.dumps(document), nothing)).to_contain_text(ENGLISH["needsKey"])
 
 
 def test_what_is_missing_or_cannot_be_read_is_said(opened: Any, tmp_path: Path) -> None:

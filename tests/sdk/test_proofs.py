@@ -45,6 +45,10 @@ def log():
     return trees.Log("desk.example/northwind", [b"one", b"two", canonical(leaf), b"four", b"five"])
 
 
+COMMENTED = "# Told on the telephone, too.\n{}\n\n  # The end.\n"
+"""A file of a key, as somebody keeps it."""
+
+
 def download(log, **changes):
     document = {"event": EVENT, "salt": SALT.hex(), "proof": log.proof(2), **changes}
     return json.dumps(document, ensure_ascii=False)
@@ -112,6 +116,12 @@ def test_eve_checks_her_correction_offline(tmp_path, log):
     assert "Proven: entry 2 of 5 in the log desk.example/northwind" in done.stdout
     assert "correction.published" in done.stdout
     assert "its digest is in the log" in done.stdout
+
+    kept = tmp_path / "log.pub"
+    kept.write_text(COMMENTED.format(log.key), "utf-8")
+    assert verify_from_the_shell(tmp_path, download(log), kept).stdout == done.stdout
+    kept.write_text(COMMENTED.format(f"# {log.key}"), "utf-8")
+    assert "NOT PROVEN" in verify_from_the_shell(tmp_path, download(log), kept).stdout
 
 
 @pytest.mark.parametrize("name", ["facts", "words"])

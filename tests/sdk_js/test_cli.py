@@ -7,7 +7,7 @@ import pytest
 from amends.spool import Spool
 from config.local.places import ROOT
 from tests import npm
-from tests.sdk.test_proofs import EVENT, download, log  # noqa: F401 - a fixture
+from tests.sdk.test_proofs import COMMENTED, EVENT, download, log  # noqa: F401 - a fixture
 
 WITHOUT_SQLITE = "data:text/javascript,process.getBuiltinModule=()=>undefined"
 
@@ -58,6 +58,11 @@ def test_a_correction_is_proven_from_the_shell(log, tmp_path):  # noqa: F811
     file.write_text(download(log), "utf-8")
     code, said = amends("verify", file, "--key", log.key)
     assert (code, "Proven: entry 2 of 5" in said) == (0, True)
+    kept = tmp_path / "log.pub"
+    kept.write_text(COMMENTED.format(log.key), "utf-8")
+    assert amends("verify", file, "--key", kept) == (code, said)
+    kept.write_text(COMMENTED.format(f"# {log.key}"), "utf-8")
+    assert amends("verify", file, "--key", kept)[0] == 1
 
     file.write_text(download(log, event={**EVENT, "type": "correction.edited"}), "utf-8")
     code, said = amends("verify", file, "--key", log.key)

@@ -45,6 +45,8 @@ export declare class LogKey {
     /** Throws NotProven unless this key has signed the text. */
     check(text: Bytes, signature: Bytes): Promise<void>;
 }
+/** The lines of a key file that are to be keys: an empty one is none, nor a comment (`#`). */
+export declare function linesOfKeys(text: string): string[];
 /**
  * Check a file and say what it proves, or throw NotProven.
  *

@@ -63,6 +63,10 @@ export class LogKey {
         }
     }
 }
+/** The lines of a key file that are to be keys: an empty one is none, nor a comment (`#`). */
+export function linesOfKeys(text) {
+    return text.split("\n").filter((line) => !/^(#|$)/.test(line.trim()));
+}
 /**
  * Check a file and say what it proves, or throw NotProven.
  *

@@ -102,6 +102,11 @@ export class LogKey {
   }
 }
 
+/** The lines of a key file that are to be keys: an empty one is none, nor a comment (`#`). */
+export function linesOfKeys(text: string): string[] {
+  return text.split("\n").filter((line) => !/^(#|$)/.test(line.trim()));
+}
+
 /**
  * Check a file and say what it proves, or throw NotProven.
  *
