@@ -145,8 +145,8 @@ NOT_ASKED_FIRST = (
 
 
 def offer(approval: Approval, person: User) -> dict[str, Any]:
-    """What a card offers who may answer it: the limits as the first values of its fields, or why
-    there are none.
+    """What a card offers who may answer it, or why there is nothing: the limits, and the first
+    values of its fields. Amounts begin with what this call is, as far as the rule allows it.
     """
     limits = GrantLimits.of(approval.rules)
     # A grant is asked of the teams that its rule names first, and outlives a right handed over.
@@ -156,8 +156,14 @@ def offer(approval: Approval, person: User) -> dict[str, Any]:
         return {"why_not": why}
     most = [f"{limits.uses} calls", formatting.span(timedelta(seconds=limits.seconds))]
     terms = {"currency": currency_of(approval, limits)}
-    most += [f"{grants.amount(terms, str(limits.each))} each"] if limits.each else []
-    most += [f"{grants.amount(terms, str(limits.sum))} in all"] if limits.sum else []
+    each, total = (
+        grants.amount(terms, Decimal(one)) if one else "" for one in (limits.each, limits.sum)
+    )
+    most += [f"{each} each"] if each else []
+    most += [f"{total} in all"] if total else []
+    own = bounded_grants.amount_of(
+        {"amount": limits.amount}, bounded_grants.GrantableCall.of_question(approval)
+    )
     minor = approval.amount_minor or 0
     targets = approval.calls[0].get("targets") or []
     return {
@@ -169,10 +175,20 @@ def offer(approval: Approval, person: User) -> dict[str, Any]:
         "unit": f"As the call has it: {minor} is {formatting.money(minor, approval.currency)}."
         if terms["currency"]
         else "",
-        "each": limits.each or "",
-        "sum": limits.sum or "",
+        "each": _first(own, limits.each),
+        "each_most": each,
+        "sum": _first(None if own is None else own * limits.uses, limits.sum) if total else "",
+        "sum_most": total,
         "listed": f"what stands on the list {limits.listed['list']} ({limits.listed['path']})"
         if limits.listed
         else "",
         "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
     }
+
+
+def _first(amount: Decimal | None, most: int | None) -> str:
+    """What stands in a field at first: the amount, or the most where that is less or all that is
+    known. Nothing is no amount of a grant, so that somebody has to say one.
+    """
+    found = min((Decimal(one) for one in (amount, most) if one is not None), default=None)
+    return grants.amount({}, found) if found else ""

@@ -225,7 +225,10 @@ def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, b
     )
     pay(trip, "k1")
     offered = covered_questions.offer(Approval.objects.latest("pk"), ben)
-    assert (offered["uses"], offered["sum"], offered["each"], offered["hours"]) == (2, 90, 100, "1")
+    assert offered["limits"] == "2 calls, 1 h, 100 each, 90 in all"
+    assert (offered["uses"], offered["hours"]) == (2, "1")
+    assert (offered["each"], offered["sum"]) == ("50", "90"), "what it is itself, and never more"
+    assert (offered["each_most"], offered["sum_most"]) == ("100", "90")
 
 
 @pytest.mark.parametrize(
