@@ -167,7 +167,9 @@ class InventoryEntry:
     twin: str
     runnable: bool
     teachable: bool
-    """Whether it changes something, and nothing says how that is undone."""
+    """Whether it changes something, and nothing says how that is undone. Not what the desk undoes
+    others with: that is taught where people report such an undo as wrong.
+    """
     seen: int
     last_seen: datetime | None
     last_undone: datetime | None
@@ -223,7 +225,8 @@ def _line(
         rule=judgement.why,
         twin=words,
         runnable=twin is not None or judgement.compensation in {None, "NONE"},
-        teachable=twin is None
+        teachable=action.agent_id is not None
+        and twin is None
         and judgement.compensation != "NONE"
         and judgement.action_class not in HARMLESS,
         seen=seen,

@@ -9,12 +9,16 @@ from approvals import versions
 from approvals.models import PolicyVersion
 from connectors import connections
 from connectors.models import Connection
-from ledger.models import Effect
+from ledger.models import Effect, Run
+from recovery.casework import cases
+from recovery.engine import steps
 from recovery.models import Case
 from recovery.planning.drafting import connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
 from tests.people import logged_in, person
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
 from workspaces import teams
 
 TEACH = "/w/acme/teach/"
@@ -125,6 +129,20 @@ def test_what_cannot_be_undone_at_all_is_not_offered_to_be_taught(browser, begin
     assert TEACH not in page
     assert f"{TEACH}?tool" not in browser.get("/w/acme/tools/").text
     assert browser.get(f"{TEACH}?effect=999999").status_code == 404
+
+
+def test_what_the_desk_undoes_with_is_taught_only_where_people_report_such_an_undo_as_wrong(
+    browser, raised, ada
+):
+    plan = submitted(raised.case(), ada)
+    by_hand.advance(plan.pk)
+    tools = browser.get("/w/acme/tools/").text
+    assert "shop.restore_row" in tools
+    assert f"{TEACH}?tool=shop.restore_row" not in tools
+
+    case = cases.report(Run.objects.get(run=steps.run_of(plan)), text="It was right", by=ada)
+
+    assert f"{TEACH}?effect=" in browser.get(f"/w/acme/cases/{case.pk}/").text
 
 
 def test_only_who_administers_teaches_and_values_are_for_who_sees_them(acme, closed, operators):
