@@ -1,14 +1,21 @@
-"""The page of the affected person in a browser: its times, and what of it stands on paper."""
+"""The page of the affected person in a browser: its times, what of it stands on paper, and how it
+is checked far from the desk.
+"""
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from ledger import sealer
+from ledger.views import verifier
 from recovery.models import Correction
+from tests.browser import test_verifier
 from tests.browser.conftest import Visit
+from tests.browser.trails import for_everybody
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_contests
 
@@ -21,7 +28,7 @@ outbound, shop, shop_connection, shop_url = (
     cast.shop_connection,
     cast.shop_url,
 )
-of_a_ticket = test_contests.published
+of_a_ticket, opened = test_contests.published, test_verifier.opened
 
 JULY = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
 ON_THE_SCREEN_ALONE = "a.button, button, input, nav, .languages a"
@@ -72,3 +79,34 @@ def test_on_paper_a_trail_has_its_address_and_number_and_nothing_to_press(
     expect(address).to_be_visible()
     expect(eve.get_by_text(correction.reference)).to_be_visible()
     expect(eve.get_by_role("heading", name="What changed, and what we did")).to_be_visible()
+
+
+def test_eve_saves_verifier_record_and_key_and_checks_them_offline(
+    visit: Visit, opened: Any, transactional_db: None, of_a_ticket: Any, acme: Any, tmp_path: Path
+) -> None:
+    correction, path = of_a_ticket
+    assert isinstance(correction, Correction)
+    sealer.seal(acme)
+    eve = visit()
+    eve.goto(f"{path}verify/")
+    saved = {}
+    for name in ("Save the verifier", "Download the record", "Download the key"):
+        with eve.expect_download() as download:
+            eve.get_by_role("link", name=name).click()
+        file = tmp_path / download.value.suggested_filename
+        download.value.save_as(file)
+        saved[name] = file
+    assert [file.name for file in saved.values()] == [
+        "verifier.html", f"{correction.reference}.json", "log.pub",
+    ]  # fmt: skip
+    assert saved["Save the verifier"].read_bytes() == test_verifier.FILE.read_bytes()
+    expect(eve.locator("code.digest")).to_have_text(verifier.digest())
+    for_everybody(eve)
+
+    page = opened(saved["Save the verifier"])
+    page.get_by_label("1.").set_input_files(saved["Download the record"])
+    page.get_by_label("2.").set_input_files(saved["Download the key"])
+
+    expect(page.locator("#verdict")).to_contain_text("As it was recorded")
+    expect(page.locator("#told")).to_contain_text(correction.title)
+    for_everybody(page)

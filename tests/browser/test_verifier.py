@@ -10,26 +10,11 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from config.local.places import ROOT
-from ledger import sealer
 from ledger.views import verifier
-from recovery.models import Correction
-from tests.browser.conftest import DESKTOP, PHONE, Visit, listen
+from tests.browser.conftest import DESKTOP, PHONE, listen
 from tests.browser.trails import for_everybody
-from tests.recovery.cases import conftest as cast
-from tests.recovery.cases import test_contests
 from tests.sdk import brought
 from tests.sdk.test_proofs import COMMENTED
-
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
-policy, begin_run, ticket, raised = cast.policy, cast.begin_run, cast.ticket, cast.raised
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
-of_a_ticket = test_contests.published
 
 FILE = ROOT / "static" / verifier.NAME
 WORDS: dict[str, dict[str, Any]] = json.loads(
@@ -231,37 +216,6 @@ def test_its_own_policy_lets_it_ask_nobody(browser: Browser, web_process: Any) -
 
     assert asked == ["refused", "error"]
     page.close()
-
-
-def test_eve_saves_verifier_record_and_key_and_checks_them_offline(
-    visit: Visit, opened: Any, transactional_db: None, of_a_ticket: Any, acme: Any, tmp_path: Path
-) -> None:
-    correction, path = of_a_ticket
-    assert isinstance(correction, Correction)
-    sealer.seal(acme)
-    eve = visit()
-    eve.goto(f"{path}verify/")
-    saved = {}
-    for name in ("Save the verifier", "Download the record", "Download the key"):
-        with eve.expect_download() as download:
-            eve.get_by_role("link", name=name).click()
-        file = tmp_path / download.value.suggested_filename
-        download.value.save_as(file)
-        saved[name] = file
-    assert [file.name for file in saved.values()] == [
-        "verifier.html", f"{correction.reference}.json", "log.pub",
-    ]  # fmt: skip
-    assert saved["Save the verifier"].read_bytes() == FILE.read_bytes()
-    expect(eve.locator("code.digest")).to_have_text(verifier.digest())
-    for_everybody(eve)
-
-    page = opened(saved["Save the verifier"])
-    page.get_by_label("1.").set_input_files(saved["Download the record"])
-    page.get_by_label("2.").set_input_files(saved["Download the key"])
-
-    expect(page.locator("#verdict")).to_contain_text("As it was recorded")
-    expect(page.locator("#told")).to_contain_text(correction.title)
-    for_everybody(page)
 
 
 def test_it_is_handed_out_to_everybody_and_kept_by_its_tag(client: Any) -> None:
