@@ -136,10 +136,15 @@ def edit(
     words: Mapping[str, str],
 ) -> Correction:
     """Change the wording of a draft; raises OutOfDate, CannotMove or InvalidInput. Facts have no
-    way in; what is left empty stays as it was, or is said in the record's own words.
+    way in; what is left empty stays as it was, or is said in the record's own words. The title and
+    what is said of a fact are one line each.
     """
-    title, lead = kept_text(title, TITLE_CHARACTERS_MAX), kept_text(lead, LEAD_CHARACTERS_MAX)
-    words = {name: kept_text(text, SENTENCE_CHARACTERS_MAX) for name, text in words.items()}
+    title = kept_text(" ".join(title.split()), TITLE_CHARACTERS_MAX)
+    lead = kept_text(lead, LEAD_CHARACTERS_MAX)
+    words = {
+        name: kept_text(" ".join(text.split()), SENTENCE_CHARACTERS_MAX)
+        for name, text in words.items()
+    }
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.DRAFT:
         raise CannotMove(correction, "edited", "It was published already.")

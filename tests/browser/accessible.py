@@ -52,3 +52,21 @@ def lines(violation: dict[str, Any]) -> list[str]:
     for node in nodes[:NODES_SHOWN]:
         said += [f"    {node['html'][:200]}", f"        {node['failureSummary']}"]
     return said + ([f"    and {len(nodes) - NODES_SHOWN} more"] if len(nodes) > NODES_SHOWN else [])
+
+
+CUT = """() => [...document.querySelectorAll("main :is(input, textarea), .topbar input")]
+    .filter(field => field.checkVisibility() && !["checkbox", "radio"].includes(field.type))
+    .filter(field => {
+        const { font, paddingLeft, paddingRight } = getComputedStyle(field);
+        const pen = Object.assign(document.createElement("canvas").getContext("2d"), { font });
+        const room = field.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+        const lacks = field.matches("input") && pen.measureText(field.placeholder).width > room;
+        return lacks || field.scrollWidth > field.clientWidth;
+    })
+    .map(field => field.value || field.placeholder)"""
+
+
+def fields_cut(page: Page) -> list[str]:
+    """What stands in fields, or what these say of themselves, and is wider than they are."""
+    found: list[str] = page.evaluate(CUT)
+    return found

@@ -12,7 +12,7 @@ from approvals.models import Approval
 from approvals.policy import PolicyDecision, RequiredApprovers
 from connectors import channels
 from tests.approvals.cast import asker, refund
-from tests.browser.accessible import assert_accessible, in_each_look
+from tests.browser.accessible import assert_accessible, fields_cut, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.people import person
 from workspaces import teams
@@ -164,6 +164,18 @@ def test_everybody_can_use_the_pages(
             for _, size in in_each_look(page, [("light", DESKTOP), ("dark", PHONE)]):
                 assert_accessible(page)
                 assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_on_a_phone_the_search_of_the_inbox_says_all_that_it_takes(
+    visit: Visit, ask: Any, ben: User
+) -> None:
+    ask()
+    page = visit(ben, viewport=PHONE)
+
+    page.goto("/w/acme/approvals/")
+
+    page.get_by_placeholder("rule:").wait_for()
+    assert fields_cut(page) == []
 
 
 @pytest.mark.parametrize("width", [900, 1024])

@@ -1,5 +1,5 @@
-"""The page of the affected person in a browser: its times, what of it stands on paper, and how it
-is checked far from the desk.
+"""The page of the affected person in a browser: its times, what of it stands on paper, how it is
+checked far from the desk; and how its words are written.
 """
 
 import re
@@ -14,10 +14,11 @@ from ledger import sealer
 from ledger.views import verifier
 from recovery.models import Correction
 from tests.browser import test_verifier
-from tests.browser.conftest import Visit
+from tests.browser.accessible import fields_cut
+from tests.browser.conftest import PHONE, Visit
 from tests.browser.trails import for_everybody
 from tests.recovery.cases import conftest as cast
-from tests.recovery.cases import test_contests
+from tests.recovery.cases import test_contests, test_corrections
 
 acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
 ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
@@ -28,6 +29,7 @@ outbound, shop, shop_connection, shop_url = (
     cast.shop_connection,
     cast.shop_url,
 )
+restored, drafted = test_corrections.restored, test_corrections.drafted
 of_a_ticket, opened = test_contests.published, test_verifier.opened
 
 JULY = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
@@ -110,3 +112,15 @@ def test_eve_saves_verifier_record_and_key_and_checks_them_offline(
     expect(page.locator("#verdict")).to_contain_text("As it was recorded")
     expect(page.locator("#told")).to_contain_text(correction.title)
     for_everybody(page)
+
+
+def test_on_a_phone_the_words_of_a_letter_are_read_whole_while_they_are_written(
+    visit: Visit, transactional_db: None, drafted: Any, ada: Any
+) -> None:
+    page = visit(ada, viewport=PHONE)
+    page.goto(f"/w/acme/corrections/{drafted.pk}/")
+    said = page.locator(".sentence")
+    said.first.fill("We changed your ticket by mistake, and put it back as it was on Tuesday")
+    said.last.fill("It is as it was, and whoever looked after it looks after it again. " * 3)
+
+    assert fields_cut(page) == []

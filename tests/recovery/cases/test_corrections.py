@@ -366,11 +366,13 @@ def test_the_words_of_a_correction_are_kept_whole_or_come_back(drafted, ada, cli
         assert typed in refused.text
     for too_long in ({"lead": "l" * 2_001}, {field: "w" * 501}):
         assert client.post(f"{there}save/", said | {"title": "Ours"} | too_long).status_code == 422
-    assert client.post(f"{there}save/", said | {"title": "Ours"}).status_code == 302
+    in_lines = {"title": "\r\nOurs", field: "My\r\nown\r\n"}  # where a line of a field ends
+    assert client.post(f"{there}save/", said | in_lines).status_code == 302
     stale = client.post(f"{there}publish/", said | {"title": "Theirs"})
     assert (stale.status_code, "You wrote: Theirs · Why so · My own" in stale.text) == (409, True)
     drafted.refresh_from_db()
     assert (drafted.title, drafted.state) == ("Ours", "draft")
+    assert list(drafted.wording.values()) == ["My own"], "one line, however it was typed"
     with pytest.raises(InvalidInput):
         corrections.revoke(drafted, by=ada, seen=drafted.revision, reason="r" * 2_001)
 
