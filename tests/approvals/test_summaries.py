@@ -19,6 +19,7 @@ from connectors.models import Delivery
 from ledger.erasure import erase
 from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
+from tests.locks import waits
 from tests.people import logged_in, person, team
 from workspaces import clock
 
@@ -163,7 +164,7 @@ def test_two_schedulers_at_once_write_one(ask, acme, ben, at):
         wrote.append(notifications.write_summaries())
         beside = threading.Thread(target=other)
         beside.start()
-        beside.join(timeout=0.3)
+        waits(1)
     beside.join()
 
     assert sorted(wrote) == [0, 1]

@@ -12,6 +12,12 @@ import pytest
 from tests import npm
 
 AGENT = Path(__file__).parent / "agents" / "endings.ts"
+# Told before the program: beside its spool lies a file as soon as it waits for a lock.
+TELLS_THAT_IT_WAITS = (
+    "data:text/javascript,import { writeFileSync } from 'node:fs'; const { wait } = Atomics;"
+    "Atomics.wait = (...told) => { writeFileSync(`${process.argv[4]}.waits`, '');"
+    " return wait(...told); };"
+)
 UNKNOWN = ["run.started", "begin update_flight", "action.failed", "run.cancelled"]
 
 
@@ -19,9 +25,9 @@ UNKNOWN = ["run.started", "begin update_flight", "action.failed", "run.cancelled
 def agent(desk, tmp_path):
     """Let it end so; its exit code, and what it did outside."""
 
-    def ends(how):
+    def ends(how, *flags):
         outside = tmp_path / "outside"
-        command = [npm.NODE, AGENT, desk.url, "amends_x", tmp_path / "spool", outside, how]
+        command = [npm.NODE, *flags, AGENT, desk.url, "amends_x", tmp_path / "spool", outside, how]
         done = subprocess.run(
             [str(word) for word in command], capture_output=True, text=True, timeout=60, check=False
         )
@@ -49,10 +55,22 @@ def test_sigterm_in_a_call_is_an_unknown_outcome_and_the_run_is_cancelled(desk, 
 def test_a_spool_that_another_process_is_making_is_waited_for(desk, agent, tmp_path):
     other = sqlite3.connect(tmp_path / "spool", isolation_level=None, check_same_thread=False)
     other.executescript("BEGIN IMMEDIATE; CREATE TABLE made_first (x)")
-    threading.Timer(2, other.execute, ["COMMIT"]).start()
+    told, is_over = tmp_path / "spool.waits", threading.Event()
 
-    assert agent("handles_the_signal_itself") == (0, "handled\n")
+    def lets_go_once_it_is_waited_for():
+        while not told.exists() and not is_over.wait(0.01):
+            pass
+        other.execute("COMMIT")
+
+    beside = threading.Thread(target=lets_go_once_it_is_waited_for)
+    beside.start()
+    came = agent("handles_the_signal_itself", "--import", TELLS_THAT_IT_WAITS)
+    is_over.set()
+    beside.join()
     other.close()
+
+    assert came == (0, "handled\n")
+    assert told.exists(), "it met the file while another had it"
 
 
 def test_whoever_handles_sigterm_is_left_alone(desk, agent):
