@@ -31,6 +31,7 @@ def environment(tmp_path):
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sdk"), str(DIST)]),
         "AMENDS_OUTBOUND_ALLOW": "127.0.0.1",
         "FAULT_FOLDER": str(faults),
+        "OUTSIDE_LIMIT_SECONDS": "1",  # answers that come too late are among the faults
     }
 
 

@@ -30,6 +30,23 @@ def unhurried(monkeypatch):
     monkeypatch.setattr("connectors.call_pool.STALE_SECONDS", 10.0)
 
 
+@pytest.fixture
+def limit(monkeypatch):
+    """Give every call to the outside world so many seconds."""
+    from dataclasses import replace
+
+    from connectors import registry
+
+    def give(seconds):
+        kind = type(registry.get("outside"))
+        limited = {
+            name: replace(one, limit_seconds=seconds) for name, one in kind.operations.items()
+        }
+        monkeypatch.setattr(kind, "operations", limited)
+
+    return give
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory):
     running = World(tmp_path_factory.mktemp("outside"))

@@ -57,7 +57,8 @@ def test_a_journey_whose_time_is_over_ends_while_others_still_wait(plan_of, outs
     assert outside.effects() == []
 
 
-def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside):
+def test_a_call_that_hangs_leaves_the_others_to_go_on(plan_of, outside, limit):
+    limit(1.0)
     hanging, *others = [plan_of(name) for name in "wxy"]
     outside.mischief("w2", sleep_after=30)
 
@@ -83,7 +84,10 @@ def test_a_database_that_goes_away_gives_nothing_back_whose_call_is_on_the_wire(
     assert set(Step.objects.filter(position=1).values_list("fence", flat=True)) == {1}
 
 
-def test_a_call_that_was_quick_and_now_hangs_holds_up_nobodys_end(plan_of, outside, monkeypatch):
+def test_a_call_that_was_quick_and_now_hangs_holds_up_nobodys_end(
+    plan_of, outside, limit, monkeypatch
+):
+    limit(1.0)
     monkeypatch.setattr(call_pool, "QUICK_SECONDS", 60.0)
     monkeypatch.setattr(plan_runner, "END_SECONDS", 0.1)
     hanging, other = plan_of("w"), plan_of("x")

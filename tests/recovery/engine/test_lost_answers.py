@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -27,21 +26,8 @@ from tests.recovery.engine.desk import (
 pytestmark = pytest.mark.django_db
 
 
-def limit(monkeypatch, seconds):
-    """Give every call to the outside world so long."""
-    kind = type(registry.get("outside"))
-    limited = {name: replace(one, limit_seconds=seconds) for name, one in kind.operations.items()}
-    monkeypatch.setattr(kind, "operations", limited)
-
-
 @pytest.fixture
-def patient(monkeypatch):
-    """On a busy machine a call may take longer than the second that the outside world's have."""
-    limit(monkeypatch, 20.0)
-
-
-@pytest.fixture
-def one_thing(handy, outside, patient):
+def one_thing(handy, outside):
     """A run that changed one thing, “a”, from 1 to 2."""
     outside.seed({"a": {"v": 2}})
     return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))
@@ -61,11 +47,11 @@ SLOW = (LOSSES["a time-out"], LOSSES["an answer that drips in"])
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_an_effect_whose_answer_was_lost_is_found_again_and_not_repeated(
-    one_thing, world, outside, loss, monkeypatch
+    one_thing, world, outside, loss, limit
 ):
     """F21 and F22: nothing of this is ever taken for “no effect”."""
     if loss in SLOW:
-        limit(monkeypatch, 1.0)
+        limit(1.0)
     outside.mischief("a", **loss)
     plan = plan_for(one_thing, world)
 
@@ -373,11 +359,13 @@ def test_a_probe_that_lacks_its_snapshot_asks_a_person(one_thing, world, outside
     assert "cannot be found out from here" in step.note
 
 
-def test_an_answer_that_comes_too_late_is_one_call_in_the_log(handy, world, outside, monkeypatch):
+def test_an_answer_that_comes_too_late_is_one_call_in_the_log(
+    handy, world, outside, limit, monkeypatch
+):
     """A connector that keeps to no limit; the breaker counts failures in a row, and one time-out
     must not be two of them.
     """
-    limit(monkeypatch, 1.0)
+    limit(1.0)
     outside.seed({"x": {"v": 2}, "y": {"v": 2}})
     plans = [
         plan_for(case_of(run_that(handy, f"run_{one}", {one: ({"v": 1}, {"v": 2})})), world)

@@ -1,11 +1,9 @@
 """How long a compensation's outside call may take: the policy only ever shortens it."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from connectors import registry
 from recovery.engine import outbound_calls
 from tests.approvals.cast import put_in_force
 from tests.recovery.engine.desk import case_of, plan_for, run_that
@@ -14,11 +12,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def sending(handy, world, outside, ada, monkeypatch):
+def sending(handy, world, outside, ada, limit):
     """The call of a step that is about to be sent, planned under a policy, with 20 s."""
-    kind = type(registry.get("outside"))
-    longer = {name: replace(one, limit_seconds=20.0) for name, one in kind.operations.items()}
-    monkeypatch.setattr(kind, "operations", longer)
+    limit(20.0)
 
     def under(unwind):
         outside.seed({"x": {"v": 2}})
