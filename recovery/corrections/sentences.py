@@ -459,12 +459,10 @@ def review_words(facts: dict[str, Any]) -> str:
 
     Only where all of it is restored is it as it was before.
     """
-    reviewed = facts["reviewed"] if facts["items"] else {}  # what was done is then none of theirs
+    done = [one for one in facts["items"] if one["outcome"] in {*UNDONE, "corrected", "repaired"}]
+    reviewed = facts["reviewed"] if done else {}  # what was done is then none of theirs
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
-    named = {
-        "count": count,
-        "roles": f" ({roles_listed(roles)})" if roles else "",
-    }
+    named = {"count": count, "roles": f" ({roles_listed(roles)})" if roles else ""}
     stays = any(one["outcome"] in {"left", "not_undone"} for one in facts["items"])
     if count and stays:  # which nobody was asked about
         parts = [
@@ -490,7 +488,7 @@ def review_words(facts: dict[str, Any]) -> str:
         parts = [_("A member of staff looked at it and had it put right.")]
     else:
         parts = [_("A member of staff has looked at it.")]
-    if reviewed.get("read_back"):
+    if reviewed.get("read_back") and all(one.get("read_back") for one in done):
         exact = all(one["outcome"] == "restored" for one in facts["items"])
         parts.append(
             _("A computer check read it back afterwards: it is as it was before.")

@@ -38,6 +38,9 @@ def test_who_got_nothing_of_what_they_asked_for_is_told_to_ask_again(raised):
     assert any("ask for it again" in one for one in page["to_do"])
 
 
+LOOKED_AT = "A member of staff has looked at it."
+
+
 def test_of_what_nobody_was_asked_about_it_is_not_said_that_people_reviewed_it():
     reviewed = {"approvers": 2, "roles": ["finance", "leads"]}
     undone, sent = {"outcome": "restored"}, {"outcome": "not_undone"}
@@ -47,10 +50,35 @@ def test_of_what_nobody_was_asked_about_it_is_not_said_that_people_reviewed_it()
 
     for of_the_recovery in (reviewed, {"automatic": True, "read_back": True}):
         of_nothing = sentences.review_words({"reviewed": of_the_recovery, "items": []})
-        assert of_nothing == "A member of staff has looked at it.", "nothing of theirs was done"
+        assert of_nothing == LOOKED_AT, "nothing of theirs was done"
     people = "2 people reviewed"
     assert all_of_it == f"{people} this before it was done (finance and leads)."
     assert a_part == f"{people} what we did about it, before it was done (finance and leads)."
+
+
+@pytest.mark.parametrize("outcome", ["left", "not_undone"])
+@pytest.mark.parametrize("how", [{"approvers": 1}, {"by_person": True}, {"automatic": True}])
+def test_of_whom_nothing_was_put_right_is_not_told_that_something_of_another_was(outcome, how):
+    stands = [{"outcome": outcome, "read_back": False}]
+    facts_of = {"reviewed": how | {"read_back": True}, "items": stands}
+
+    assert sentences.review_words(facts_of) == LOOKED_AT
+
+
+def test_it_is_told_as_read_back_only_where_all_that_was_done_for_the_person_was():
+    reviewed = {"by_person": True, "read_back": True}
+    undone, stands = ({"outcome": "compensated"}, {"outcome": "left", "read_back": False})
+    mended = [{"outcome": "repaired", "read_back": False}]
+    told = [
+        sentences.review_words(
+            {"reviewed": reviewed, "items": [undone | {"read_back": True}, *more]}
+        )
+        for more in ([stands], mended)
+    ]
+
+    put_right = "A member of staff looked at it and had it put right."
+    was_read = "A computer check read it back afterwards: what we did about it was done."
+    assert told == [f"{put_right} {was_read}", put_right]
 
 
 @pytest.mark.parametrize(
