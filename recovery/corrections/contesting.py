@@ -7,11 +7,11 @@ may need another repair.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Now
+from django.db.models import F, Value
+from django.db.models.functions import Greatest, Now
 from django.utils.translation import gettext as _
 
 from amends.protocol.vocabulary import EventType
@@ -33,6 +33,9 @@ TEXT_CHARACTERS_MAX = 4_000
 NAMED_MAX = 3
 CONTESTS_MAX = 5
 """By one link: more of them tell an operator nothing new, and a link can be shared."""
+
+ANSWER_READ_DAYS = 30
+"""So long at least the link opens the answer: from when it is due, and from when it is given."""
 
 
 class TooManyReports(Exception):
@@ -78,9 +81,17 @@ def contest(correction: Correction, *, ground: str, text: str) -> Contest:
     }
     record(correction.case, EventType.CORRECTION_CONTESTED, data=data, part="end_user")
     Correction.objects.filter(pk=correction.pk).update(
-        still_wrong_at=now, still_wrong_text=text, revision=F("revision") + 1
+        still_wrong_at=now,
+        still_wrong_text=text,
+        revision=F("revision") + 1,
+        expires_at=_readable_from(kept.due_at),
     )
     return kept
+
+
+def _readable_from(moment: datetime) -> Greatest:
+    """When the link ends, so that it opens the answer that is there from this moment on."""
+    return Greatest("expires_at", Value(moment + timedelta(days=ANSWER_READ_DAYS)))
 
 
 def why_not_by(one: Contest, person: User) -> str:
@@ -135,6 +146,10 @@ def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
     unanswered = Contest.objects.filter(pk=one.pk, answered_at=None)
     if not unanswered.update(answered_at=Now(), answered_by=by, upheld=upheld, answer=text):
         raise CannotMove(one, "answered", "Somebody has answered it meanwhile.")
+    living = Correction.objects.filter(
+        pk=one.correction_id, state=CorrectionState.PUBLISHED, expires_at__gt=Now()
+    )
+    living.update(expires_at=_readable_from(database_time()))
     one.refresh_from_db()
     data = {
         "correction": one.correction.reference,

@@ -73,6 +73,13 @@ def find(token: str) -> Correction | None:
     )
 
 
+def is_readable(correction: Correction) -> bool:
+    """Whether its link opens it still."""
+    if correction.state != CorrectionState.PUBLISHED or not correction.token_digest:
+        return False
+    return correction.expires_at is not None and correction.expires_at > database_time()
+
+
 def link_of(correction: Correction) -> str:
     """The whole address, for operators; empty where there is none (any more), or no key of the desk
     opens what is kept of it.

@@ -124,6 +124,50 @@ def test_who_had_closed_the_case_does_not_answer_though_contesting_opened_it(
         contesting.answer(contest, by=nils, upheld=False, text="No")
 
 
+def test_the_link_opens_until_the_answer_could_be_read(published, client, nils):
+    correction, path = published
+    on_day_25 = timezone.now() + timedelta(days=5)
+    Correction.objects.filter(pk=correction.pk).update(expires_at=on_day_25)
+
+    contested(client, path)
+
+    contest = Contest.objects.get()
+    correction.refresh_from_db()
+    assert correction.expires_at == contest.due_at + timedelta(days=30)
+    Correction.objects.filter(pk=correction.pk).update(expires_at=on_day_25)
+    contesting.answer(contest, by=nils, upheld=False, text="It reads normal")
+    correction.refresh_from_db()
+    contest.refresh_from_db()
+    assert correction.expires_at >= contest.answered_at + timedelta(days=30)
+    last = timezone.now() + timedelta(days=170)
+    Correction.objects.filter(pk=correction.pk).update(expires_at=last)
+    contested(client, path)
+    correction.refresh_from_db()
+    assert correction.expires_at == last, "no link is cut short"
+
+
+@pytest.mark.parametrize(
+    "gone", [{"state": "revoked"}, {"expires_at": timezone.now() - timedelta(days=1)}]
+)
+def test_whoever_answers_is_told_that_the_link_opens_nothing_any_more(
+    published, client, nils, gone
+):
+    correction, path = published
+    contested(client, path)
+    there = f"/w/acme/corrections/{correction.pk}/"
+    client.force_login(nils)
+    reads, tell = "The person reads it on the page of their receipt", "tell the person yourself"
+    living = client.get(there).text
+    assert (reads in living, tell in living) == (True, False)
+
+    Correction.objects.filter(pk=correction.pk).update(**gone)
+
+    dead = client.get(there).text
+    assert (reads in dead, tell in dead) == (False, True)
+    contesting.answer(Contest.objects.get(), by=nils, upheld=True, text="By telephone")
+    assert client.get(path).status_code == 404, "and an answer does not open it again"
+
+
 def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nils, operators):
     correction, path = published
     contested(client, path)
