@@ -92,15 +92,17 @@ def way_back(approval: Approval) -> Notice | None:
     classes = {action.action_class, entry.action_class if entry else None}
     if classes <= {*WITHOUT_EFFECT, None, ""}:
         return None
-    twins = [known.twin(action.tool, str(one.get("type", ""))) for one in action.targets or [{}]]
+    targets = action.targets or [{}]
+    twins = [known.twin(action.tool, str(one.get("type", ""))) for one in targets]
     if ActionClass.EXTERNAL_IRREVERSIBLE in classes or any(
         twin is not None and twin.reversibility == Reversibility.IRREVERSIBLE for twin in twins
     ):
         return _cannot("Once it ran, nothing undoes it.")
     ways = {f"{twin.connection}.{twin.operation}" for twin in twins if twin is not None}
     if ways:
+        lacking = [one for one, twin in zip(targets, twins, strict=True) if twin is None]
         words = f"If it was wrong, {' or '.join(sorted(ways))} undoes it."
-        return {"tone": "calm", "title": "Can be undone.", "text": words}
+        return _undoable(words, lacking, suggested=bool(action.compensation))
     if not action.compensation:
         return {
             "tone": "wait",
@@ -108,6 +110,20 @@ def way_back(approval: Approval) -> Notice | None:
             "text": "The policy has no twin for it, and the agent names none.",
         }
     return None
+
+
+def _undoable(words: str, lacking: Sequence[Mapping[str, Any]], *, suggested: bool) -> Notice:
+    """Targets that are `lacking` a twin are named, and whether the agent suggests a way back."""
+    if not lacking:
+        return {"tone": "calm", "title": "Can be undone.", "text": words}
+    more = f" and {len(lacking) - TARGETS_MAX} more" if len(lacking) > TARGETS_MAX else ""
+    named = f"{', '.join(_named(lacking[:TARGETS_MAX]))}{more}"
+    agent = "the agent only suggests a way back" if suggested else "the agent names none"
+    return {
+        "tone": "wait",
+        "title": "Only a part can be undone.",
+        "text": f"{words} The policy has no twin for {named}, and {agent}.",
+    }
 
 
 def _cannot(words: str) -> Notice:

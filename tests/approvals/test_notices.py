@@ -138,6 +138,24 @@ def test_the_card_says_what_its_run_did_before_and_whether_it_can_be_taken_back(
     assert "Cannot be taken back." in card(Approval.objects.get())
 
 
+def test_where_one_target_of_several_has_a_way_back_the_card_names_those_without(
+    trip, card, acme, ada
+):
+    twin = {"connection": "shop", "operation": "restore_row", "args": {"to": "before"}}
+    put_in_force(acme, ada, POLICY | {"twins": {"pay": twin | {"target": "ticket"}}})
+    both = [{"type": "ticket", "id": "T-1"}, {"type": "payee", "id": "p1"}]
+    trip.begin(planned(tool="pay", targets=both, args={"amount": 600, "currency": "EUR"}))
+
+    approval = Approval.objects.get()
+    shown = card(approval)
+
+    assert "Only a part can be undone." in shown
+    assert "The policy has no twin for payee p1, and the agent names none." in shown
+    assert "Can be undone." not in shown
+    Action.objects.update(targets=both[:1])
+    assert "Can be undone." in card(approval)
+
+
 def test_a_rule_that_asks_nobody_is_no_reason(trip, card):
     pay(trip, 1, 600)
     approval = Approval.objects.get()
