@@ -1,5 +1,6 @@
 """Time in a policy: working hours, and a second team where nobody decides."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -186,11 +187,41 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "waiting"
     assert not grants.use(approval.pk, approval.digest), "nor by any other way"
     assert grants.why_unused(approval.pk, approval.digest, now=now()).code == "paused"
-    assert "until then its call waits" in client.get(url.replace("later/", "")).content.decode()
+    drawn = client.get(url.replace("later/", "")).content.decode()
+    assert re.search(r'id="not-yet"><p>Not before .*: until then its call waits', drawn)
+    [badge] = re.findall(r'<span id="state">(.*?)</span></span>', drawn)
+    assert "Approved" in badge
 
     Approval.objects.update(not_before=Now())
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "granted"
     assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize("end", ["withdrawn", "expired"])
+def test_an_open_card_of_a_yes_that_is_over_says_so_at_its_badge_and_waits_for_no_moment(
+    trip, acme, ada, ben, client, end
+):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    grants.put_off(approval, now() + timedelta(minutes=20), by=ben, now=now())
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    client.force_login(ben)
+    asked = f"/w/acme/approvals/{approval.pk}/outcome/"
+    under_way = client.get(asked, headers={"HX-Request": "true"}).content.decode()
+    assert "hx-swap-oob" not in under_way
+
+    if end == "withdrawn":
+        inbox.withdraw(approval, by=ben, reason="too late")
+    else:
+        Approval.objects.update(expires_at=Now())
+        periodic.expire_due()
+
+    told = client.get(asked, headers={"HX-Request": "true"}).content.decode()
+    [badge] = re.findall(r'<span hx-swap-oob="innerHTML:#state">(.*?)</span></span>', told)
+    assert "Approved" not in badge
+    assert end in badge.lower()
+    assert 'hx-swap-oob="delete:#not-yet"' in told
 
 
 def test_a_team_that_only_another_rule_asks_is_not_stood_in_for(
