@@ -233,6 +233,14 @@ def may_repeat(step: Step) -> bool:
         return False
 
 
+def reads_back(step: Step) -> bool:
+    """Whether what it did can be read afterwards, so that a person's word does not end it."""
+    try:
+        return outbound_calls.operation_of(step).reads_back
+    except Refused:  # of a connector that is gone no word counts before it can be read again
+        return True
+
+
 def _move(
     step: Step, to: str, *, by: User, note: str, data: dict[str, Any], **changes: Any
 ) -> None:

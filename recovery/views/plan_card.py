@@ -9,6 +9,7 @@ from approvals.models import Approval, ApprovalState
 from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
+from recovery.casework import settling
 from recovery.models import Case, Plan, PlanState, Step, StepState
 from recovery.models.plans import DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import plural
@@ -27,6 +28,7 @@ OUTCOMES: dict[str, str] = {
     StepState.SKIPPED: "Left as it is.",
     StepState.CANCELLED: "Not done.",
 }
+SAID_BY_A_PERSON = "A person says it is done; it cannot be read back."
 
 APPROVAL_WORDS = {
     ApprovalState.WAITING: "Waits for approval",
@@ -88,9 +90,16 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
         "reversibility": step.reversibility,
         "diff": differences(step, sensitive=sensitive),
         "waits": step.note if step.state not in OUTCOMES else "",
-        "outcome": OUTCOMES.get(step.state, ""),
+        "outcome": _outcome(step),
         "url": f"{case_url(case)}settle/?step={step.pk}" if waits_for_person else "",
     }
+
+
+def _outcome(step: Step) -> str:
+    person = (step.evidence or {}).get("person") or {}
+    if step.state == StepState.REPORTED and person.get("outcome") == settling.APPLIED:
+        return SAID_BY_A_PERSON
+    return OUTCOMES.get(step.state, "")
 
 
 def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:

@@ -80,6 +80,7 @@ HAPPENED = ("applied", "It happened", "Its effect stands, to be undone if a way 
 LASTS = ("applied", "It happened", "It cannot be undone: what is left of it gets an owner.")
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
 READ_BACK = ("applied", "It is done", "It is read back, and counts only if that shows it.")
+UNREADABLE = ("applied", "It is done", "It cannot be read back: your word is what counts.")
 SENT_ANEW = ("no_effect", "It did not happen", "It is sent again, under the same key.")
 ANEW_BY_NAME = (SENT_ANEW[0], SENT_ANEW[1], "It is sent again in your name, under a new key.")
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
@@ -310,13 +311,14 @@ def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:
 def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
     if step.state == StepState.DRIFTED:
         return [LEAVE]
+    done = READ_BACK if settling.reads_back(step) else UNREADABLE
     if step.plan.state != PlanState.RUNNING:
         never = NOT_AGAIN if step.state == StepState.UNKNOWN else LEAVE
-        return [READ_BACK, never]
+        return [done, never]
     if step.state == StepState.UNKNOWN:
-        return [READ_BACK, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
+        return [done, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
     again = AGAIN if lost else ("again", "Try once more", AGAIN[2])
-    return [READ_BACK, again, LEAVE]
+    return [done, again, LEAVE]
 
 
 def _attempts(step: Step) -> list[dict[str, Any]]:

@@ -241,6 +241,29 @@ def test_who_answers_second_learns_who_was_first_and_keeps_their_words(desk, los
     assert (step.state, step.generation) == (StepState.APPLIED, 1)
 
 
+def test_of_what_cannot_be_read_back_a_persons_word_counts_and_is_told_as_theirs(
+    desk, lost, ada, acme
+):
+    (step,) = settling.steps_in_doubt(lost)
+    there = f"/w/acme/cases/{lost.pk}/settle/"
+    done = next(one for one in desk.get(there).context["ways"] if one["value"] == "applied")
+    assert done["note"] == "It is read back, and counts only if that shows it."
+    blind = {"host": "127.0.0.1", "port": 25, "sender": "desk@acme.example"}
+    mail = connections.create(acme, "mail", "smtp", blind, by=ada)
+    Step.objects.update(connection=mail, operation="send_correction")
+
+    done = next(one for one in desk.get(there).context["ways"] if one["value"] == "applied")
+
+    assert done["note"] == "It cannot be read back: your word is what counts."
+    step = Step.objects.get()
+    settling.settle_step(step, outcome="applied", evidence="Sent", by=ada, seen=lost.revision)
+    by_hand.advance(step.plan_id)
+    step.refresh_from_db()
+    assert step.state == StepState.REPORTED
+    (told,) = desk.get(f"/w/acme/cases/{lost.pk}/").context["plan"]["steps"]
+    assert told["outcome"] == "A person says it is done; it cannot be read back."
+
+
 def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
     run = begin_run()
     run.plans("tickets.update", ("ticket", "main/T-182"))
