@@ -19,7 +19,7 @@ from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
 from recovery.engine import plan_lifecycle
-from recovery.models import Case, CaseState, Contest, Correction, Report, ReportSource
+from recovery.models import Case, CaseState, Correction, Report, ReportSource
 from recovery.models.cases import PUT_RIGHT
 from recovery.models.plans import LIVING
 from recovery.planning import plans
@@ -306,7 +306,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     if case.state != CaseState.CLOSED:
         reports = facts.reports[-REPORTS_SHOWN_MAX:]
         contested = any(one.source == ReportSource.END_USER for one in reports)
-        answers = _answers(case) if contested else {}
+        answers = correction_ways.to_answer(case) if contested else {}
         return [
             *(_reported(one) | answers.get(one.text, {}) for one in reports),
             *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
@@ -321,29 +321,13 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         is_how = correction_ways.IS_HOW[correction["state"]]
         label = f"The correction for {formatting.person(correction['person'])} {is_how}"
         notice["links"] = [{"label": label, "url": correction["url"]}]
-    return [notice]
+    return [notice, *correction_ways.unanswered(case)]
 
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
     text = formatting.visible(f"“{formatting.straight(one.text)}”")
     return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": text}
-
-
-def _answers(case: Case) -> dict[str, dict[str, Any]]:
-    """Where what an affected person contested is answered, by their words."""
-    waiting = Contest.objects.filter(correction__case=case, answered_at=None)
-    return {
-        one.text: {
-            "links": [
-                {
-                    "label": f"Answer {one.receipt}",
-                    "url": f"/w/{case.workspace.slug}/corrections/{one.correction_id}/",
-                }
-            ]
-        }
-        for one in waiting.order_by("pk")[:REPORTS_SHOWN_MAX]
-    }
 
 
 def _effects(facts: RunFacts, person: User) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from connectors.models import DeliveryState
 from ledger import desk_events
 from ledger.models import Event
 from recovery.corrections import publishing
-from recovery.models import Correction, CorrectionDelivery, CorrectionState
+from recovery.models import Case, Contest, Correction, CorrectionDelivery, CorrectionState
 from recovery.run_facts.sentences import plural
 from workspaces import formatting
 
@@ -148,3 +148,38 @@ def _became(one: Correction, way: CorrectionDelivery) -> str:
         "failed": "could not be sent",
     }
     return states.get(way.state, way.state)
+
+
+# What an affected person contested, on the page of its case.
+
+CONTESTS_SHOWN_MAX = 5
+
+
+def to_answer(case: Case) -> dict[str, dict[str, Any]]:
+    """Where what was contested is answered, by the words of the person."""
+    waiting = Contest.objects.filter(correction__case=case, answered_at=None)
+    return {
+        one.text: {
+            "links": [
+                {
+                    "label": f"Answer {one.receipt}",
+                    "url": f"/w/{case.workspace.slug}/corrections/{one.correction_id}/",
+                }
+            ]
+        }
+        for one in waiting.order_by("pk")[:CONTESTS_SHOWN_MAX]
+    }
+
+
+def unanswered(case: Case) -> list[dict[str, Any]]:
+    """A closed case is over for the desk, and not for who waits for an answer."""
+    title = "An affected person contests what was done, and nobody has answered:"
+    return [
+        {
+            "tone": "wait",
+            "title": title,
+            "text": formatting.visible(f"“{formatting.straight(text)}”"),
+        }
+        | link
+        for text, link in to_answer(case).items()
+    ]

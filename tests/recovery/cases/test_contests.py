@@ -182,6 +182,13 @@ def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nil
     page = client.get(there).text
 
     assert "Its case was closed since: reopen it, and put it right there." in page
+    contest, its_case = Contest.objects.get(), f"/w/acme/cases/{case.pk}/"
+    closed = client.get(its_case).text
+    for words in ("Closed as", "nobody has answered", "It still says high"):
+        assert words in closed
+    assert f'<a href="{there}">Answer {contest.receipt}</a>' in closed
+    contesting.answer(contest, by=nils, upheld=False, text="It reads normal")
+    assert contest.receipt not in client.get(its_case).text
 
 
 def test_what_was_contested_in_vain_is_no_news(published, client, nils):
