@@ -262,6 +262,7 @@ def _contest(correction: Correction, one: Contest) -> dict[str, Any]:
         "text": one.text,
         "at": _zoned(one.at, correction),
         "due": _zoned(one.due_at, correction),
+        "overdue": one.answered_at is None and one.due_at < now(),
         "answered": _zoned(one.answered_at, correction) if one.answered_at else "",
         "verdict": _("You were right") if one.upheld else _("It stays as it is"),
         "answer": one.answer,
