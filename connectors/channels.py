@@ -17,7 +17,7 @@ import re
 import smtplib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 from uuid import uuid4
@@ -49,6 +49,8 @@ RECIPIENTS_MAX = 20
 ADDRESS = re.compile(r"(?P<name>[^<>@,;:\r\n\u2028]*<)?[^\s<>@,;:]+@[^\s<>@,;:]+(?(name)>)")
 
 SMTP = "django.core.mail.backends.smtp.EmailBackend"
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 SENDS, FACTS = "sends", "facts"
 """The setting of a webhook whose receiver knows another form than ours: the facts alone, by the id
@@ -145,7 +147,7 @@ def _mail(delivery: Delivery) -> None:
         raise NotTaken("The channel was removed or has no addresses.")
     said = delivery.message
     text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
-    headers = {"Auto-Submitted": "auto-generated", "X-Amends-Delivery": str(delivery.pk)}
+    headers = {"Auto-Submitted": "auto-generated", "X-Amends-Delivery": _id(delivery)}
     if stop := said.get("stop_url"):
         headers |= {
             "List-Unsubscribe": f"<{stop}>",
@@ -178,9 +180,16 @@ def _plain(text: str) -> str:
 
 def _webhook(delivery: Delivery) -> None:
     secret, body = _secret_of(delivery), _signed_body(delivery)
-    # The id stays the same over all tries, so that a receiver can tell a repetition.
-    id_ = str(delivery.message.get("facts", {}).get("id", f"msg_{delivery.pk}"))
+    id_ = str(delivery.message.get("facts", {}).get("id", _id(delivery)))
     _post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
+
+
+def _id(delivery: Delivery) -> str:
+    """What a receiver tells a repetition by: the same over all tries, and never another message's.
+    Numbers are given anew after a restore, to others than those that were sent already.
+    """
+    microseconds = (delivery.created_at - EPOCH) // timedelta(microseconds=1)
+    return f"msg_{delivery.pk}_{microseconds}"
 
 
 def _signed_body(delivery: Delivery) -> bytes:

@@ -42,6 +42,8 @@ CLAIM_SECONDS = 15
 
 PAUSE_SECONDS_MAX = 300
 ERROR_CHARACTERS_MAX = 400
+HASH_CHARACTERS = 32
+"""Of an entry's hash, enough to tell it from any other."""
 
 
 def send_all() -> int:
@@ -101,7 +103,9 @@ def _batch(channel: Channel, feed: Feed) -> int:
     if not secret:
         raise NotTaken("The channel has lost its secret.")
     body = msgspec.json.encode(told)
-    id_ = f"{channel.pk}-{head.origin}-{found[0].number}-{found[-1].number}"
+    # Bound to what is sent: a restored log that knew of no head goes on under the same name.
+    which = f"{found[0].number}-{found[-1].number}-{found[-1].hash.hex()[:HASH_CHARACTERS]}"
+    id_ = f"{channel.pk}-{head.origin}-{which}"
     headers = headers_of(secret["secret"], body, message_id=id_)
     answer = Outbound(Deadline(SEND_SECONDS_MAX)).request(
         "POST",

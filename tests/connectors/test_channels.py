@@ -91,6 +91,43 @@ def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
     assert said["data"]["workspace"] == "acme"
 
 
+def test_a_restored_desk_repeats_no_id_that_a_receiver_tells_a_repetition_by(acme, ada, receiver):
+    away = {"url": receiver.at["url"] + "/repeats?status=503", "secret": SECRET}
+    channels.create(acme, "product", "webhook", by=ada, secret=away)
+    ids = []
+    for key in ("lost with the backup", "said after the restore"):
+        [delivery] = channels.announce(acme, "ledger.went_back", NEWS, key=key)
+        for _ in range(2):
+            Delivery.objects.update(next_try_at=Now() - timedelta(seconds=1))
+            channels.send_due()
+        ids.append((delivery.pk, mailed(acme, key)))
+        Delivery.objects.all().delete()
+        numbers_go_back_to(delivery.pk)
+
+    got = [one for one in receiver.journal.entries() if one["path"] == "/repeats"]
+    tries = [Webhook(SECRET).verify(one["body"], one["headers"]) and one["headers"] for one in got]
+    [first, again, other, once_more] = [headers["webhook-id"] for headers in tries]
+    assert (first, other) == (again, once_more), "a repetition is told"
+    assert first != other, "and another message is none"
+    [(number, in_mail), (number_anew, in_mail_anew)] = ids
+    assert number == number_anew
+    assert in_mail != in_mail_anew
+
+
+def mailed(acme, key):
+    """What a mail of this moment is told apart by."""
+    channels.write_to(acme, "eve@x.example", "correction.published", NEWS, key=f"mail {key}")
+    Delivery.objects.exclude(kind="mail").update(next_try_at=Now() + timedelta(days=1))
+    channels.send_due()
+    return outbox.outbox[-1].extra_headers["X-Amends-Delivery"]
+
+
+def numbers_go_back_to(number):
+    with connection.cursor() as cursor:
+        sequence = "pg_get_serial_sequence('connectors_delivery', 'id')"
+        cursor.execute(f"SELECT setval({sequence}, %s, false)", [number])
+
+
 def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receiver):
     from amends.protocol.proofs import Checkpoint, LogKey
     from connectors import channels

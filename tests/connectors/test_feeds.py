@@ -5,6 +5,7 @@ import time
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connection
 from django.db.models.functions import Now
 from standardwebhooks import Webhook
 
@@ -106,6 +107,44 @@ def test_what_is_not_taken_waits_and_nothing_is_skipped(acme, make_feed, receive
     Feed.objects.update(due_at=Now())
     feeds.send_all()
     assert numbers(got_at(receiver, "/siem-later")) == list(range(proofs.newest_head(acme).size))
+
+
+def test_a_restored_log_that_goes_on_under_its_name_repeats_no_id_for_other_entries(
+    acme, make_feed, receiver, settings
+):
+    """No head was kept outside, so that nothing tells that the log went back."""
+    settings.AMENDS_HEADS_FOLDER = ""
+    make_feed("/siem-restored")
+    happens(acme, 3)
+    before = proofs.newest_head(acme).size
+    feeds.send_all()
+    happens(acme, 2)
+    taken_at = Feed.objects.get().number
+    feeds.send_all()
+
+    log_goes_back_to(before)
+    Feed.objects.update(number=taken_at, due_at=Now())
+    happens(acme, 2)
+    feeds.send_all()
+
+    got = [one for one in receiver.journal.entries() if one["path"] == "/siem-restored"]
+    _, lost, anew = [(json.loads(one["body"])["data"], one["headers"]) for one in got]
+    assert (lost[0]["origin"], lost[0]["first"], lost[0]["next"]) == (
+        anew[0]["origin"], anew[0]["first"], anew[0]["next"],
+    )  # fmt: skip
+    assert lost[0]["entries"] != anew[0]["entries"]
+    assert lost[1]["webhook-id"] != anew[1]["webhook-id"]
+
+
+def log_goes_back_to(size):
+    with connection.cursor() as cursor:
+        for forgotten in (
+            "ledger_leaf WHERE index >= %s",
+            "ledger_treenode WHERE (index + 1) << level > %s",
+            "ledger_treehead WHERE size > %s",
+        ):
+            cursor.execute(f"DELETE FROM {forgotten}", [size])
+    sealer._last.clear()
 
 
 def test_a_feed_whose_secret_no_key_opens_holds_up_no_other_and_tells_it(
