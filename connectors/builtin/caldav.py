@@ -2,8 +2,9 @@
 
 Every write rests on the ETag that was read (RFC 4791, 5.3.4): somebody who changed the event
 meanwhile makes it fail with 412 instead of losing their change. An event's state is its plain
-fields and, as `ics`, its whole text; a recorded `ics` is put back as it was, recorded fields are
-written into the event as it stands.
+fields and, as `ics`, its whole text; a recorded `ics` is put back as it was, recorded fields that
+differ are written into the event as it stands: a time in its zone, whoever is invited anew beside
+those who are, with their names and answers.
 """
 
 from __future__ import annotations
@@ -187,11 +188,18 @@ def state_of(ics: str) -> State:
         property_ = event.get(f"dt{name}")
         if property_ is not None:
             state[name] = _said(property_.dt)
-    attendees = event.get("attendee", [])
-    if attendees:
-        many = attendees if isinstance(attendees, list) else [attendees]
-        state["attendees"] = sorted(str(one).removeprefix("mailto:") for one in many)
+    if attendees := _attendees(event):
+        state["attendees"] = sorted(map(_address, attendees))
     return state
+
+
+def _attendees(event: Event) -> list[vCalAddress]:
+    found = event.get("attendee", [])
+    return found if isinstance(found, list) else [found]
+
+
+def _address(attendee: vCalAddress) -> str:
+    return str(attendee).removeprefix("mailto:")
 
 
 def _nothing_in(state: State) -> dict[str, list[tuple[Any, bool]]]:
@@ -253,23 +261,53 @@ def _text(call: Call, to: State, observed: Observation) -> bytes:
         calendar.add("version", "2.0")
         event.add("uid", to.get("uid") or call.target.id)
         calendar.add_component(event)
-    for name in TEXTS:
-        if name in to:
-            event.pop(name, None)
-            if to[name] is not None:
-                event.add(name, vText(to[name]))
-    for name in TIMES:
-        if to.get(name) or (name == "end" and name in to):
-            event.pop(f"dt{name}", None)
-            if to[name]:
-                event.add(f"dt{name}", _moment(name, to[name]))
-    if "attendees" in to:
-        event.pop("attendee", None)
-        for address in to["attendees"] or []:
-            event.add("attendee", vCalAddress(f"mailto:{address}"))
+    there = observed.state or {}
+    for name in (*TEXTS, *TIMES, "attendees"):
+        if name in to and not same(to[name], there.get(name)) and (to[name] or there.get(name)):
+            _write(event, name, to[name])
     event.pop("dtstamp", None)
     event.add("dtstamp", timezone.now())
     return bytes(calendar.to_ical())
+
+
+def _write(event: Event, name: str, value: Any) -> None:
+    """Put one field that differs back; the others stay as they are, with what they hold besides."""
+    if name == "attendees":
+        standing = {_address(one): one for one in _attendees(event)}
+        event.pop("attendee", None)
+        for address in value or []:
+            event.add("attendee", standing.get(address) or vCalAddress(f"mailto:{address}"))
+    elif name in TEXTS:
+        event.pop(name, None)
+        if value is not None:
+            event.add(name, vText(value))
+    elif value or name == "end":
+        added = _as_told(event, name, _moment(name, value)) if value else None
+        event.pop(f"dt{name}", None)
+        if added:
+            event.add(f"dt{name}", *added)
+
+
+def _as_told(
+    event: Event, name: str, moment: date | datetime
+) -> tuple[date | datetime, dict[str, str]]:
+    """A moment, and its parameters, in the zone that the event tells its own in: a series keeps its
+    hour where the clocks change. Where its clock shows an hour twice, the second one is told in
+    UTC (RFC 5545, 3.3.5).
+    """
+    if not isinstance(moment, datetime):
+        return moment, {}
+    for standing in (event[f"dt{one}"] for one in (name, *TIMES) if f"dt{one}" in event):
+        if not isinstance(standing.dt, datetime):
+            continue
+        if bool(standing.dt.tzinfo) != bool(moment.tzinfo):
+            continue
+        local = moment.astimezone(standing.dt.tzinfo) if moment.tzinfo else moment
+        if local.tzinfo and local.replace(fold=0).astimezone(UTC) != moment:
+            break
+        zone = standing.params.get("TZID")
+        return local, {"TZID": zone} if zone and local.tzname() != "UTC" else {}
+    return moment.astimezone(UTC) if moment.tzinfo else moment, {}
 
 
 def _recorded(ics: str) -> bytes:

@@ -56,6 +56,119 @@ def test_a_moved_flight_is_put_back_and_keeps_what_nobody_recorded(
     assert read_back.ok
 
 
+WEEKLY = {
+    "summary": "Round of the team",
+    "location": "Room 2",
+    "start": "2026-10-20T06:00:00+00:00",
+    "end": "2026-10-20T07:00:00+00:00",
+    "attendees": ["ben@acme.example", "eve@x.example"],
+}
+NOBODY = {"attendees": None}
+EVE = "ATTENDEE;CN=Eve;PARTSTAT=ACCEPTED;ROLE=OPT-PARTICIPANT;RSVP=TRUE:mailto:eve@x.example"
+BEN = "ATTENDEE;CN=Ben;PARTSTAT=DECLINED:mailto:ben@acme.example"
+START = "DTSTART;TZID=Europe/Berlin:20261020T080000"
+END = "DTEND;TZID=Europe/Berlin:20261020T090000"
+
+
+@pytest.fixture
+def weekly(calendar):
+    """Puts a series of the team's on the calendar, as these lines tell it."""
+    uid = f"weekly-{uuid.uuid4()}"
+
+    def put(*lines):
+        text = ics(uid, MORNING | {name: WEEKLY[name] for name in ("summary", "location")})
+        kept = [one for one in text.split("\r\n") if not one.startswith(("DTSTART", "DTEND"))]
+        at = kept.index("X-SEAT:14C")
+        kept[at:at] = ["RRULE:FREQ=WEEKLY", *lines]
+        calendar.put(f"{uid}.ics", content="\r\n".join(kept)).raise_for_status()
+        return Target("event", uid)
+
+    return put
+
+
+@pytest.fixture
+def written(calendar, calendar_connection):
+    """Puts an event back, and gives its lines as they then stand; each is verified."""
+
+    def write(target, to, expected):
+        answer = restore(calendar_connection, target, to, expected)
+        assert answer.outcome == "applied", answer.detail
+        assert calls.verify(calendar_connection, "restore_event", {"to": to}, target).ok
+        text = calendar.get(f"{target.id}.ics").text.replace("\r\n ", "")
+        return {told(line) for line in text.split("\r\n")}
+
+    return write
+
+
+def told(line):
+    """A line, whatever order a server gives its parameters in."""
+    named, _, value = line.partition(":")
+    name, *parameters = named.split(";")
+    return ";".join([name, *sorted(parameters)]) + f":{value}"
+
+
+def test_one_field_is_put_back_and_what_others_hold_stays(weekly, written):
+    """The record names them all, as the agent read them; it changed the room alone."""
+    target = weekly(START, END, EVE, BEN)
+
+    lines = written(target, WEEKLY | {"location": "Room 1"}, WEEKLY)
+
+    assert {"LOCATION:Room 1", START, END, told(EVE), told(BEN)} <= lines
+
+
+def test_a_time_is_put_back_in_the_zone_of_the_event(weekly, written):
+    """In December 8 o'clock of Berlin is another moment of UTC's than in October."""
+    target = weekly(START, END)
+    agents = {name: WEEKLY[name] for name in ("start", "end")}
+
+    lines = written(
+        target,
+        {"start": "2026-12-01T07:00:00+00:00", "end": "2026-12-01T09:00:00+01:00"},
+        agents,
+    )
+
+    assert "DTSTART;TZID=Europe/Berlin:20261201T080000" in lines
+    assert "DTEND;TZID=Europe/Berlin:20261201T090000" in lines
+
+
+def test_an_end_that_was_taken_away_comes_back_in_the_zone_of_the_start(weekly, written):
+    lines = written(weekly(START), {"end": WEEKLY["end"]}, {"start": WEEKLY["start"]})
+
+    assert {START, END} <= lines
+
+
+def test_an_hour_that_a_clock_shows_twice_is_told_so_that_it_is_the_right_one(weekly, written):
+    agents = {"start": WEEKLY["start"]}
+
+    first = written(weekly(START), {"start": "2026-10-25T00:30:00+00:00"}, agents)
+    second = written(weekly(START), {"start": "2026-10-25T01:30:00+00:00"}, agents)
+
+    assert "DTSTART;TZID=Europe/Berlin:20261025T023000" in first
+    assert "DTSTART:20261025T013000Z" in second
+
+
+def test_days_stay_days(weekly, written):
+    days = ("DTSTART;VALUE=DATE:20261020", "DTEND;VALUE=DATE:20261021")
+    agents = {"start": "2026-10-20", "end": "2026-10-21"}
+
+    lines = written(weekly(*days), {"start": "2026-10-19", "end": "2026-10-21"}, agents)
+
+    assert {"DTSTART;VALUE=DATE:20261019", days[1]} <= lines
+
+
+def test_whoever_was_invited_is_put_back_and_the_others_keep_their_answers(weekly, written):
+    stranger = "ATTENDEE;CN=Dev:mailto:dev@other.example"
+    agents = {"attendees": ["dev@other.example", "eve@x.example"]}
+
+    back = {"summary": WEEKLY["summary"], "attendees": WEEKLY["attendees"]}
+
+    lines = written(weekly(START, END, EVE, stranger), back, agents)
+
+    assert {told(EVE), "ATTENDEE:mailto:ben@acme.example"} <= lines
+    assert not any("dev@other.example" in line for line in lines)
+    assert not any("ATTENDEE" in line for line in written(weekly(START, EVE), back | NOBODY, {}))
+
+
 def test_doing_it_twice_is_a_success(calendar_connection, flight):
     assert restore(calendar_connection, flight).outcome == "applied"
     assert restore(calendar_connection, flight).evidence == {"already": True}
