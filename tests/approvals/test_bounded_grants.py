@@ -209,15 +209,14 @@ def test_nobody_grants_more_than_the_rule_allows(trip, obey, ben, subtests):
 def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, ben):
     obey({"approval": "MANUAL"})
     pay(trip, "k0")
-    assert "Its rule allows none" in covered_questions.offer(Approval.objects.get(), ben)["why_not"]
     with pytest.raises(InvalidInput, match="allows none"):
         approve(ben)
 
     some = {"when": "args.amount > 1", "approval": "MANUAL"}
     obey({"approval": "MANUAL", "bounded": BOUNDED}, some)
     pay(trip, "k2")
-    newest = Approval.objects.latest("pk")
-    assert "Its rule allows none" in covered_questions.offer(newest, ben)["why_not"]
+    offered = covered_questions.offer(Approval.objects.latest("pk"), ben)
+    assert "Its rule allows none" in offered["why_not"]
     small = BOUNDED | {"uses": 2, "sum": 90, "each": None, "for": "1h"}
     obey(
         {"approval": "MANUAL", "bounded": BOUNDED},
@@ -226,9 +225,9 @@ def test_a_rule_without_it_offers_none_and_several_offer_the_least(trip, obey, b
     pay(trip, "k1")
     offered = covered_questions.offer(Approval.objects.latest("pk"), ben)
     assert offered["limits"] == "2 calls, 1 h, 100 each, 90 in all"
-    assert (offered["uses"], offered["hours"]) == (2, "1")
     assert (offered["each"], offered["sum"]) == ("50", "90"), "what it is itself, and never more"
-    assert (offered["each_most"], offered["sum_most"]) == ("100", "90")
+    most = {"uses": 2, "hours": "1", "each_most": "100", "sum_most": "90"}
+    assert most.items() <= offered.items()
 
 
 @pytest.mark.parametrize(
@@ -488,11 +487,10 @@ def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, ke
     pay(trip, "k0", targets=[])
     approve(ben, target="any")
     headers = {"authorization": f"Bearer {key}", "idempotency-key": "r1"}
-    headers |= {"content-type": "application/json"}
     body = {"tool": "pay.refund", "arguments": {"amount": 5, "currency": "eur"}, "timeout": "1h"}
 
     async def story(client):
-        return await client.post("/aap/v1/requests", content=json.dumps(body), headers=headers)
+        return await client.post("/aap/v1/requests", json=body, headers=headers)
 
     id_ = visit(story).json()["id"]
     assert answer(trip, "k1", 5, targets=[]) == "proceed", "the grant would cover it"

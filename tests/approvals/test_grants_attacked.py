@@ -45,7 +45,7 @@ def test_the_time_that_is_filled_in_is_one_that_may_be_granted(trip, obey, ben):
     obey({"approval": "MANUAL", "bounded": BOUNDED | {"for": "10m"}})
     pay(trip, "k0")
     offered = covered_questions.offer(Approval.objects.get(), ben)
-    with pytest.raises(InvalidInput, match="the rule allows 0[.]166667 at most"):
+    with pytest.raises(InvalidInput, match=r"the rule allows 0[.]166667 at most"):
         approve(ben, hours="0.2")
     assert approve(ben, hours=offered["hours"]).state == "granted"
 
