@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import approval_requests, deciders, digests, grants, pauses, plan_sums, policy
@@ -257,8 +257,8 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     Raises CannotMove while one of its calls is on the wire, or lost there.
     """
     plan = locked_alone(plan.pk)
-    lost = Q(state=StepState.NEEDS_HUMAN, was=StepState.UNKNOWN)
-    wire = plan.steps.filter(Q(state__in=[StepState.CLAIMED, *ON_THE_WIRE]) | lost).first()
+    held = plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE, StepState.NEEDS_HUMAN])
+    wire = next((one for one in held if one.state != StepState.NEEDS_HUMAN or one.is_lost), None)
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
     _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)

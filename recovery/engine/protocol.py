@@ -360,18 +360,17 @@ def _settle_applied(answered: Sequence[AnsweredTry], before: Sequence[Statement]
 
 def _settle_one(tried: AnsweredTry) -> None:
     step, answer = tried.intent.step, tried.answer
+    is_last = answer.outcome == "no_effect" and step.tries >= TRIES_MAX
+    if is_last and preconditions.tries_under(step.workspace_id, step.key).exists():
+        answer = replace(answer, outcome="unknown")  # of the step: an earlier try may have done it
     data = _answer_facts(answer)
     if answer.outcome == "unknown":
+        # Not before the call's own limit, for what we sent may still be on its way.
+        due = in_seconds(tried.operation.limit_seconds + tried.operation.horizon_seconds)
         steps.move(
-            step,
-            StepState.UNKNOWN,
-            note=answer.detail,
-            data=data,
-            lease_until=None,
-            # Not before the call's own limit, for what we sent may still be on its way.
-            wake_at=in_seconds(tried.operation.limit_seconds + tried.operation.horizon_seconds),
+            step, StepState.UNKNOWN, note=answer.detail, data=data, lease_until=None, wake_at=due
         )
-    elif step.tries >= TRIES_MAX:
+    elif is_last:
         steps.needs_human(step, f"Refused {step.tries} times: {answer.detail}", data=data)
     else:
         moved = steps.move_unrecorded(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import Risk
@@ -280,6 +280,8 @@ class Step(models.Model):
     recorded: tuple[StoredEvent, ...] | None = None
     # And the texts of which its frozen JSON was read: what is the same need not be read again.
     texts: Mapping[str, str | None] = MappingProxyType({})
+    # Where it was asked of many at once: whether a try under its key is in doubt.
+    has_try_in_doubt: bool | None = None
     # Where it was asked: whether what it did was itself undone.
     is_undone_again = False
 
@@ -322,16 +324,32 @@ class Step(models.Model):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was sent, nobody knows what became of it, and only a person can say."""
-        return self.state == StepState.UNKNOWN or (
-            self.state == StepState.NEEDS_HUMAN and self.was == StepState.UNKNOWN
-        )
+        """Whether it was sent, nobody knows what became of it, and only a person can say: also
+        where the desk went on in that doubt, and something else has left it to people since.
+        """
+        if self.state != StepState.NEEDS_HUMAN:
+            return self.state == StepState.UNKNOWN
+        if self.was in {StepState.UNKNOWN, StepState.APPLIED}:
+            return self.was == StepState.UNKNOWN
+        if self.has_try_in_doubt is None:
+            return Step.objects.filter(try_in_doubt(), pk=self.pk).exists()
+        return self.has_try_in_doubt
+
+
+def try_in_doubt() -> Exists:
+    """Whether of a try under a step's key, in whatever plan, no answer says what became of it."""
+    tries = StepAttempt.objects.in_doubt().filter(key=OuterRef("key"))
+    return Exists(tries.filter(step__workspace=OuterRef("workspace")))
 
 
 class StepAttemptQuerySet(models.QuerySet["StepAttempt"]):
     def with_possible_effect(self) -> "StepAttemptQuerySet":
         """Those that have had an effect, or may have: no answer is none."""
         return self.exclude(outcome="no_effect")
+
+    def in_doubt(self) -> "StepAttemptQuerySet":
+        """Those of which no answer says whether they had one."""
+        return self.exclude(outcome__in=["applied", "no_effect"])
 
 
 class StepAttempt(models.Model):

@@ -46,7 +46,7 @@ from ledger.models import (
 from ledger.schemas import IMPORTED
 from recovery.engine.steps import PLAN_RUN, PLAN_STEP
 from recovery.models import Directive, PlanState, Readback, Report, Step
-from recovery.models.plans import DONE, TROUBLED, UNDER_WAY
+from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
@@ -441,7 +441,9 @@ def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
         plan__case__run__in=run_ids, state__in=[*TROUBLED, *UNDER_WAY]
     ).exclude(plan__state=PlanState.SUPERSEDED)
     found: dict[int, list[Step]] = defaultdict(list)
-    for step in waiting.select_related("plan__case").order_by("pk"):
+    told = waiting.select_related("plan__case").annotate(in_doubt=try_in_doubt())
+    for step in told.order_by("pk"):
+        step.has_try_in_doubt = step.in_doubt
         found[step.plan.case.run_id].append(step)
     return found
 

@@ -9,8 +9,10 @@ from connectors import registry
 from connectors.models import CallLog
 from ledger import snapshots
 from ledger.models import Blob, Effect
-from recovery.engine import faults
+from recovery.casework import settling
+from recovery.engine import faults, plan_lifecycle
 from recovery.models import Plan, Step
+from recovery.run_facts.runs import facts_of
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -22,6 +24,7 @@ from tests.recovery.engine.desk import (
     run_that,
     states,
 )
+from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db
 
@@ -98,9 +101,53 @@ def test_a_documented_refusal_is_tried_again_and_then_given_to_people(one_thing,
     advance(plan)
 
     step = plan.steps.get()
-    assert (step.state, step.tries) == ("needs_human", 3)
+    assert (step.state, step.tries, step.is_lost) == ("needs_human", 3, False)
     assert "422" in step.note
     assert outside.effects() == []
+
+
+def test_what_was_refused_after_a_lost_answer_is_not_tried_under_another_key_without_a_word(
+    one_thing, world, outside, ada
+):
+    """The first try did it, and two more under its key could not reach the provider."""
+    outside.mischief("a", fail_after=1)
+    for _ in range(2):
+        outside.mischief("a", refuse="not today")
+    plan = plan_for(one_thing, world, "refund_unseen")
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.tries, step.is_lost) == ("needs_human", 3, True)
+    one_thing.refresh_from_db()
+    with pytest.raises(CannotMove, match="First say whether it happened"):
+        settling.try_again(step, reason="it is back", by=ada, seen=one_thing.revision)
+    advance(plan)
+    assert outside.effects() == ["a"]
+
+
+def test_a_step_that_goes_on_in_doubt_and_is_then_left_to_people_is_in_doubt(
+    one_thing, world, outside, ada
+):
+    """Whatever has left it to them: they say first whether it happened."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    advance_once(plan)
+    make_due(plan)
+    by_hand.advance_once(plan.pk)
+    assert states(plan) == ["ready"]  # to be asked again under its key
+    type(world).objects.update(disabled_at=by_hand.after(0))
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.was, step.state, step.is_lost) == ("claimed", "needs_human", True)
+    assert facts_of(one_thing.run).steps_to_settle().startswith("Settle step 1 first")
+    one_thing.refresh_from_db()
+    with pytest.raises(CannotMove, match="First say whether it happened"):
+        settling.skip(step, reason="it may stay", by=ada, seen=one_thing.revision)
+    with pytest.raises(CannotMove, match="under way"):
+        plan_lifecycle.supersede(plan, by=ada, why="A new plan takes its place.")
 
 
 def test_law_3_a_mail_whose_answer_was_lost_is_not_sent_again(one_thing, world, outside):
