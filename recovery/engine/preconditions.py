@@ -207,6 +207,19 @@ def earlier_try(step: Step, operation: Operation) -> str:
     return f"{FORGOTTEN}, and nothing would keep a second try from doing it twice." if doubt else ""
 
 
+def further_try(step: Step, operation: Operation) -> str:
+    """Why a further try that a person authorised in an earlier plan forbids one under the first key
+    of a new plan, where only its own key or marker would tell that it is there; or nothing.
+
+    Asked in the intent's transaction alone: what was done the look may have found done.
+    """
+    if operation.idempotency not in {"native_key", "marker"} or step.generation > 1:
+        return ""
+    if not _tried_alike(step).exclude(key=step.key).exists():
+        return ""
+    return "It was tried before under another key, so a second try could do it twice."
+
+
 def tries_under(workspace_id: int, key: str) -> QuerySet[StepAttempt]:
     """Tries under this key that may have had an effect, whatever plan they belong to."""
     tried = StepAttempt.objects.filter(step__workspace_id=workspace_id, key=key)
@@ -220,15 +233,18 @@ def _was_tried(step: Step) -> bool:
     """
     if tries_under(step.workspace_id, step.key).exists():
         return True
-    if step.generation > 1:
-        return False
+    return step.generation == 1 and _tried_alike(step).exists()
+
+
+def _tried_alike(step: Step) -> QuerySet[StepAttempt]:
+    """Tries of this very call for the effect by other steps, that may have had an effect."""
     tried = StepAttempt.objects.filter(
         step__effect=step.effect_id,
         step__connection=step.connection_id,
         step__operation=step.operation,
         step__args=step.args,
     )
-    return tried.exclude(step=step.pk).with_possible_effect().exists()
+    return tried.exclude(step=step.pk).with_possible_effect()
 
 
 def _may_be_forgotten(step: Step, operation: Operation) -> bool:

@@ -210,8 +210,10 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
         steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
         return False
     mismatch = approved_calls.why_void(step, operation, beside)
-    if mismatch is None and (why := preconditions.earlier_try(step, operation)):
-        mismatch = Mismatch(why)
+    if mismatch is None:
+        why = preconditions.earlier_try(step, operation)
+        why = why or preconditions.further_try(step, operation)
+        mismatch = Mismatch(why) if why else None
     if mismatch is not None:
         steps.needs_human(step, mismatch.why, evidence={"diff": mismatch.diff})
     return mismatch is None

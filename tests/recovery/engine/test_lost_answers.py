@@ -217,18 +217,19 @@ def test_a_new_plan_does_not_repeat_what_an_earlier_one_tried(one_thing, world, 
     assert plan.steps.get().note.startswith("It was tried before")
 
 
+@pytest.mark.parametrize("operation", ["charge_blindly", "refund"])
 def test_a_new_plan_does_not_repeat_the_further_try_that_a_person_authorised_in_an_earlier_one(
-    one_thing, world, outside
+    one_thing, world, outside, operation
 ):
     """It went out under a key of its own."""
-    earlier = plan_for(one_thing, world, "charge_blindly")
+    earlier = plan_for(one_thing, world, operation)
     earlier.steps.update(generation=2, key="amends-further")
     outside.mischief("a", leaves={"v": 99})
     advance(earlier)
     assert states(earlier) == ["needs_human"]  # done, and it reads otherwise
     Step.objects.filter(plan=earlier).update(was="needs_human", state="skipped")
     Plan.objects.filter(pk=earlier.pk).update(was="running", state="finished")
-    plan = plan_for(one_thing, world, "charge_blindly", expecting={"a": {"v": 99}})
+    plan = plan_for(one_thing, world, operation, expecting={"a": {"v": 99}})
 
     advance(plan)
 
