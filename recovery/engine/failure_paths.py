@@ -6,6 +6,7 @@ whether anything moved, so that its plan may go on.
 """
 
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -26,8 +27,8 @@ from recovery.engine.preconditions import (
     Verdict,
 )
 from recovery.engine.protocol import CLAIMS_MAX, StepEnding
-from recovery.engine.queries import LEASE_OVER, in_seconds
-from recovery.models import Step, StepState
+from recovery.engine.queries import LEASE_OVER, PLAN_RUNS, Fragment, in_seconds
+from recovery.models import PlanState, Step, StepState
 from workspaces.clock import Clock
 from workspaces.moves import CannotMove
 
@@ -226,17 +227,21 @@ def _absent(step: Step, operation: Operation, note: str) -> bool:
 
 @transaction.atomic
 def _cannot_tell(step: Step, operation: Operation, evidence: dict[str, object]) -> bool:
-    """Without a probe only the provider itself can tell, where it remembers our key."""
-    if operation.idempotency == "native_key" and preconditions.window_is_open(step, operation):
-        return _again(step, "The provider remembers the key: asking again cannot do it twice.")
+    """Without a probe only the provider itself can tell, where it remembers our key. Of a stopped
+    plan it is not asked again, so that a person has to say.
+    """
+    asks = operation.idempotency == "native_key" and step.plan.state == PlanState.RUNNING
+    if asks and preconditions.window_is_open(step, operation):
+        note = "The provider remembers the key: asking again cannot do it twice."
+        return _again(step, note, where=[PLAN_RUNS])
     why = "Whether it happened cannot be found out from here: look, and say what you found."
     return _give_up(step, why, evidence=evidence or None)
 
 
-def _again(step: Step, note: str) -> bool:
+def _again(step: Step, note: str, where: Iterable[Fragment] = ()) -> bool:
     if step.tries >= protocol.TRIES_MAX:
         return _give_up(step, f"{note} It was tried {step.tries} times.")
-    moved = steps.move_unrecorded(step, StepState.READY, note=note, wake_at=None)
+    moved = steps.move_unrecorded(step, StepState.READY, note=note, where=where, wake_at=None)
     desk_events.record_all(step.workspace, [steps.no_effect_draft(step, note), moved])
     return True
 

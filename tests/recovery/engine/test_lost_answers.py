@@ -186,6 +186,24 @@ def test_a_provider_that_remembers_the_key_heals_a_lost_answer_without_a_probe(
     assert states(plan) == ["reported"]
 
 
+def test_a_plan_that_is_stopped_in_doubt_asks_a_person_and_not_the_provider(
+    one_thing, world, outside, ada
+):
+    """Nothing of it is sent any more, so nobody would find out."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    advance_once(plan)
+    assert states(plan) == ["unknown"]
+
+    stopped = plan_lifecycle.stop(plan, by=ada)
+    advance(plan)
+
+    assert [step.state for step in stopped.on_the_wire] == ["unknown"]
+    step = plan.steps.get()
+    assert (step.state, step.is_lost, step.tries) == ("needs_human", True, 1)
+    assert facts_of(one_thing.run).steps_to_settle().startswith("Settle step 1 first")
+
+
 def test_after_the_provider_has_forgotten_the_key_nobody_tries_again(one_thing, world, outside):
     """F23: the provider remembers for a minute, and a call may take twenty seconds of it."""
     outside.mischief("a", fail_after=1)
