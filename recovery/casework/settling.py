@@ -15,7 +15,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
 from ledger.models import Action, ActionState, Run, Verified
 from recovery.cases.lifecycle import NotPossible, OutOfDate, locked, refuse_if_claimed, reread
-from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, steps
+from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, preconditions, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
 from recovery.models.plans import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
@@ -128,6 +128,8 @@ def settle_step(
         raise CannotMove(step, outcome, "The outcome of this step is known.")
     if again:
         _check_that_it_runs(step)
+    if outcome == NO_EFFECT:
+        preconditions.rule_out_tries(step)
     if outcome == APPLIED:
         _move(step, StepState.APPLIED, by=by, note=text, data=data, evidence=kept, probes=0)
     elif step.state == StepState.NEEDS_HUMAN and not again:

@@ -218,6 +218,12 @@ def _present(step: Step, evidence: dict[str, object], note: str) -> bool:
 
 @transaction.atomic
 def _absent(step: Step, operation: Operation, note: str) -> bool:
+    moved = _after_absence(step, operation, note)
+    preconditions.rule_out_tries(step)
+    return moved
+
+
+def _after_absence(step: Step, operation: Operation, note: str) -> bool:
     if not operation.may_repeat:
         return _give_up(step, f"{note} It is not tried again by itself.")
     if not preconditions.window_is_open(step, operation):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet, Value
+from django.db.models import Exists, OuterRef, Value
 from django.db.models.expressions import CombinedExpression
 
 from approvals import pauses
@@ -28,6 +28,7 @@ from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.queries import BUSY_SQL, ONE_BY_ONE_SQL, OTHER_ON_TARGET_SQL, ask
 from recovery.models import Step, StepAttempt
+from recovery.models.plans import ABSENT, StepAttemptQuerySet
 from workspaces.clock import Clock
 
 # Before the claim.
@@ -215,15 +216,24 @@ def further_try(step: Step, operation: Operation) -> str:
     """
     if operation.idempotency not in {"native_key", "marker"} or step.generation > 1:
         return ""
-    if not _tried_alike(step).exclude(key=step.key).exists():
+    if not _tried_alike(step).not_ruled_out().exclude(key=step.key).exists():
         return ""
     return "It was tried before under another key, so a second try could do it twice."
 
 
-def tries_under(workspace_id: int, key: str) -> QuerySet[StepAttempt]:
+def tries_under(workspace_id: int, key: str) -> StepAttemptQuerySet:
     """Tries under this key that may have had an effect, whatever plan they belong to."""
     tried = StepAttempt.objects.filter(step__workspace_id=workspace_id, key=key)
     return tried.with_possible_effect()
+
+
+def rule_out_tries(step: Step) -> None:
+    """What was tried under the step's key without an answer was looked for, and is not there. The
+    caller has moved the step or holds its lock, in the same transaction.
+    """
+    doubtful = tries_under(step.workspace_id, step.key).in_doubt().values_list("pk", flat=True)
+    # By their own rows: of what is answered in this moment the answer stays.
+    StepAttempt.objects.in_doubt().filter(pk__in=list(doubtful)).update(outcome=ABSENT)
 
 
 def _was_tried(step: Step) -> bool:
@@ -236,7 +246,7 @@ def _was_tried(step: Step) -> bool:
     return step.generation == 1 and _tried_alike(step).exists()
 
 
-def _tried_alike(step: Step) -> QuerySet[StepAttempt]:
+def _tried_alike(step: Step) -> StepAttemptQuerySet:
     """Tries of this very call for the effect by other steps, that may have had an effect."""
     tried = StepAttempt.objects.filter(
         step__effect=step.effect_id,

@@ -336,6 +336,12 @@ class Step(models.Model):
         return self.has_try_in_doubt
 
 
+ABSENT = "absent"
+"""The outcome of a try without an answer, of which a probe or a person has found that it did
+nothing. An answer that comes after all takes its place.
+"""
+
+
 def try_in_doubt() -> Exists:
     """Whether of a try under a step's key, in whatever plan, no answer says what became of it."""
     tries = StepAttempt.objects.in_doubt().filter(key=OuterRef("key"))
@@ -344,12 +350,18 @@ def try_in_doubt() -> Exists:
 
 class StepAttemptQuerySet(models.QuerySet["StepAttempt"]):
     def with_possible_effect(self) -> "StepAttemptQuerySet":
-        """Those that have had an effect, or may have: no answer is none."""
+        """Those that have had an effect, or may have: no answer is none, and what was found absent
+        may have come since.
+        """
         return self.exclude(outcome="no_effect")
 
+    def not_ruled_out(self) -> "StepAttemptQuerySet":
+        """Those that have had an effect, or of which nobody has found that they had none."""
+        return self.exclude(outcome__in=["no_effect", ABSENT])
+
     def in_doubt(self) -> "StepAttemptQuerySet":
-        """Those of which no answer says whether they had one."""
-        return self.exclude(outcome__in=["applied", "no_effect"])
+        """Those of which no answer says whether they had one, nor whoever looked for it since."""
+        return self.exclude(outcome__in=["applied", "no_effect", ABSENT])
 
 
 class StepAttempt(models.Model):

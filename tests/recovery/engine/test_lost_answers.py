@@ -89,7 +89,7 @@ def test_a_500_before_the_effect_is_unknown_until_a_probe_proves_absence(one_thi
     assert states(plan) == ["verified"]
     assert outside.effects() == ["a"]
     first, second = plan.steps.get().attempts.order_by("number")
-    assert (first.outcome, second.outcome) == ("unknown", "applied")
+    assert (first.outcome, second.outcome) == ("absent", "applied")
     assert first.key == second.key
 
 
@@ -225,7 +225,7 @@ def test_a_new_plan_does_not_repeat_what_an_earlier_one_tried(one_thing, world, 
     outside.mischief("a", fail=1)
     earlier = plan_for(one_thing, world, "charge_blindly")
     advance(earlier)
-    assert earlier.steps.get().attempts.get().outcome == "unknown"
+    assert earlier.steps.get().attempts.get().outcome == "absent"
     Step.objects.filter(plan=earlier).update(was="needs_human", state="skipped")
     Plan.objects.filter(pk=earlier.pk).update(was="running", state="finished")
     plan = plan_for(one_thing, world, "charge_blindly")
@@ -286,7 +286,7 @@ def test_a_key_that_the_provider_forgot_while_the_target_was_read_is_not_sent_ag
     held = in_hand(plan)
     found = looked_at(held)
     first = plan.steps.get().attempts.get()
-    assert first.outcome == "unknown"
+    assert first.outcome == "absent"
     plan.steps.get().attempts.update(intended_at="2020-01-01T00:00:00Z")
 
     assert by_hand.intend(held, found.operation, found.observation) is None

@@ -1,0 +1,123 @@
+"""How a doubt about a try ends: it was looked for and is not there, or a person says so."""
+
+import pytest
+
+from connectors.contract import Answer
+from recovery.casework import settling
+from recovery.engine import plan_lifecycle
+from recovery.models import Step
+from recovery.run_facts.runs import facts_of
+from tests.recovery.engine import by_hand
+from tests.recovery.engine.desk import (
+    advance,
+    case_of,
+    in_hand,
+    looked_at,
+    make_due,
+    plan_for,
+    run_that,
+    states,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def one_thing(handy, outside):
+    """A run that changed one thing, “a”, from 1 to 2."""
+    outside.seed({"a": {"v": 2}})
+    return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))
+
+
+def advance_once(plan):
+    make_due(plan)
+    by_hand.advance_once(plan.pk)
+
+
+def no_longer_as_approved(plan):
+    """It is left to people as it is about to be sent."""
+    plan.steps.update(digest="0" * 64)
+
+
+def test_what_a_probe_has_ruled_out_is_in_doubt_no_more(one_thing, world, outside, ada):
+    """Though it is left to people, for another reason, before it is tried once more."""
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "refund")
+    for _ in range(3):
+        advance_once(plan)
+    assert states(plan) == ["ready"]  # a probe has shown that the first try did nothing
+    no_longer_as_approved(plan)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.was, step.state, step.is_lost) == ("claimed", "needs_human", False)
+    assert facts_of(one_thing.run).steps_to_settle() == ""
+    plan_lifecycle.supersede(plan, by=ada, why="A new plan takes its place.")
+    assert states(plan) == ["cancelled"]
+
+
+def test_what_a_person_has_ruled_out_is_in_doubt_in_no_later_plan(one_thing, world, outside, ada):
+    outside.mischief("a", fail=1)
+    earlier = plan_for(one_thing, world, "refund_unseen")
+    for _ in range(2):
+        advance_once(earlier)
+    plan_lifecycle.stop(earlier, by=ada)
+    advance(earlier)
+    one_thing.refresh_from_db()
+    settled = settling.settle_step(
+        earlier.steps.get(),
+        outcome="no_effect",
+        evidence="It is not among their refunds.",
+        by=ada,
+        seen=one_thing.revision,
+    )
+    assert settled.state == "skipped"
+    advance(earlier)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    advance_once(plan)
+    no_longer_as_approved(plan)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.key) == ("needs_human", settled.key)
+    assert not step.is_lost
+
+
+def test_a_refusal_for_the_last_time_after_what_was_ruled_out_is_a_refusal(
+    one_thing, world, outside
+):
+    outside.mischief("a", fail=1)
+    for _ in range(2):
+        outside.mischief("a", refuse="not today")
+    plan = plan_for(one_thing, world, "refund")
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.tries, step.is_lost) == ("needs_human", 3, False)
+    assert step.note.startswith("Refused 3 times")
+
+
+@pytest.mark.parametrize(("outcome", "is_lost"), [("applied", False), ("unknown", True)])
+def test_an_answer_that_comes_after_it_was_ruled_out_takes_its_place(
+    one_thing, world, outside, outcome, is_lost
+):
+    """Its worker was held up, and may have sent it after all."""
+    plan = plan_for(one_thing, world, "refund")
+    advance_once(plan)
+    held = in_hand(plan)
+    found = looked_at(held)
+    intent = by_hand.intend(held, found.operation, found.observation)
+    for _ in range(2):
+        advance_once(plan)
+    first = plan.steps.get().attempts.get()
+    assert (states(plan), first.outcome) == (["ready"], "absent")
+
+    assert not by_hand.settles(intent, found.operation, Answer(outcome=outcome))
+
+    first.refresh_from_db()
+    assert first.outcome == outcome
+    Step.objects.filter(plan=plan).update(was="claimed", state="needs_human")
+    assert plan.steps.get().is_lost == is_lost
