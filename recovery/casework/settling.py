@@ -131,7 +131,8 @@ def settle_step(
     if outcome == NO_EFFECT:
         preconditions.rule_out_tries(step)
     if outcome == APPLIED:
-        _move(step, StepState.APPLIED, by=by, note=text, data=data, evidence=kept, probes=0)
+        found = {"evidence": kept, "drift": None, "probes": 0}
+        _move(step, StepState.APPLIED, by=by, note=text, data=data, **found)
     elif step.state == StepState.NEEDS_HUMAN and not again:
         _move(step, StepState.SKIPPED, by=by, note=text, data=data, evidence=kept)
         steps.release_sums_of_no_effect([step])
@@ -208,6 +209,7 @@ def _check(case: Case, by: User, outcome: str) -> None:
 def _again(step: Step) -> dict[str, Any]:
     """A named person authorises one more try: where the old key might be dead, under a new one."""
     changes: dict[str, Any] = {"lease_until": None, "wake_at": None, "probes": 0, "claims": 0}
+    changes["drift"] = None
     if step.state == StepState.UNKNOWN and may_repeat(step):
         return changes
     generation = step.generation + 1

@@ -77,6 +77,10 @@ def release_unsent(step: Step, why: str) -> None:
 @transaction.atomic
 def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
     note = "Changed since the agent wrote it."
+    if preconditions.tries_under(step.workspace_id, step.key).in_doubt().exists():
+        # That may be what our own try has left, so that a person says first whether it happened.
+        steps.needs_human(step, note, data={"drift": diff}, drift=diff)
+        return
     steps.move(
         step,
         StepState.DRIFTED,

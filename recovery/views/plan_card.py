@@ -107,7 +107,7 @@ def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
 
     Without `sensitive` values that agents or outside systems wrote are hidden.
     """
-    if step.state == StepState.DRIFTED:
+    if step.drift and step.state in WAITS_FOR_PEOPLE:
         seen = disclosure.fields(step.drift or [], sensitive=sensitive, paths=step.workspace.mask)
         return [_differs(one, "agent_wrote", "drifted", shown=True) for one in seen]
     if step.state != StepState.NEEDS_HUMAN:

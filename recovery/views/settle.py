@@ -283,7 +283,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "ways": _ways(step, lost=lost),
         "stopped_by": stopped_by,
         **_read_now(step, sensitive=sensitive),
-        **_replanned(step, stopped=bool(stopped_by)),
+        **_replanned(step, stopped=bool(stopped_by) and not lost),
         "evidence_label": "How do you know?" if lost else "Why?",
         "commit_label": "Settle with this evidence" if lost else "Decide this step",
     }

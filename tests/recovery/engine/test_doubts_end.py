@@ -2,7 +2,8 @@
 
 import pytest
 
-from connectors.contract import Answer
+from connectors import registry
+from connectors.contract import Answer, Finding
 from recovery.casework import settling
 from recovery.engine import plan_lifecycle
 from recovery.models import Step
@@ -121,3 +122,25 @@ def test_an_answer_that_comes_after_it_was_ruled_out_takes_its_place(
     assert first.outcome == outcome
     Step.objects.filter(plan=plan).update(was="claimed", state="needs_human")
     assert plan.steps.get().is_lost == is_lost
+
+
+def test_what_our_own_try_may_have_changed_is_in_doubt_and_no_drift(
+    one_thing, world, outside, ada, monkeypatch
+):
+    """A refund shows at its target as somebody's change would, and its answer was lost."""
+    outside.mischief("a", leaves={"v": 99}, fail_after=1)
+    cannot_tell = Finding(found="cannot_tell")
+    monkeypatch.setattr(type(registry.get("outside")), "probe", lambda *_: cannot_tell)
+    plan = plan_for(one_thing, world, "refund")
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.was, step.state, step.is_lost) == ("claimed", "needs_human", True)
+    assert step.drift == [{"field": "v", "was": 1, "agent_wrote": 2, "now": 99}]
+    assert facts_of(one_thing.run).steps_to_settle().startswith("Settle step 1 first")
+    one_thing.refresh_from_db()
+    seen = one_thing.revision
+    done = {"outcome": "applied", "evidence": "It is among their refunds."}
+    assert settling.settle_step(step, **done, by=ada, seen=seen).state == "applied"
+    assert outside.effects() == ["a"]
