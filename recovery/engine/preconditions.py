@@ -212,9 +212,13 @@ def further_try(step: Step, operation: Operation) -> str:
     """Why a further try that a person authorised in an earlier plan forbids one under the first key
     of a new plan, where only its own key or marker would tell that it is there; or nothing.
 
-    Asked in the intent's transaction alone: what was done the look may have found done.
+    Asked in the intent's transaction alone: what was done the look may have found done. What puts
+    a state back exactly, and had just been looked for and was not there, may be put back twice.
     """
     if operation.idempotency not in {"native_key", "marker"} or step.generation > 1:
+        return ""
+    puts_back = operation.reversibility == "exact" and operation.probe != "eventual"
+    if puts_back and outbound_calls.a_look_tells(step, operation):
         return ""
     if not _tried_alike(step).not_ruled_out().exclude(key=step.key).exists():
         return ""

@@ -50,6 +50,7 @@ def operation(name: str, **promises: Any) -> Operation:
 OPERATIONS = (
     operation("restore"),
     operation("conditional", idempotency="conditional"),
+    operation("marked", idempotency="marker"),
     operation("refund", idempotency="native_key", window_seconds=60, reversibility="compensable"),
     operation(
         "refund_unseen",

@@ -6,7 +6,7 @@ from connectors import registry
 from connectors.contract import Answer, Finding
 from recovery.casework import settling
 from recovery.engine import plan_lifecycle
-from recovery.models import Step
+from recovery.models import Plan, Step
 from recovery.run_facts.runs import facts_of
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
@@ -144,3 +144,23 @@ def test_what_our_own_try_may_have_changed_is_in_doubt_and_no_drift(
     done = {"outcome": "applied", "evidence": "It is among their refunds."}
     assert settling.settle_step(step, **done, by=ada, seen=seen).state == "applied"
     assert outside.effects() == ["a"]
+
+
+@pytest.mark.parametrize(("operation", "outcome"), [("marked", "unknown"), ("refund", "absent")])
+def test_a_further_try_of_an_earlier_plan_holds_up_nothing_that_cannot_be_done_twice(
+    one_thing, world, outside, operation, outcome
+):
+    """It was put back exactly, and a look shows that it is not; or the try was ruled out."""
+    earlier = plan_for(one_thing, world, operation)
+    earlier.steps.update(generation=2, key="amends-further")
+    outside.mischief("a", fail=1)
+    for _ in range(2):
+        advance_once(earlier)
+    earlier.steps.get().attempts.update(outcome=outcome)
+    Step.objects.filter(plan=earlier).update(was="needs_human", state="skipped")
+    Plan.objects.filter(pk=earlier.pk).update(was="running", state="finished")
+    plan = plan_for(one_thing, world, operation)
+
+    advance(plan)
+
+    assert (states(plan), outside.effects()) == (["verified"], ["a"])
