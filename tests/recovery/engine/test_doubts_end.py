@@ -141,8 +141,9 @@ def test_what_our_own_try_may_have_changed_is_in_doubt_and_no_drift(
     assert facts_of(one_thing.run).steps_to_settle().startswith("Settle step 1 first")
     one_thing.refresh_from_db()
     seen = one_thing.revision
-    done = {"outcome": "applied", "evidence": "It is among their refunds."}
-    assert settling.settle_step(step, **done, by=ada, seen=seen).state == "applied"
+    words = "It is among their refunds."
+    settled = settling.settle_step(step, outcome="applied", evidence=words, by=ada, seen=seen)
+    assert (settled.state, settled.drift) == ("applied", None)
     assert outside.effects() == ["a"]
 
 
