@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connections, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Collate, Now
 
 from amends.protocol.vocabulary import EventType
@@ -213,8 +214,7 @@ def ask(
     Raises `NothingFound` or `StillWorkedOn`. It can be asked again: what came since is found then.
     While one of the person goes on it is that one; runs named beside them get one of their own.
     """
-    waiting = Erasure.objects.filter(workspace=workspace, state=ErasureState.WAITING)
-    if person and (same := waiting.filter(person=person).first()):
+    if person and (same := _waiting(workspace).filter(person=person).first()):
         if not runs:
             return same
         person = ""
@@ -239,10 +239,19 @@ def erase(
     by: User | None,
     reason: str = "",
 ) -> Erasure:
-    """Ask for it and see it through, whoever else has it in hand. Raises `NothingFound` or
-    `StillWorkedOn`, as `ask` does.
+    """Ask for it and see it through, whoever else has it in hand; one of the same person that goes
+    on, too. Raises `NothingFound` or `StillWorkedOn`, as `ask` does.
     """
-    asked = ask(workspace, person=person, runs=runs, by=by, reason=reason)
+    if person and runs and (same := _waiting(workspace).filter(person=person).first()):
+        _see_through(same)
+    return _see_through(ask(workspace, person=person, runs=runs, by=by, reason=reason))
+
+
+def _waiting(workspace: Workspace) -> QuerySet[Erasure]:
+    return Erasure.objects.filter(workspace=workspace, state=ErasureState.WAITING)
+
+
+def _see_through(asked: Erasure) -> Erasure:
     while asked.state == ErasureState.WAITING:
         if not work(asked.pk):
             asked.refresh_from_db()

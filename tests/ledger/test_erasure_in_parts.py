@@ -163,11 +163,12 @@ def test_asked_twice_it_is_one(said, northwind):
 
 
 def test_a_run_that_is_named_while_its_person_is_forgotten_goes_too(said, northwind):
-    erasure.ask(northwind, person="cust_eve", by=None)
+    asked = erasure.ask(northwind, person="cust_eve", by=None)
 
     done = erasure.erase(northwind, person="cust_eve", runs=["bob"], by=None)
 
-    assert (done.state, done.run_count) == ("done", 1)
+    asked.refresh_from_db()
+    assert (done.state, done.run_count, asked.state) == ("done", 1, "done")
     assert Run.objects.get(run="bob").forgotten_at
 
 
