@@ -248,8 +248,10 @@ def lift(request: Request, workspace: str, pk: int) -> HttpResponse:
     one = get_object_or_404(Pause, workspace=here, pk=pk)
     try:
         pauses.lift(one, by=request.user)
-        others = any(left.kind == PauseKind.WORKSPACE for left in pauses.standing_in(here))
-        goes_on = "Another pause still holds everything here." if others else "It goes on."
+        left = {other.kind for other in pauses.standing_in(here)}
+        goes_on = "Other pauses still stand here." if left else "It goes on."
+        if PauseKind.WORKSPACE in left:
+            goes_on = "Another pause still holds everything here."
         messages.success(request, f"Lifted. {goes_on}")
     except CannotMove:
         messages.error(request, "Somebody has lifted it already.")

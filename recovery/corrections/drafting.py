@@ -139,11 +139,10 @@ def edit(
     way in; what is left empty stays as it was, or is said in the record's own words. The title and
     what is said of a fact are one line each.
     """
-    title = kept_text(" ".join(title.split()), TITLE_CHARACTERS_MAX)
+    title = kept_text(_one_line(title), TITLE_CHARACTERS_MAX)
     lead = kept_text(lead, LEAD_CHARACTERS_MAX)
     words = {
-        name: kept_text(" ".join(text.split()), SENTENCE_CHARACTERS_MAX)
-        for name, text in words.items()
+        name: kept_text(_one_line(text), SENTENCE_CHARACTERS_MAX) for name, text in words.items()
     }
     correction = lock(correction, seen=seen)
     if correction.state != CorrectionState.DRAFT:
@@ -158,6 +157,10 @@ def edit(
     data = {"correction": correction.reference, "title": correction.title, "words": sentences}
     record(correction.case, EventType.CORRECTION_EDITED, by=by, data=data)
     return correction
+
+
+def _one_line(text: str) -> str:
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
 
 
 def lock(correction: Correction, *, seen: int | None = None) -> Correction:

@@ -459,7 +459,8 @@ def review_words(facts: dict[str, Any]) -> str:
 
     Only where all of it is restored is it as it was before.
     """
-    done = [one for one in facts["items"] if one["outcome"] in {*UNDONE, "corrected", "repaired"}]
+    kinds = {*UNDONE, "corrected", "repaired"} - {"as_before"}  # of which nothing had to be done
+    done = [one for one in facts["items"] if one["outcome"] in kinds]
     reviewed = facts["reviewed"] if done else {}  # what was done is then none of theirs
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
     named = {"count": count, "roles": f" ({roles_listed(roles)})" if roles else ""}

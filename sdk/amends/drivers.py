@@ -313,7 +313,7 @@ def _within(function: Callable[[], Any], limit_seconds: float | None) -> Any:
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
     """Also of a partial one, and of an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(_function_of(function))
+    return any(map(inspect.iscoroutinefunction, (_bare(function), _function_of(function))))
 
 
 def _ending(function: Callable[[], Any]) -> Any:

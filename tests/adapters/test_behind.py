@@ -63,6 +63,18 @@ def test_a_call_that_was_made_is_told_neither_as_not_made_nor_as_well_where_it_w
     assert said["told"] == ["from a cache"] * (fault == "swallowed")
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+@of_langchain
+def test_a_tool_that_keeps_something_in_itself_has_it_at_the_next_call(agents, small_desk, awaited):
+    tom = ["assign_licence", {"licence": "L-22", "holder": "tom"}]
+
+    said = agents.plays(small_desk.url, KEY, [MIA, tom], fault="remembers", awaited=awaited)
+
+    assert said["ran"] == [("assign_licence", "L-21")]
+    assert outcomes(small_desk) == ["made", "made"]
+    assert said["told"][-1] == "there is none left"
+
+
 @pytest.mark.parametrize(
     ("fault", "outcome"), [("a command", "made"), ("a command of an error", "unknown")]
 )

@@ -21,6 +21,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage, convert_to_messages
 from langchain_core.tools import BaseTool
+from langchain_core.utils.pydantic import get_fields
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 
@@ -183,7 +184,7 @@ def _injected(tool: BaseTool) -> set[str]:
     """Which arguments the graph gives it, and no model."""
     found: set[str] = {"runtime", *tool._injected_args_keys}  # noqa: SLF001 - of its signature
     if not isinstance(tool.args_schema, dict):
-        found |= getattr(tool.get_input_schema(), "model_fields", {}).keys() - _args(tool).keys()
+        found |= get_fields(tool.get_input_schema()).keys() - _args(tool).keys()
     return found
 
 
@@ -200,12 +201,12 @@ def _refuse_bits(tool: BaseTool, *, is_awaited: bool) -> None:
 
 
 def _whole(tool: BaseTool) -> BaseTool:
-    """The same tool; of what it answers, nothing is taken for an answer that is still to be gone
-    through or to be awaited.
+    """The same tool, which runs as itself, with all that it keeps; of what it answers, nothing is
+    taken for an answer that is still to be gone through or to be awaited.
     """
     found = copy.copy(tool)
     for name in ("_run", "_arun"):
-        function = whole(getattr(found, name), tool.name, is_awaited=name == "_arun")
+        function = whole(getattr(tool, name), tool.name, is_awaited=name == "_arun")
         object.__setattr__(found, name, function)
     return found
 

@@ -92,7 +92,7 @@ def _is_the_tools(error: ModelRetry) -> bool:
     """
     *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
     module = str(frame.f_globals.get("__name__"))
-    return not (module.startswith("pydantic_ai.") or isinstance(error.__context__, TimeoutError))
+    return not module.startswith("pydantic_ai.")
 
 
 class _NotDone(NoEffect):

@@ -22,11 +22,12 @@ from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import StateGraph
 from langgraph.types import Command, interrupt
+from pydantic import PrivateAttr
 
 import amends
 from amends.adapters.langchain import AmendsMiddleware
@@ -110,6 +111,20 @@ def commands(licence: str, holder: str, tool_call_id: Annotated[str, InjectedToo
     return Command(update={"messages": [other, said]})
 
 
+class Remembers(BaseTool):
+    """Gives each of its licences once: it keeps in itself that it has."""
+
+    name: str = "assign_licence"
+    description: str = "Give a licence to somebody"
+    _given: int = PrivateAttr(0)
+
+    def _run(self, licence: str, holder: str) -> Any:
+        if self._given:
+            return "there is none left"
+        self._given += 1
+        return assign_licence(licence, holder)
+
+
 def asks(licence: str, holder: str) -> Any:
     """Give a licence to somebody, once somebody has agreed."""
     said = interrupt(f"{licence} to {holder}?")
@@ -160,7 +175,7 @@ def giving() -> Any:
         kinds = {name: {"type": "string"} for name in ("licence", "holder")}
         schema = {"type": "object", "properties": kinds, "title": "give", "description": "Give"}
         return StructuredTool.from_function(free, name="assign_licence", args_schema=schema)
-    return assign_licence
+    return Remembers() if FAULT == "remembers" else assign_licence
 
 
 def behind() -> list[Any]:
