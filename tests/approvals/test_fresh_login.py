@@ -47,6 +47,7 @@ def test_a_log_in_is_fresh_for_five_minutes_whatever_the_web_processs_clock_says
     assert approval.state == ApprovalState.GRANTED
 
 
+@pytest.mark.django_db
 def test_what_was_proved_at_a_time_that_is_still_to_come_proves_nothing():
     assert not fresh_login.is_fresh(clock.now() + timedelta(minutes=1))
     assert fresh_login.is_fresh(clock.now())
