@@ -34,6 +34,8 @@ from recovery.models.plans import (
     TO_RUN,
     UNSTARTED,
     WAITS_FOR_PEOPLE,
+    WAITS_FOR_TURN,
+    try_in_doubt,
 )
 from workspaces import locks, moves
 from workspaces.clock import Clock
@@ -227,9 +229,7 @@ def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
     # Under their locks: a step that a worker claims in this very moment is met as claimed, and
     # one that it sends is no longer among them. Nothing moves on behind our back, so what is on
     # the wire is what we say.
-    unsent = _steps(plan, TO_RUN, lock=True)
-    _cancel(unsent, why, by)
-    cancelled = len(unsent)
+    cancelled = _cancel(_steps(plan, TO_RUN, lock=True), why, by)
     wire = _steps(plan, ON_THE_WIRE)
     record(
         plan,
@@ -244,10 +244,17 @@ def stop(plan: Plan, *, by: User | None, reason: str = "") -> StopResult:
     return StopResult(cancelled, wire)
 
 
-def _cancel(ending: list[Step], why: str, by: User | None) -> None:
-    for step in ending:
-        steps.cancel(step, note=why, by=by)
-    steps.release_sums(ending)
+def _cancel(ending: list[Step], why: str, by: User | None) -> int:
+    """How many were cancelled; the others are in doubt, and left to people."""
+    cancelled = [step for step in ending if steps.cancel_or_ask(step, note=why, by=by)]
+    steps.release_sums(cancelled)
+    return len(cancelled)
+
+
+def _is_under_way(step: Step) -> bool:
+    if step.state in WAITS_FOR_TURN:
+        return bool(step.tries and step.has_try_in_doubt)
+    return step.state != StepState.NEEDS_HUMAN or step.is_lost
 
 
 @transaction.atomic
@@ -257,14 +264,18 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     Raises CannotMove while one of its calls is on the wire, or lost there.
     """
     plan = locked_alone(plan.pk)
-    held = plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE, StepState.NEEDS_HUMAN])
-    wire = next((one for one in held if one.state != StepState.NEEDS_HUMAN or one.is_lost), None)
+    held = plan.steps.filter(state__in=[*TO_RUN, *ON_THE_WIRE, StepState.NEEDS_HUMAN])
+    told = held.annotate(in_doubt=try_in_doubt())
+    for step in told:
+        step.has_try_in_doubt = step.in_doubt
+    wire = next(filter(_is_under_way, told), None)
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
     _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)
     # One that went out between the two looks is in neither; no step is locked here, for who settles
     # one holds it and waits for its case.
-    if plan.steps.filter(state__in=[StepState.CLAIMED, *ON_THE_WIRE]).exists():
+    gone_out = [StepState.CLAIMED, *ON_THE_WIRE, StepState.NEEDS_HUMAN]
+    if plan.steps.filter(state__in=gone_out).exists():
         raise CannotMove(plan, PlanState.SUPERSEDED, "a step has gone out meanwhile")
     plan_sums.settle(plan.pk)
     if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:

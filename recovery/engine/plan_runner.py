@@ -373,8 +373,8 @@ def _cancel(action: NextAction) -> bool:
     step = steps.load(action.step)
     try:
         with transaction.atomic():
-            steps.cancel(step, note="The plan was stopped.")
-            steps.release_sums([step])
+            if steps.cancel_or_ask(step, note="The plan was stopped."):
+                steps.release_sums([step])
     except CannotMove:
         return False
     return True

@@ -31,6 +31,7 @@ from ledger.parsed_events import ParsedEvent, new_id
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
+from recovery.models.plans import TO_RUN, try_in_doubt
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
@@ -264,6 +265,18 @@ def no_effect_draft(step: Step, detail: str) -> EventDraft:
 def cancel(step: Step, *, note: str, by: User | None = None) -> None:
     """Cancel a step that has not been sent; raises CannotMove."""
     move(step, StepState.CANCELLED, by=by, note=note, wake_at=None, lease_until=None)
+
+
+def cancel_or_ask(step: Step, *, note: str, by: User | None = None) -> bool:
+    """Cancel it, unless a try of it is in doubt and it was to be sent again: nobody would find out
+    any more, so that a person has to say. Whether it was cancelled; raises CannotMove.
+    """
+    waits = Step.objects.filter(try_in_doubt(), pk=step.pk, state__in=TO_RUN, tries__gt=0)
+    if step.tries and waits.exists():
+        needs_human(step, f"{note} Whether it happened is not known.", by=by)
+        return False
+    cancel(step, note=note, by=by)
+    return True
 
 
 def put_off(step: Step, seconds: float, *, note: str, **changes: Any) -> None:

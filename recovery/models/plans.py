@@ -153,7 +153,9 @@ class StepState(models.TextChoices):
 STEP_MOVES: dict[str, frozenset[str]] = {
     BORN: frozenset({StepState.BLOCKED, StepState.READY}),
     StepState.BLOCKED: frozenset({StepState.READY, StepState.SKIPPED, StepState.CANCELLED}),
-    StepState.READY: frozenset({StepState.CLAIMED, StepState.SKIPPED, StepState.CANCELLED}),
+    StepState.READY: frozenset(
+        {StepState.CLAIMED, StepState.SKIPPED, StepState.CANCELLED, StepState.NEEDS_HUMAN}
+    ),
     StepState.CLAIMED: frozenset(
         {
             StepState.INTENDED,

@@ -19,6 +19,7 @@ from tests.recovery.engine.desk import (
     run_that,
     states,
 )
+from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db
 
@@ -165,3 +166,41 @@ def test_a_further_try_of_an_earlier_plan_holds_up_nothing_that_cannot_be_done_t
     advance(plan)
 
     assert (states(plan), outside.effects()) == (["verified"], ["a"])
+
+
+def test_a_step_that_waits_to_be_asked_again_is_left_to_people_as_its_plan_is_stopped(
+    one_thing, world, outside, ada
+):
+    """It was done, and nobody here knows: it is not called “not done”."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    for _ in range(3):
+        advance_once(plan)
+    assert states(plan) == ["ready"]  # to be asked again under its key
+    with pytest.raises(CannotMove, match="under way"):
+        plan_lifecycle.supersede(plan, by=ada, why="A new plan takes its place.")
+
+    stopped = plan_lifecycle.stop(plan, by=ada)
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (stopped.cancelled, step.was, step.state) == (0, "ready", "needs_human")
+    assert step.is_lost
+    assert facts_of(one_thing.run).steps_to_settle().startswith("Settle step 1 first")
+
+
+def test_what_is_refused_once_more_as_its_plan_is_stopped_is_in_doubt_as_before(
+    one_thing, world, outside, ada
+):
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, "refund_unseen")
+    for _ in range(3):
+        advance_once(plan)
+    intent = by_hand.intend(held := in_hand(plan), (found := looked_at(held)).operation, None)
+    plan_lifecycle.stop(plan, by=ada)
+    assert by_hand.settles(intent, found.operation, Answer(outcome="no_effect", detail="busy"))
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.was, step.state, step.is_lost) == ("ready", "needs_human", True)
