@@ -17,7 +17,6 @@ from django.db.models import QuerySet
 from django.db.models.functions import Collate, Now
 
 from amends.protocol.vocabulary import EventType
-from ledger import snapshots
 from ledger.models import Action, Effect, Erasure, ErasureState, Run
 from ledger.partitions import owner_alias
 from workspaces import erasure_registry, locks, outbox
@@ -60,22 +59,9 @@ WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
 EMPTY_CONFLICTS = """
 UPDATE ledger_eventconflict SET content = ''
 WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
-# One that somebody else's call names too is what that one would be undone by: it stays with it.
 EMPTY_SNAPSHOTS = """
 UPDATE ledger_blob SET content = NULL
-WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s) AND sha256 NOT IN (
-    SELECT substr(named.ref, 8) FROM (
-        SELECT f.action_id, said.ref FROM ledger_effect f, LATERAL (
-            VALUES (f.before ->> 'ref'), (f.after ->> 'ref')) AS said (ref)
-        WHERE f.workspace_id = %(workspace)s
-        UNION ALL
-        SELECT a.id, said.ref FROM ledger_action a, LATERAL (
-            SELECT a.result ->> 'ref'
-            UNION ALL SELECT jsonb_path_query(a.before, '$[*].ref') #>> '{}') AS said (ref)
-        WHERE a.workspace_id = %(workspace)s) AS named
-    JOIN ledger_action a ON a.id = named.action_id
-    JOIN ledger_run r ON r.id = a.run_id AND r.forgotten_at IS NULL
-    WHERE named.ref = ANY(%(refs)s) AND r.id <> ALL(%(runs)s) AND a.id <> ALL(%(actions)s))"""
+WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s)"""
 
 
 def empty_events(
@@ -84,8 +70,8 @@ def empty_events(
     """Empty the events of the scope's runs, those of single actions: (run, action), and what was
     said of the whole of the runs that these are of.
 
-    Their keys and the snapshots that they alone name go with them. Returns how many events were
-    emptied; where that is `at_most`, more may be left.
+    Their keys and the snapshots that they name go with them. Returns how many events were emptied;
+    where that is `at_most`, more may be left.
     """
     emptied = 0
     with connections[using].cursor() as cursor:
@@ -95,18 +81,7 @@ def empty_events(
             some = told[start : start + EVENTS_AT_A_TIME]
             emptied += empty_these(cursor, scope.workspace.pk, some)
         cursor.execute(OVER)
-        if named := sorted({one for row in told for one in row[3]}):
-            _empty_snapshots(cursor, scope, named)
     return emptied
-
-
-def _empty_snapshots(cursor: Any, scope: Scope, named: list[str]) -> None:
-    refs = [f"{snapshots.PREFIX}{one}" for one in named]
-    mine = {"runs": list(scope.runs), "actions": list(scope.actions)}
-    cursor.execute(
-        EMPTY_SNAPSHOTS,
-        {"workspace": scope.workspace.pk, "snapshots": named, "refs": refs, **mine},
-    )
 
 
 def _told(
@@ -132,7 +107,7 @@ def _told(
 
 
 def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:
-    """Empty events: (place, moment, id, …). The cursor is the owner's and said ERASING."""
+    """Empty events: (place, moment, id, snapshots). The cursor is the owner's and said ERASING."""
     cursor.execute(
         EMPTY_EVENTS,
         {"workspace": workspace_id, "places": [row[0] for row in told],
@@ -142,6 +117,9 @@ def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]])
     events = [row[2] for row in told]
     for statement in (EMPTY_KEYS, EMPTY_CONFLICTS):
         cursor.execute(statement, {"workspace": workspace_id, "events": events})
+    snapshots = sorted({one for row in told for one in row[3]})
+    if snapshots:
+        cursor.execute(EMPTY_SNAPSHOTS, {"workspace": workspace_id, "snapshots": snapshots})
     return emptied
 
 

@@ -227,29 +227,6 @@ def test_the_same_snapshot_of_another_workspace_stays(actor, northwind):
     assert bytes(Blob.objects.get(workspace=elsewhere).content) == b"same"
 
 
-@pytest.mark.parametrize("where", ["planned", "before", "after", "result"])
-def test_a_snapshot_by_which_somebody_else_is_undone_stays_until_they_go(actor, northwind, where):
-    Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"shared", byte_count=6)
-    ref, target = {"ref": f"sha256:{'a' * 64}"}, {"target": {"type": "list", "id": "1"}}
-    told = {"before": {"effects": [target | {"before": ref}]},
-            "after": {"effects": [target | {"after": ref}]}, "result": {"result": ref}}  # fmt: skip
-    for who, run, place in ((EVE, "eve", "after"), (BOB, "bob", where)):
-        record_events(
-            actor,
-            event("run.started", run=run, data={"on_behalf_of": who}),
-            event("action.planned", run=run, action="a", data={"tool": "t"}
-                  | ({"before": [{"n": 1}, ref]} if place == "planned" else {})),
-            *([event("action.succeeded", run=run, action="a", data=told[place])]
-              if place in told else []),
-        )  # fmt: skip
-    Run.objects.update(lease_until=None)
-
-    erasure.erase(northwind, person="cust_eve", by=None)
-    assert bytes(Blob.objects.get().content) == b"shared"
-    erasure.erase(northwind, person="cust_bob", by=None)
-    assert Blob.objects.get().content is None
-
-
 def test_a_run_whose_agent_still_works_is_left_alone(actor, northwind):
     record_events(actor, event("run.started", run="eve", data={"on_behalf_of": EVE}))
     with pytest.raises(erasure.StillWorkedOn, match="eve"):
