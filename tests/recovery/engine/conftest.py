@@ -108,3 +108,12 @@ def case(handy, outside):
     changes = {name: ({"v": 1}, {"v": 2}) for name in "abc"}
     outside.seed({name: {"v": 2} for name in "abc"})
     return desk.case_of(desk.run_that(handy, "run_1", changes))
+
+
+@pytest.fixture
+def one_thing(handy, outside):
+    """A run that changed one thing, “a”, from 1 to 2."""
+    from tests.recovery.engine.desk import case_of, run_that
+
+    outside.seed({"a": {"v": 2}})
+    return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))

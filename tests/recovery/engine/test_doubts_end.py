@@ -11,24 +11,15 @@ from recovery.run_facts.runs import facts_of
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
-    case_of,
     in_hand,
     looked_at,
     make_due,
     plan_for,
-    run_that,
     states,
 )
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def one_thing(handy, outside):
-    """A run that changed one thing, “a”, from 1 to 2."""
-    outside.seed({"a": {"v": 2}})
-    return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))
 
 
 def advance_once(plan):

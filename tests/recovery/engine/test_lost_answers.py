@@ -29,13 +29,6 @@ from workspaces.moves import CannotMove
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def one_thing(handy, outside):
-    """A run that changed one thing, “a”, from 1 to 2."""
-    outside.seed({"a": {"v": 2}})
-    return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))
-
-
 LOSSES = {
     "a 500 after the effect": {"fail_after": 1},
     "a reset after the headers": {"reset_after": 1},
