@@ -16,6 +16,7 @@ from amends.protocol.vocabulary import RISKS
 from approvals import health
 from approvals.models import Decision
 from approvals.models.approvals import ApprovalQuerySet
+from ledger import disclosure
 from workspaces import replica
 from workspaces.pages import is_number
 
@@ -51,10 +52,13 @@ def word(key: str, value: str) -> str:
     return f'{key}:"{plain}"' if " " in plain else f"{key}:{plain}"
 
 
-def narrowed(rows: ApprovalQuerySet, q: str) -> ApprovalQuerySet:
-    """Those of `rows` that fit every word of `q`."""
+def narrowed(rows: ApprovalQuerySet, q: str, *, sees: bool) -> ApprovalQuerySet:
+    """Those of `rows` that fit every word of `q`; what a headline hides from whoever does not see
+    it (ledger/disclosure.py) finds nothing.
+    """
     for one in _words(q):
-        rows = rows.filter(_meaning(one))
+        meaning = _of_key(one)
+        rows = rows.filter(_in_headline(rows, one, sees=sees) if meaning is None else meaning)
     return rows
 
 
@@ -69,11 +73,22 @@ def _words(q: str) -> list[str]:
         return q.split()
 
 
-def _meaning(one: str) -> Q | Exists:
+def _of_key(one: str) -> Q | Exists | None:
     key, _, value = one.partition(":")
     read = KEYS.get(key)
-    meaning = read(value) if read and value else None
-    return Q(headline__icontains=one) if meaning is None else meaning
+    return read(value) if read and value else None
+
+
+def _in_headline(rows: ApprovalQuerySet, word: str, *, sees: bool) -> Q:
+    found = Q(headline__icontains=word)
+    if sees:
+        return found
+    hiding = Q(headline__regex=disclosure.SUSPECTED)
+    held = list(rows.filter(found, hiding).values_list("pk", "headline")[: LOOKED_AT_MAX + 1])
+    if len(held) > LOOKED_AT_MAX:
+        return found & ~hiding
+    hidden = [pk for pk, text in held if word.lower() not in disclosure.parted(text)[0].lower()]
+    return found & ~Q(pk__in=hidden)
 
 
 def _ended(value: str) -> Q | Exists | None:

@@ -11,7 +11,7 @@ values as the ledger keeps them: what a connector read is masked as what an agen
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from amends.protocol import masking
@@ -47,6 +47,11 @@ _START = re.compile(
 )
 _REACH = re.compile(r"[0-9A-Za-z](?:[ \u00a0\u202f-]?[0-9A-Za-z]){12,33}")
 _DIGITS = re.compile(r"[0-9 \u00a0\u202f-]+")
+SUSPECTED = (
+    r"(?<![0-9A-Za-z])(?:(?:[2-6][0-9 -]|[A-Za-z]{2}[0-9]{2})(?:[^0-9A-Za-z]?[0-9A-Za-z]){11}"
+    r"|(?:sk|rk|tok|pat|gh[posu]|glpat|xox[a-z])[_-]|AKIA|eyJ)"
+)
+"""What PostgreSQL (`~`) says of every text that holds a secret, and of some that hold none."""
 # ISO/IEC 7812: a card's number.
 CARD_MIN, CARD_MAX = 13, 19
 # ISO 13616: the shortest account number there is has 15 characters, the longest 34.
@@ -156,14 +161,31 @@ def holds_secret(text: str) -> bool:
     return without_secrets(text) != text  # type: ignore[no-any-return]
 
 
+def parted(text: str) -> tuple[str, list[str]]:
+    """The text as everybody is shown it, with blanks for its secrets; and the secrets."""
+    secrets = [found[0] for found in _TOKEN.finditer(text)]
+    rest = _TOKEN.sub(TAKEN_OUT, text)
+    secrets += [rest[start:end] for start, end in _numbers(rest)]
+    return _without_numbers(rest).replace(TAKEN_OUT, " "), secrets
+
+
 def _without_numbers(text: str) -> str:
     kept, last = [], 0
-    for start in _START.finditer(text):
-        end = 0 if start["id"] or start.start() < last else _end_of_number(text, start.start())
-        if end:
-            kept += [text[last : start.start()], TAKEN_OUT]
-            last = end
+    for start, end in _numbers(text):
+        kept += [text[last:start], TAKEN_OUT]
+        last = end
     return "".join(kept) + text[last:] if kept else text
+
+
+def _numbers(text: str) -> Iterator[tuple[int, int]]:
+    """Where each card and account in the text begins and ends."""
+    last = 0
+    for found in _START.finditer(text):
+        start = found.start()
+        end = 0 if found["id"] or start < last else _end_of_number(text, start)
+        if end:
+            yield start, end
+            last = end
 
 
 def _end_of_number(text: str, start: int) -> int:

@@ -6,16 +6,23 @@ answers, and the planner has no reason to walk the runs by date looking for a ra
 """
 
 import re
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, Literal
 
-from django.contrib.postgres.search import SearchQuery
-from django.db import connection
-from django.db.models import QuerySet
+from django.contrib.postgres.search import SearchQuery, SearchQueryCombinable, SearchQueryField
+from django.db import connection, transaction
+from django.db.models import Func, QuerySet, Value
+from django.db.models.expressions import RawSQL
 
+from ledger import disclosure
 from ledger.models import Run
 from workspaces.locks import ROW_LOCK
 from workspaces.models import Workspace
 
+Kind = Literal["word", "beginning", "phrase"]
+MARK = "="
+MARKED_MAX = 200
 RUNS_AT_A_TIME = 500
 ROUNDS_MAX = 20
 CHARACTERS_MAX = 20_000
@@ -24,66 +31,112 @@ WORDS_MAX = 20
 # More hits than this are found sooner by walking the runs by date: every few of them fit.
 HITS_MAX = 2_000
 
-CATCH_UP = f"""
-WITH due AS MATERIALIZED (
-    SELECT id FROM ledger_run WHERE is_unsearchable ORDER BY id LIMIT %s
-    {ROW_LOCK} SKIP LOCKED
-)
+# In a statement of its own: so the next one reads of each run what it was locked with.
+DUE = f"""
+SELECT id FROM ledger_run WHERE is_unsearchable ORDER BY id LIMIT %s {ROW_LOCK} SKIP LOCKED"""  # noqa: S608
+TEXTS = """
+SELECT r.id, left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
+    r.customer_name, r.summary, r.reason, r.error ->> 'type', r.error ->> 'message',
+    g.name, (
+        SELECT string_agg(concat_ws(' ', a.tool, a.error ->> 'type', a.error ->> 'message',
+            (SELECT string_agg(t ->> 'id', ' ') FROM jsonb_array_elements(a.targets) t)
+        ), ' ')
+        FROM (SELECT * FROM ledger_action WHERE run_id = r.id LIMIT %s) a
+    )), %s)
+FROM ledger_run r LEFT JOIN workspaces_agent g ON g.id = r.agent_id
+WHERE r.id = ANY(%s)"""
+
+WORDS = "to_tsvector('simple', %s) || array_to_tsvector(%s::text[])"
+CATCH_UP = """
 UPDATE ledger_run r SET search_revision = r.revision,
-    search = to_tsvector('simple', left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
-            r.customer_name, r.summary, r.reason, r.error ->> 'type', r.error ->> 'message',
-            g.name, (
-                SELECT string_agg(concat_ws(' ', a.tool, a.error ->> 'type', a.error ->> 'message',
-                    (SELECT string_agg(t ->> 'id', ' ') FROM jsonb_array_elements(a.targets) t)
-                ), ' ')
-                FROM (SELECT * FROM ledger_action WHERE run_id = r.id LIMIT %s) a
-            )), %s))
+    search = to_tsvector('simple', due.told)
+        || array_to_tsvector(string_to_array(due.secrets, ' '))
         || array_to_tsvector(ARRAY['inworkspace' || r.workspace_id, 'instate' || r.state])
-FROM due LEFT JOIN ledger_run own ON own.id = due.id
-LEFT JOIN workspaces_agent g ON g.id = own.agent_id
-WHERE r.id = due.id"""  # noqa: S608 - our own words
+FROM unnest(%s::bigint[], %s::text[], %s::text[]) due(id, told, secrets)
+WHERE r.id = due.id"""
 
 
 def catch_up() -> int:
     """Put together the words of runs that changed; returns of how many."""
     done = 0
     for _ in range(ROUNDS_MAX):
-        with connection.cursor() as cursor:
-            cursor.execute(CATCH_UP, [RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX])
-            done += cursor.rowcount
-            if cursor.rowcount < RUNS_AT_A_TIME:
-                break
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(DUE, [RUNS_AT_A_TIME])
+            due = [pk for (pk,) in cursor.fetchall()]
+            if due:
+                cursor.execute(TEXTS, [ACTIONS_MAX, CHARACTERS_MAX, due])
+                found = [(pk, *_told_and_secret(text)) for pk, text in cursor.fetchall()]
+                ids, told, secrets = zip(*found, strict=True)
+                cursor.execute(CATCH_UP, [list(ids), list(told), list(map(" ".join, secrets))])
+        done += len(due)
+        if len(due) < RUNS_AT_A_TIME:
+            break
     return done
 
 
-def narrowed(found: QuerySet[Run], workspace: Workspace, q: str, state: str = "") -> QuerySet[Run]:
+def words(text: str) -> RawSQL:
+    """What a text is found by, as a value of a column of words."""
+    return RawSQL(WORDS, _told_and_secret(text))  # noqa: S611 - the text is a parameter
+
+
+def _told_and_secret(text: str) -> tuple[str, list[str]]:
+    """What everybody finds, and the words of the secrets, as those find them who are shown them:
+    behind a sign that PostgreSQL never leaves in a word that somebody types.
+    """
+    told, secrets = disclosure.parted(text)
+    parts = {_letters(part) for one in secrets for part in [one, *re.findall(r"[^\W_]+", one)]}
+    return told, sorted(MARK + part for part in parts)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text)[:MARKED_MAX].lower()
+
+
+def query(text: str, kind: Kind, *, sees: bool) -> Any:
+    """What finds a text among words; secrets only for whoever `sees` them (ledger/disclosure.py).
+
+    PostgreSQL takes a quoted text apart as it took apart what it is to find.
+    """
+    if kind == "phrase":
+        found = SearchQuery(text, config="simple", search_type="phrase")
+    else:
+        quoted = text.replace("\\", "").replace("'", "''")
+        raw = f"'{quoted}'{':*' if kind == 'beginning' else ''}"
+        found = SearchQuery(raw, config="simple", search_type="raw")
+    secret = _letters(text)
+    if not sees or not secret:
+        return found
+    return found | _Secret(Value(f"'{MARK}{secret}'{'' if kind == 'word' else ':*'}"))
+
+
+class _Secret(SearchQueryCombinable, Func):  # type: ignore[misc]
+    """A word as it stands among the words, which no parser reads first."""
+
+    template = "%(expressions)s::tsquery"
+    output_field = SearchQueryField()
+
+
+def narrowed(
+    found: QuerySet[Run], workspace: Workspace, q: str, state: str = "", *, sees: bool
+) -> QuerySet[Run]:
     """Of `found` the runs that hold all words of `q`; a word that ends in * is a beginning."""
-    query = _query(workspace, q, state)
-    if query is None:
+    asked = _query(workspace, q, state, sees=sees)
+    if asked is None:
         return found.none()
-    hits = Run.objects.filter(search=query)
+    hits = Run.objects.filter(search=asked)
     ids = list(hits.order_by().values_list("pk", flat=True)[: HITS_MAX + 1])
     if len(ids) > HITS_MAX:
-        return found.filter(search=query)
+        return found.filter(search=asked)
     return found.filter(pk__in=ids)
 
 
-def _query(workspace: Workspace, q: str, state: str) -> SearchQuery | None:
-    words = [_term(word) for word in _words(q)]
+def _query(workspace: Workspace, q: str, state: str, *, sees: bool) -> Any:
+    words = re.findall(r"\w+\*?", q.lower())[:WORDS_MAX]
     if not words:
         return None
     own = [f"inworkspace{workspace.pk}"] + ([f"instate{state}"] if state.isalpha() else [])
-    return SearchQuery(" & ".join([*own, *words]), config="simple", search_type="raw")
-
-
-def _words(q: str) -> list[Any]:
-    """(word, is a beginning), cut at anything but letters and digits."""
-    return [
-        (word.rstrip("*"), word.endswith("*"))
-        for word in re.findall(r"\w+\*?", q.lower())[:WORDS_MAX]
-    ]
-
-
-def _term(word: tuple[str, bool]) -> str:
-    text, is_beginning = word
-    return f"'{text}'{':*' if is_beginning else ''}"
+    asked = [query(one, "word", sees=False) for one in own]
+    for one in words:
+        kind: Kind = "beginning" if one.endswith("*") else "word"
+        asked.append(query(one.rstrip("*"), kind, sees=sees))
+    return reduce(and_, asked)

@@ -74,7 +74,8 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     rows = rows.defer(*UNLISTED)
     rows = rows.open() if view == "all" else awaiting.among(rows, request.user)
-    return finding.narrowed(rows, finding.asked(request.GET)), view
+    sees = disclosure.sees(request.user, here, deciding=True)
+    return finding.narrowed(rows, finding.asked(request.GET), sees=sees), view
 
 
 def context_of_list(
@@ -346,7 +347,7 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     rows = approvals_of(here).exclude(state=ApprovalState.WAITING).order_by("-pk")
     q = finding.asked(request.GET)
-    rows = finding.narrowed(rows, q)
+    rows = finding.narrowed(rows, q, sees=disclosure.sees(request.user, here, deciding=True))
     if exporting.is_asked(request):
         return _export(request, here, rows)
     before = request.GET.get("after", "")

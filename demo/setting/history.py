@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from django.contrib.postgres.search import SearchVector
 from django.db import connection, transaction
-from django.db.models import F, Value
+from django.db.models import F
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
@@ -31,7 +30,7 @@ from approvals.models import (
 )
 from approvals.policy import ToolCall, active, judge
 from demo.setting import past_runs
-from ledger import desk_events, drivers, timestamps, wire
+from ledger import desk_events, drivers, finding, timestamps, wire
 from ledger.append import events as append
 from ledger.desk_events import EventDraft
 from ledger.models import Action, Run
@@ -190,7 +189,7 @@ def _case(
         state=CaseState.CLOSED, answered=sorted(answered), corrections_drafted_at=Now(),
         **columns, **ended,
     )  # fmt: skip
-    words = SearchVector(Value(file.searched), config="simple")
+    words = finding.words(file.searched)
     Case.objects.filter(pk=case.pk).update(opened_at=columns["failed_at"], search=words)
     return case
 

@@ -52,7 +52,8 @@ def runs(request: Request, workspace: str) -> HttpResponseBase:
     if state in RunState.values:
         found = found.filter(state=state)
     if q:
-        found = finding.narrowed(found, here, q, state=state)
+        sees = disclosure.sees(request.user, here)
+        found = finding.narrowed(found, here, q, state=state, sees=sees)
     if exporting.is_asked(request):
         return _export(request, here, found.order_by("-started_at", "-id"))
     found = before_place(found, "started_at", request.GET.get("after", ""))

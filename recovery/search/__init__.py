@@ -1,6 +1,6 @@
 """Search: one `q` drives the list, its count, the export, bulk acts, saved views and the API."""
 
-from recovery.search.keys import KEYS, QuerySuggestion, parse, suggest
+from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, FieldTerm, Query, QueryError, TextTerm
 from recovery.search.lists import (
     DEFAULT_ORDER,
@@ -16,6 +16,7 @@ from recovery.search.lists import (
     neighbours,
     place_of,
 )
+from recovery.search.suggestions import QuerySuggestion, suggest
 
 __all__ = [
     "DEFAULT_ORDER",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
-from django.contrib.postgres.search import SearchQuery
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models import Value as Constant
 from django.db.models.functions import Concat
@@ -22,6 +21,7 @@ from django.db.models.functions import Concat
 from amends.protocol.vocabulary import RISKS
 from approvals import pauses
 from approvals.models import Pause, PauseKind
+from ledger import disclosure, finding
 from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
 from recovery.models.plans import TO_RUN, TROUBLED
@@ -33,6 +33,7 @@ from workspaces.models import Agent, User, Workspace
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
+VALUES_LOOKED_AT_MAX = 1_000
 
 WITHOUT_EFFECTS = "without-effects"
 """The view of runs that failed and did nothing; no other list holds them."""
@@ -48,6 +49,11 @@ class QueryContext:
     person: User | None
     now: datetime
     workspace: Workspace
+
+    @property
+    def sees(self) -> bool:
+        """Whether values in full may find for the reader (ledger/disclosure.py)."""
+        return self.person is not None and disclosure.sees(self.person, self.workspace)
 
 
 def parse(text: str) -> Query:
@@ -81,12 +87,10 @@ def words(text: TextTerm, reader: QueryContext) -> Q:
     The run is looked up first: an OR that reaches into another table would cost the words' index.
     """
     if text.phrase:
-        return Q(search=SearchQuery(text.text, config="simple", search_type="phrase"))
+        return Q(search=finding.query(text.text, "phrase", sees=reader.sees))
     if not re.search(r"\w", text.text):
         raise QueryError("There is no word in this to search for.", text.position, text.length)
-    # Quoted: PostgreSQL takes it apart as it took the text apart (T-182 is “t” and “-182”).
-    raw = "'{}':*".format(text.text.replace("\\", "").replace("'", "''"))
-    found = Q(search=SearchQuery(raw, config="simple", search_type="raw"))
+    found = Q(search=finding.query(text.text, "beginning", sees=reader.sees))
     named = Run.objects.filter(workspace=reader.workspace, run=text.text).values_list("pk").first()
     return found | Q(run_id=named[0]) if named else found
 
@@ -104,17 +108,29 @@ def _like(column: str) -> Condition:
     def read(value: Value, reader: QueryContext) -> Q:
         if "*" not in value.text:
             return Q(**{f"{column}__iexact": value.text})
-        return Q(**{f"{column}__iregex": value.pattern()})
+        return _by_pattern(column, value, reader)
 
     return read
+
+
+def _by_pattern(column: str, value: Value, reader: QueryContext) -> Q:
+    """By no part of a value are cases found for whoever is not shown it."""
+    found = Q(**{f"{column}__iregex": value.pattern()})
+    if "*" not in value.text or reader.sees:
+        return found
+    hiding = Q(**{f"{column}__regex": disclosure.SUSPECTED})
+    cases = Case.objects.filter(found, hiding, workspace=reader.workspace)
+    values = list(cases.values_list(column, flat=True).distinct()[: VALUES_LOOKED_AT_MAX + 1])
+    if len(values) > VALUES_LOOKED_AT_MAX:
+        return found & ~hiding
+    return found & ~Q(**{f"{column}__in": list(filter(disclosure.holds_secret, values))})
 
 
 def _short(*columns: str) -> Condition:
     """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
 
     def read(value: Value, reader: QueryContext) -> Q:
-        pattern = value.pattern()
-        return _any(Q(**{f"{column}__iregex": pattern}) for column in columns)
+        return _any(_by_pattern(column, value, reader) for column in columns)
 
     return read
 
@@ -451,48 +467,3 @@ KEYS: Mapping[str, Key] = {
     ),
 }
 """In the order in which they are offered."""
-
-
-# Suggestions: what could stand in a query where the cursor is.
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySuggestion:
-    """`text` replaces the query from `start` to the cursor."""
-
-    text: str
-    start: int
-    hint: str = ""
-
-
-SUGGESTIONS_MAX = 10
-
-
-def suggest(workspace: Workspace, text: str, cursor: int | None = None) -> list[QuerySuggestion]:
-    """What could stand where the cursor is; never raises."""
-    typed = text[: len(text) if cursor is None else max(cursor, 0)]
-    start = max(typed.rfind(" "), typed.rfind("(")) + 1
-    if typed[start:].startswith("-"):
-        start += 1
-    name, colon, value = typed[start:].partition(":")
-    if not colon:
-        asks = bool(name) or not text.strip()  # an empty field shows what there is
-        found = [
-            QuerySuggestion(f"{one}:", start, key.hint)
-            for one, key in KEYS.items()
-            if asks and one.startswith(name.lower())
-        ]
-        return found[:SUGGESTIONS_MAX] if name else found
-    key = KEYS.get(name.lower())
-    if key is None:
-        return []
-    last = value.rpartition(",")[2]
-    known = [one for one in key.offered(workspace) if one.lower().startswith(last.lower())]
-    place = len(typed) - len(last)
-    return [
-        QuerySuggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]
-    ]
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if any(mark in value for mark in " ,()") else value

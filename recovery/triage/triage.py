@@ -12,16 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.postgres.search import SearchVector
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType, Risk
 from connectors import channels
 from connectors.channels import Message
 from connectors.models import Connection, Delivery
-from ledger import desk_events
+from ledger import desk_events, finding
 from ledger.models import Action, Compensated, Effect, Event, Run, RunState
 from recovery.cases import lifecycle
 from recovery.cases.lifecycle import REOPENED, move, record
@@ -223,9 +222,7 @@ def _cause(facts: RunFacts, case: Case, file: CaseProjection) -> dict[str, Any]:
 
 
 def _searchable(case: Case, file: CaseProjection) -> None:
-    Case.objects.filter(pk=case.pk).update(
-        search=SearchVector(Value(file.searched), config="simple")
-    )
+    Case.objects.filter(pk=case.pk).update(search=finding.words(file.searched))
 
 
 def _now(case: Case, name: str) -> Any:

@@ -442,7 +442,8 @@ def suggest(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     params = request.GET
     cursor = int(params["cursor"]) if is_number(params.get("cursor", "")) else None
-    found = search.suggest(here, params.get("q", "")[: search.QUERY_CHARACTERS_MAX], cursor)
+    q = params.get("q", "")[: search.QUERY_CHARACTERS_MAX]
+    found = search.suggest(here, q, cursor, by=request.user)
     return page(request, "recovery/suggestions.html", {"suggestions": found})
 
 

@@ -27,10 +27,8 @@ def trips(actor):
 
 
 def found(northwind, q, state=""):
-    return sorted(
-        run.run
-        for run in finding.narrowed(Run.objects.filter(workspace=northwind), northwind, q, state)
-    )
+    runs = Run.objects.filter(workspace=northwind)
+    return sorted(run.run for run in finding.narrowed(runs, northwind, q, state, sees=True))
 
 
 def test_words_of_request_error_customer_tool_and_target_find_a_run(northwind, trips):
@@ -55,7 +53,9 @@ def test_another_workspace_finds_nothing(northwind, trips, ada):
     finding.catch_up()
     other = Workspace.objects.create(slug="southwind", name="Southwind")
     Agent.objects.create(workspace=other, name="x", owner=ada)
-    assert not finding.narrowed(Run.objects.filter(workspace=other), other, "lisbon").exists()
+    assert not finding.narrowed(
+        Run.objects.filter(workspace=other), other, "lisbon", sees=True
+    ).exists()
 
 
 def test_a_changed_run_is_found_by_its_new_words(northwind, trips, actor):
@@ -68,9 +68,10 @@ def test_a_changed_run_is_found_by_its_new_words(northwind, trips, actor):
     assert found(northwind, "passenger") == ["run_1"]
 
 
-def test_the_index_of_words_answers(northwind, trips):
+@pytest.mark.parametrize("sees", [False, True])
+def test_the_index_of_words_answers(northwind, trips, sees):
     finding.catch_up()
-    query = finding._query(northwind, "lisbon", "")
+    query = finding._query(northwind, "lisbon", "", sees=sees)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL enable_indexscan = off")

@@ -51,7 +51,7 @@ def everywhere_else(acme, ada):
         "days": metrics.cases(acme)[0].failed,
         "closed": metrics.closed(acme)[0].closed,
         "causes": causes.listed(acme).count(),
-        "offered": [one.text for one in search.suggest(acme, "tool:")],
+        "offered": [one.text for one in search.suggest(acme, "tool:", by=ada)],
     }
 
 

@@ -173,7 +173,7 @@ def test_what_the_desk_undid_of_what_others_did_to_her_is_forgotten_in_its_own_r
     assert tables_that_say("canary") == {}
     finding.catch_up()
     assert tables_that_say("canary") == {}
-    assert finding.narrowed(Run.objects.all(), of_others.workspace, "bob").count() == 1
+    assert finding.narrowed(Run.objects.all(), of_others.workspace, "bob", sees=True).count() == 1
     assert causes.keep(of_others.workspace, other) == before
     before.refresh_from_db()
     assert before.message == "Canary timed out", "it is another's now"
