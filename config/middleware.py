@@ -8,21 +8,24 @@ in a thread, as the view does.
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from allauth.utils import get_request_param
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import resolve_url
+from django.shortcuts import redirect, resolve_url
 from django.template import loader
 from django.views.defaults import server_error
 
 from approvals.policy import PolicyUnreadable
 from ledger import disclosure
+from workspaces import fresh_login
 from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
 from workspaces.pages import found_before
@@ -55,6 +58,40 @@ class AfterTheView:
 
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         raise NotImplementedError
+
+
+WAYS_IN = frozenset({
+    "account_email", "account_set_password", "mfa_activate_totp", "mfa_add_webauthn",
+    "openid_connect_login",
+})  # fmt: skip
+COME_ANEW = (
+    "Your account has no password and no second factor yet. To give it a way in, log out, log in"
+    " again, and come back within five minutes."
+)
+
+
+class FirstWayIn(AfterTheView):
+    """Whoever has no password and no second factor gives their account one just after a log-in
+    alone, or whoever takes a session from them had the account for good. allauth asks such people
+    for nothing.
+    """
+
+    def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        return answer
+
+    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+        page = getattr(request.resolver_match, "url_name", "")
+        if page not in WAYS_IN or (page == "account_email" and request.method == "GET"):
+            return None
+        if page == "openid_connect_login" and get_request_param(request, "process") != "connect":
+            return None
+        person = request.user
+        if not person.is_authenticated or fresh_login.has_method(person):
+            return None
+        if fresh_login.came_lately(request):
+            return None
+        messages.error(request, COME_ANEW)
+        return redirect("account_email" if page == "account_email" else "mfa_index")
 
 
 class NoStore(AfterTheView):

@@ -25,6 +25,7 @@ from workspaces.pages import Request
 
 FRESH_SECONDS = 300
 PROVING = frozenset({"password", "mfa"})
+BY_OTHERS = frozenset({"socialaccount"})
 NO_METHOD = "This needs a password or second factor of your own: set one up first."
 
 PROVED_AT = "proved_at"
@@ -47,8 +48,19 @@ def _write_the_time(request: HttpRequest, **_: Any) -> None:
 
 def login_at(request: Request) -> datetime | None:
     """The time of the last proof in this session, or None."""
+    return _last_of(request, PROVING)
+
+
+def came_lately(request: HttpRequest) -> bool:
+    """Whether somebody logged in minutes ago, in whatever way: what gives an account its first
+    password or second factor asks for no more, and for no less.
+    """
+    return is_fresh(_last_of(request, PROVING | BY_OTHERS))
+
+
+def _last_of(request: HttpRequest, methods: frozenset[str]) -> datetime | None:
     records: list[dict[str, Any]] = get_authentication_records(request, request.user)
-    times = [one[PROVED_AT] for one in records if one.get("method") in PROVING and PROVED_AT in one]
+    times = [one[PROVED_AT] for one in records if one.get("method") in methods and PROVED_AT in one]
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from allauth.account.internal.flows.login import record_authentication
 from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.models import SocialAccount, SocialLogin
@@ -187,3 +188,40 @@ def test_an_invitation_alone_opens_no_account_that_is_there(acme: Workspace) -> 
     assert answer.headers["location"].startswith("/accounts/login/")
     cleo.refresh_from_db()
     assert not cleo.check_password(PASSWORD)
+
+
+SET_UP = "/accounts/password/set/"
+CHOSEN = {"password1": PASSWORD, "password2": PASSWORD}
+
+
+def test_a_session_alone_gives_an_account_without_a_password_no_way_in(cleo: User) -> None:
+    """Whoever took one chose a password, or had a new address proven, and had the account."""
+    taken = Client()
+    taken.force_login(cleo)
+
+    for path, form in (
+        (SET_UP, CHOSEN),
+        ("/accounts/email/", {"email": "eve@example.com", "action_add": ""}),
+        ("/accounts/2fa/totp/activate/", {"code": "123456"}),
+    ):
+        assert "log in again, and come back" in taken.post(path, form, follow=True).text
+    connecting = taken.post("/accounts/oidc/company/login/", {"process": "connect"})
+    assert connecting.headers["location"] == "/accounts/2fa/"
+    cleo.refresh_from_db()
+    assert not cleo.has_usable_password()
+    assert not EmailAddress.objects.filter(email="eve@example.com").exists()
+    assert taken.get("/accounts/email/").status_code == 200
+
+
+def test_after_a_log_in_of_these_minutes_it_is_given_one(cleo: User) -> None:
+    browser = Client()
+    browser.force_login(cleo)
+    came = RequestFactory().get("/accounts/oidc/company/login/callback/")
+    came.user, came.session = cleo, browser.session
+    record_authentication(came, cleo, "socialaccount", provider="company")
+    came.session.save()
+
+    browser.post(SET_UP, CHOSEN)
+
+    cleo.refresh_from_db()
+    assert cleo.has_usable_password()
