@@ -16,7 +16,8 @@ from workspaces.wakeups import wake
 QUEUED = 500
 COPIES = 200
 NOBODYS = 999_999
-CLICK_SECONDS_MAX = 0.5
+# Whoever waits for a broker waits longer than this, on however busy a machine.
+CLICK_SECONDS_MAX = 2
 PAGES = ("queue/", "approvals/", "runs/")
 
 

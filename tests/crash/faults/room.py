@@ -19,7 +19,7 @@ from tests.conftest import started
 from tests.crash.catalogue import fault
 from tests.crash.faults.database import FULL_SECONDS, half_done
 from tests.crash.oracle import at_rest, rest, until
-from tests.crash.storm import Storm, administration
+from tests.crash.storm import PLANS, Storm, administration
 
 SIZE_BYTES = 160 * 2**20
 """Room for the database and what it grows by before it is filled."""
@@ -32,6 +32,8 @@ REFUSED = "No space left on device"
 def no_room(storm: Storm) -> None:
     with small_disk(started["folder"] / f"small-{storm.seed}") as disk, living_on(disk, storm):
         before = refusals()
+        for number in range(PLANS):  # none has ended before there is no room
+            storm.outside.mischief(f"s{number}2", sleep_before=2)
         half_done(storm)
         with filled(disk):
             until(lambda: refusals() > before, 60, "PostgreSQL found no room")
