@@ -11,7 +11,7 @@ from operator import and_
 from typing import Any, Literal
 
 from django.contrib.postgres.search import SearchQuery, SearchQueryCombinable, SearchQueryField
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Func, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
@@ -31,11 +31,11 @@ WORDS_MAX = 20
 # More hits than this are found sooner by walking the runs by date: every few of them fit.
 HITS_MAX = 2_000
 
-# In a statement of its own: so the next one reads of each run what it was locked with.
-DUE = f"""
-SELECT id FROM ledger_run WHERE is_unsearchable ORDER BY id LIMIT %s {ROW_LOCK} SKIP LOCKED"""  # noqa: S608
-TEXTS = """
-SELECT r.id, left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
+DUE = """
+WITH due AS MATERIALIZED (
+    SELECT id FROM ledger_run WHERE is_unsearchable AND id > %s ORDER BY id LIMIT %s
+)
+SELECT r.id, r.revision, left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
     r.customer_name, r.summary, r.reason, r.error ->> 'type', r.error ->> 'message',
     g.name, (
         SELECT string_agg(concat_ws(' ', a.tool, a.error ->> 'type', a.error ->> 'message',
@@ -43,32 +43,41 @@ SELECT r.id, left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
         ), ' ')
         FROM (SELECT * FROM ledger_action WHERE run_id = r.id LIMIT %s) a
     )), %s)
-FROM ledger_run r LEFT JOIN workspaces_agent g ON g.id = r.agent_id
-WHERE r.id = ANY(%s)"""
+FROM due JOIN ledger_run r ON r.id = due.id
+LEFT JOIN workspaces_agent g ON g.id = r.agent_id
+ORDER BY r.id"""
 
 WORDS = "to_tsvector('simple', %s) || array_to_tsvector(%s::text[])"
-CATCH_UP = """
+# What changed since it was read is left to the next turn, as is what somebody is changing.
+CATCH_UP = f"""
+WITH read AS (
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[])
+        AS one (id, revision, told, secrets)
+), still AS MATERIALIZED (
+    SELECT r.id FROM ledger_run r JOIN read ON r.id = read.id AND r.revision = read.revision
+    ORDER BY r.id {ROW_LOCK} OF r SKIP LOCKED
+)
 UPDATE ledger_run r SET search_revision = r.revision,
-    search = to_tsvector('simple', due.told)
-        || array_to_tsvector(string_to_array(due.secrets, ' '))
+    search = to_tsvector('simple', read.told)
+        || array_to_tsvector(string_to_array(read.secrets, ' '))
         || array_to_tsvector(ARRAY['inworkspace' || r.workspace_id, 'instate' || r.state])
-FROM unnest(%s::bigint[], %s::text[], %s::text[]) due(id, told, secrets)
-WHERE r.id = due.id"""
+FROM still JOIN read ON read.id = still.id WHERE r.id = still.id"""  # noqa: S608 - our own words
 
 
 def catch_up() -> int:
     """Put together the words of runs that changed; returns of how many."""
-    done = 0
+    done, last = 0, 0
     for _ in range(ROUNDS_MAX):
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(DUE, [RUNS_AT_A_TIME])
-            due = [pk for (pk,) in cursor.fetchall()]
+        with connection.cursor() as cursor:
+            cursor.execute(DUE, [last, RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX])
+            due = cursor.fetchall()
             if due:
-                cursor.execute(TEXTS, [ACTIONS_MAX, CHARACTERS_MAX, due])
-                found = [(pk, *_told_and_secret(text)) for pk, text in cursor.fetchall()]
-                ids, told, secrets = zip(*found, strict=True)
-                cursor.execute(CATCH_UP, [list(ids), list(told), list(map(" ".join, secrets))])
-        done += len(due)
+                texts = [_told_and_secret(text) for _, _, text in due]
+                told, secrets = [one[0] for one in texts], [" ".join(one[1]) for one in texts]
+                ids, revisions = [row[0] for row in due], [row[1] for row in due]
+                cursor.execute(CATCH_UP, [ids, revisions, told, secrets])
+                done += cursor.rowcount
+                last = ids[-1]
         if len(due) < RUNS_AT_A_TIME:
             break
     return done

@@ -2,8 +2,9 @@
 
 import pytest
 from django.db import connection
+from django.db.models import F
 
-from ledger import finding
+from ledger import disclosure, finding
 from ledger.models import Run
 from tests.ledger.conftest import event, record_events
 from workspaces.models import Agent, Workspace
@@ -66,6 +67,21 @@ def test_a_changed_run_is_found_by_its_new_words(northwind, trips, actor):
     assert found(northwind, "passenger") == []
     finding.catch_up()
     assert found(northwind, "passenger") == ["run_1"]
+
+
+def test_what_changes_while_it_is_read_is_read_again(northwind, trips, monkeypatch):
+    parted = disclosure.parted
+
+    def meanwhile(text):
+        Run.objects.filter(run="run_1").update(request="to Madrid", revision=F("revision") + 1)
+        return parted(text)
+
+    monkeypatch.setattr(disclosure, "parted", meanwhile)
+    assert finding.catch_up() == 1
+    monkeypatch.setattr(disclosure, "parted", parted)
+    assert found(northwind, "lisbon") == found(northwind, "madrid") == []
+    assert finding.catch_up() == 1
+    assert found(northwind, "madrid") == ["run_1"]
 
 
 @pytest.mark.parametrize("sees", [False, True])
