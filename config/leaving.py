@@ -430,7 +430,7 @@ def _empty_events(workspace: Workspace, line: Erasure) -> None:
     while True:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             cursor.execute(NAMED_EVENTS, [workspace.pk, erasure.EVENTS_AT_A_TIME])
-            told = [(*row, []) for row in cursor.fetchall()]
+            told = cursor.fetchall()
             if not told:
                 return
             cursor.execute(erasure.ERASING)

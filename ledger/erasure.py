@@ -17,7 +17,9 @@ from django.db.models import QuerySet
 from django.db.models.functions import Collate, Now
 
 from amends.protocol.vocabulary import EventType
+from ledger import snapshots
 from ledger.models import Action, Effect, Erasure, ErasureState, Run
+from ledger.models.actions import REF_CHARACTERS
 from ledger.partitions import owner_alias
 from workspaces import erasure_registry, locks, outbox
 from workspaces.erasure_registry import Scope
@@ -62,6 +64,20 @@ WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
 EMPTY_SNAPSHOTS = """
 UPDATE ledger_blob SET content = NULL
 WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s)"""
+# By which somebody else's call is undone. Each is looked up by itself (OFFSET 0 keeps it so), and
+# what is said of its length is what the indexes say.
+NAMED_BY_OTHERS = f"""
+SELECT wanted.ref FROM unnest(%(refs)s::text[]) AS wanted (ref) WHERE EXISTS (
+    SELECT FROM (
+        SELECT action_id FROM ledger_effect WHERE workspace_id = %(workspace)s
+            AND before ->> 'ref' = wanted.ref AND length(before ->> 'ref') = {REF_CHARACTERS}
+        UNION ALL
+        SELECT action_id FROM ledger_effect WHERE workspace_id = %(workspace)s
+            AND after ->> 'ref' = wanted.ref AND length(after ->> 'ref') = {REF_CHARACTERS}
+    ) AS named
+    JOIN ledger_action a ON a.id = named.action_id AND a.id <> ALL(%(single)s)
+    JOIN ledger_run r ON r.id = a.run_id AND r.id <> ALL(%(whole)s) AND r.forgotten_at IS NULL
+    OFFSET 0)"""  # noqa: S608 - our own words
 
 
 def empty_events(
@@ -70,8 +86,8 @@ def empty_events(
     """Empty the events of the scope's runs, those of single actions: (run, action), and what was
     said of the whole of the runs that these are of.
 
-    Their keys and the snapshots that they name go with them. Returns how many events were emptied;
-    where that is `at_most`, more may be left.
+    Their keys and the snapshots that they alone name go with them. Returns how many events were
+    emptied; where that is `at_most`, more may be left.
     """
     emptied = 0
     with connections[using].cursor() as cursor:
@@ -81,7 +97,18 @@ def empty_events(
             some = told[start : start + EVENTS_AT_A_TIME]
             emptied += empty_these(cursor, scope.workspace.pk, some)
         cursor.execute(OVER)
+        if named := sorted({one for row in told for one in row[3]}):
+            _empty_snapshots(cursor, scope, named)
     return emptied
+
+
+def _empty_snapshots(cursor: Any, scope: Scope, named: list[str]) -> None:
+    workspace, refs = scope.workspace.pk, [f"{snapshots.PREFIX}{one}" for one in named]
+    mine = {"whole": list(scope.runs), "single": list(scope.actions)}
+    cursor.execute(NAMED_BY_OTHERS, {"workspace": workspace, "refs": refs, **mine})
+    theirs = {ref.removeprefix(snapshots.PREFIX) for (ref,) in cursor.fetchall()}
+    hers = [one for one in named if one not in theirs]
+    cursor.execute(EMPTY_SNAPSHOTS, {"workspace": workspace, "snapshots": hers})
 
 
 def _told(
@@ -107,7 +134,7 @@ def _told(
 
 
 def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:
-    """Empty events: (place, moment, id, snapshots). The cursor is the owner's and said ERASING."""
+    """Empty events: (place, moment, id, …). The cursor is the owner's and said ERASING."""
     cursor.execute(
         EMPTY_EVENTS,
         {"workspace": workspace_id, "places": [row[0] for row in told],
@@ -117,9 +144,6 @@ def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]])
     events = [row[2] for row in told]
     for statement in (EMPTY_KEYS, EMPTY_CONFLICTS):
         cursor.execute(statement, {"workspace": workspace_id, "events": events})
-    snapshots = sorted({one for row in told for one in row[3]})
-    if snapshots:
-        cursor.execute(EMPTY_SNAPSHOTS, {"workspace": workspace_id, "snapshots": snapshots})
     return emptied
 
 

@@ -282,10 +282,11 @@ def test_an_erasure_finds_its_events_by_an_index(desk: Made) -> None:
         places, moments, events = (list(column) for column in zip(*cursor, strict=True))
     given = {"workspace": workspace, "runs": names, "actions": ["a1"] * 200, "places": places,
              "at_most": erasure.EVENTS_OF_PART,
-             "moments": moments, "events": events, "snapshots": ["a" * 64]}  # fmt: skip
+             "moments": moments, "events": events, "snapshots": ["a" * 64],
+             "refs": [f"sha256:{'a' * 64}"] * 200, "whole": [0], "single": [0]}  # fmt: skip
     asked_ = (
         erasure.OF_RUNS, erasure.OF_ACTIONS, erasure.EMPTY_EVENTS, erasure.EMPTY_KEYS,
-        erasure.EMPTY_SNAPSHOTS,
+        erasure.EMPTY_SNAPSHOTS, erasure.NAMED_BY_OTHERS,
     )  # fmt: skip
 
     read = [scan for sql in asked_ for scan in plan_of(sql, given)]

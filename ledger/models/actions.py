@@ -6,6 +6,9 @@ from typing import Any, ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
+from django.db.models.fields.json import KT
+from django.db.models.functions import Length
+from django.db.models.lookups import Exact
 
 from amends.protocol.vocabulary import ActionClass, Risk
 from ledger.models.events import ACTION_ID_CHARACTERS_MAX
@@ -192,6 +195,19 @@ class SnapshotSource(models.TextChoices):
     REPORTED = "reported"
 
 
+REF_CHARACTERS = len("sha256:") + 64
+
+
+def named_snapshot(column: str) -> models.Index:
+    """Leads from a large snapshot to the effects that name it. An agent may have written anything
+    under the name `ref`: only what is as long as a reference is in it, for an index takes no text
+    of any length.
+    """
+    ref = KT(f"{column}__ref")
+    name, condition = f"effect_naming_{column}", Q(Exact(Length(ref), REF_CHARACTERS))
+    return models.Index(models.F("workspace"), ref, name=name, condition=condition)
+
+
 class Effect(models.Model):
     """What an action did to one target.
 
@@ -243,7 +259,9 @@ class Effect(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["workspace", "target_type", "target_id", "-id"], name="effect_by_target"
-            )
+            ),
+            named_snapshot("before"),
+            named_snapshot("after"),
         ]
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 """Eve asks to be forgotten: her payloads go for good, the log and every proof of it stay."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -225,6 +226,41 @@ def test_the_same_snapshot_of_another_workspace_stays(actor, northwind):
 
     assert Blob.objects.get(workspace=northwind).content is None
     assert bytes(Blob.objects.get(workspace=elsewhere).content) == b"same"
+
+
+@pytest.mark.parametrize("where", ["planned", "before", "after"])
+def test_a_snapshot_by_which_somebody_else_is_undone_stays_until_they_go(actor, northwind, where):
+    Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"shared", byte_count=6)
+    ref, target = {"ref": f"sha256:{'a' * 64}"}, {"type": "list", "id": "1"}
+    for who, run, place in ((EVE, "eve", "after"), (BOB, "bob", where)):
+        planned = {"tool": "t", "target": target} | ({"before": ref} if place == "planned" else {})
+        effect = {"target": target} | ({} if place == "planned" else {place: ref})
+        record_events(
+            actor,
+            event("run.started", run=run, data={"on_behalf_of": who}),
+            event("action.planned", run=run, action="a", data=planned),
+            event("action.succeeded", run=run, action="a", data={"effects": [effect]}),
+        )
+    Run.objects.update(lease_until=None)
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+    assert bytes(Blob.objects.get().content) == b"shared"
+    erasure.erase(northwind, person="cust_bob", by=None)
+    assert Blob.objects.get().content is None
+
+
+def test_what_is_called_a_reference_may_be_of_any_length(actor, northwind):
+    """An index takes no more than a third of a page."""
+    digests = (hashlib.sha256(bytes([number])).hexdigest() for number in range(200))
+    long = {"ref": f"sha256:{''.join(digests)}"}
+    effect = {"target": {"type": "list", "id": "1"}, "before": long, "after": long}
+    record_events(
+        actor,
+        event("run.started"),
+        event("action.planned", action="a", data={"tool": "t"}),
+        event("action.succeeded", action="a", data={"effects": [effect]}),
+    )
+    assert Effect.objects.get().before == long
 
 
 def test_a_run_whose_agent_still_works_is_left_alone(actor, northwind):
