@@ -331,6 +331,7 @@ def _forget_part(erasure: Erasure, scope: Scope, alias: str) -> bool:
     """Whether the scope is forgotten to its end."""
     emptied = empty_events(scope, list(pairs_of(scope)), using=alias, at_most=EVENTS_OF_PART)
     erasure.event_count += emptied
+    Run.objects.using(alias).filter(pk__in=scope.touched).update(has_erased_actions=True)
     # What was begun is said in the same transaction: from here on the run takes no more events,
     # nothing folds it anew, and nobody who comes back stops it half done.
     Run.objects.using(alias).filter(pk__in=_untouched(scope.runs)).update(forgotten_at=Now())

@@ -11,7 +11,7 @@ effects. Whoever locks an action must have locked its run before.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
@@ -145,6 +145,7 @@ class AppendBatch:
         if not self.actor.is_desk:
             self._refuse({n for n, run in runs.items() if run.agent_id != agent}, NOT_YOURS)
             self._refuse({n for n, run in runs.items() if run.is_forgotten}, FORGOTTEN)
+            yield from self._refuse_erased({n for n, r in runs.items() if r.has_erased_actions})
 
     def _action_count(self) -> int:
         """How many actions the events move, known ones among them."""
@@ -161,11 +162,23 @@ class AppendBatch:
         may_open = {event.run for event in events if event.type.startswith(("plan.", "step."))}
         return names, sorted(may_open.intersection(names))
 
-    def _refuse(self, names: set[str], why: Problem) -> None:
-        if not names:
+    def _refuse_erased(self, names: set[str]) -> StatementGenerator[None]:
+        """Refuse what is said of single actions that were erased, in runs that go on."""
+        about = {(event.run, event.action) for event in self.events if event.run in names}
+        if not about:
             return
+        pairs = [list(column) for column in zip(*sorted(about), strict=True)]
+        (rows,) = yield [(statements.ERASED_ACTIONS, [*pairs, self.actor.workspace_id])]
+        erased = {(run, action) for run, action in rows}
+        self._refuse_those(lambda event: (event.run, event.action) in erased, FORGOTTEN)
+
+    def _refuse(self, names: set[str], why: Problem) -> None:
+        if names:
+            self._refuse_those(lambda event: event.run in names, why)
+
+    def _refuse_those(self, which: Callable[[ParsedEvent], bool], why: Problem) -> None:
         for index, event in enumerate(self.events):
-            if event.run in names and index not in self.problems:
+            if index not in self.problems and which(event):
                 self.problems[index] = why
                 self.duplicates.discard(index)
 

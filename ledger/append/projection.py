@@ -274,6 +274,7 @@ class LockedRun:
     agent_id: int | None
     started_at: datetime | None
     is_forgotten: bool = False
+    has_erased_actions: bool = False
     is_new: bool = False
 
 

@@ -100,10 +100,10 @@ class StatementsWithWork(list[Statement]):
 
 # One probe per run, in the given (sorted) order, whatever the statistics say.
 LOCK_RUNS = f"""
-SELECT r.id, r.run, r.agent_id, r.started_at, r.forgotten_at IS NOT NULL
+SELECT r.id, r.run, r.agent_id, r.started_at, r.forgotten_at IS NOT NULL, r.has_erased_actions
 FROM unnest(%b::text[]) AS n (run)
 CROSS JOIN LATERAL (
-    SELECT id, run, agent_id, started_at, forgotten_at FROM ledger_run
+    SELECT id, run, agent_id, started_at, forgotten_at, has_erased_actions FROM ledger_run
     WHERE workspace_id = %b AND run = n.run LIMIT 1 {ROW_LOCK}
 ) r"""  # noqa: S608 - our own words
 
@@ -151,6 +151,14 @@ CROSS JOIN LATERAL (
         AND received_at BETWEEN %b::timestamptz AND %b::timestamptz
     OFFSET 0
 ) e"""
+
+# Asked only where something of the run was erased.
+ERASED_ACTIONS = """
+SELECT u.run, u.action FROM unnest(%b::text[], %b::text[]) AS u (run, action)
+WHERE u.action <> '' AND EXISTS (
+    SELECT FROM ledger_event
+    WHERE workspace_id = (SELECT %b::bigint) AND run = u.run AND action = u.action
+        AND data IS NULL OFFSET 0)"""
 
 KNOWN_ACTIONS = """
 SELECT u.run_id, u.action, a.id,

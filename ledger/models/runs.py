@@ -92,6 +92,10 @@ class Run(models.Model):
     forgotten_at = models.DateTimeField(
         null=True, help_text="What was said in it is erased; late events are refused"
     )
+    has_erased_actions = models.BooleanField(
+        db_default=False,
+        help_text="What was said of single actions is erased; late events about these are refused",
+    )
     # Without checks: PostgreSQL reads the text of a check anew for every statement.
     action_count = models.IntegerField(default=0)
     effect_count = models.IntegerField(default=0)

@@ -192,7 +192,14 @@ def test_nothing_comes_back(said, northwind, actor):
         (again,) = record_events(actor, one).results
         assert (again.status, again.problem.status) == ("rejected", 410)
     assert not EventConflict.objects.exists(), "a digest without a salt"
-    record_events(actor, event("action.verified", run="bob", action="b1", data={"ok": True}))
+    told = {"ok": False, "checks": [{"name": CANARY, "expected": 1, "actual": 2, "ok": False}]}
+    about_her = event("action.verified", run="bob", action="b1", data=told)
+    other = event("action.verified", run="bob", action="b2", data={"ok": True})
+    of_hers, of_bobs = record_events(actor, about_her, other).results
+    assert (of_hers.status, of_hers.problem.status) == ("rejected", 410)
+    assert of_bobs.status == "accepted"
+    assert not EventKey.objects.filter(event_id=about_her["id"]).exists()
+    assert tables_that_say("Canary") == {}
     sum(rebuild(northwind.pk))
 
     assert Action.objects.filter(action="b1").values().get() == before
