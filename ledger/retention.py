@@ -10,7 +10,7 @@ its work: the next turn comes soon, and takes up what was cut off.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
 
@@ -26,7 +26,7 @@ from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
 from workspaces import clock, erasure_registry, outbox, periodic
 from workspaces.clock import database_time
-from workspaces.models import Act, Workspace
+from workspaces.models import Act, Heartbeat, Workspace
 
 # Thinning: a past week's partition without the events whose time is over.
 #
@@ -159,6 +159,7 @@ def _written_down(partition: Partition, found: RetentionCount, alias: str) -> Th
 
 KEYS_KEPT = timedelta(days=KEYS_KEPT_DAYS)
 ROOTS_KEPT = timedelta(days=1)
+CLOCKS_APART_MAX = timedelta(hours=1)
 RUNS_AT_A_TIME = 500
 RUNS_GLANCED_MAX = 5_000
 ROWS_AT_A_TIME = 10_000
@@ -168,17 +169,20 @@ TURN_SECONDS_MAX = 60.0
 # Each is looked up by itself (a scalar): joined, the events of every week would be read.
 OLD_KEYS = """
 DELETE FROM ledger_eventkey WHERE ctid = ANY(ARRAY(
-    SELECT k.ctid FROM ledger_eventkey k WHERE (k.received_at AT TIME ZONE 'UTC')::date
-        < (%s::timestamptz AT TIME ZONE 'UTC')::date
+    SELECT k.ctid FROM ledger_eventkey k
+    WHERE (k.received_at AT TIME ZONE 'UTC')::date >= %(since)s
+        AND (k.received_at AT TIME ZONE 'UTC')::date < %(until)s
+        AND (k.workspace_id = %(workspace)s OR %(workspace)s IS NULL)
         AND (SELECT true FROM ledger_event e WHERE e.workspace_id = k.workspace_id
-            AND e.place = k.place AND e.received_at = k.received_at LIMIT 1) IS NULL LIMIT %s))"""
+            AND e.place = k.place AND e.received_at = k.received_at LIMIT 1) IS NULL
+    LIMIT %(most)s))"""
 OLD_CONFLICTS = """
 DELETE FROM ledger_eventconflict WHERE id IN (
     SELECT id FROM ledger_eventconflict WHERE received_at < %s LIMIT %s)"""
 OLD_ROOTS = """
 DELETE FROM ledger_traceroot WHERE id IN (
     SELECT id FROM ledger_traceroot WHERE received_at < %s LIMIT %s)"""
-OLD = {OLD_KEYS: KEYS_KEPT, OLD_CONFLICTS: KEYS_KEPT, OLD_ROOTS: ROOTS_KEPT}
+OLD = {OLD_CONFLICTS: KEYS_KEPT, OLD_ROOTS: ROOTS_KEPT}
 # A snapshot that comes again is renewed, so an old one is named by old runs alone.
 OLD_BLOBS = """
 WITH named AS (
@@ -334,9 +338,11 @@ def _due(now: datetime) -> list[tuple[Partition, list[int]]]:
 def _old_rows(now: datetime, until: float) -> int:
     """Ids over 400 days old, roots whose run never began, and acts that the ledger has taken in."""
     done = 0
-    for statement, kept in OLD.items():
+    wanted: list[tuple[str, Any]] = [(OLD_KEYS, days) for days in _days_of_old_keys(now)]
+    wanted += [(one, [now - kept, ROWS_AT_A_TIME]) for one, kept in OLD.items()]
+    for statement, values in wanted:
         while time.monotonic() < until:
-            some = _delete(statement, [now - kept, ROWS_AT_A_TIME])
+            some = _delete(statement, values)
             done += some
             if some < ROWS_AT_A_TIME:
                 break
@@ -347,6 +353,31 @@ def _old_rows(now: datetime, until: float) -> int:
         old = list(taken_in.values_list("pk", flat=True)[:ROWS_AT_A_TIME])
         done += Act.objects.filter(pk__in=old).delete()[0]
     return done
+
+
+def _days_of_old_keys(now: datetime) -> Iterator[dict[str, Any]]:
+    """Days whose keys are old since the last turn that came to its end, and weeks that were thinned
+    since: whoever keeps events longer would have all of their keys looked at in each turn.
+    """
+    over = _day(now - KEYS_KEPT)
+    last = Heartbeat.objects.filter(pk=periodic.RETENTION).values_list("beat_at", flat=True).first()
+    given = {"workspace": None, "until": over, "most": ROWS_AT_A_TIME}
+    if last is None:
+        yield given | {"since": date.min}
+        return
+    begun = last - timedelta(seconds=TURN_SECONDS_MAX)
+    if (since := _day(begun - KEYS_KEPT)) < over:
+        yield given | {"since": since}
+    thinned = Thinning.objects.filter(at__gte=begun - CLOCKS_APART_MAX)
+    for workspace, name in thinned.values_list("workspace", "partition").distinct():
+        week = partitions.named(name)
+        if week is not None and _day(week.since) < over:
+            days = {"since": _day(week.since), "until": min(over, _day(week.until))}
+            yield given | days | {"workspace": workspace}
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()
 
 
 def _delete(statement: str, values: Any) -> int:

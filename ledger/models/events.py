@@ -223,7 +223,8 @@ class Event(models.Model):
 
 
 class EventKey(models.Model):
-    """Which event ids a workspace has seen, with the digest of what they said; kept 400 days.
+    """Which event ids a workspace has seen, with the digest of what they said; kept 400 days,
+    and as long as its event.
 
     On a partitioned table a unique key needs the partition column: hence a table of its own.
     """

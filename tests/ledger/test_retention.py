@@ -16,7 +16,7 @@ from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
 from workspaces import erasure_registry, periodic
-from workspaces.models import Act, Agent, Delegation, User, Workspace
+from workspaces.models import Act, Agent, Delegation, Heartbeat, User, Workspace
 
 # Ninety days after the end of the week in which the tests run.
 SOON = datetime.now(UTC) + timedelta(days=98)
@@ -139,6 +139,31 @@ def test_ids_are_known_for_400_days(said, northwind, actor):
     assert (EventKey.objects.count(), Run.objects.count()) == (0, 0)
     assert done.runs_removed == 2
     assert record_events(actor, said[4]).results[0].status == "accepted"  # anew, as if never said
+
+
+def test_ids_of_events_that_are_kept_longer_are_looked_at_once_and_go_with_their_week(
+    said, northwind, monkeypatch
+):
+    Workspace.objects.update(retention_days=1000)
+    retention.keep_to_time(LATER)
+    assert EventKey.objects.count() == len(said)
+    asked = []
+
+    def hear(execute, sql, params, many, context):
+        asked.append(sql)
+        return execute(sql, params, many, context)
+
+    Heartbeat.objects.update(beat_at=LATER)
+    with connection.execute_wrapper(hear):
+        retention.keep_to_time(LATER + timedelta(seconds=1))
+    assert len(asked) > 5
+    assert not [one for one in asked if "ledger_eventkey" in one]
+
+    Heartbeat.objects.update(beat_at=LATER)
+    much_later = LATER + timedelta(days=600)
+    monkeypatch.setattr(timezone, "now", lambda: much_later)
+    retention.keep_to_time(much_later)
+    assert (Event.objects.count(), EventKey.objects.count()) == (0, 0)
 
 
 def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):
