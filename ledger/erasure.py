@@ -456,7 +456,7 @@ def _first_named(workspace: Workspace, named: list[str]) -> tuple[list[int], lis
 def actions_on(workspace: Workspace, person: str, runs: Collection[int]) -> list[int]:
     affecting = Effect.objects.filter(workspace=workspace, affects__id=person)
     others = affecting.exclude(action__run__in=runs)
-    return sorted(set(others.values_list("action", flat=True)[:RUNS_MAX]))
+    return sorted(others.values_list("action", flat=True).distinct()[:RUNS_MAX])
 
 
 def scope_of(

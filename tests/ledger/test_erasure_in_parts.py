@@ -126,6 +126,26 @@ def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
     assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
 
 
+def test_calls_that_did_much_to_a_person_keep_no_further_ones_from_being_found(
+    said, northwind, actor, monkeypatch
+):
+    monkeypatch.setattr(erasure, "RUNS_MAX", 4)
+    monkeypatch.setattr(erasure, "RUNS_AT_A_TIME", 3)
+    effect = {"target": {"type": "seat", "id": "Eve Canary"}, "affects": EVE}
+    for number in range(4):
+        at = {"run": "bob", "action": f"much-{number}"}
+        record_events(
+            actor,
+            event("action.planned", **at, data={"tool": "move"}),
+            event("action.succeeded", **at, data={"effects": [effect] * 3}),
+        )
+    Run.objects.update(lease_until=None)
+
+    erasure.erase(northwind, person="cust_eve", by=None)
+
+    assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+
+
 def test_the_same_action_in_another_run_keeps_its_events(said, northwind, actor):
     record_events(actor, event("run.started", run="carl", data={}), *act("carl", "b1"))
     Run.objects.update(lease_until=None)
