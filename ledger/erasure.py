@@ -129,8 +129,11 @@ def _told(
         touched = list(Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True))
         cursor.execute(OF_TOUCHED, given | {"touched": touched, "at_most": at_most - len(told)})
         told += cursor.fetchall()
-    told += [(*one, []) for one in erasure_registry.acts_naming(scope)]
-    return told[:at_most]
+    # Whether more is left is told by how many were emptied: one that is found twice counts once.
+    found = {row[0]: row for row in told}
+    for place, moment, event_id in erasure_registry.acts_naming(scope):
+        found.setdefault(place, (place, moment, event_id, []))
+    return list(found.values())[:at_most]
 
 
 def empty_these(cursor: Any, workspace_id: int, told: Sequence[tuple[Any, ...]]) -> int:

@@ -8,13 +8,14 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from ledger import erasure
+from amends.protocol.vocabulary import EventType
+from ledger import desk_events, erasure
 from ledger.models import Action, Effect, Erasure, Event, Run
 from ledger.partitions import owner_alias
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import EVE, act, tables_that_say
 from tests.ledger.test_pages import member
-from workspaces import locks
+from workspaces import erasure_registry, locks
 
 PAGE = "/w/northwind/settings/kept/"
 
@@ -124,6 +125,25 @@ def test_a_person_with_a_long_run_is_forgotten_in_runs_of_others_too(
     erasure.erase(northwind, person="cust_eve", by=None)
 
     assert tables_that_say("Canary") == tables_that_say("cust_eve") == {}
+
+
+def test_what_is_told_twice_of_a_full_part_leaves_nothing_of_it(said, northwind, monkeypatch):
+    """Of a run an event may also be found as what somebody did to many cases at once."""
+    for name in ("one", "other"):
+        desk_events.record(northwind, EventType.POLICY_SAVED, data={"name": name}, part="policy")
+
+    def acts(scope):
+        found = Event.objects.filter(type__in=("run.completed", EventType.POLICY_SAVED))
+        mine = found.filter(run__in=["eve-1", ""]).exclude(data=None).order_by("place")
+        return mine.values_list("place", "received_at", "event_id")
+
+    erasure_registry.held()  # every floor has spoken
+    monkeypatch.setattr(erasure_registry, "_naming", [acts])
+    monkeypatch.setattr(erasure, "EVENTS_OF_PART", 6)
+
+    done = erasure.erase(northwind, runs=["eve-1"], by=None)
+
+    assert (done.event_count, emptied()) == (6, 6)
 
 
 def test_calls_that_did_much_to_a_person_keep_no_further_ones_from_being_found(
