@@ -191,7 +191,7 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
     mine = Run.objects.filter(workspace=workspace)
     whole = set(mine.filter(run__in=runs).values_list("pk", flat=True))
     if person:
-        whole |= set(mine.filter(customer=person).values_list("pk", flat=True)[:RUNS_MAX])
+        whole |= set(_acting_for(workspace, person).values_list("pk", flat=True)[:RUNS_MAX])
     names = list(mine.filter(pk__in=whole).order_by("pk").values_list("run", flat=True))
     whole = set(erasure_registry.with_what_belongs(workspace, sorted(whole)))
     actions = actions_on(workspace, person, whole) if person else []
@@ -199,6 +199,11 @@ def find(workspace: Workspace, *, person: str = "", runs: Sequence[str] = ()) ->
     touched = sorted(set(Action.objects.filter(pk__in=actions).values_list("run", flat=True)))
     scope = scope_of(workspace, sorted(whole), actions=actions, person=person, touched=touched)
     return ErasurePreview(scope, names, _blockers(workspace, [*scope.runs, *touched]))
+
+
+def _acting_for(workspace: Workspace, person: str) -> QuerySet[Run]:
+    """Not what is forgotten: whoever asks for ⟦erased⟧ would find the same runs again and again."""
+    return Run.objects.filter(workspace=workspace, customer=person, forgotten_at=None)
 
 
 def _blockers(workspace: Workspace, runs: Sequence[int]) -> list[str]:
@@ -423,10 +428,9 @@ def next_part(erasure: Erasure) -> ErasureBatch | None:
     came since is looked for at the end.
     """
     workspace, person = erasure.workspace, erasure.person
-    mine = Run.objects.filter(workspace=workspace)
     whole, left, is_large = _first_named(workspace, erasure.named)
     if person and not left:
-        since = mine.filter(customer=person).exclude(pk__in=whole).order_by("pk")
+        since = _acting_for(workspace, person).exclude(pk__in=whole).order_by("pk")
         left = list(since.values_list("run", flat=True)[:RUNS_MAX])
     whole = erasure_registry.with_what_belongs(workspace, sorted(whole))
     actions = actions_on(workspace, person, whole) if person and not left and not is_large else []
