@@ -19,7 +19,6 @@ from django.db.models.functions import Collate, Now
 from amends.protocol.vocabulary import EventType
 from ledger import snapshots
 from ledger.models import Action, Effect, Erasure, ErasureState, Run
-from ledger.models.actions import REF_CHARACTERS
 from ledger.partitions import owner_alias
 from workspaces import erasure_registry, locks, outbox
 from workspaces.erasure_registry import Scope
@@ -64,17 +63,10 @@ WHERE workspace_id = %(workspace)s AND event_id = ANY(%(events)s)"""
 EMPTY_SNAPSHOTS = """
 UPDATE ledger_blob SET content = NULL
 WHERE workspace_id = %(workspace)s AND sha256 = ANY(%(snapshots)s)"""
-# By which somebody else's call is undone. Each is looked up by itself (OFFSET 0 keeps it so), and
-# what is said of its length is what the indexes say.
+# By which somebody else's call is undone. Each is looked up by itself (OFFSET 0 keeps it so).
 NAMED_BY_OTHERS = f"""
 SELECT wanted.ref FROM unnest(%(refs)s::text[]) AS wanted (ref) WHERE EXISTS (
-    SELECT FROM (
-        SELECT action_id FROM ledger_effect WHERE workspace_id = %(workspace)s
-            AND before ->> 'ref' = wanted.ref AND length(before ->> 'ref') = {REF_CHARACTERS}
-        UNION ALL
-        SELECT action_id FROM ledger_effect WHERE workspace_id = %(workspace)s
-            AND after ->> 'ref' = wanted.ref AND length(after ->> 'ref') = {REF_CHARACTERS}
-    ) AS named
+    SELECT FROM ({snapshots.naming("wanted.ref")}) AS named
     JOIN ledger_action a ON a.id = named.action_id AND a.id <> ALL(%(single)s)
     JOIN ledger_run r ON r.id = a.run_id AND r.id <> ALL(%(whole)s) AND r.forgotten_at IS NULL
     OFFSET 0)"""  # noqa: S608 - our own words

@@ -20,7 +20,7 @@ from django.db.utils import OperationalError
 from psycopg import sql
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
-from ledger import erasure, partitions
+from ledger import erasure, partitions, snapshots
 from ledger.erasure import scope_of
 from ledger.models import Run, Thinning
 from ledger.partitions import PARENT, Partition, guard, owner_alias, owner_cursor
@@ -44,7 +44,8 @@ LOCK = 0x7415
 OURS_TO_DO = "SELECT pg_try_advisory_xact_lock(%s) AND to_regclass(%s) IS NOT NULL"
 
 # What an event's run still holds is not forgotten; what waits for its seal is read by the sealer.
-# By which key somebody signs, and that a right was handed over, is asked for as long as it counts.
+# By which key somebody signs, and that a right was handed over, is asked for as long as it counts;
+# which policy was in force, as long as there is a run of that time.
 MUST_STAY = f"""
 (NOT e.workspace_id = ANY(%s) OR EXISTS (
     SELECT 1 FROM ledger_run r WHERE e.run <> '' AND r.workspace_id = e.workspace_id
@@ -53,6 +54,9 @@ MUST_STAY = f"""
     SELECT 1 FROM ledger_unsealed u
     WHERE u.workspace_id = e.workspace_id AND u.place = e.place)
  OR e.run = '' AND (e.type IN ('signing_key.enrolled', 'signing_key.removed')
+    OR e.type = 'policy.activated' AND EXISTS (
+        SELECT 1 FROM ledger_run r WHERE r.workspace_id = e.workspace_id
+            AND r.started_at < e.received_at AND r.forgotten_at IS NULL)
     OR e.type = 'delegation.given' AND EXISTS (
         SELECT 1 FROM workspaces_delegation d WHERE d.workspace_id = e.workspace_id
             AND to_jsonb(d.id) = e.data -> 'delegation'
@@ -183,17 +187,19 @@ OLD_ROOTS = """
 DELETE FROM ledger_traceroot WHERE id IN (
     SELECT id FROM ledger_traceroot WHERE received_at < %s LIMIT %s)"""
 OLD = {OLD_CONFLICTS: KEYS_KEPT, OLD_ROOTS: ROOTS_KEPT}
-# A snapshot that comes again is renewed, so an old one is named by old runs alone.
-OLD_BLOBS = """
+# A snapshot that comes again is renewed; but it need not come again to be named by a young run.
+OLD_BLOBS = f"""
 WITH named AS (
     SELECT found[1] AS sha256 FROM ledger_run r
     JOIN ledger_event e ON e.workspace_id = r.workspace_id AND e.run = r.run,
-    regexp_matches(e.data::text, '"sha256:([0-9a-f]{64})"', 'g') AS found
+    regexp_matches(e.data::text, '"sha256:([0-9a-f]{{64}})"', 'g') AS found
     WHERE r.workspace_id = %(workspace)s AND r.forgotten_at IS NULL AND r.started_at < %(before)s
 )
 DELETE FROM ledger_blob WHERE id IN (
     SELECT id FROM ledger_blob WHERE workspace_id = %(workspace)s AND received_at < %(before)s
-        AND sha256 NOT IN (SELECT sha256 FROM named) LIMIT %(most)s)"""
+        AND sha256 NOT IN (SELECT sha256 FROM named) AND NOT EXISTS (
+            SELECT FROM ({snapshots.naming("'sha256:' || ledger_blob.sha256")}) AS named OFFSET 0)
+    LIMIT %(most)s)"""  # noqa: S608 - our own words
 
 
 @dataclass

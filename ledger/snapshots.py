@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ledger.models import Blob
+from ledger.models.actions import REF_CHARACTERS
 
 REF = "ref"
 PREFIX = "sha256:"
@@ -20,6 +21,17 @@ NAME = re.compile(f"{PREFIX}[0-9a-f]{{64}}")
 BYTES_EACH_MAX = 1024 * 1024
 BYTES_MAX = 4 * 1024 * 1024
 """Of all that are taken in at one look, the first ones first."""
+
+
+def naming(ref: str) -> str:
+    """SQL for the actions of a workspace with an effect that holds this reference, itself SQL. What
+    is said of its length is what the two indexes say.
+    """
+    return " UNION ALL ".join(
+        f"SELECT action_id FROM ledger_effect WHERE workspace_id = %(workspace)s"  # noqa: S608
+        f" AND {column} ->> '{REF}' = {ref} AND length({column} ->> '{REF}') = {REF_CHARACTERS}"
+        for column in ("before", "after")
+    )
 
 
 class HasSnapshots(Protocol):

@@ -178,6 +178,42 @@ def test_snapshots_go_with_the_runs_that_name_them(actor, northwind, held):
     assert list(Blob.objects.values_list("sha256", flat=True)) == ["b" * 64]
 
 
+def test_a_snapshot_that_was_sent_long_ago_stays_with_what_is_undone_by_it(actor, northwind):
+    """It is there already, so nobody has to send it again (docs/wire.md)."""
+    for letter in "abc":
+        Blob.objects.create(workspace=northwind, sha256=letter * 64, content=b"x", byte_count=1)
+    target = {"type": "list", "id": "1"}
+    effect = {
+        name: {"ref": f"sha256:{one * 64}"} for name, one in (("before", "a"), ("after", "b"))
+    }
+    record_events(
+        actor,
+        event("run.started"),
+        event("action.planned", action="a", data={"tool": "t", "target": target}),
+        event("action.succeeded", action="a", data={"effects": [{"target": target} | effect]}),
+    )
+    Blob.objects.update(received_at=datetime.now(UTC) - timedelta(days=200))
+
+    retention.keep_to_time()
+
+    assert list(Blob.objects.order_by("sha256").values_list("sha256", flat=True)) == [
+        "a" * 64, "b" * 64]  # fmt: skip
+
+
+def test_which_policy_was_in_force_is_told_as_long_as_somebody_works_with_that_time(
+    said, held, northwind
+):
+    told = {"previous": {"digest": "sha256:1"}}
+    desk_events.record(northwind, EventType.POLICY_ACTIVATED, data=told, part="policy")
+    sealer.seal(northwind)
+
+    retention.keep_to_time(SOON)
+    assert Event.objects.filter(type=EventType.POLICY_ACTIVATED).count() == 1
+    Run.objects.filter(run="open").update(forgotten_at=SOON)
+    retention.keep_to_time(SOON)
+    assert Event.objects.count() == 0
+
+
 def test_by_which_key_somebody_signs_and_that_a_right_was_handed_over_stays_on_the_record(
     said, northwind, ada
 ):
