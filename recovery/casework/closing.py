@@ -113,17 +113,17 @@ def why_not_as(case: Case, outcome: str) -> str:
 
 def _why_untold(case: Case) -> str:
     """Why nobody can say that a person of this case was told; empty where a correction of it was
-    sent, goes by a link that somebody hands on, was handed on, or was read.
+    sent, goes by a link that somebody hands on, was handed on, or was contested.
     """
     published = case.corrections.filter(state=CorrectionState.PUBLISHED)
     if not published.exists():
         return "Nobody was told: no correction of this case is published, and no plan sent one."
-    reached = Q(first_read_at__isnull=False) | Q(deliveries__state__in=("sent", "made"))
+    reached = Q(still_wrong_at__isnull=False) | Q(deliveries__state__in=("sent", "made"))
     if published.filter(reached).exists():
         return ""
     return (
-        "Nobody is told yet: the correction was neither sent nor read. Hand its link on, and say so"
-        " on its page."
+        "Nobody is told yet: the correction was not sent, and nobody says that they handed it on."
+        " Hand its link on, and say so on its page."
     )
 
 

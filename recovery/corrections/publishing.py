@@ -94,8 +94,10 @@ def address(token: str) -> str:
     return f"{settings.AMENDS_URL}/c/{token}/"
 
 
-def was_read(correction: Correction) -> None:
-    """Count a reading of the page."""
+def was_opened(correction: Correction) -> None:
+    """Count that the link was opened: by the person, or by a program that looks at links (a mail
+    scanner, the preview of a chat), so nobody is told by it.
+    """
     Correction.objects.filter(pk=correction.pk).update(
         first_read_at=Coalesce("first_read_at", Now()), read_count=F("read_count") + 1
     )
@@ -160,9 +162,9 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
 
 
 def is_untold(correction: Correction) -> bool:
-    """Whether nobody knows of it yet, as far as the desk knows: it was neither sent nor read, and
-    nobody says that they handed it on. A link that was only made tells nobody."""
-    if correction.state != CorrectionState.PUBLISHED or correction.first_read_at is not None:
+    """Whether nobody knows of it yet, as far as the desk knows: it was neither sent nor contested,
+    and nobody says that they handed it on. A link that was only made or opened tells nobody."""
+    if correction.state != CorrectionState.PUBLISHED or correction.still_wrong_at is not None:
         return False
     return not any(way.state == DeliveryState.SENT for way in correction.deliveries.all())
 

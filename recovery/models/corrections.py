@@ -50,6 +50,7 @@ class Correction(models.Model):
     token_sealed = models.BinaryField(null=True)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    # Not that somebody read it: a program that looks at links opens it as well.
     first_read_at = models.DateTimeField(null=True)
     read_count = models.PositiveIntegerField(default=0)
     still_wrong_at = models.DateTimeField(null=True)

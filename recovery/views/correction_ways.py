@@ -1,4 +1,4 @@
-"""How a correction reached its person, and whether it was read, on its page and in the list."""
+"""How a correction reached its person, and whether its link was opened: its page and the list."""
 
 from __future__ import annotations
 
@@ -66,8 +66,11 @@ def handing(one: Correction) -> dict[str, Any]:
         "url": reverse("recovery:correction_handed_on", args=where),
         "revision": one.revision,
         "person": one.person_name or one.person_id,
-        "why": _untold_words(one),
+        "why": f"{_untold_words(one)}{OPENED if one.first_read_at else ''}",
     }
+
+
+OPENED = " Its link was opened, by them or by a program that looks at links: ask them."
 
 
 def _untold_words(one: Correction) -> str:
@@ -110,24 +113,25 @@ def _why_not_sent(one: Correction, way: CorrectionDelivery) -> str:
     return f"{tried}. Hand the link on yourself." if publishing.link_of(one) else tried
 
 
-def reads(one: Correction) -> list[dict[str, Any]]:
+def heard(one: Correction) -> list[dict[str, Any]]:
     entries = []
     if one.first_read_at:
-        words = f"First read; {plural(one.read_count, 'time')} in all"
+        times = plural(one.read_count, "time")
+        words = f"Link opened, {times} in all: by them, or by a program that looks at links"
         entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
     if one.still_wrong_at:
         entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
     return entries
 
 
-def read(one: Correction) -> str:
+def opened(one: Correction) -> str:
     if due := [made.due_at for made in one.contests.all() if made.answered_at is None]:
         return f"contested, answer due {formatting.ago(min(due))}"
     if one.still_wrong_at is not None:
         return "contested"
     if one.first_read_at is None:
-        return "not read" if one.published_at else "—"
-    return f"read {one.read_count} times" if one.read_count > 1 else "read"
+        return "not opened" if one.published_at else "—"
+    return f"opened {one.read_count} times" if one.read_count > 1 else "opened"
 
 
 def delivered(one: Correction) -> str:

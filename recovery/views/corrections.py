@@ -84,7 +84,7 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         "contests": [_contest(one, found, request) for found in one.contests.order_by("-pk")],
         "link": corrections.link_of(one) if recovers else "",
         "sent": correction_ways.sent(one),
-        "reads": correction_ways.reads(one),
+        "heard": correction_ways.heard(one),
         "preview_url": urls["preview"] if sees else "",
         "save_url": urls["save"],
         "publish_url": urls["publish"] if is_draft else "",
@@ -167,7 +167,7 @@ PUT_RIGHT_AGAIN = "Its case was closed since: reopen it, and put it right there.
 VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("All", {}),
     "draft": ("Drafts", {"state": CorrectionState.DRAFT}),
-    "unread": ("Not read", {"state": CorrectionState.PUBLISHED, "first_read_at": None}),
+    "unread": ("Not opened", {"state": CorrectionState.PUBLISHED, "first_read_at": None}),
     "published": ("Published", {"state": CorrectionState.PUBLISHED}),
     "answer": (
         "To be answered",
@@ -231,7 +231,7 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
         "run": one.case.run.run,
         "case_url": case_url(one.case),
         "published": formatting.moment(one.published_at),
-        "read": correction_ways.read(one),
+        "opened": correction_ways.opened(one),
         "delivery": correction_ways.delivered(one),
     }
 

@@ -17,8 +17,8 @@ COLUMNS: exporting.Columns = {
     "case": "case_id",
     "run": "case.run.run",
     "published_at": "published_at",
-    "first_read_at": "first_read_at",
-    "read_count": "read_count",
+    "first_opened_at": "first_read_at",
+    "times_opened": "read_count",
     "contested_at": "still_wrong_at",
 }
 

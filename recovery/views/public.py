@@ -39,7 +39,7 @@ from recovery.corrections import (
     sentences,
     wording,
 )
-from recovery.corrections.publishing import was_read
+from recovery.corrections.publishing import was_opened
 from recovery.corrections.sentences import LASTING
 from recovery.models import (
     Contest,
@@ -165,7 +165,7 @@ def language_of(request: HttpRequest) -> str:
 @by_link
 def trail(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
     if request.method == "GET" and not access.may(request.user, "view", correction.workspace):
-        was_read(correction)  # who works at the desk looks whether it opens, and is not the person
+        was_opened(correction)  # who works at the desk only looks whether it opens
     links = {
         "contest": reverse("recovery:trail_report", args=[token]),
         "download": reverse("recovery:trail_record", args=[token]),

@@ -70,16 +70,23 @@ def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
     assert "Hand the link on yourself." in page
     assert "mail not sent yet" in logged_in(ada).get("/w/acme/corrections/").text
     why_not = closing.why_not_as(mailed.case, "corrected")
-    assert why_not.startswith("Nobody is told yet: the correction was neither sent nor read.")
+    assert why_not.startswith("Nobody is told yet: the correction was not sent")
 
     link = corrections.link_of(mailed).removeprefix("http://localhost")
     assert logged_in(ada).get(link).status_code == 200
-    assert "First read" not in page_of(mailed, ada).text, "who looks whether it opens is not Eve"
-    assert closing.why_not_as(mailed.case, "corrected") == why_not
-
+    assert "Link opened" not in page_of(mailed, ada).text, "who looks whether it opens is not Eve"
     client.get(link)
 
-    assert closing.why_not_as(mailed.case, "corrected") == ""
+    page = page_of(mailed, ada).text
+    assert "Link opened, 1 time in all: by them, or by a program that looks at links" in page
+    assert "Its link was opened, by them or by a program that looks at links: ask them." in page
+    row = logged_in(ada).get("/w/acme/corrections/").context["rows"][0]
+    assert row["opened"] == "opened", "a mail scanner that follows links has read nothing"
+    assert closing.why_not_as(mailed.case, "corrected") == why_not
+
+    client.post(f"{link}report/", {"ground": "other", "text": "It was gate C."})
+
+    assert closing.why_not_as(mailed.case, "corrected") == "", "who contests it has read it"
 
 
 def test_after_a_restore_a_letter_that_waited_is_perhaps_sent_and_a_persons_to_hand_on(mailed, ada):
