@@ -10,11 +10,17 @@ function fields(form) {
   return [...form.querySelectorAll(typed)].filter((field) => field.value && !field.readOnly);
 }
 
-document.addEventListener("submit", (event) => {
-  const form = event.target;
+function keep(form) {
   if (form.method !== "post" || form.hasAttribute("data-keep-nothing")) return;
   for (const field of fields(form)) sessionStorage.setItem(slot(form, field), field.value);
-}, true);
+}
+
+document.addEventListener("submit", (event) => keep(event.target), true);
+
+// A page that is loaded anew by itself, as once a plan is over: half a sentence is put back after it.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  if (event.detail.xhr.getResponseHeader("HX-Refresh")) for (const form of document.forms) keep(form);
+});
 
 function restore(root) {
   for (const form of root.querySelectorAll('form[method="post"]')) {

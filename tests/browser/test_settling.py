@@ -125,6 +125,25 @@ def test_two_answers_to_one_step_are_one(
     assert Step.objects.get().generation == 1
 
 
+def test_half_a_comment_stays_as_the_plan_ends_and_the_page_is_loaded_anew(
+    visit: Visit, transactional_db: None, raised: Any, ada: User
+) -> None:
+    triage.look()
+    case = Case.objects.get()
+    submitted(case, ada)
+    page = visit(ada)
+    page.goto(f"/w/acme/cases/{case.pk}/?tab=activity")
+    comment = page.get_by_label("Comment")
+    comment.fill("Nora asked on the phone whether")
+    comment.blur()
+
+    advance(case)
+
+    page.locator("#plan[data-poll]").wait_for(state="detached")
+    page.get_by_text("Every effect was undone, and read back.").first.wait_for()
+    expect(comment).to_have_value("Nora asked on the phone whether")
+
+
 def test_a_form_too_old_to_be_sent_leaves_its_page_and_what_was_typed(
     visit: Visit, transactional_db: None, raised: Any, ada: User
 ) -> None:
