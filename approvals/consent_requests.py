@@ -12,6 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from amends.protocol.vocabulary import EventType
 from approvals import notifications
@@ -57,10 +59,28 @@ def ask(approval: Approval, people: Iterable[AffectedPerson], words: str) -> lis
     The headline tells of the whole plan, so it is told only where all of it is one person's.
     """
     everybody = list(people)[:PEOPLE_MAX]
-    question = words or "May we put right what was changed for you?"
+    question = words or USUAL
     if len(everybody) == 1:
-        question = f"{question} It is about this: {approval.headline}."
+        question += _about(approval)
     return [_ask(approval, person, question) for person in everybody]
+
+
+USUAL = gettext_noop("May we put right what was changed for you?")
+
+
+def _about(approval: Approval) -> str:
+    return f" It is about this: {approval.headline}."
+
+
+def question_words(consent: ConsentRequest) -> str:
+    """What they are asked, in the reader's language; a rule's own words stay as they are."""
+    about = _about(consent.approval)
+    asked = consent.question.removesuffix(about)
+    words = _(USUAL) if asked == USUAL else asked
+    if asked == consent.question:
+        return words
+    headline = consent.approval.headline
+    return f"{words} {_('It is about this: %(headline)s.') % {'headline': headline}}"
 
 
 def _ask(approval: Approval, person: AffectedPerson, question: str) -> ConsentRequest:
@@ -86,15 +106,15 @@ def answer(consent: ConsentRequest, answered: str, note: str = "") -> ConsentReq
     """
     note = kept_text(note, REASON_CHARACTERS_MAX)
     if answered not in {ConsentAnswer.YES, ConsentAnswer.NO}:
-        raise CannotMove(consent, answered, "the answer is yes or no")
+        raise CannotMove(consent, answered, _("the answer is yes or no"))
     approval = locked(consent.approval)
     if approval.state != ApprovalState.WAITING:
-        raise CannotMove(consent, answered, "it is already decided")
+        raise CannotMove(consent, answered, _("it is already decided"))
     waiting = ConsentRequest.objects.filter(
         pk=consent.pk, answer="", approval__expires_at__gt=Now()
     )
     if not waiting.update(answer=answered, note=note, answered_at=Now()):
-        raise CannotMove(consent, answered, "it was answered before, or is over")
+        raise CannotMove(consent, answered, _("it was answered before, or is over"))
     consent.refresh_from_db()
     _record(consent, EventType.APPROVAL_AFFECTED_ANSWERED, answer=answered, note=note)
     notifications.consent_answered(consent)

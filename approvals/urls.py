@@ -2,6 +2,7 @@ from django.urls import path
 
 from approvals.views import (
     answers,
+    asked,
     card,
     group,
     health_page,
@@ -17,7 +18,7 @@ app_name = "approvals"
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path("ask/<str:token>/", answers.asked, name="asked"),
+    path("ask/<str:token>/", asked.asked, name="asked"),
     path("summary/stop/<str:token>/", own_settings.stop, name="stop_summary"),
     path(HERE + "approvals/", lists.inbox_list, name="inbox"),
     path(HERE + "approvals/fresh/", lists.fresh, name="fresh"),

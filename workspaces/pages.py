@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
+from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
+from django.utils import timezone, translation
 from django_htmx.middleware import HtmxDetails
 
 from workspaces import exporting, formatting
@@ -226,6 +227,25 @@ def by_their_clock(answer: View) -> View:
             return answer(request)
 
     return answered
+
+
+# The pages of affected people, who have no account.
+
+
+def language_of(request: HttpRequest) -> str:
+    """What the reader chose on the page, else what the browser asks for, else English."""
+    chosen = request.GET.get("lang", "")
+    if chosen in dict(settings.LANGUAGES):
+        return chosen
+    return translation.get_language_from_request(request)
+
+
+def languages_offered() -> list[dict[str, Any]]:
+    current = translation.get_language()
+    return [
+        {"code": code, "name": name, "url": f"?lang={code}", "current": code == current}
+        for code, name in settings.LANGUAGES
+    ]
 
 
 def looking_up_once(answer: View) -> View:

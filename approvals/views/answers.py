@@ -10,16 +10,14 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
     card_context,
-    consent_requests,
     endings,
     glass_decisions,
     grants,
@@ -32,7 +30,6 @@ from approvals.models import (
     Approval,
     ApprovalState,
     BrokenGlass,
-    ConsentRequest,
     SubjectKind,
 )
 from approvals.views import card
@@ -43,7 +40,7 @@ from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, private, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
 
 
 @login_required
@@ -263,43 +260,3 @@ def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[
     if living is not None:
         rows = rows.filter(alive) if living else rows.exclude(alive)
     return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")
-
-
-# The affected person, who is asked first, has no account and a page of their own.
-
-
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-def asked(request: HttpRequest, token: str) -> HttpResponse:
-    consent = consent_requests.find(token)
-    if consent is None:
-        return private(render(request, "approvals/asked_gone.html", {}, status=404))
-    if request.method != "POST":
-        return _consent_page(request, consent, token)
-    try:
-        consent_requests.answer(
-            consent, request.POST.get("answer", ""), request.POST.get("note", "")
-        )
-    except InvalidInput as wrong:
-        return _consent_page(
-            request, consent, token, error=f"Nothing was sent. {wrong}", status=422
-        )
-    except CannotMove as over:
-        consent.refresh_from_db()
-        return _consent_page(
-            request, consent, token, error=f"Nothing was changed: {over}.", status=409
-        )
-    return redirect("approvals:asked", token=token)
-
-
-def _consent_page(
-    request: HttpRequest, consent: ConsentRequest, token: str, *, error: str = "", status: int = 200
-) -> HttpResponse:
-    context = {
-        "publisher": consent.approval.workspace,
-        "consent": consent,
-        "error": error,
-        "note": request.POST.get("note", ""),
-        "action": reverse("approvals:asked", args=[token]),
-    }
-    return private(render(request, "approvals/asked.html", context, status=status))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import translation
 from django.utils.translation import gettext as _
@@ -19,7 +20,7 @@ from workspaces import access, outbox
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
 
-LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
+LANGUAGES: dict[str, str] = dict(settings.LANGUAGES)
 SENTENCE_CHARACTERS_MAX = 500
 FIELDS_MAX = 100
 FIELD_CHARACTERS_MAX = 60

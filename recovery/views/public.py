@@ -51,7 +51,7 @@ from recovery.models import (
 from recovery.run_facts.sentences import MAILS
 from workspaces import access, client_wheel, formatting
 from workspaces.free_text import InvalidInput
-from workspaces.pages import private
+from workspaces.pages import language_of, languages_offered, private
 
 # Records: what the affected person can download and anybody can check offline.
 
@@ -153,14 +153,6 @@ def by_link(view: View) -> Callable[..., HttpResponse]:
     return answered
 
 
-def language_of(request: HttpRequest) -> str:
-    """What the reader chose on the page, else what the browser asks for, else English."""
-    chosen = request.GET.get("lang", "")
-    if chosen in wording.LANGUAGES:
-        return chosen
-    return translation.get_language_from_request(request)
-
-
 @require_safe
 @by_link
 def trail(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
@@ -172,16 +164,8 @@ def trail(request: HttpRequest, correction: Correction, token: str) -> HttpRespo
         "verify": reverse("recovery:trail_verify", args=[token]),
         "receipt": lambda one: reverse("recovery:trail_receipt", args=[token, one.receipt]),
     }
-    context = trail_context(correction, links) | {"languages": _languages(request)}
+    context = trail_context(correction, links) | {"languages": languages_offered()}
     return render(request, "recovery/trail.html", context)
-
-
-def _languages(request: HttpRequest) -> list[dict[str, Any]]:
-    current = translation.get_language()
-    return [
-        {"code": code, "name": name, "url": f"?lang={code}", "current": code == current}
-        for code, name in wording.LANGUAGES.items()
-    ]
 
 
 @require_safe

@@ -41,8 +41,7 @@ def ask_first(ask, acme, ada):
                 action_class=ActionClass.EXTERNAL_IRREVERSIBLE,
                 requires=(RequiredApprovers(None, 1),),
                 affected=said,
-                affected_words=WORDS,
-                **judged,
+                **{"affected_words": WORDS} | judged,
             ),
             headline="Refund 1.00 EUR to the card ending 4421",
             previews=[{"kind": "money", "title": "Refund 1.00 EUR"}],
@@ -169,6 +168,37 @@ def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
     assert (over.status_code, wrong.status_code) == (404, 404)
     assert over.content == wrong.content
     assert Client().post(path, {"answer": "yes"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("language", "title", "thanks"),
+    [
+        ("de", "Eine Frage an Sie", "Danke, Ihre Antwort ist bei uns: nein."),
+        ("fr", "Une question pour vous", "Merci, nous avons votre réponse : non."),
+        ("es", "Una pregunta para usted", "Gracias, tenemos su respuesta: no."),
+    ],
+)
+def test_she_is_asked_and_thanked_in_her_language(ask_first, acme, language, title, thanks):
+    """Her browser's, or the one that she chose; a rule's own words are the workspace's."""
+    approval = ask_first(affected_words="")
+    path = urlsplit(consent_requests.link_of(approval.consent_requests.get())).path
+    eve = Client(headers={"accept-language": language})
+
+    asked = eve.get(path)
+
+    assert f'<html lang="{language}">' in asked.text
+    assert title in asked.text
+    assert "May we put right" not in asked.text
+    assert approval.headline in asked.text, "as the desk says it of the plan"
+    assert "May we put right" in eve.get(f"{path}?lang=en").text
+    [action] = re.findall(r'action="([^"]+)"', Client().get(f"{path}?lang={language}").text)
+    answered = Client().post(action, {"answer": "no"}, follow=True)
+    assert thanks in answered.text
+    too_late = eve.post(path, {"answer": "yes"})
+    assert too_late.status_code == 409
+    assert "it was answered before" not in too_late.text
+    assert title not in eve.get("/ask/nonsense/").text
+    assert f'<html lang="{language}">' in eve.get("/ask/nonsense/").text
 
 
 def test_what_she_writes_is_kept_whole_or_refused_with_nothing_lost(ask_first, post_office):

@@ -14,7 +14,7 @@ from django.utils.translation.template import templatize
 from recovery.corrections import names, sentences, wording
 
 ROOT = Path(__file__).parents[3]
-VIEWS = "recovery/views/public.py"
+VIEWS = ("recovery/views/public.py", "approvals/views/asked.py")
 TRANSLATED = {"_", "gettext", "gettext_noop", "gettext_lazy", "ngettext", "ngettext_lazy"}
 LANGUAGES = sorted(set(wording.LANGUAGES) - {"en"})
 NAMED = re.compile(r"""\{%\s*(?:extends|include)\s+["']([^"']+)["']""")
@@ -25,7 +25,7 @@ SAME_EVERYWHERE = {"Amends"}
 
 def templates():
     """Those that the public views show, and what these extend and include."""
-    said = ast.walk(ast.parse((ROOT / VIEWS).read_text()))
+    said = [node for view in VIEWS for node in ast.walk(ast.parse((ROOT / view).read_text()))]
     names = {one.value for one in said if isinstance(one, ast.Constant)}
     wanted = {one for one in names if isinstance(one, str) and one.endswith(".html")}
     found: dict[str, str] = {}
@@ -53,8 +53,10 @@ def marked_in_template(source):
 
 def words():
     """Every one, with where it stands."""
-    modules = [path for path in (ROOT / "recovery").rglob("*.py") if "migrations" not in path.parts]
+    modules = [path for floor in ("recovery", "approvals") for path in (ROOT / floor).rglob("*.py")]
     for path in modules:
+        if "migrations" in path.parts:
+            continue
         source = path.read_text()
         if "django.utils.translation" in source:
             yield from ((word, path.name) for word in marked(source))
@@ -72,7 +74,7 @@ def catalogue(language):
 
 def test_every_word_of_an_affected_persons_pages_is_in_all_catalogues():
     found = dict(words())
-    of_templates = {"Tell us", "You have an answer within %(days)s day."}
+    of_templates = {"Tell us", "Yes, please", "You have an answer within %(days)s day."}
     assert of_templates | {"Put back", "address", "You need not do anything."} <= set(found)
 
     missing = {
