@@ -6,7 +6,7 @@ the end and everybody's part stay as they are.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import deciders, digests, glass_eligibility, signatures
+from approvals import argument_fields, deciders, digests, glass_eligibility, signatures
 from approvals.deciders import locked
 from approvals.digests import CallFacts, record
 from approvals.models import Approval, ApprovalState, GrantUse, Pause, SubjectKind
@@ -125,6 +125,46 @@ def rules_digest(rules: Iterable[Mapping[str, Any]]) -> str:
     """Of rules, without what was found because of them."""
     told = [{name: one for name, one in rule.items() if name != "facts"} for rule in rules]
     return canonical_digest(sorted(told, key=canonical))
+
+
+def preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
+    """What a bounded grant of these terms lets pass, for whoever is asked about it."""
+    tool = formatting.named(approval.calls[0]["operation"])
+    plural = "s" * (bounded["uses"] != 1)
+    each, total = (amount(bounded, bounded[one]) if bounded[one] else "" for one in ("each", "sum"))
+    up_to = f", {total} in all" if total else ""
+    target = bounded["target"]
+    rows = [
+        ["Agent", str(approval.agent)],
+        ["On", _on(target, bounded.get("listed"))],
+        ["Calls", str(bounded["uses"])],
+        *([["Each at most", each]] if each else []),
+        *([["In all at most", total]] if total else []),
+        *(_stays(path, str(one)) for path, one in bounded["same"].items()),
+        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the first yes on"],
+    ]
+    return {
+        "kind": "http",
+        "title": f"Up to {bounded['uses']} more call{plural} of {tool}{up_to}",
+        "rows": rows,
+        "args": [],
+        "money": None,
+        "recipients": [],
+    }
+
+
+def _stays(path: str, value: str) -> list[str]:
+    field = argument_fields.words_of(path)
+    is_currency = field.endswith("currency") or value.upper() in formatting.EXPONENTS
+    is_code = is_currency and value.isascii()
+    return [f"Same {field}", value.upper() if is_code else formatting.one_line(value)]
+
+
+def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> str:
+    if listed:
+        version = listed["version"]
+        return f"what stood on the list {listed['list']} in version {version}, and still does"
+    return f"{target['type']} {target['id']}" if target else "any target of the rule"
 
 
 class Drawdown(NamedTuple):

@@ -10,7 +10,7 @@ changed rule, another rule that asks, a pause or a no ends it for that call.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from approvals import approval_requests, argument_fields, digests, grants, inbox, named_lists
+from approvals import approval_requests, digests, grants, inbox, named_lists
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import ASKED_APART, BeginRequest
 from approvals.gate.decision_table import Proceed
@@ -31,7 +31,7 @@ from approvals.policy.expressions import Expression
 from approvals.policy.loading import CALL_FACTS
 from ledger import desk_events
 from ledger.canonical import canonical_of as canonical
-from workspaces import formatting, locks
+from workspaces import locks
 from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
 
@@ -175,17 +175,41 @@ def approve_with_more(
         "login_at": login_at,
     }  # fmt: skip
     granted = inbox.grant(approval, seen=seen, **answer)
-    asked = _ask(granted, terms, limits, reason)
+    asked = _ask(granted, terms, limits, reason, by)
     return inbox.grant(asked, seen=asked.digest, **answer)
 
 
-def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str) -> Approval:
+def proposed(approval: Approval, limits: GrantLimits, person: User) -> list[Approval]:
+    """Grants for calls like this one that others have agreed to and `person` has not answered."""
+    call, rules = approval.calls[0], grants.rules_digest(approval.rules)
+    rows = Approval.objects.open().filter(
+        workspace=approval.workspace_id, subject_kind=SubjectKind.GRANT,
+        subject_key=subject_key(approval.agent_id or 0, str(call["operation"])),
+        fresh_login=approval.fresh_login,
+    ).exclude(calls=[])  # fmt: skip
+    found = rows.exclude(decisions__person=person).order_by("pk")[:GRANTS_LOOKED_AT_MAX]
+    targets = [None, *({"type": one["type"], "id": one["id"]} for one in call.get("targets") or [])]
+    return [
+        one
+        for one in found
+        if (terms := one.calls[0]["more"]["bounded"])["rules"] == rules
+        and terms["same"] == _same(approval, limits)
+        and terms["target"] in targets
+    ]
+
+
+def _same(approval: Approval, limits: GrantLimits) -> dict[str, Any]:
+    return {path: _at(approval.calls[0].get("args"), path) for path in limits.same}
+
+
+def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str, by: User) -> Approval:
+    """The grant of these terms that waits for one more yes, or else a new one."""
     call = approval.calls[0]
     target = _only_target(call) if terms.target == "one" else None
     listed = None
     if terms.target == "list" and limits.listed:
         listed = named_lists.bound(approval.workspace, limits.listed)
-    same = {path: _at(call.get("args"), path) for path in limits.same}
+    same = _same(approval, limits)
     if holds_bare(same):
         raise InvalidInput("What has to stay the same is masked without a mark.")
     bounded = {
@@ -209,6 +233,9 @@ def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str) -> 
         target_id=target["id"] if target else "",
         more={"agent": str(approval.agent), "bounded": bounded},
     )
+    for one in proposed(approval, limits, by):
+        if one.calls[0]["more"] == facts.more:
+            return one
     first = next(one for one in approval.rules if one.get("approval") != "AUTO")
     judgement = PolicyDecision(
         approval="MANUAL",
@@ -224,7 +251,7 @@ def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str) -> 
         approval,
         facts,
         judgement,
-        preview=_preview(approval, bounded),
+        preview=grants.preview(approval, bounded),
         reason=reason,
         subject_key=subject_key(approval.agent_id or 0, facts.operation),
         expires_seconds=terms.seconds,
@@ -256,47 +283,6 @@ def currency_of(approval: Approval, limits: GrantLimits) -> str:
     counted = _at(args, limits.amount) if limits.amount else None
     is_money = approval.amount_minor is not None and counted == approval.amount_minor
     return approval.currency if is_money and approval.currency.upper() in stays else ""
-
-
-def _preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
-    tool = formatting.named(approval.calls[0]["operation"])
-    plural = "s" * (bounded["uses"] != 1)
-    each, total = (
-        grants.amount(bounded, bounded[one]) if bounded[one] else "" for one in ("each", "sum")
-    )
-    up_to = f", {total} in all" if total else ""
-    target = bounded["target"]
-    rows = [
-        ["Agent", str(approval.agent)],
-        ["On", _on(target, bounded.get("listed"))],
-        ["Calls", str(bounded["uses"])],
-        *([["Each at most", each]] if each else []),
-        *([["In all at most", total]] if total else []),
-        *(_stays(path, str(one)) for path, one in bounded["same"].items()),
-        ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the first yes on"],
-    ]
-    return {
-        "kind": "http",
-        "title": f"Up to {bounded['uses']} more call{plural} of {tool}{up_to}",
-        "rows": rows,
-        "args": [],
-        "money": None,
-        "recipients": [],
-    }
-
-
-def _stays(path: str, value: str) -> list[str]:
-    field = argument_fields.words_of(path)
-    is_currency = field.endswith("currency") or value.upper() in formatting.EXPONENTS
-    is_code = is_currency and value.isascii()
-    return [f"Same {field}", value.upper() if is_code else formatting.one_line(value)]
-
-
-def _on(target: Mapping[str, str] | None, listed: Mapping[str, Any] | None) -> str:
-    if listed:
-        version = listed["version"]
-        return f"what stood on the list {listed['list']} in version {version}, and still does"
-    return f"{target['type']} {target['id']}" if target else "any target of the rule"
 
 
 # Drawing on one, in `begin`.

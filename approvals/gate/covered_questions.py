@@ -166,7 +166,7 @@ def offer(approval: Approval, person: User) -> dict[str, Any]:
     )
     minor = approval.amount_minor or 0
     targets = approval.calls[0].get("targets") or []
-    return {
+    fields = {
         "limits": ", ".join(most),
         "same": ", ".join(map(argument_fields.words_of, limits.same)),
         "uses": limits.uses,
@@ -184,6 +184,24 @@ def offer(approval: Approval, person: User) -> dict[str, Any]:
         else "",
         "target": f"{targets[0]['type']} {targets[0]['id']}" if len(targets) == 1 else "",
     }
+    return fields | _as_proposed(approval, limits, person)
+
+
+def _as_proposed(approval: Approval, limits: GrantLimits, person: User) -> dict[str, Any]:
+    """The terms that somebody has agreed to before, for calls like this one: who leaves them as
+    they are agrees to that very grant.
+    """
+    for one in bounded_grants.proposed(approval, limits, person)[:1]:
+        terms = one.calls[0]["more"]["bounded"]
+        return {
+            "uses": terms["uses"],
+            "hours": f"{terms['seconds'] / 3600:g}",
+            "each": terms["each"] or "",
+            "sum": terms["sum"] or "",
+            "typed_target": "one" if terms["target"] else "list" if terms.get("listed") else "any",
+            "proposed": one,
+        }
+    return {}
 
 
 def _first(amount: Decimal | None, most: int | None) -> str:

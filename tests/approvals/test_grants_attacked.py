@@ -9,7 +9,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import grants, inbox, periodic, versions
 from approvals.gate import covered_questions
 from approvals.inbox import NotEntitled
-from approvals.models import Approval
+from approvals.models import Approval, ApprovalState
 from ledger import desk_events
 from ledger.erasure import erase
 from ledger.models import Action
@@ -17,7 +17,7 @@ from recovery.corrections import approvers
 from tests.approvals import test_bounded_grants
 from tests.approvals.cast import as_the_desk, now
 from tests.approvals.test_bounded_grants import BOUNDED, answer, approve, pay
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from workspaces import keys, teams
 from workspaces.free_text import InvalidInput
 from workspaces.models import Agent
@@ -305,3 +305,34 @@ def test_who_answers_for_those_who_were_asked_first_is_offered_this_call_alone(
     with pytest.raises(NotEntitled):
         approve(nora)
     assert Approval.objects.get().state == "waiting"
+
+
+def test_who_approves_more_like_it_after_another_agrees_to_the_same_grant(trip, obey, ben, cleo):
+    """Two people said yes to the same, and two grants waited for a second one each."""
+    obey({"approval": "MANUAL", "bounded": BOUNDED, "requires": [{"group": "leads", "count": 2}]})
+    pay(trip, "k0")
+    asked = Approval.objects.get()
+    first = approve(ben, of=asked, uses="2", sum="90")
+    card = logged_in(cleo).get(f"/w/acme/approvals/{asked.pk}/")
+
+    fields = card.context["more"]
+    assert (fields["uses"], fields["each"], fields["sum"], fields["hours"]) == (2, "60", "90", "2")
+    assert f'href="/w/acme/approvals/{first.pk}/"' in card.text
+    asked.refresh_from_db()
+    again = approve(cleo, of=asked, uses="2", sum="90")
+
+    assert again.pk == first.pk
+    assert again.state == ApprovalState.GRANTED
+    assert answer(trip, "k1", 45) == "proceed"
+
+
+def test_who_wants_another_grant_than_the_one_that_waits_asks_for_their_own(trip, obey, ben, cleo):
+    obey({"approval": "MANUAL", "bounded": BOUNDED, "requires": [{"group": "leads", "count": 2}]})
+    pay(trip, "k0")
+    asked = Approval.objects.get()
+    first = approve(ben, of=asked)
+
+    other = approve(cleo, of=asked, uses="2")
+
+    assert other.pk != first.pk
+    assert {first.state, other.state} == {ApprovalState.WAITING}
