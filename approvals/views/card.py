@@ -250,7 +250,7 @@ def _your_part(request: Request, approval: Approval, here_url: str, why_not: str
     standing, mandate = found
     wanted = sum(one.count for one in standing.requirements)
     given = len(standing.filled)
-    completes = ", runs now" if standing.complete else ""
+    completes = f", {_what_follows(approval)}" if standing.complete else ""
     label = f"Approve ({given} of {wanted}{completes})" if wanted > 1 else "Approve"
     lent = mandate.delegation
     return {
@@ -260,6 +260,14 @@ def _your_part(request: Request, approval: Approval, here_url: str, why_not: str
         "held": inbox.held(approval),
         "sign": _sign(approval, person),
     }
+
+
+def _what_follows(approval: Approval) -> str:
+    """What the last yes does, in words."""
+    if approval.subject_kind == SubjectKind.GRANT:
+        return "in force at once"
+    is_put_off = approval.not_before is not None and approval.not_before > clock.now()
+    return "runs later" if is_put_off else "runs now"
 
 
 def _sign(approval: Approval, person: User) -> dict[str, str] | None:

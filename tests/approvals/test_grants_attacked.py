@@ -1,6 +1,7 @@
 """Bounded grants: what is no amount, terms that were erased, who is told of them and ends one."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
@@ -324,6 +325,23 @@ def test_who_approves_more_like_it_after_another_agrees_to_the_same_grant(trip, 
     assert again.pk == first.pk
     assert again.state == ApprovalState.GRANTED
     assert answer(trip, "k1", 45) == "proceed"
+
+
+def test_the_last_yes_says_that_it_runs_now_only_where_it_does(trip, obey, ben, cleo):
+    obey({"approval": "MANUAL", "bounded": BOUNDED, "requires": [{"group": "leads", "count": 2}]})
+    pay(trip, "k0")
+    call = Approval.objects.get()
+    grant = approve(ben, of=call)
+
+    def label(approval):
+        return logged_in(cleo).get(f"/w/acme/approvals/{approval.pk}/").context["approve_label"]
+
+    assert label(call) == "Approve (2 of 2, runs now)"
+    assert label(grant) == "Approve (2 of 2, in force at once)"
+    grants.put_off(call, now() + timedelta(minutes=5), by=cleo, now=now())
+    assert label(call) == "Approve (2 of 2, runs later)"
+    Approval.objects.filter(pk=call.pk).update(not_before=now() - timedelta(seconds=1))
+    assert label(call) == "Approve (2 of 2, runs now)"
 
 
 def test_who_wants_another_grant_than_the_one_that_waits_asks_for_their_own(trip, obey, ben, cleo):
