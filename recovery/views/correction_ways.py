@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from amends.protocol.vocabulary import EventType
@@ -159,20 +160,14 @@ def _became(one: Correction, way: CorrectionDelivery) -> str:
 CONTESTS_SHOWN_MAX = 5
 
 
-def to_answer(case: Case) -> dict[str, dict[str, Any]]:
-    """Where what was contested is answered, by the words of the person."""
-    waiting = Contest.objects.filter(correction__case=case, answered_at=None)
-    return {
-        one.text: {
-            "links": [
-                {
-                    "label": f"Answer {one.receipt}",
-                    "url": f"/w/{case.workspace.slug}/corrections/{one.correction_id}/",
-                }
-            ]
-        }
-        for one in waiting.order_by("pk")[:CONTESTS_SHOWN_MAX]
-    }
+def to_answer(case: Case) -> dict[str, list[dict[str, str]]]:
+    """Where what was contested is answered, by the words of the person: they may say the same
+    twice, and have two answers.
+    """
+    found: dict[str, list[dict[str, str]]] = {}
+    for one in _unanswered(case):
+        found.setdefault(one.text, []).append(_answering(case, one))
+    return found
 
 
 def unanswered(case: Case) -> list[dict[str, Any]]:
@@ -182,8 +177,18 @@ def unanswered(case: Case) -> list[dict[str, Any]]:
         {
             "tone": "wait",
             "title": title,
-            "text": formatting.visible(f"“{formatting.straight(text)}”"),
+            "text": formatting.visible(f"“{formatting.straight(one.text)}”"),
+            "links": [_answering(case, one)],
         }
-        | link
-        for text, link in to_answer(case).items()
+        for one in _unanswered(case)
     ]
+
+
+def _unanswered(case: Case) -> QuerySet[Contest]:
+    waiting = Contest.objects.filter(correction__case=case, answered_at=None)
+    return waiting.order_by("pk")[:CONTESTS_SHOWN_MAX]
+
+
+def _answering(case: Case, one: Contest) -> dict[str, str]:
+    there = reverse("recovery:correction", args=[case.workspace.slug, one.correction_id])
+    return {"label": f"Answer {one.receipt}", "url": there}

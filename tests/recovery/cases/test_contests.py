@@ -213,6 +213,26 @@ def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nil
     assert contest.receipt not in client.get(its_case).text
 
 
+def test_the_same_words_said_twice_have_two_answers(published, client, nils):
+    correction, path = published
+    contested(client, path)
+    contested(client, path)
+    wanted = {f"Answer {one.receipt}" for one in Contest.objects.all()}
+    client.force_login(nils)
+    here = f"/w/acme/cases/{correction.case_id}/"
+
+    def offered():
+        notices = client.get(here).context["notices"]
+        return [{link["label"] for link in one.get("links", ())} & wanted for one in notices]
+
+    assert len(wanted) == 2
+    assert set.union(*offered()) == wanted
+    case = correction.case
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="Too soon", by=nils, seen=case.revision)
+    assert [len(one) for one in offered() if one] == [1, 1]
+
+
 def test_what_was_contested_in_vain_is_no_news(published, client, nils):
     """Her letter says how it was and is: nothing has changed since then."""
     correction, path = published
