@@ -12,6 +12,7 @@ from approvals import (
     approval_requests,
     deciders,
     denials,
+    grants,
     inbox,
     memory,
     notifications,
@@ -114,11 +115,14 @@ def _escalate(approval: Approval) -> bool:
 def complete_due() -> int:
     """Grant what enough people have agreed to again, as the teams stand now; how many."""
     yes = Decision.objects.filter(approval=OuterRef("pk"), granted=True, break_glass=False)
-    begun = Approval.objects.open().filter(Exists(yes)).only("pk", "workspace_id", "run_ref")
-    return each(covered_questions.walked(begun), _complete)
+    begun = Approval.objects.open().filter(Exists(yes)).select_related("workspace")
+    light = begun.only(*grants.LIGHT, "run_ref").prefetch_related("decisions", "requirements")
+    return each(covered_questions.walked(light), _complete)
 
 
 def _complete(approval: Approval) -> bool:
+    if not deciders.progress(approval).complete:  # the usual case, which locks nothing
+        return False
     with suppress(CannotMove), transaction.atomic():  # it expires, or the policy cannot be read
         return inbox.complete_again(locked(approval))
     return False
