@@ -21,6 +21,7 @@ from bench.servers import Made
 from ledger import erasure
 from ledger.append import statements
 from ledger.drivers import plain_connection
+from recovery.corrections import publishing
 
 RUNS = 42_000
 """They have 100,000 events and 60,000 actions; 8,400 have a case."""
@@ -294,6 +295,14 @@ def test_an_erasure_finds_its_events_by_an_index(desk: Made) -> None:
     assert len(read) >= len(asked_)
     whole = {scan["Relation Name"] for scan in read if scan["Node Type"] == "Seq Scan"}
     assert {name: rows for name in whole if (rows := rows_in(name)) > SMALL_WEEK} == {}
+
+
+def test_a_turn_of_letters_reads_the_cases_that_wait_for_one(desk: Made) -> None:
+    """Ordered by their id, and a case that was put right is found among all that were closed."""
+    for_one, for_a_turn = publishing.QUEUES[0]().order_by(), publishing.QUEUES[0]().order_by("pk")
+    for waiting in (for_one.values("pk")[:1], for_a_turn.filter(pk__gt=1)[: publishing.DRAFTS]):
+        read = plan_of(*waiting.query.sql_with_params())
+        assert "case_without_its_letter" in {one.get("Index Name") for one in read}, read
 
 
 def rows_in(table: str) -> int:

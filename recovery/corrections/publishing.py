@@ -405,7 +405,7 @@ def _undone_lately() -> QuerySet[Plan]:
 def _untold() -> QuerySet[Case]:
     # What the desk ended as expected it had restored, and that was undone again.
     told = Exists(Correction.objects.filter(case=OuterRef("pk")))
-    stands_again = Q(told, outcome=CaseOutcome.EXPECTED, closed_by=None)
+    stands_again = Q(outcome=CaseOutcome.EXPECTED, closed_by=None) & Q(told)
     return Case.objects.filter(
         Q(outcome__in=RECOVERED) | stands_again,
         state=CaseState.CLOSED,

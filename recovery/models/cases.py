@@ -287,10 +287,13 @@ class Case(models.Model):
                 condition=Q(state=CaseState.OPEN, suggestion=Suggestion.SETTLE),
                 name="case_to_be_asked_for",
             ),
+            # Whose letters are not drafted yet, in the order of their turn: those that were put
+            # right, and those that the desk ended by itself.
             models.Index(
-                fields=["closed_at"],
-                condition=Q(state=CaseState.CLOSED, corrections_drafted_at=None),
-                name="case_to_be_told_of",
+                fields=["id"],
+                condition=Q(state=CaseState.CLOSED, corrections_drafted_at=None)
+                & (Q(outcome__in=RECOVERED) | Q(outcome=CaseOutcome.EXPECTED, closed_by=None)),
+                name="case_without_its_letter",
             ),
         ]
 
