@@ -165,14 +165,18 @@ def revoke(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect("approvals:grants", workspace=here.slug)
 
 
+SECTIONS = {
+    "In force": ApprovalState.GRANTED,
+    "Not in force before others agree": ApprovalState.WAITING,
+}
+
+
 def _grants_page(
     request: Request, here: Workspace, *, problem: dict[str, Any] | None = None, status: int = 200
 ) -> HttpResponse:
     sees = disclosure.sees(request.user, here, deciding=True)
-    living = [
-        _grant_row(request, here, one, sees=sees)
-        for one in _grants_of(here, living=True)[:ROWS_A_PAGE]
-    ]
+    living = _grants_of(here, living=True)[:ROWS_A_PAGE]
+    rows = [(one.state, _grant_row(request, here, one, sees=sees)) for one in living]
     past = _grants_of(here, living=False)
     after = request.GET.get("after", "")
     if after.isascii() and after.isdigit():
@@ -183,12 +187,15 @@ def _grants_page(
         "views": views_of(here, request.user, "grants"),
         "problem": problem,
         "sections": [
-            {"name": "In force", "rows": living},
+            *(
+                {"name": name, "rows": [row for found, row in rows if found == state]}
+                for name, state in SECTIONS.items()
+            ),
             {"name": "Over", "rows": [_grant_row(request, here, one, sees=sees) for one in over]},
         ],
-        "pager": pager | {"label": f"{formatting.count(len(living) + len(over))} shown"},
+        "pager": pager | {"label": f"{formatting.count(len(rows) + len(over))} shown"},
         "empty": None
-        if living or over
+        if rows or over
         else {
             "icon": "approval",
             "title": "No bounded grants yet.",

@@ -107,6 +107,7 @@ def _figures(here: Workspace, found: health.Health) -> list[dict[str, Any]]:
     fast = f"under {health.FAST_SECONDS:.0f} s in front of the card"
     overturned = f"{found.taken_back} taken back · {found.undone_later} undone later"
     ended = f"{found.granted} granted · {ends['rejected']} rejected · {ends['expired']} expired"
+    ended += f" · {ends['withdrawn']} withdrawn" if ends["withdrawn"] else ""
     ended += f"; {ends['waiting']} more wait" if ends["waiting"] else ""
     figures = [
         ("Time to decide, median", seconds(found.median_seconds), "", ""),

@@ -118,21 +118,21 @@ def heard(one: Correction) -> list[dict[str, Any]]:
     entries = []
     if one.first_read_at:
         times = plural(one.read_count, "time")
-        words = f"Link opened, {times} in all: by them, or by a program that looks at links"
+        words = f"Link first opened; {times} in all, by them or by a program that looks at links"
         entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
     if one.still_wrong_at:
         entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
     return entries
 
 
-def opened(one: Correction) -> str:
+def since(one: Correction) -> str:
     if due := [made.due_at for made in one.contests.all() if made.answered_at is None]:
         return f"contested, answer due {formatting.ago(min(due))}"
     if one.still_wrong_at is not None:
         return "contested"
     if one.first_read_at is None:
-        return "not opened" if one.published_at else "—"
-    return f"opened {one.read_count} times" if one.read_count > 1 else "opened"
+        return "link not opened" if one.published_at else "—"
+    return f"link opened {one.read_count} times" if one.read_count > 1 else "link opened"
 
 
 def delivered(one: Correction) -> str:

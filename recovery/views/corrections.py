@@ -231,7 +231,7 @@ def _row(here: Workspace, one: Correction) -> dict[str, Any]:
         "run": one.case.run.run,
         "case_url": case_url(one.case),
         "published": formatting.moment(one.published_at),
-        "opened": correction_ways.opened(one),
+        "since": correction_ways.since(one),
         "delivery": correction_ways.delivered(one),
     }
 

@@ -124,7 +124,7 @@ def test_a_grant_whose_rule_was_changed_is_over_and_does_not_come_back_with_it(
     grant.refresh_from_db()
     assert (grant.state, "Its rule was changed" in grant.closing_reason) == ("withdrawn", True)
     client.force_login(ben)
-    living, over = client.get("/w/acme/approvals/grants/").context["sections"]
+    living, _, over = client.get("/w/acme/approvals/grants/").context["sections"]
     assert (living["rows"], len(over["rows"])) == ([], 1)
     obey()
     assert answer(trip, "k1") == "wait"
@@ -151,7 +151,7 @@ def test_a_grant_that_lost_its_terms_by_an_erasure_is_told_as_over(
     erase(acme, runs=["run_1"], by=ada)
 
     client.force_login(ben)
-    living, over = client.get("/w/acme/approvals/grants/").context["sections"]
+    living, _, over = client.get("/w/acme/approvals/grants/").context["sections"]
     assert (living["rows"], over["rows"][0]["became"]) == (
         [], "Its run was erased, and its terms with it",
     )  # fmt: skip
@@ -353,4 +353,7 @@ def test_who_wants_another_grant_than_the_one_that_waits_asks_for_their_own(trip
     other = approve(cleo, of=asked, uses="2")
 
     assert other.pk != first.pk
+    listed = logged_in(ben).get("/w/acme/approvals/grants/").context["sections"]
+    rows = {one["name"]: {row["id"] for row in one["rows"]} for one in listed if one["rows"]}
+    assert rows == {"Not in force before others agree": {first.pk, other.pk}}
     assert {first.state, other.state} == {ApprovalState.WAITING}

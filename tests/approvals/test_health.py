@@ -53,6 +53,11 @@ def test_the_figures_count_what_happened(ask, acme, ben, cleo):
         6, 3, 1, 1,
     )  # fmt: skip
     assert (found.fast, found.never_used, found.taken_back) == (1, 1, 1)
+    inbox.withdraw(ask(), by=ben, reason="asked twice")
+    figures = logged_in(ben).get("/w/acme/approvals/health/").context["figures"]
+    [ended] = [one for one in figures if one["name"] == "Ended"]
+    assert ended["value"] == 6
+    assert ended["note"] == "3 granted · 1 rejected · 1 expired · 1 withdrawn; 1 more wait"
     assert len(found.decide_seconds) == 2  # the others ended otherwise, or wait
     rates = {one.name: (one.yes, one.no, one.rate, one.fast) for one in found.people}
     assert rates == {"Ben": (2, 0, 100, 1), "Cleo": (1, 1, 50, 0)}

@@ -74,14 +74,16 @@ def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
 
     link = corrections.link_of(mailed).removeprefix("http://localhost")
     assert logged_in(ada).get(link).status_code == 200
-    assert "Link opened" not in page_of(mailed, ada).text, "who looks whether it opens is not Eve"
+    assert "Link first opened" not in page_of(mailed, ada).text, (
+        "who looks whether it opens is not Eve"
+    )
     client.get(link)
 
     page = page_of(mailed, ada).text
-    assert "Link opened, 1 time in all: by them, or by a program that looks at links" in page
+    assert "Link first opened; 1 time in all, by them or by a program that looks at links" in page
     assert "Its link was opened, by them or by a program that looks at links: ask them." in page
     row = logged_in(ada).get("/w/acme/corrections/").context["rows"][0]
-    assert row["opened"] == "opened", "a mail scanner that follows links has read nothing"
+    assert row["since"] == "link opened", "a mail scanner that follows links has read nothing"
     assert closing.why_not_as(mailed.case, "corrected") == why_not
 
     client.post(f"{link}report/", {"ground": "other", "text": "It was gate C."})
