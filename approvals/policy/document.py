@@ -129,9 +129,9 @@ class Tool:
     preview: Mapping[str, Any] = field(default_factory=dict)
 
     def sensitivity_of(self, args: Any) -> str:
-        """The highest of the tool and of the arguments that are given."""
+        """The highest of the tool and of the arguments that are given, be it as no, 0 or empty."""
         given = args if isinstance(args, dict) else {}
-        named = [level for name, level in self.sensitive_args.items() if given.get(name)]
+        named = [one for name, one in self.sensitive_args.items() if given.get(name) is not None]
         return max([self.sensitivity, *named], key=("", *SENSITIVITIES).index)
 
     def rank(self) -> tuple[tuple[int, int, int], int, int, str]:

@@ -193,6 +193,8 @@ def _read(text: str) -> list[str]:
 def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> WantedValue | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = str(value)
     if holds_mask(text):
         tag, mark = kind_of(text), mark_of(text)
@@ -206,7 +208,8 @@ def _sought(kind: str, value: Any, masking_key: MaskingKey | None) -> WantedValu
     if kind == "domain":
         labels = form.split(".")
         forms += [f"*.{'.'.join(labels[at:])}" for at in range(1, min(len(labels), LABELS_MAX))]
-    return WantedValue([key_of(kind, one, masking_key) for one in forms])
+    is_seen = kind != "text" or is_all_seen(form)  # or it may be an entry to who reads it
+    return WantedValue([key_of(kind, one, masking_key) for one in forms], can_be_missing=is_seen)
 
 
 def stands(wanted: Iterable[WantedValue], found: Iterable[str]) -> bool | None:

@@ -97,6 +97,24 @@ def test_of_several_values_one_on_the_list_is_enough_to_deny(trip, obey):
     assert answer(trip, "k6", args={"to": both}) == "wait"
 
 
+@pytest.mark.parametrize("name", ["MALLORY", "Mal\u200blory", "Mallory\u2060", "Mal\u00adlory"])
+def test_what_nobody_sees_takes_no_name_off_a_list(trip, obey, name):
+    lists = {"blocked": ["Mallory"], "trusted": ["Mallory", "می\u200cخواهم"]}
+    obey("args.name in lists.blocked", approval="DENY", lists=lists)
+    assert answer(trip, "k1", args={"name": name}) == "denied"
+    assert answer(trip, "k2", args={"name": "Mallorca"}) == "proceed"
+    obey("args.name in lists.trusted", approval="AUTO", lists=lists)
+    assert answer(trip, "k3", args={"name": name}) == ("proceed" if name.isascii() else "wait")
+    assert answer(trip, "k4", args={"name": "می\u200cخواهم"}) == "proceed"
+
+
+@pytest.mark.parametrize("number", ["4711", 4711, 4711.0])
+def test_a_number_stands_on_a_list_however_it_is_written(trip, obey, number):
+    obey("args.customer in lists.blocked", approval="DENY", lists={"blocked": ["4711"]})
+    assert answer(trip, "k1", args={"customer": number}) == "denied"
+    assert answer(trip, "k2", args={"customer": 4711.5}) == "proceed"
+
+
 # Sums that are split.
 
 
@@ -151,6 +169,14 @@ def test_an_amount_in_another_shape_passes_no_limit(trip, obey, when, subtests):
         with subtests.test(args=args):
             said = trip.begin(tool="pay.refund", args=args, **call)
             assert said.json().get("answer") == "wait"
+
+
+@pytest.mark.parametrize("given", ["yes", False, 0, "", []])
+def test_a_sensitive_argument_is_one_whatever_it_says(trip, obey, given):
+    tools = {"pay.*": {"sensitivity": {"tool": "internal", "pregnant": "restricted"}}}
+    obey("sensitivity == 'restricted'", tools=tools)
+    assert answer(trip, "k1", args={"pregnant": given}) == "wait"
+    assert answer(trip, "k2", args={"pregnant": None}) == "proceed"
 
 
 # What was before in the run.
