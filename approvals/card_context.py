@@ -41,7 +41,7 @@ from workspaces.models import Membership, User
 # Precedents: what people decided before about the same targets.
 
 SHOWN_MAX = 5
-PRECEDENT_TARGETS_MAX = 100
+PRECEDENT_TARGETS_MAX = 200  # as of a call
 TARGET_CHARACTERS_MAX = 400
 
 

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 
 from approvals import denials, grants, plan_sums
 from approvals.models import Approval, ApprovalState, SubjectKind
-from approvals.policy import Policy, ToolCall, first_of, judge, lookups, strictest
+from approvals.policy import Policy, ToolCall, judge, lookups, strictest
 from approvals.rules import VERDICT_WORDS
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
@@ -101,7 +101,7 @@ def call_of(action: Action) -> ToolCall:
         labels=action.run.labels,
         saga=action.saga,
         trusted=action.trusted,
-        before=first_of(action.before),
+        before=action.before,
     )
 
 

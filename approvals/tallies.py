@@ -20,7 +20,7 @@ from amends.protocol.masking import holds_bare, without_last4
 from approvals.models import ApprovalState
 from approvals.models.policy import DIGEST_CHARACTERS
 from approvals.policy import UNKNOWN, CannotEvaluate, Lookup
-from approvals.policy.conditions import Cap, window_seconds
+from approvals.policy.conditions import Cap, each_target, window_seconds
 from approvals.policy.spelling import as_one
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState
@@ -114,11 +114,9 @@ def value_of(lookup: Lookup, facts: Mapping[str, Any]) -> Any:
     """
     if lookup.argument is None:
         return UNKNOWN
-    targets = facts.get("targets") or ()
     try:
-        if "target" in lookup.argument.names and len(targets) > 1:
-            return [lookup.argument.evaluate({**facts, "target": one}) for one in targets]
-        return lookup.argument.evaluate(facts)
+        found = [lookup.argument.evaluate(one) for one in each_target(facts, lookup.argument.names)]
+        return found if len(found) > 1 else found[0]
     except CannotEvaluate:
         return UNKNOWN
 

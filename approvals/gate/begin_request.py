@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from amends.protocol.masking import holds_bare, holds_mask, masked
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.digests import FORWARD_FORM, CallFacts
-from approvals.policy import LookupResult, ToolCall, first_of
+from approvals.policy import LookupResult, ToolCall
 from edge.asgi import Problem, Refused, refuse
 from ledger.canonical import digest, rounded
 from ledger.fold.actions import args_digest
@@ -110,7 +110,7 @@ class BeginRequest:
             labels=labels,
             saga=self.data.get("saga") or "",
             trusted=self.actor.trusted,
-            before=first_of(self.data.get("before")),
+            before=self.data.get("before"),
             findings=findings or {},
         )
 

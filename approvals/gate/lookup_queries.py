@@ -25,7 +25,7 @@ from approvals.policy.conditions import IN_LIST, window_seconds
 from approvals.policy.document import mistake, posix
 from approvals.policy.evaluation import class_of
 from approvals.policy.named_lists import sought, stands
-from approvals.policy.spelling import TEXT_CHARACTERS_MAX, as_one, leaves, stands_in
+from approvals.policy.spelling import TEXT_CHARACTERS_MAX, as_one, as_seen, leaves, stands_in
 from approvals.tallies import AMOUNT_MAX, Meter, meter_of, number, texts_of, value_of
 from workspaces import formatting
 
@@ -119,12 +119,14 @@ def _mentioned(
 
 REJECTED = f"""
 SELECT json_agg(json_build_array(coalesce(no.decided_at, no.asked_at)::text, no.targets,
-    no.args = %b::jsonb OR no.asked = %b::jsonb,
+    no.args = %b::jsonb OR no.asked = %b::jsonb OR (no.tool = %b AND no.is_bare),
     CASE WHEN length(no.args::text) <= {SPELLED_CHARACTERS_MAX} THEN no.args END,
     CASE WHEN length(no.asked::text) <= {SPELLED_CHARACTERS_MAX} THEN no.asked END) ORDER BY no.id)
 FROM (
     SELECT p.id, p.decided_at, p.asked_at, p.targets, p.calls -> 0 -> 'args' AS args,
-        p.calls -> 0 -> 'more' -> 'asked' -> 'args' AS asked
+        p.calls -> 0 -> 'more' -> 'asked' -> 'args' AS asked, p.calls -> 0 ->> 'operation' AS tool,
+        cardinality(p.targets) = 0
+            AND coalesce(p.calls -> 0 -> 'args', 'null') IN ('null', '{{}}') AS is_bare
     FROM approvals_approval p WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
         AND p.subject_kind = 'action' AND (p.state = 'rejected'
             OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
@@ -145,6 +147,7 @@ def _rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any
     said = _json.encode(args).decode() if args else None
     targets = set(_as_one(targets_of([{"targets": list(gathered.request.targets)}])))
     own = _as_one(args) or None
+    bare = None if args or targets else gathered.request.tool  # then the tool is all that it says
 
     def read(rejections: Sequence[Sequence[Any]] | None) -> LookupResult:
         found = [
@@ -160,7 +163,8 @@ def _rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any
         return LookupResult(when is not None, words)
 
     run = gathered.request.planned.run
-    return ScalarQuery(REJECTED, [said, said, gathered.request.actor.workspace_id, run], read)
+    here = gathered.request.actor.workspace_id
+    return ScalarQuery(REJECTED, [said, said, bare, here, run], read)
 
 
 # What was called before in this run, and what of it was read that strangers wrote.
@@ -246,11 +250,12 @@ def _tainted(
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
             return LookupResult(value=False) if is_told else cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
-        text = "\n".join(str(one) for result in seen for one in leaves(result))
+        text = as_seen("\n".join(str(one) for result in seen for one in leaves(result, names=True)))
         answers = []
         for one in leaves(value):
             asked_for = stands_in(one, written or "", key, today)
-            answers.append(False if asked_for else stands_in(one, text, key, today))
+            plain = as_seen(one) if isinstance(one, str) else one
+            answers.append(False if asked_for else stands_in(plain, text, key, today))
         if any(answers):
             words = f"{lookup.subject} stands in what strangers wrote, and was not asked for"
             return LookupResult(value=True, say=words)

@@ -7,7 +7,6 @@ from approvals.policy.decisions import (
     RequiredApprovers,
     Rule,
     ToolCall,
-    first_of,
 )
 from approvals.policy.document import Policy, Twin, TwinCall
 from approvals.policy.evaluation import (
@@ -40,7 +39,6 @@ __all__ = [
     "active",
     "class_of",
     "default",
-    "first_of",
     "fitting_rules",
     "judge",
     "load",

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+from amends.protocol.masking import holds_bare
 from approvals.policy import condition_types
 from approvals.policy.expressions import (
     FUNCTIONS,
@@ -36,6 +38,8 @@ WINDOW_SECONDS_MIN = 60
 SECONDS = {"m": 60, "h": 3600, "d": 86400}
 FINDINGS = "findings"
 """The member of the facts that holds the answers, by the keys of their questions."""
+STATES = "states"
+"""That which holds `before` and `after` of each of several targets."""
 
 WRITTEN = ("request", "goal", "on_behalf_of", "rejected_before", "read_untrusted", "working_hours")
 """Names that are looked up, too, and only where a condition has them."""
@@ -219,15 +223,14 @@ class Condition:
         return self._expression.evaluate(seen)
 
     def of_each_target(self, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The facts, and where the condition names `target` once for each of several, none of which
-        hides behind the first. Raises CannotEvaluate for too many.
+        """The facts, and where the condition names `target` or its state once for each of several,
+        none of which hides behind the first. Raises CannotEvaluate for too many.
         """
-        targets = facts.get("targets") or ()
-        if "target" not in self.names or len(targets) <= 1:
-            return [facts]
-        if len(targets) > TARGETS_MAX:
+        changes = any(one.function == "changed" for one in self.lookups)
+        each = each_target(facts, (*self.names, *(["before"] if changes else [])))
+        if len(each) > TARGETS_MAX:
             raise CannotEvaluate(f"more than {TARGETS_MAX} targets")
-        return [{**facts, "target": one} for one in targets]
+        return each
 
     def open(self, facts: Mapping[str, Any]) -> tuple[Lookup, ...]:
         """What must be looked up to evaluate it over `facts`; nothing where the call alone says.
@@ -246,8 +249,30 @@ class Condition:
     def told(self, facts: Mapping[str, Any]) -> list[str]:
         """What was found, in words, for those who are asked because of it."""
         findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
-        found = (findings.get(one.key) or of_call(one, facts) for one in self.lookups)
-        return [one.words for one in found if one is not None and one.words]
+        try:
+            each = self.of_each_target(facts)
+        except CannotEvaluate:
+            each = [facts]
+        found = (
+            findings.get(one.key) or of_call(one, of_one) for one in self.lookups for of_one in each
+        )
+        words = (one.words for one in found if one is not None)
+        return list(dict.fromkeys(one for one in words if one))
+
+
+def each_target(facts: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
+    """The facts, and where one of these names is of a target once for each of several; what is not
+    told of a target's state is not known.
+    """
+    targets, states = facts.get("targets") or (), facts.get(STATES)
+    of_each = {"target"} if states is None else {"target", "before", "after"}
+    if of_each.isdisjoint(names) or len(targets) <= 1:
+        return [facts]
+    if states is None:
+        return [{**facts, "target": one} for one in targets]
+    known = {name: one for name, one in facts.items() if name not in of_each}
+    told = zip(targets, chain(states, repeat({})), strict=False)
+    return [{**known, **state, "target": one} for one, state in told]
 
 
 def _remembering(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
@@ -271,6 +296,8 @@ def of_call(lookup: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:
     before, args = facts.get("before"), facts.get("args")
     if not (isinstance(before, dict) and isinstance(args, dict)) or name not in before:
         return LookupResult(UNKNOWN, f"What {name} was before is not told")
+    if holds_bare([args.get(name), before[name]]):
+        return LookupResult(UNKNOWN, f"Whether {name} changes cannot be told, for it is masked")
     changes = name in args and args[name] != before[name]
     return LookupResult(changes, f"{name} {'changes' if changes else 'stays as it is'}")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
-from approvals.policy.conditions import FINDINGS, WRITTEN, Condition, LookupResult
+from approvals.policy.conditions import FINDINGS, STATES, WRITTEN, Condition, LookupResult
 from approvals.policy.expressions import CannotEvaluate
 from approvals.policy.reading import Path
 
@@ -80,7 +80,7 @@ class ToolCall:
     is_step: bool = False
     """Of a plan, by an operation of the workspace's own connections: no tool of an agent."""
     before: Any = None
-    """The state of the (first) target that the agent saw; None where it told of none."""
+    """The state of the target that the agent saw, of several a list; None where it told of none."""
     findings: Mapping[str, LookupResult] = field(default_factory=dict)
     """What was looked up for the conditions that ask about more than the call."""
 
@@ -101,12 +101,20 @@ class ToolCall:
         }
 
     def _states(self) -> dict[str, Any]:
-        """`before`, and `after` as far as arguments name its fields; neither where none is told."""
-        if not isinstance(self.before, dict):
+        """`before`, and `after` as far as arguments name its fields, of the first target; neither
+        where none is told. Of several targets those of each are told beside them.
+        """
+        first = self._state(first_of(self.before))
+        if not isinstance(self.before, list) or len(self.targets) <= 1:
+            return first
+        return {**first, STATES: [self._state(one) for one in self.before]}
+
+    def _state(self, before: Any) -> dict[str, Any]:
+        if not isinstance(before, dict):
             return {}
         args = self.args if isinstance(self.args, dict) else {}
-        after = {name: args.get(name, value) for name, value in self.before.items()}
-        return {"before": self.before, "after": after}
+        after = {name: args.get(name, value) for name, value in before.items()}
+        return {"before": before, "after": after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

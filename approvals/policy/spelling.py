@@ -76,14 +76,16 @@ def stands_in(
     return None if cannot else False
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The values in a value, in their order."""
+def leaves(value: Any, *, names: bool = False) -> Iterator[Any]:
+    """The values in a value, in their order; with `names` those of members, too."""
     if isinstance(value, dict):
-        for inner in value.values():
-            yield from leaves(inner)
+        for name, inner in value.items():
+            if names:
+                yield name
+            yield from leaves(inner, names=names)
     elif isinstance(value, list):
         for inner in value:
-            yield from leaves(inner)
+            yield from leaves(inner, names=names)
     else:
         yield value
 
@@ -114,6 +116,13 @@ def as_one(text: str) -> str:
         elif category not in {"Cc", "Cf", "Pd", "Zl", "Zp", "Zs"}:
             kept.append(one)
     return "".join(kept)
+
+
+def as_seen(text: str) -> str:
+    """The text without what nobody sees in it."""
+    if text.isascii():
+        return text
+    return "".join(one for one in text if unicodedata.category(one) != "Cf")
 
 
 def _leaf_stands_in(
