@@ -4,7 +4,8 @@ earned, more where it was lost.
 A proposal is a document, its reason and its dry run. A person saves it as a version, and puts that
 in force as any other: nothing loosens, and nothing tightens, by itself. Loosening rests on calls
 that people approved, that were read back and never overturned, all of them; it never goes beyond
-what was seen. One failure of a call that nobody was asked about is enough to propose asking.
+what was seen, and leaves every denial and every cap. One failure of a call that nobody was asked
+about is enough to propose asking.
 """
 
 import json
@@ -18,12 +19,13 @@ from typing import Any
 from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_mask
-from amends.protocol.vocabulary import Risk, glob_matches
+from amends.protocol.vocabulary import Risk
 from approvals import dry_run, health
 from approvals.argument_fields import leaves_of, spelled
 from approvals.endings import is_of_current_try
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import Invalid, Policy, default, editing, judge, load_new
+from approvals.policy.conditions import COUNTING
 from ledger.models import Action
 from ledger.models.actions import Compensated, Verified
 from workspaces import formatting
@@ -118,7 +120,8 @@ def _failures(unproven: int, undone: int) -> str:
 def _tighter(source: str, tool: str, why: str) -> Proposal:
     words = f"Of the calls of {tool} that nobody is asked about, {why}"
     rule = {"approval": "MANUAL", "words": words[:400]}
-    edited = editing.added(source, tool, rule)
+    # Beside the rules that decide: under the tool's own glob it would take the place of wider ones.
+    edited = editing.added(source, tool, rule, editing.ALWAYS)
     told = (
         f"Ask a person before {formatting.quoted(tool)}: of the calls that nobody was asked about,"
         f" {why}."
@@ -129,7 +132,7 @@ def _tighter(source: str, tool: str, why: str) -> Proposal:
 # Earned: calls that people approved each time, that were read back, and that stand.
 
 
-def _earned(workspace: Workspace, days: int) -> dict[str, list[Mapping[str, Any]]]:
+def _earned(workspace: Workspace, days: int) -> dict[str, list[Approval]]:
     """Per tool: its approved calls, where all that were asked about came to good."""
     asked = Approval.objects.filter(
         workspace=workspace,
@@ -137,19 +140,19 @@ def _earned(workspace: Workspace, days: int) -> dict[str, list[Mapping[str, Any]
         asked_at__gte=Now() - timedelta(days=days),
     ).exclude(state=ApprovalState.WAITING)
     newest = asked.select_related("action").order_by("-id")[:APPROVALS_MAX]
-    good: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    good: dict[str, list[Approval]] = defaultdict(list)
     spoilt: set[str] = set()
     for one in newest:
         if one.action is None or not one.calls:
             continue
         if _is_good(one):
-            good[one.action.tool].append(one.calls[0])
+            good[one.action.tool].append(one)
         else:
             spoilt.add(one.action.tool)
     return {
-        tool: calls
-        for tool, calls in good.items()
-        if tool not in spoilt and len(calls) >= EARNED_MIN
+        tool: approvals
+        for tool, approvals in good.items()
+        if tool not in spoilt and len(approvals) >= EARNED_MIN
     }
 
 
@@ -168,27 +171,63 @@ def _is_good(one: Approval) -> bool:
 
 
 def _looser(
-    source: str, policy: Policy, tool: str, calls: Sequence[Mapping[str, Any]]
+    source: str, policy: Policy, tool: str, approvals: Sequence[Approval]
 ) -> Proposal | None:
-    within = _within(calls)
-    if not within or any(glob_matches(one.glob, tool) for one in policy.always):
-        return None
+    within = _within([one.calls[0] for one in approvals])
     own = [entry for glob, _, entry in editing.entries(source) if glob == tool]
+    if not within or _is_held_elsewhere(policy, tool, own):
+        return None
+    kept = _kept(policy, tool, approvals)
+    is_kept = [_is_denial(entry) or entry.get("when") in kept for entry in own]
+    if own and all(is_kept):
+        return None
     asking = [
-        entry if str(entry.get("approval", "")).upper() == "DENY" else _but(entry, within)
-        for entry in own
+        entry if stays else _but(entry, within) for entry, stays in zip(own, is_kept, strict=True)
     ]
     rule = {
         "when": within,
         "approval": "AUTO",
-        "words": f"{len(calls)} such calls were approved, read back and never overturned",
+        "words": f"{len(approvals)} such calls were approved, read back and never overturned",
     }
     edited = editing.with_rules(source, tool, [*asking, rule])
     told = (
         f"Ask nobody about {formatting.quoted(tool)} where {within}: people approved all"
-        f" {len(calls)} that were asked about, each was read back, and none was overturned."
+        f" {len(approvals)} that were asked about, each was read back, and none was overturned."
     )
     return Proposal(LOOSER, tool, told, edited.source, edited.lost)
+
+
+def _is_denial(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("approval", "")).upper() == "DENY"
+
+
+def _is_held_elsewhere(policy: Policy, tool: str, own: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rules of another place hold calls of the tool of which not all were seen: a rule of
+    the tool alone would take the place of wider ones, and of what these deny or count.
+    """
+    known = policy.of_tool(tool)
+    decides_alone = any(not entry.get("when") for entry in own)
+    wider = [one for one in known.rules if one.glob != tool and not decides_alone]
+    return bool(known.always) or any(
+        one.approval == "DENY" or (one.when is not None and one.approval != "AUTO") for one in wider
+    )
+
+
+def _kept(policy: Policy, tool: str, approvals: Sequence[Approval]) -> set[str]:
+    """The conditions of its own rules that stay as they are: those that count, and those that not
+    each of these calls was asked about for.
+    """
+    asked = [{rule.get("when") for rule in one.rules} for one in approvals]
+    return {
+        one.when.source
+        for one in policy.of_tool(tool).rules
+        if one.when is not None
+        and one.glob == tool
+        and (
+            any(lookup.function in COUNTING for lookup in one.when.lookups)
+            or not all(one.when.source in whens for whens in asked)
+        )
+    }
 
 
 def _but(entry: Mapping[str, Any], within: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from approvals import health, proposals, versions
 from approvals.models import Approval, PolicyVersion
-from approvals.policy import active, judge
+from approvals.policy import active, editing, judge, load
 from approvals.policy.decisions import ToolCall
 from ledger.models import Action, Run
 from tests.approvals.cast import put_in_force
@@ -140,6 +140,76 @@ def test_one_failure_of_what_nobody_was_asked_about_proposes_to_ask(desk, agent,
     number = int(answer["Location"].rstrip("/").rpartition("/")[2])
     versions.activate(PolicyVersion.objects.get(workspace=desk, number=number), by=ada)
     assert judge(active(desk), ToolCall(tool="crm.update")).approval == "MANUAL"
+    assert proposed(desk) == []
+
+
+@pytest.mark.django_db
+def test_asking_more_takes_the_place_of_nothing_that_denies_or_asks_for_more(desk, agent, ada, ben):
+    wider = [{"when": "args.amount == 666", "approval": "DENY"},
+             {"when": "args.amount > 900", "approval": "MANUAL", "requires": [{"count": 2}]},
+             {"approval": "AUTO"}]  # fmt: skip
+    put_in_force(desk, ada, {"policies": {"crm.*": wider}})
+    did(desk, agent, 1, tool="crm.update", verified="failed")
+    [one] = proposals.of(desk, active(desk))
+    policy = load(one.source)
+
+    def judged(amount):
+        return judge(policy, ToolCall(tool="crm.update", args={"amount": amount}))
+
+    assert (one.kind, judged(20).approval) == ("tighter", "MANUAL")
+    assert judged(666).approval == "DENY"
+    assert [str(need) for need in judged(901).requires] == ["2 people who may approve"]
+
+
+CAP = {"when": "sum(args.amount, over: '24h') > 500", "approval": "MANUAL"}
+DENIAL = {"when": "args.to == 'evil'", "approval": "DENY"}
+ASKS = {"approval": "MANUAL"}
+LARGE = {"when": "args.amount > 5", "approval": "MANUAL"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("rules", "stays"),
+    [
+        ({"pay.refund": [CAP, ASKS]}, [CAP]),
+        ({"pay.refund": [DENIAL, ASKS]}, [DENIAL]),
+        ({"pay.refund": [LARGE, {"approval": "AUTO"}]}, []),
+        ({"pay.refund": [{**LARGE, "when": "args.amount > 15"}, ASKS]},
+         [{**LARGE, "when": "args.amount > 15"}]),
+        ({"pay.refund": [CAP, LARGE]}, [CAP]),
+        ({"pay.*": [ASKS]}, []),
+        ({"pay.*": [DENIAL, ASKS], "pay.refund": [ASKS]}, []),
+    ],
+)  # fmt: skip
+def test_asking_less_leaves_each_denial_each_cap_and_what_not_all_were_asked_for(
+    desk, agent, ada, rules, stays
+):
+    put_in_force(desk, ada, {"policies": rules})
+    for number in range(proposals.EARNED_MIN):
+        one = approved(desk, agent, number, amount=10 + number)
+        met = [LARGE, *([{"when": "args.amount > 15"}] if number > 5 else [])]
+        Approval.objects.filter(pk=one.pk).update(rules=met)
+    [one] = proposals.of(desk, active(desk))
+    entries = [entry for glob, _, entry in editing.entries(one.source) if glob == "pay.refund"]
+    own = rules.get("pay.refund", [])
+    assert [entry for entry in entries if entry in own] == stays
+    assert entries[-1]["approval"] == "AUTO"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"pay.*": [DENIAL, ASKS]},
+        {"pay.*": [CAP, ASKS]},
+        {"pay.*": [DENIAL], "pay.refund": [LARGE]},
+        {"pay.refund": [CAP, {**LARGE, "when": "args.amount > 15"}]},
+    ],
+)
+def test_less_is_not_asked_where_a_wider_rule_would_lose_its_say(desk, agent, ada, rules):
+    put_in_force(desk, ada, {"policies": rules})
+    for number in range(proposals.EARNED_MIN):
+        approved(desk, agent, number)
     assert proposed(desk) == []
 
 
