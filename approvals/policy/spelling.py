@@ -29,6 +29,7 @@ NAME_PARTS_MAX = 6
 NAME_WINDOW = 3  # so many other words may stand among the parts of a name
 PHONE_DIGITS = range(7, 16)  # ITU-T E.164 has at most 15
 NATIONAL_DIGITS_MIN = 9  # what must agree where one of two numbers lacks its country
+COUNTRY_DIGITS_MAX = 3
 IBAN_CHARACTERS = range(15, 35)  # ISO 13616
 YEAR = timedelta(days=366)
 """A day that is written without its year may be so far away."""
@@ -42,7 +43,10 @@ _CODES = (
 )
 _MARK = rf"(?:{_CODES}|[{''.join(_SIGNS)}])"
 _DIGITS = r"[-+]?\d+(?:[ .,'’_]\d+)*"
-_NUMBER = re.compile(rf"(?<![\w.,])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w)")
+_NUMBER = re.compile(
+    # Not of a code (ORD-17), a day (2026-11-29, 3/4) or a time (10:30).
+    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:]\d)"
+)
 _SUM = re.compile(rf"({_MARK})?\s?({_DIGITS})\s?({_MARK})?")
 _GROUPED = re.compile(r"\d{1,3}(?:[ .,'’_]\d{2,3})*[ .,'’_]\d{3}")
 _PHONE = re.compile(r"(?<![\w])\+?\(?\d[\d ()/.-]{5,22}\d(?!\w)")
@@ -150,8 +154,11 @@ def _leaf_stands_in(
 
 
 def _as_it_is(wanted: str, seen: str) -> bool:
-    """By itself, and not as a part of a longer word, address or number."""
-    return _alone(r"\s+".join(map(re.escape, wanted.split())), seen)
+    """By itself, and not as a part of a longer word, address or number, or of a path from the root
+    the beginning.
+    """
+    end = r"(?!/\w)" if wanted.startswith("/") else ""
+    return _alone(r"\s+".join(map(re.escape, wanted.split())) + end, seen)
 
 
 def _alone(pattern: str, seen: str) -> bool:
@@ -280,9 +287,8 @@ def _as_phone(wanted: str, seen: str) -> bool:
     wanted = wanted.removeprefix("tel:")
     if not _PHONE.fullmatch(wanted):
         return False
-    number = _dialled(wanted)
-    return len(number) in PHONE_DIGITS and any(
-        _same_line(number, _dialled(one)) for one in _phones(seen)
+    return len(_dialled(wanted)) in PHONE_DIGITS and any(
+        _same_line(wanted, one) for one in _phones(seen)
     )
 
 
@@ -298,8 +304,24 @@ def _dialled(text: str) -> str:
 
 
 def _same_line(one: str, other: str) -> bool:
-    short, long = sorted((one, other), key=len)
-    return one == other or (len(short) >= NATIONAL_DIGITS_MIN and long.endswith(short))
+    """Whether they are one number, or would be with the country that one of them names alone."""
+    (short, at_home), (long, abroad) = sorted(
+        ((_dialled(text), text) for text in (one, other)), key=lambda told: len(told[0])
+    )
+    if short == long:
+        return True
+    is_told = _names_country(abroad) or (at_home.lstrip("( ")[:1] == "0")
+    return (
+        is_told
+        and not _names_country(at_home)
+        and len(short) >= NATIONAL_DIGITS_MIN
+        and len(long) - len(short) <= COUNTRY_DIGITS_MAX
+        and long.endswith(short)
+    )
+
+
+def _names_country(text: str) -> bool:
+    return text.lstrip("( ").startswith(("+", "00"))
 
 
 def _as_mail(wanted: str, seen: str) -> bool:
@@ -335,15 +357,19 @@ def _accounts(text: str) -> Iterator[str]:
 
 def _as_name(wanted: str, seen: str) -> bool:
     """The parts of a name in any order, with few other words among them; titles and accents may be
-    left away, and `ü` be written as `ue`.
+    left away, and `ü` be written as `ue`. What has no space in it stays together.
     """
     name = _TITLE.sub("", wanted)
     if not _NAME.fullmatch(name):
         return False
+    stands = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
     return any(
-        _parts_stand_together(letters(name), letters(seen))
-        for letters in (_without_accents, _in_two_letters)
+        stands(letters(name), letters(seen)) for letters in (_without_accents, _in_two_letters)
     )
+
+
+def _parts_follow(wanted: str, seen: str) -> bool:
+    return _alone("[ '’-]".join(_WORD.findall(wanted)), seen)
 
 
 def _parts_stand_together(wanted: str, seen: str) -> bool:

@@ -47,7 +47,9 @@ def test_a_value_stands_in_the_request_in_any_usual_spelling(value):
         ("a@acme.example; b@acme.example", "b@acme.example and a@acme.example"),
         ("+49 30 1234567", "030 1234567 / 0151 2345678"), ("tel:+14155552671", "(415) 555-2671"),
         ("Dr. José García", "Garcia, Jose"), ("Anna Müller", "Frau Mueller, Anna"),
-        ("#W2378", "order w2378"), ("HAT136", "flight HAT 136"),
+        ("#W2378", "order w2378"), ("HAT136", "flight HAT 136"), (12, "a 12-pack"),
+        (250, "250/month"), ("491701234567", "0170 1234567"), ("00491701234567", "170 1234567"),
+        ("/home/eve", "delete /home/eve/, please"), ("Anne-Marie", "Anne Marie"), (5, "amount:5"),
     ],
 )  # fmt: skip
 def test_people_write_money_days_names_and_numbers_in_their_own_way(value, written):
@@ -61,6 +63,11 @@ def test_people_write_money_days_names_and_numbers_in_their_own_way(value, writt
         ("03/04/2026", "3 April 2026"), ("2027-11-25", "25 Nov 2026"), ("2028-11-25", "25 Nov"),
         ("a@acme.example, b@evil.example", "a@acme.example"), ("acme.example", "b@acme.example"),
         ("a@acme.example <b@evil.example>", "a@acme.example"), ("Mia S. Li", "Mia Li"),
+        (17, "refund ORD-17"), ("17", "refund ORD-17"), (29, "of 2026-11-29"), (2026, "2026-11-29"),
+        (10, "at 10:30"), (4, "on 3/4"), ("77123456789", "to account 123456789"),
+        ("+1 491701234567", "+49 170 1234567"), ("+49 99170 1234567", "0170 1234567"),
+        ("0123 4567", "+91 1234567"),
+        ("/home/eve", "delete /home/eve/tmp/old"), ("prod-db", "copy the db of staging to prod"),
     ],
 )  # fmt: skip
 def test_what_may_mean_something_else_is_not_taken_for_what_was_written(value, written):
