@@ -1,9 +1,11 @@
 """The starters of the policy: what they say of honest and of hijacked runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from approvals import versions
-from approvals.policy import load_new
+from approvals.policy import LookupResult, ToolCall, judge, load_new, lookups
 from approvals.policy.expressions import CannotCompile
 from bench.attacks import People, play
 from tests.approvals.door import visit
@@ -27,6 +29,28 @@ def test_every_starter_can_be_saved_and_is_offered_by_the_editor(name, acme, lea
         except CannotCompile as wrong:
             raise AssertionError(f"{rule.glob}: {wrong}") from wrong
     versions.save(acme, versions.starter(name), by=ada)
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [("src/app.py", "AUTO"), ("docs/a.b.md", "AUTO"), ("/etc/passwd", "MANUAL"),
+     ("a/../../x", "MANUAL"), (".git/config", "MANUAL"), ("./.git/hooks/pre-commit", "MANUAL"),
+     ("lib/.git/config", "MANUAL"), (".GIT/config", "MANUAL"), ("~/.ssh/authorized_keys", "MANUAL"),
+     ("C:\\x", "MANUAL"), (".github/workflows/ci.yml", "MANUAL")],
+)  # fmt: skip
+def test_a_code_agent_is_asked_about_what_is_not_of_its_checkout(file, answer):
+    policy = load_new(versions.starter("code-agent"))
+    call = ToolCall(tool="files.write", args={}, targets=[{"type": "file", "id": file}])
+    found = {one.key: LookupResult(value=False) for one in lookups(policy, call)}
+    assert judge(policy, replace(call, findings=found)).approval == answer
+
+
+def test_what_a_support_desk_gives_is_summed_whomever_it_says_that_it_is_for():
+    policy = load_new(versions.starter("support-desk"))
+    for tool in ("payments.refund", "vouchers.grant"):
+        asked = lookups(policy, ToolCall(tool=tool, args={"amount": 1}))
+        per = {one.option("per") for one in asked if one.function == "sum"}
+        assert per == {"person", "agent"}
 
 
 def test_the_editor_starts_from_a_starter(acme, ada, operators, client):
