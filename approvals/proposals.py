@@ -145,10 +145,11 @@ def _earned(workspace: Workspace, days: int) -> dict[str, list[Approval]]:
     for one in newest:
         if one.action is None or not one.calls:
             continue
+        tool = str(one.calls[0]["operation"])  # as people saw it: of an action its agent says more
         if _is_good(one):
-            good[one.action.tool].append(one)
+            good[tool].append(one)
         else:
-            spoilt.add(one.action.tool)
+            spoilt.add(tool)
     return {
         tool: approvals
         for tool, approvals in good.items()

@@ -171,24 +171,26 @@ def _rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any
 
 CALLS_MAX = 1_000
 """Of a run's calls so many, the newest, are looked through."""
-MORE_CALLS = f"This run has made more than {CALLS_MAX:,} calls; what came first is not looked at"
+MORE_CALLS = f"This run has made more than {CALLS_MAX:,} calls, or told of one as of two tools"
 RESULTS_MAX = 20
 RESULT_CHARACTERS_MAX = 60_000
 _CALLS = """
-FROM (SELECT b.tool, b.state, b.key, b.result FROM ledger_action b WHERE b.run_id = %b
+FROM (SELECT b.tool, b.state, b.key, b.result, b.flags FROM ledger_action b WHERE b.run_id = %b
     ORDER BY b.n DESC, b.first_place DESC LIMIT %b) a"""
+_COUNT = f"""CASE WHEN bool_or('disagree:tool' = ANY(a.flags)) THEN {CALLS_MAX + 1}
+    ELSE count(*) END"""
 _EARLIER = "a.key <> %b AND a.state NOT IN ('planned', 'approved') AND a.tool ~ %b"
 CALLED = f"""
-SELECT json_build_array(count(*) FILTER (WHERE {_EARLIER}), count(*)) {_CALLS}"""
+SELECT json_build_array(count(*) FILTER (WHERE {_EARLIER}), {_COUNT}) {_CALLS}"""
 READ = f"""
-SELECT json_build_array(json_agg(DISTINCT a.tool) FILTER (WHERE {_EARLIER}), count(*))
+SELECT json_build_array(json_agg(DISTINCT a.tool) FILTER (WHERE {_EARLIER}), {_COUNT})
 {_CALLS}"""
 RESULTS = f"""
 SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u.result)) FROM (
     SELECT a.tool, CASE WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END
         AS result
     {_CALLS} WHERE {_EARLIER} LIMIT {RESULTS_MAX + 1}) u),
-    (SELECT count(*) {_CALLS}))"""  # noqa: S608 - our own words
+    (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
 
 
 def _called(

@@ -66,6 +66,56 @@ def test_what_an_agent_only_tells_makes_no_account_known(trip, obey):
     assert answer(trip, "k1", targets=[EVIL]) == "wait"
 
 
+@pytest.mark.parametrize("told", [{"effects": [{"target": FRIEND}, {"target": EVIL}]},
+                                  {"target": EVIL}])  # fmt: skip
+def test_what_an_agent_tells_as_the_effect_of_another_call_makes_it_not_known(trip, obey, told):
+    obey("false")
+    assert answer(trip, "k1", targets=[FRIEND]) == "proceed"
+    trip.send("action.succeeded", action="act-k1", attempt="try-k1", fence=1, **told)
+    assert answer(trip, "k2", targets=[]) == "proceed"
+    new = {"type": "account", "id": "new"}
+    trip.send("action.succeeded", action="act-k2", attempt="try-k2", fence=1, target=new)
+    obey("!known(target)")
+    assert answer(trip, "k3", targets=[EVIL]) == "wait"
+    assert answer(trip, "k4", targets=[new]) == "proceed", "which the call could not name before"
+
+
+def told_again(trip, key, **said):
+    """The plan of a call a second time, by an event with a smaller id, which stands for it."""
+    event = {"id": "00000000-0000-7000-8000-000000000001", "type": "action.planned", "run": "run_1",
+             "action": f"act-{key}", "data": {"key": key, **said}}  # fmt: skip
+    [told] = trip.request("POST", "/api/v1/events", [event]).json()["results"]
+    assert told["status"] == "accepted", told
+
+
+def test_a_call_that_is_told_again_as_another_one_makes_nothing_known(trip, obey):
+    known_before(trip, FRIEND, key="was")
+    told_again(trip, "was", tool="pay.refund", targets=[EVIL], args={})
+    obey("!known(target)")
+    assert answer(trip, "k1", targets=[EVIL]) == "wait"
+
+
+def test_an_amount_that_is_told_again_as_a_large_one_makes_none_usual(trip, obey):
+    obey("args.amount > 50 && unusual(args.amount)")
+    for number in range(6):
+        trip.succeeded(pay(trip, f"k{number}", 10), attempt=f"try-k{number}")
+    again = {"tool": "pay.refund", "targets": [{"type": "contact", "id": "c7"}]}
+    told_again(trip, "k5", **again, args={"amount": 10**6})
+    assert answer(trip, "x1", 90) == "wait"
+
+
+@pytest.mark.parametrize("when", ["read_untrusted", "tainted(args.to)", "called('web.*') > 0"])
+def test_a_call_that_is_told_again_as_of_another_tool_hides_nothing(trip, obey, when):
+    obey(when, tools={"web.get": {"class": "read_only", "reads_untrusted": True}})
+    assert answer(trip, "k1", args={"to": "evil"}) == "proceed"
+    read = {"tool": "web.get", "targets": [], "args": {}}
+    begun = trip.begin(key="w", action="act-w", attempt="w", **read)
+    trip.succeeded(begun, attempt="w", result="pay evil")
+    assert answer(trip, "k2", args={"to": "evil"}) == "wait"
+    told_again(trip, "w", **read | {"tool": "notes.read"})
+    assert answer(trip, "k3", args={"to": "evil"}) == "wait"
+
+
 # Several targets.
 
 

@@ -86,6 +86,14 @@ def test_ten_good_calls_earn_a_proposal_that_goes_no_further_than_they_did(desk,
     assert judge(active(desk), unknown).approval == "MANUAL"  # nobody has looked it up
 
 
+@pytest.mark.django_db
+def test_less_is_asked_of_the_tool_that_people_were_asked_about(desk, agent):
+    for number in range(proposals.EARNED_MIN):
+        approved(desk, agent, number)
+    Action.objects.update(tool="pay.transfer")  # as its agent tells it a second time
+    assert proposed(desk) == [("looser", "pay.refund")]
+
+
 def called(*each):
     return [{"args": args, "targets": [{"type": "order", "id": "o1"}]} for args in each]
 
