@@ -120,7 +120,7 @@ def test_what_older_versions_put_together_is_put_together_anew(paid, readers):
     assert cases(paid, vic, "DE89")
     assert runs_listed(paid, vic, "DE89*")
 
-    migration = import_module("recovery.migrations.0035_secrets_among_the_words")
+    migration = import_module("recovery.migrations.0036_secrets_among_the_words")
     migration.hide(apps, connection.schema_editor())
     finding.catch_up()
 

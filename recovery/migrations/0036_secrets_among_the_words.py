@@ -55,7 +55,7 @@ HOLDS_UP = {
 class Migration(migrations.Migration):
     atomic = False
     dependencies = [
-        ("ledger", "0006_roots_before_their_runs"),
-        ("recovery", "0034_steps_in_doubt_are_left_to_people"),
+        ("ledger", "0008_runs_of_which_actions_are_erased"),
+        ("recovery", "0035_cases_without_their_letter"),
     ]
     operations = [migrations.RunPython(hide, migrations.RunPython.noop)]
