@@ -10,12 +10,15 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from django.db import connection
+from django.db.models import Q, QuerySet
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
 from approvals import call_context, inventory, policy
+from approvals.memory import ASKED_FOR, GATED, TOLD_AGAIN
 from approvals.models import Approval, ApprovalState, SubjectKind
 from connectors.contract import Money
 from ledger.models import Action, ActionState, Compensated, Reversibility
+from ledger.schemas import IMPORTED
 from workspaces import formatting
 from workspaces.access import people_with
 from workspaces.lookalikes import skeleton
@@ -55,9 +58,15 @@ def earlier_like(approval: Approval) -> list[EarlierCall]:
         return [EarlierCall(money, (), None, stood=True) for money in _of_plans(approval)]
     entry = policy.active(approval.workspace).tool(action.tool)
     manifest = entry.preview if entry else {}
-    earlier = Action.objects.filter(workspace=approval.workspace_id, tool=action.tool)
+    earlier = _gated(Action.objects.filter(workspace=approval.workspace_id, tool=action.tool))
     rows = earlier.filter(state=ActionState.SUCCEEDED).exclude(pk=action.pk).order_by("-id")
     return [_earlier(manifest, one) for one in rows[:HISTORY_MAX]]
+
+
+def _gated(calls: QuerySet[Action]) -> QuerySet[Action]:
+    """Those of which not only an agent tells (`memory.GATED`)."""
+    known = calls.filter(Q(fence__gt=0) | Q(run__flags__contains=[IMPORTED]))
+    return known.exclude(flags__overlap=TOLD_AGAIN)
 
 
 def _earlier(manifest: Mapping[str, Any], action: Action) -> EarlierCall:
@@ -287,9 +296,10 @@ def _first_time(approval: Approval, touched: Touched) -> Iterator[Notice]:
         text = f"Nothing on record was ever done to {', '.join(new)}."
         yield {"tone": "wait", "title": "First time.", "text": text}
     # Calls that ran or may have run: who asks again and again has not called anything.
-    ran = Action.objects.filter(
+    calls = Action.objects.filter(
         workspace=approval.workspace_id, tool=action.tool, agent=approval.agent_id, state__in=RAN
-    ).values_list("pk", flat=True)
+    )
+    ran = _gated(calls).values_list("pk", flat=True)
     key = ("ran", approval.workspace_id, approval.agent_id, action.tool)
     if set(cached(key, lambda: list(ran[:2]))) <= {action.pk}:
         text = f"{approval.agent} has never called {action.tool_words} before."
@@ -301,13 +311,14 @@ def _targets(approval: Approval) -> list[dict[str, Any]]:
     return list(told[:TARGETS_MAX])
 
 
-TOUCHED = """
+TOUCHED = f"""
 SELECT asked.question, asked.type, asked.id
 FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[])
     AS asked (question, action, type, id)
 WHERE EXISTS (SELECT FROM ledger_effect e
+    JOIN ledger_action a ON a.id = e.action_id JOIN ledger_run r ON r.id = a.run_id
     WHERE e.workspace_id = %s AND e.target_type = asked.type AND e.target_id = asked.id
-        AND e.action_id <> asked.action)"""
+        AND e.action_id <> asked.action AND {GATED} AND {ASKED_FOR.format("asked")})"""  # noqa: S608
 
 
 def touched_before(approvals: Sequence[Approval]) -> Touched:

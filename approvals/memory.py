@@ -48,11 +48,15 @@ TAKEN_BACK = (Compensated.PARTLY, Compensated.COMPENSATED, Compensated.CORRECTED
 OVERTURNED = f"a.verified = '{Verified.FAILED.value}' OR a.compensated IN ({literals(TAKEN_BACK)})"
 _MAKES_KNOWN = f"""{GOOD} AND a.tool ~ %b
     AND (%b OR (a.tool !~ %b AND a.action_class NOT IN ({_READING})))"""
+TOLD_AGAIN = ("disagree:tool", "disagree:targets", "disagree:args")
 GATED = f"""((a.fence > 0 OR '{IMPORTED}' = ANY(r.flags))
-    AND NOT a.flags && '{{disagree:tool,disagree:targets,disagree:args}}')"""
+    AND NOT a.flags && '{{{",".join(TOLD_AGAIN)}}}')"""
 """That it came to the gate as it stands there, or was brought by a key to import: else an agent
 only says so, as where it told of the call a second time, and otherwise.
 """
+ASKED_FOR = """(a.fence = 0 OR a.targets = '[]' OR a.targets @> json_build_array(
+            json_build_object('type', {0}.type, 'id', {0}.id))::jsonb)"""
+"""That the call named this target, or none, before it was made: what it did is its agent's word."""
 _SEEN = f"""
 SELECT count(*) FILTER (WHERE n.good), coalesce(bool_or(n.overturned), false),
     extract(epoch FROM min(n.at) FILTER (WHERE n.good))
@@ -92,15 +96,13 @@ CROSS JOIN LATERAL ({_SEEN}
     WHERE s.workspace_id = h.workspace_id AND s.field = h.field AND s.shape = v.shape
         AND s.value = v.value
     ORDER BY s.id DESC LIMIT {SIGHTED_MAX}) s {_OF_RUN} {_BY}) seen (times, overturned, since)"""  # noqa: S608
-# The targets of calls stand in the ledger by themselves. What an agent tells as the effect of one
-# that was asked for another target makes nothing known.
+# The targets of calls stand in the ledger by themselves.
 TARGETS = f"""
 {_HERE} CROSS JOIN unnest(%b::text[], %b::text[], %b::text[], %b::text[])
     AS v (value, shape, type, id)
 CROSS JOIN LATERAL ({_SEEN}
-    SELECT a.started_at AS at, a.id AS action, a.agent_id, a.run_id, a.fence = 0
-        OR a.targets = '[]' OR a.targets @> json_build_array(
-            json_build_object('type', v.type, 'id', v.id))::jsonb AS is_asked FROM (
+    SELECT a.started_at AS at, a.id AS action, a.agent_id, a.run_id,
+        {ASKED_FOR.format("v")} AS is_asked FROM (
         SELECT * FROM ledger_effect e WHERE e.workspace_id = h.workspace_id
             AND e.target_type = v.type AND e.target_id = v.id
         ORDER BY e.id DESC LIMIT {SIGHTED_MAX}) e

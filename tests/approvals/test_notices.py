@@ -72,6 +72,27 @@ def test_an_amount_far_above_what_the_tool_moved_before_is_pointed_out(trip, car
     assert "<b>€6.00</b>" in shown  # in the inbox beside it, for its title does not say so
 
 
+def test_what_an_agent_only_tells_makes_nothing_usual_and_nobody_known_on_a_card(trip, card):
+    for number, amount in enumerate((100, 120, 90)):
+        said = pay(trip, number, amount)
+        trip.succeeded(said, attempt=f"try-{number}", after={"paid": amount})
+    for number in range(3):
+        told = {"tool": "pay", "args": {"amount": 10_000, "currency": "EUR"},
+                "targets": [{"type": "payee", "id": "evil"}]}  # fmt: skip
+        trip.send("action.planned", action=f"told-{number}", **told)
+        trip.send("action.succeeded", action=f"told-{number}", attempt="a", after={"paid": 10_000})
+    said = pay(trip, 7, 100)
+    other = {"type": "payee", "id": "evil"}
+    trip.succeeded(said, attempt="try-7", effects=[{"target": other, "after": {"paid": 100}}])
+
+    pay(trip, 8, 600, target="evil")
+
+    shown = card(Approval.objects.get())
+    assert "Unusual amount." in shown
+    assert "this tool never reached it before" in shown
+    assert "First time." in shown
+
+
 @pytest.mark.parametrize("amount", [2**63, 10**30, 1e300])
 def test_an_amount_that_no_column_holds_is_asked_about_as_any_other(trip, card, amount):
     assert pay(trip, 1, amount).json()["answer"] == "wait"
