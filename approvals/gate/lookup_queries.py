@@ -172,6 +172,8 @@ def _rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any
 CALLS_MAX = 1_000
 """Of a run's calls so many, the newest, are looked through."""
 MORE_CALLS = f"This run has made more than {CALLS_MAX:,} calls, or told of one as of two tools"
+TAINTED_MAX = 50
+"""So many values of a call are looked for in what strangers wrote: each takes a while."""
 RESULTS_MAX = 20
 RESULT_CHARACTERS_MAX = 60_000
 _CALLS = """
@@ -240,6 +242,7 @@ def _tainted(
     """By value: whether a part of it stands in what strangers wrote, and not in the request."""
     value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
     cannot = LookupResult(UNKNOWN, f"Where {lookup.subject} comes from cannot be told")
+    parts = list(leaves(value))
     if value is UNKNOWN:
         return cannot
     if not policy.untrusted_globs or run is None:
@@ -251,10 +254,12 @@ def _tainted(
         if not seen:
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
             return LookupResult(value=False) if is_told else cannot
+        if len(parts) > TAINTED_MAX:
+            return cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         text = as_seen("\n".join(str(one) for result in seen for one in leaves(result, names=True)))
         answers = []
-        for one in leaves(value):
+        for one in parts:
             asked_for = stands_in(one, written or "", key, today)
             plain = as_seen(one) if isinstance(one, str) else one
             answers.append(False if asked_for else stands_in(plain, text, key, today))

@@ -129,8 +129,10 @@ class Tool:
     preview: Mapping[str, Any] = field(default_factory=dict)
 
     def sensitivity_of(self, args: Any) -> str:
-        """The highest of the tool and of the arguments that are given, be it as no, 0 or empty."""
-        given = args if isinstance(args, dict) else {}
+        """The highest of the tool and of the arguments that are given, be it as no, 0 or empty; of
+        all that it names where the arguments have no names.
+        """
+        given = {} if args is None else args if isinstance(args, dict) else self.sensitive_args
         named = [one for name, one in self.sensitive_args.items() if given.get(name) is not None]
         return max([self.sensitivity, *named], key=("", *SENSITIVITIES).index)
 

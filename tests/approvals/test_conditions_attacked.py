@@ -229,9 +229,19 @@ def test_a_sensitive_argument_is_one_whatever_it_says(trip, obey, given):
     obey("sensitivity == 'restricted'", tools=tools)
     assert answer(trip, "k1", args={"pregnant": given}) == "wait"
     assert answer(trip, "k2", args={"pregnant": None}) == "proceed"
+    nameless = {"tool": "pay.refund", "action": "act-k3"}
+    assert trip.begin(key="k3", args=["yes"], **nameless).json()["answer"] == "wait"
 
 
 # What was before in the run.
+
+
+def test_more_values_than_are_looked_for_in_what_strangers_wrote_cannot_be_told(trip, obey):
+    obey("tainted(args.n)", tools={"web.get": {"class": "read_only", "reads_untrusted": True}})
+    begun = trip.begin(tool="web.get", key="w", action="w", attempt="w", args={})
+    trip.succeeded(begun, attempt="w", result="1 2 3 " * 5_000)
+    assert answer(trip, "k1", args={"n": list(range(10, 60))}) == "proceed"
+    assert answer(trip, "k2", args={"n": list(range(10, 1_000))}) == "wait"
 
 
 def test_no_state_hides_behind_that_of_another_target(trip, obey):
