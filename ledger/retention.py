@@ -224,7 +224,7 @@ def keep_to_time(now: datetime | None = None) -> RetentionResult:
     done = RetentionResult()
     for workspace in Workspace.objects.order_by("pk"):
         for runs in takewhile(lambda _: time.monotonic() < until, over(workspace, now)):
-            done.runs_forgotten += _forget(workspace, runs)
+            done.runs_forgotten += _forget(workspace, runs, now)
         for runs in takewhile(lambda _: time.monotonic() < until, _removable(workspace, now)):
             Run.objects.using(owner_alias()).filter(pk__in=runs).delete()
             done.runs_removed += len(runs)
@@ -309,12 +309,14 @@ def let_go_up_to(workspace: Workspace) -> int:
     return found["last"] or 0
 
 
-def _forget(workspace: Workspace, runs: list[int]) -> int:
+def _forget(workspace: Workspace, runs: list[int], now: datetime) -> int:
     if runs:
         alias = owner_alias()
         with transaction.atomic(using=alias):
             erasure.hold(runs, using=alias)
-            runs = _free(workspace, runs)  # of those that somebody took up meanwhile, none
+            # Of those that somebody took up, or told more of, meanwhile, none.
+            over = Run.objects.using(alias).filter(last_event_at__lt=before(workspace, now))
+            runs = _free(workspace, list(over.filter(pk__in=runs).values_list("pk", flat=True)))
             erasure.forget(scope_of(workspace, runs), using=alias)
     return len(runs)
 

@@ -1,10 +1,11 @@
 """Nothing is kept longer than the workspace says; the log and every proof of it stay."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone
 
 from amends.protocol.proofs import verify
@@ -15,6 +16,7 @@ from ledger.parsed_events import Actor
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
+from tests.locks import waits
 from workspaces import erasure_registry, periodic
 from workspaces.models import Act, Agent, Delegation, Heartbeat, User, Workspace
 
@@ -245,6 +247,28 @@ def test_a_young_run_is_left_alone(said, northwind, capsys):
     assert "0 runs forgotten" in capsys.readouterr().out
     assert retention.preview(northwind, SOON).runs_forgotten == 2
     assert Event.objects.count() == len(said)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_whose_agent_comes_back_as_its_time_is_over_is_not_forgotten(said, actor):
+    long_ago = datetime.now(UTC) - timedelta(days=200)
+    Run.objects.update(started_at=long_ago, last_event_at=long_ago, state="completed")
+
+    def turn():
+        try:
+            return retention.keep_to_time()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor() as others:
+        with transaction.atomic():
+            record_events(actor, event("run.failed", run="over", data={"error": {"message": "!"}}))
+            going = others.submit(turn)
+            waits(1)
+        assert going.result().runs_forgotten == 1
+
+    left = Run.objects.get(forgotten_at=None)
+    assert (left.run, left.request) == ("over", "Eve Canary moves")
 
 
 def test_the_page_asks_by_itself_what_is_over_its_time(said, held, northwind, client):
