@@ -26,6 +26,7 @@ from workspaces.models import Workspace
 from workspaces.request_cache import cached
 
 HISTORY_MAX = 200  # the newest ones; older ones say little about what is usual
+TOLD_MAX = 2_000  # looked through for them: an agent can tell of any number that nobody let through
 ENOUGH_TO_COMPARE = 3
 UNUSUAL_TIMES = 2
 TARGETS_MAX = 5
@@ -58,8 +59,11 @@ def earlier_like(approval: Approval) -> list[EarlierCall]:
         return [EarlierCall(money, (), None, stood=True) for money in _of_plans(approval)]
     entry = policy.active(approval.workspace).tool(action.tool)
     manifest = entry.preview if entry else {}
-    earlier = _gated(Action.objects.filter(workspace=approval.workspace_id, tool=action.tool))
-    rows = earlier.filter(state=ActionState.SUCCEEDED).exclude(pk=action.pk).order_by("-id")
+    told = Action.objects.filter(
+        workspace=approval.workspace_id, tool=action.tool, state=ActionState.SUCCEEDED
+    )
+    newest = told.exclude(pk=action.pk).order_by("-id").values("pk")[:TOLD_MAX]
+    rows = _gated(Action.objects.filter(pk__in=newest)).order_by("-id")
     return [_earlier(manifest, one) for one in rows[:HISTORY_MAX]]
 
 

@@ -116,15 +116,18 @@ def complete_due() -> int:
     """Grant what enough people have agreed to again, as the teams stand now; how many."""
     yes = Decision.objects.filter(approval=OuterRef("pk"), granted=True, break_glass=False)
     begun = Approval.objects.open().filter(Exists(yes)).select_related("workspace")
-    light = begun.only(*grants.LIGHT, "run_ref").prefetch_related("decisions", "requirements")
+    light = begun.only(*grants.LIGHT, "run_ref").prefetch_related(
+        "decisions__delegation", "requirements"
+    )
     return each(covered_questions.walked(light), _complete)
 
 
 def _complete(approval: Approval) -> bool:
-    if not deciders.progress(approval).complete:  # the usual case, which locks nothing
-        return False
-    with suppress(CannotMove), transaction.atomic():  # it expires, or the policy cannot be read
-        return inbox.complete_again(locked(approval))
+    with suppress(CannotMove):  # it expires, or the policy cannot be read
+        if not deciders.progress(approval).complete:  # the usual case, which locks nothing
+            return False
+        with transaction.atomic():
+            return inbox.complete_again(locked(approval))
     return False
 
 

@@ -179,7 +179,7 @@ def _looser(
     if not within or _is_held_elsewhere(policy, tool, own):
         return None
     kept = _kept(policy, tool, approvals)
-    is_kept = [_is_denial(entry) or entry.get("when") in kept for entry in own]
+    is_kept = [_is_denial(entry) or _spaced(entry.get("when")) in kept for entry in own]
     if own and all(is_kept):
         return None
     asking = [
@@ -220,7 +220,7 @@ def _kept(policy: Policy, tool: str, approvals: Sequence[Approval]) -> set[str]:
     """
     asked = [{rule.get("when") for rule in one.rules} for one in approvals]
     return {
-        one.when.source
+        _spaced(one.when.source)
         for one in policy.of_tool(tool).rules
         if one.when is not None
         and one.glob == tool
@@ -229,6 +229,11 @@ def _kept(policy: Policy, tool: str, approvals: Sequence[Approval]) -> set[str]:
             or not all(one.when.source in whens for whens in asked)
         )
     }
+
+
+def _spaced(when: Any) -> str:
+    """A condition however the document breaks its lines."""
+    return " ".join(str(when or "").split())
 
 
 def _but(entry: Mapping[str, Any], within: str) -> dict[str, Any]:

@@ -358,11 +358,12 @@ def is_all_seen(name: str) -> bool:
     """
     if name.isascii():
         return name.isprintable() and name == name.strip()
-    return (
-        name.isprintable()
-        and name == name.strip()
-        and not any(_is_hidden(one) or IGNORED.match(one) for one in name)
-    )
+    return name.isprintable() and name == name.strip() and not any(is_unseen(one) for one in name)
+
+
+def is_unseen(character: str) -> bool:
+    """Whether nobody sees it by itself: it is hidden, or only changes what stands before it."""
+    return _is_hidden(character) or IGNORED.match(character) is not None
 
 
 def _is_hidden(character: str) -> bool:

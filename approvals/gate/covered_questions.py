@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 from django.dispatch import receiver
 
-from approvals import approval_requests, argument_fields, deciders, grants
+from approvals import approval_requests, argument_fields, deciders, grants, named_lists
 from approvals.deciders import locked
 from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
@@ -191,17 +191,25 @@ def _as_proposed(approval: Approval, limits: GrantLimits, person: User) -> dict[
     """The terms that somebody has agreed to before, for calls like this one: who leaves them as
     they are agrees to that very grant.
     """
-    for one in bounded_grants.proposed(approval, limits, person)[:1]:
+    for one in bounded_grants.proposed(approval, limits, person):
         terms = one.calls[0]["more"]["bounded"]
+        listed = terms.get("listed")
+        is_other = terms["target"] and len(approval.calls[0].get("targets") or []) != 1
+        if is_other or (listed and listed != _list_as_it_is(approval, limits)):
+            continue
         return {
             "uses": terms["uses"],
-            "hours": f"{terms['seconds'] / 3600:g}",
+            "hours": f"{terms['seconds'] / 3600:.10g}",
             "each": terms["each"] or "",
             "sum": terms["sum"] or "",
             "typed_target": "one" if terms["target"] else "list" if terms.get("listed") else "any",
             "proposed": one,
         }
     return {}
+
+
+def _list_as_it_is(approval: Approval, limits: GrantLimits) -> dict[str, Any] | None:
+    return named_lists.bound(approval.workspace, limits.listed) if limits.listed else None
 
 
 def _first(amount: Decimal | None, most: int | None) -> str:

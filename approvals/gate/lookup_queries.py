@@ -25,7 +25,14 @@ from approvals.policy.conditions import IN_LIST, window_seconds
 from approvals.policy.document import mistake, posix
 from approvals.policy.evaluation import class_of
 from approvals.policy.named_lists import sought, stands
-from approvals.policy.spelling import TEXT_CHARACTERS_MAX, as_one, as_seen, leaves, stands_in
+from approvals.policy.spelling import (
+    TEXT_CHARACTERS_MAX,
+    as_one,
+    as_seen,
+    leaves,
+    names_in,
+    stands_in,
+)
 from approvals.tallies import AMOUNT_MAX, Meter, meter_of, number, texts_of, value_of
 from workspaces import formatting
 
@@ -126,7 +133,7 @@ FROM (
     SELECT p.id, p.decided_at, p.asked_at, p.targets, p.calls -> 0 -> 'args' AS args,
         p.calls -> 0 -> 'more' -> 'asked' -> 'args' AS asked, p.calls -> 0 ->> 'operation' AS tool,
         cardinality(p.targets) = 0
-            AND coalesce(p.calls -> 0 -> 'args', 'null') IN ('null', '{{}}') AS is_bare
+            AND coalesce(p.calls -> 0 -> 'args', 'null') IN ('null', '{{}}', '[]') AS is_bare
     FROM approvals_approval p WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
         AND p.subject_kind = 'action' AND (p.state = 'rejected'
             OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
@@ -257,7 +264,9 @@ def _tainted(
         if len(parts) > TAINTED_MAX:
             return cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
-        text = as_seen("\n".join(str(one) for result in seen for one in leaves(result, names=True)))
+        names = dict.fromkeys(name for result in seen for name in names_in(result))
+        values = (str(one) for result in seen for one in leaves(result))
+        text = as_seen("\n".join([*values, *names]))
         answers = []
         for one in parts:
             asked_for = stands_in(one, written or "", key, today)

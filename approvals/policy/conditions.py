@@ -296,7 +296,7 @@ def of_call(lookup: Lookup, facts: Mapping[str, Any]) -> LookupResult | None:
     before, args = facts.get("before"), facts.get("args")
     if not (isinstance(before, dict) and isinstance(args, dict)) or name not in before:
         return LookupResult(UNKNOWN, f"What {name} was before is not told")
-    if holds_bare([args.get(name), before[name]]):
+    if name in args and holds_bare([args[name], before[name]]):
         return LookupResult(UNKNOWN, f"Whether {name} changes cannot be told, for it is masked")
     changes = name in args and args[name] != before[name]
     return LookupResult(changes, f"{name} {'changes' if changes else 'stays as it is'}")

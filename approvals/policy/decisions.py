@@ -105,9 +105,10 @@ class ToolCall:
         where none is told. Of several targets those of each are told beside them.
         """
         first = self._state(first_of(self.before))
-        if not isinstance(self.before, list) or len(self.targets) <= 1:
+        if self.before is None or len(self.targets) <= 1:
             return first
-        return {**first, STATES: [self._state(one) for one in self.before]}
+        told = self.before if isinstance(self.before, list) else [self.before]
+        return {**first, STATES: [self._state(one) for one in told]}
 
     def _state(self, before: Any) -> dict[str, Any]:
         if not isinstance(before, dict):

@@ -20,6 +20,7 @@ from amends.protocol.masking import (
     secret_name,
     without_last4,
 )
+from workspaces import formatting
 from workspaces.lookalikes import plain
 
 TEXT_CHARACTERS_MAX = 50_000  # a request is a few hundred; a mail thread some ten thousand
@@ -30,6 +31,7 @@ NAME_WINDOW = 3  # so many other words may stand among the parts of a name
 PHONE_DIGITS = range(7, 16)  # ITU-T E.164 has at most 15
 NATIONAL_DIGITS_MIN = 9  # what must agree where one of two numbers lacks its country
 COUNTRY_DIGITS_MAX = 3
+NORTH_AMERICAN = (10, 11)  # digits without and with its 1, which is often written without a plus
 IBAN_CHARACTERS = range(15, 35)  # ISO 13616
 YEAR = timedelta(days=366)
 """A day that is written without its year may be so far away."""
@@ -45,7 +47,7 @@ _MARK = rf"(?:{_CODES}|[{''.join(_SIGNS)}])"
 _DIGITS = r"[-+]?\d+(?:[ .,'’_]\d+)*"
 _NUMBER = re.compile(
     # Not of a code (ORD-17), a day (2026-11-29, 3/4) or a time (10:30).
-    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:]\d)"
+    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:.,'’_]\d)"
 )
 _SUM = re.compile(rf"({_MARK})?\s?({_DIGITS})\s?({_MARK})?")
 _GROUPED = re.compile(r"\d{1,3}(?:[ .,'’_]\d{2,3})*[ .,'’_]\d{3}")
@@ -80,18 +82,25 @@ def stands_in(
     return None if cannot else False
 
 
-def leaves(value: Any, *, names: bool = False) -> Iterator[Any]:
-    """The values in a value, in their order; with `names` those of members, too."""
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in a value, in their order."""
     if isinstance(value, dict):
-        for name, inner in value.items():
-            if names:
-                yield name
-            yield from leaves(inner, names=names)
+        for inner in value.values():
+            yield from leaves(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from leaves(inner, names=names)
+            yield from leaves(inner)
     else:
         yield value
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """The names of the members in a value."""
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from names_in(inner)
 
 
 def as_known(text: str) -> str:
@@ -126,7 +135,7 @@ def as_seen(text: str) -> str:
     """The text without what nobody sees in it."""
     if text.isascii():
         return text
-    return "".join(one for one in text if unicodedata.category(one) != "Cf")
+    return "".join(one for one in text if one in "\t\n" or not formatting.is_unseen(one))
 
 
 def _leaf_stands_in(
@@ -154,10 +163,10 @@ def _leaf_stands_in(
 
 
 def _as_it_is(wanted: str, seen: str) -> bool:
-    """By itself, and not as a part of a longer word, address or number, or of a path from the root
-    the beginning.
+    """By itself, and not as a part of a longer word, address or number, nor of a longer path the
+    beginning.
     """
-    end = r"(?!/\w)" if wanted.startswith("/") else ""
+    end = r"(?![/\\]\S*\w)" if re.search(r"[/\\]", wanted) else ""
     return _alone(r"\s+".join(map(re.escape, wanted.split())) + end, seen)
 
 
@@ -310,7 +319,8 @@ def _same_line(one: str, other: str) -> bool:
     )
     if short == long:
         return True
-    is_told = _names_country(abroad) or (at_home.lstrip("( ")[:1] == "0")
+    is_american = long[:1] == "1" and (len(short), len(long)) == NORTH_AMERICAN
+    is_told = _names_country(abroad) or at_home.lstrip("( ")[:1] == "0" or is_american
     return (
         is_told
         and not _names_country(at_home)
@@ -369,7 +379,7 @@ def _as_name(wanted: str, seen: str) -> bool:
 
 
 def _parts_follow(wanted: str, seen: str) -> bool:
-    return _alone("[ '’-]".join(_WORD.findall(wanted)), seen)
+    return _alone(r"[ '’‐‑-]\s*".join(_WORD.findall(wanted)), seen)
 
 
 def _parts_stand_together(wanted: str, seen: str) -> bool:

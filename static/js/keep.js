@@ -10,16 +10,18 @@ function fields(form) {
   return [...form.querySelectorAll(typed)].filter((field) => field.value && !field.readOnly);
 }
 
-function keep(form) {
+function keep(form, wanted = () => true) {
   if (form.method !== "post" || form.hasAttribute("data-keep-nothing")) return;
-  for (const field of fields(form)) sessionStorage.setItem(slot(form, field), field.value);
+  for (const field of fields(form).filter(wanted)) sessionStorage.setItem(slot(form, field), field.value);
 }
 
 document.addEventListener("submit", (event) => keep(event.target), true);
 
 // A page that is loaded anew by itself, as once a plan is over: half a sentence is put back after it.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
-  if (event.detail.xhr.getResponseHeader("HX-Refresh")) for (const form of document.forms) keep(form);
+  const { xhr, requestConfig } = event.detail;
+  if (requestConfig.verb !== "get" || !xhr.getResponseHeader("HX-Refresh")) return;
+  for (const form of document.forms) keep(form, (field) => field.value !== field.defaultValue);
 });
 
 function restore(root) {

@@ -50,6 +50,8 @@ def test_a_value_stands_in_the_request_in_any_usual_spelling(value):
         ("#W2378", "order w2378"), ("HAT136", "flight HAT 136"), (12, "a 12-pack"),
         (250, "250/month"), ("491701234567", "0170 1234567"), ("00491701234567", "170 1234567"),
         ("/home/eve", "delete /home/eve/, please"), ("Anne-Marie", "Anne Marie"), (5, "amount:5"),
+        ("Anne-Marie", "Anne\u2011Marie"), ("14155550100", "(415) 555-0100"),
+        ("/home/eve", "delete /home/eve/."), ("src/app", "look at src/app."),
     ],
 )  # fmt: skip
 def test_people_write_money_days_names_and_numbers_in_their_own_way(value, written):
@@ -68,6 +70,8 @@ def test_people_write_money_days_names_and_numbers_in_their_own_way(value, writt
         ("+1 491701234567", "+49 170 1234567"), ("+49 99170 1234567", "0170 1234567"),
         ("0123 4567", "+91 1234567"),
         ("/home/eve", "delete /home/eve/tmp/old"), ("prod-db", "copy the db of staging to prod"),
+        ("/home/eve", "read /home/eve/.ssh/config"), ("src/app", "read src/app/secret.py"),
+        (10, "10.000-20.000 EUR"), (12, "12.50-13.00 EUR"), (29, "29.11.2026-30.11.2026"),
     ],
 )  # fmt: skip
 def test_what_may_mean_something_else_is_not_taken_for_what_was_written(value, written):
