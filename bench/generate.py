@@ -92,8 +92,8 @@ CHUNK_RUNS = 20_000
 ORDER = ("run", "action", "attempt", "effect", "event", "key", "case", "correction", "approval",
          "requirement")  # fmt: skip
 WORDED = {
-    "run": "array_to_tsvector(ARRAY['inworkspace' || workspace_id, 'instate' || state])",
-    "case": "''::tsvector",
+    "run": "array_to_tsvector(ARRAY['=', 'ofworkspace' || workspace_id, 'instate' || state])",
+    "case": "array_to_tsvector(ARRAY['='])",
 }
 """Tables with words to be found by, and the lexemes they have besides their text."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from allauth.utils import get_request_param
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
@@ -64,6 +64,7 @@ WAYS_IN = frozenset({
     "account_email", "account_set_password", "mfa_activate_totp", "mfa_add_webauthn",
     "openid_connect_login",
 })  # fmt: skip
+ADDS_AN_ADDRESS = frozenset({"action_add", "action_primary"})
 COME_ANEW = (
     "Your account has no password and no second factor yet. To give it a way in, log out, log in"
     " again, and come back within five minutes."
@@ -79,9 +80,13 @@ class FirstWayIn(AfterTheView):
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         return answer
 
-    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+    async def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+        """A coroutine, so that no page goes by way of a thread for it."""
         page = getattr(request.resolver_match, "url_name", "")
-        if page not in WAYS_IN or (page == "account_email" and request.method == "GET"):
+        return await sync_to_async(self._refused)(request, page) if page in WAYS_IN else None
+
+    def _refused(self, request: HttpRequest, page: str) -> HttpResponse | None:
+        if page == "account_email" and ADDS_AN_ADDRESS.isdisjoint(request.POST):
             return None
         if page == "openid_connect_login" and get_request_param(request, "process") != "connect":
             return None

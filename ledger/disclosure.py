@@ -48,7 +48,8 @@ _START = re.compile(
 _REACH = re.compile(r"[0-9A-Za-z](?:[ \u00a0\u202f-]?[0-9A-Za-z]){12,33}")
 _DIGITS = re.compile(r"[0-9 \u00a0\u202f-]+")
 SUSPECTED = (
-    r"(?<![0-9A-Za-z])(?:(?:[2-6][0-9 -]|[A-Za-z]{2}[0-9]{2})(?:[^0-9A-Za-z]?[0-9A-Za-z]){11}"
+    r"(?<![0-9A-Za-z])(?![0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z]))"
+    r"(?:[2-6](?:[^0-9A-Za-z]?[0-9]){12}|[A-Za-z]{2}[0-9]{2}(?:[^0-9A-Za-z]?[0-9A-Za-z]){11}"
     r"|(?:sk|rk|tok|pat|gh[posu]|glpat|xox[a-z])[_-]|AKIA|eyJ)"
 )
 """What PostgreSQL (`~`) says of every text that holds a secret, and of some that hold none."""

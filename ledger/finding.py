@@ -31,16 +31,21 @@ WORDS_MAX = 20
 # More hits than this are found sooner by walking the runs by date: every few of them fit.
 HITS_MAX = 2_000
 
+UNSEARCHABLE = "is_unsearchable"
+# Put together by a version that kept no secrets apart, and found by the lexeme that it gave them.
+OLD = f"search @@ $q$'inworkspace':* & !'{MARK}'$q$::tsquery"
+# Every part in a line of its own: numbers that stand side by side are no card.
 DUE = """
 WITH due AS MATERIALIZED (
-    SELECT id FROM ledger_run WHERE is_unsearchable AND id > %s ORDER BY id LIMIT %s
+    SELECT id FROM ledger_run WHERE {due} AND id > %s ORDER BY id LIMIT %s
 )
-SELECT r.id, r.revision, left(concat_ws(' ', r.request, r.goal, r.run, r.customer,
+SELECT r.id, r.xmin::text || r.ctid::text,
+    left(concat_ws(E'\\n', r.request, r.goal, r.run, r.customer,
     r.customer_name, r.summary, r.reason, r.error ->> 'type', r.error ->> 'message',
     g.name, (
-        SELECT string_agg(concat_ws(' ', a.tool, a.error ->> 'type', a.error ->> 'message',
-            (SELECT string_agg(t ->> 'id', ' ') FROM jsonb_array_elements(a.targets) t)
-        ), ' ')
+        SELECT string_agg(concat_ws(E'\\n', a.tool, a.error ->> 'type', a.error ->> 'message',
+            (SELECT string_agg(t ->> 'id', E'\\n') FROM jsonb_array_elements(a.targets) t)
+        ), E'\\n')
         FROM (SELECT * FROM ledger_action WHERE run_id = r.id LIMIT %s) a
     )), %s)
 FROM due JOIN ledger_run r ON r.id = due.id
@@ -48,34 +53,44 @@ LEFT JOIN workspaces_agent g ON g.id = r.agent_id
 ORDER BY r.id"""
 
 WORDS = "to_tsvector('simple', %s) || array_to_tsvector(%s::text[])"
-# What changed since it was read is left to the next turn, as is what somebody is changing.
+# What changed since it was read is left to the next turn, as is what somebody is changing: by its
+# row, for an erasure changes that and no revision.
 CATCH_UP = f"""
 WITH read AS (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[])
-        AS one (id, revision, told, secrets)
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[])
+        AS one (id, row, told, secrets)
 ), still AS MATERIALIZED (
-    SELECT r.id FROM ledger_run r JOIN read ON r.id = read.id AND r.revision = read.revision
+    SELECT r.id FROM ledger_run r JOIN read ON r.id = read.id
+        AND r.xmin::text || r.ctid::text = read.row
     ORDER BY r.id {ROW_LOCK} OF r SKIP LOCKED
 )
 UPDATE ledger_run r SET search_revision = r.revision,
     search = to_tsvector('simple', read.told)
         || array_to_tsvector(string_to_array(read.secrets, ' '))
-        || array_to_tsvector(ARRAY['inworkspace' || r.workspace_id, 'instate' || r.state])
+        || array_to_tsvector(ARRAY['ofworkspace' || r.workspace_id, 'instate' || r.state])
 FROM still JOIN read ON read.id = still.id WHERE r.id = still.id"""  # noqa: S608 - our own words
 
 
 def catch_up() -> int:
-    """Put together the words of runs that changed; returns of how many."""
+    """Put together the words of runs that changed, and of those that an older version left;
+    returns of how many.
+    """
+    return _catch_up(UNSEARCHABLE) + _catch_up(OLD)
+
+
+def _catch_up(due_where: str) -> int:
     done, last = 0, 0
     for _ in range(ROUNDS_MAX):
         with connection.cursor() as cursor:
-            cursor.execute(DUE, [last, RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX])
+            cursor.execute(
+                DUE.format(due=due_where), [last, RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX]
+            )
             due = cursor.fetchall()
             if due:
-                texts = [_told_and_secret(text) for _, _, text in due]
+                texts = [told_and_secret(text) for _, _, text in due]
                 told, secrets = [one[0] for one in texts], [" ".join(one[1]) for one in texts]
-                ids, revisions = [row[0] for row in due], [row[1] for row in due]
-                cursor.execute(CATCH_UP, [ids, revisions, told, secrets])
+                ids, rows = [row[0] for row in due], [row[1] for row in due]
+                cursor.execute(CATCH_UP, [ids, rows, told, secrets])
                 done += cursor.rowcount
                 last = ids[-1]
         if len(due) < RUNS_AT_A_TIME:
@@ -85,16 +100,21 @@ def catch_up() -> int:
 
 def words(text: str) -> RawSQL:
     """What a text is found by, as a value of a column of words."""
-    return RawSQL(WORDS, _told_and_secret(text))  # noqa: S611 - the text is a parameter
+    return RawSQL(WORDS, told_and_secret(text))  # noqa: S611 - the text is a parameter
 
 
-def _told_and_secret(text: str) -> tuple[str, list[str]]:
+def told_and_secret(text: str) -> tuple[str, list[str]]:
     """What everybody finds, and the words of the secrets, as those find them who are shown them:
-    behind a sign that PostgreSQL never leaves in a word that somebody types.
+    behind a sign that PostgreSQL never leaves in a word that somebody types. The sign alone says
+    that secrets are kept apart.
     """
     told, secrets = disclosure.parted(text)
-    parts = {_letters(part) for one in secrets for part in [one, *re.findall(r"[^\W_]+", one)]}
-    return told, sorted(MARK + part for part in parts)
+    parts = {
+        _letters(part)
+        for one in secrets
+        for part in (one, *re.findall(r"[^\W_]+", one), *re.findall(r"\w+", one))
+    }
+    return told, [MARK, *sorted(MARK + part for part in parts)]
 
 
 def _letters(text: str) -> str:
@@ -107,22 +127,31 @@ def query(text: str, kind: Kind, *, sees: bool) -> Any:
     PostgreSQL takes a quoted text apart as it took apart what it is to find.
     """
     if kind == "phrase":
-        found = SearchQuery(text, config="simple", search_type="phrase")
+        told, secrets = disclosure.parted(text) if sees else (text, [])
+        found = SearchQuery(told, config="simple", search_type="phrase")
+        if secrets:
+            whole = [_marked(_letters(one)) for one in secrets]
+            return reduce(and_, [found, *whole] if _letters(told) else whole)
     else:
         quoted = text.replace("\\", "").replace("'", "''")
         raw = f"'{quoted}'{':*' if kind == 'beginning' else ''}"
         found = SearchQuery(raw, config="simple", search_type="raw")
     secret = _letters(text)
-    if not sees or not secret:
-        return found
-    return found | _Secret(Value(f"'{MARK}{secret}'{'' if kind == 'word' else ':*'}"))
+    if not sees:
+        return found & _marked("")
+    return found | _marked(secret, "" if kind == "word" else ":*") if secret else found
 
 
-class _Secret(SearchQueryCombinable, Func):  # type: ignore[misc]
+def _marked(word: str, beginning: str = "") -> Any:
+    return _Marked(Value(f"'{MARK}{word}'{beginning}"))
+
+
+class _Marked(SearchQueryCombinable, Func):  # type: ignore[misc]
     """A word as it stands among the words, which no parser reads first."""
 
     template = "%(expressions)s::tsquery"
     output_field = SearchQueryField()
+    config = None
 
 
 def narrowed(
@@ -143,8 +172,12 @@ def _query(workspace: Workspace, q: str, state: str, *, sees: bool) -> Any:
     words = re.findall(r"\w+\*?", q.lower())[:WORDS_MAX]
     if not words:
         return None
-    own = [f"inworkspace{workspace.pk}"] + ([f"instate{state}"] if state.isalpha() else [])
-    asked = [query(one, "word", sees=False) for one in own]
+    own = query(f"ofworkspace{workspace.pk}", "word", sees=False)
+    if sees:
+        own |= query(f"inworkspace{workspace.pk}", "word", sees=True)  # not yet put together anew
+    asked = [own]
+    if state.isalpha():
+        asked.append(query(f"instate{state}", "word", sees=sees))
     for one in words:
         kind: Kind = "beginning" if one.endswith("*") else "word"
         asked.append(query(one.rstrip("*"), kind, sees=sees))

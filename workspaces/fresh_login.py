@@ -26,7 +26,10 @@ from workspaces.pages import Request
 FRESH_SECONDS = 300
 PROVING = frozenset({"password", "mfa"})
 BY_OTHERS = frozenset({"socialaccount"})
-NO_METHOD = "This needs a password or second factor of your own: set one up first."
+NO_METHOD = (
+    "This needs a password or second factor of your own: set one up first, within five minutes of"
+    " a log-in."
+)
 
 PROVED_AT = "proved_at"
 """In a record of the session: seconds since 1970, by the database's clock."""

@@ -10,6 +10,7 @@ class Migration(migrations.Migration):
             "run",
             "has_erased_actions",
             models.BooleanField(
+                default=False,
                 db_default=False,
                 help_text="What was said of single actions is erased; late events about these are refused",
             ),

@@ -93,6 +93,7 @@ class Run(models.Model):
         null=True, help_text="What was said in it is erased; late events are refused"
     )
     has_erased_actions = models.BooleanField(
+        default=False,
         db_default=False,
         help_text="What was said of single actions is erased; late events about these are refused",
     )

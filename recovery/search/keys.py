@@ -33,7 +33,6 @@ from workspaces.models import Agent, User, Workspace
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
-VALUES_LOOKED_AT_MAX = 1_000
 
 WITHOUT_EFFECTS = "without-effects"
 """The view of runs that failed and did nothing; no other list holds them."""
@@ -108,29 +107,32 @@ def _like(column: str) -> Condition:
     def read(value: Value, reader: QueryContext) -> Q:
         if "*" not in value.text:
             return Q(**{f"{column}__iexact": value.text})
-        return _by_pattern(column, value, reader)
+        return Q(**{f"{column}__iregex": value.pattern()})
 
     return read
 
 
-def _by_pattern(column: str, value: Value, reader: QueryContext) -> Q:
-    """By no part of a value are cases found for whoever is not shown it."""
-    found = Q(**{f"{column}__iregex": value.pattern()})
-    if "*" not in value.text or reader.sees:
-        return found
-    hiding = Q(**{f"{column}__regex": disclosure.SUSPECTED})
-    cases = Case.objects.filter(found, hiding, workspace=reader.workspace)
-    values = list(cases.values_list(column, flat=True).distinct()[: VALUES_LOOKED_AT_MAX + 1])
-    if len(values) > VALUES_LOOKED_AT_MAX:
-        return found & ~hiding
-    return found & ~Q(**{f"{column}__in": list(filter(disclosure.holds_secret, values))})
+def _told(value: Value, reader: QueryContext, *columns: str) -> Q:
+    """The values of these columns that may find for the reader: none that they are not shown, and
+    by a part none that has the form of one.
+    """
+    if reader.sees:
+        return Q()
+    if disclosure.holds_secret(value.text):
+        return Q(pk__in=[])
+    if "*" not in value.text:
+        return Q()
+    return ~_any(Q(**{f"{column}__regex": disclosure.SUSPECTED}) for column in columns)
 
 
 def _short(*columns: str) -> Condition:
     """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
 
     def read(value: Value, reader: QueryContext) -> Q:
-        return _any(_by_pattern(column, value, reader) for column in columns)
+        pattern = value.pattern()
+        return _any(
+            Q(**{f"{column}__iregex": pattern}) & _told(value, reader, column) for column in columns
+        )
 
     return read
 
@@ -332,7 +334,7 @@ def tool(value: Value, reader: QueryContext) -> Q:
 def run(value: Value, reader: QueryContext) -> Q:
     """An id as it is written, which is looked up first; or a pattern over the ids of all cases."""
     if "*" in value.text:
-        return _like("run__run")(value, reader)
+        return _like("run__run")(value, reader) & _told(value, reader, "run__run")
     named = Run.objects.filter(workspace=reader.workspace, run=value.text)
     found = list(named.values_list("pk", flat=True)[: RUNS_OF_A_NAME_MAX + 1])
     if len(found) > RUNS_OF_A_NAME_MAX:

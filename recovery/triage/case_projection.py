@@ -319,4 +319,5 @@ def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None
         *targets,
         facts.run.request,
     ]
-    return " ".join(words).replace("\0", " ")[:SEARCHED_CHARACTERS_MAX]
+    # Each in a line of its own: numbers that stand side by side are no card.
+    return "\n".join(words).replace("\0", " ")[:SEARCHED_CHARACTERS_MAX]
