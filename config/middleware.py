@@ -80,8 +80,18 @@ class FirstWayIn(AfterTheView):
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         return answer
 
-    async def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
-        """A coroutine, so that no page goes by way of a thread for it."""
+    def __init__(self, get_response: Callable[[HttpRequest], Answer]) -> None:
+        super().__init__(get_response)
+        self.process_view: Callable[..., Any] = (
+            self._alook_at if iscoroutinefunction(get_response) else self._look_at
+        )
+
+    def _look_at(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+        page = getattr(request.resolver_match, "url_name", "")
+        return self._refused(request, page) if page in WAYS_IN else None
+
+    async def _alook_at(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+        """No page goes by way of a thread for it, but for these few."""
         page = getattr(request.resolver_match, "url_name", "")
         return await sync_to_async(self._refused)(request, page) if page in WAYS_IN else None
 

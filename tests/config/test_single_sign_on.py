@@ -246,7 +246,8 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     assert not Secret.objects.exists()
 
     desk_events.take_in()
-    told = list(Event.objects.filter(type="workspace.changed").values_list("data", flat=True))
+    events = Event.objects.filter(type="workspace.changed").order_by("place")
+    told = list(events.values_list("data", flat=True))
     assert len(told) == 4
     assert all(one["issuer"].startswith("http") for one in told[:3])
     assert "a well-kept word" not in str(told)
