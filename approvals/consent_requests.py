@@ -28,6 +28,7 @@ from workspaces.keys import (
     shown_token,
 )
 from workspaces.moves import CannotMove
+from workspaces.pages import language_of_tag
 
 PEOPLE_MAX = 20
 """Affected people asked for one approval; whoever affects more asks nobody personally."""
@@ -40,16 +41,21 @@ class AffectedPerson:
     id: str
     name: str
     contact: str
+    language: str = ""
+    """One of LANGUAGES, or empty where none of them is known to be theirs."""
 
 
 def affected(people: Iterable[Any]) -> list[AffectedPerson]:
-    """These people ({id, name?, contact?} of the wire, or nothing), each once."""
+    """These people ({id, name?, contact?, language?} of the wire, or nothing), each once."""
     found: dict[str, AffectedPerson] = {}
     for one in people:
         if isinstance(one, Mapping) and one.get("id"):
             name, contact = str(one.get("name") or "")[:200], one.get("contact")
             mail = contact[:320] if isinstance(contact, str) else ""
-            found.setdefault(str(one["id"])[:120], AffectedPerson(str(one["id"])[:120], name, mail))
+            person = AffectedPerson(
+                str(one["id"])[:120], name, mail, language_of_tag(one.get("language"))
+            )
+            found.setdefault(person.id, person)
     return list(found.values())
 
 
@@ -95,7 +101,7 @@ def _ask(approval: Approval, person: AffectedPerson, question: str) -> ConsentRe
         token_sealed=sealed,
     )
     _record(consent, EventType.APPROVAL_AFFECTED_ASKED, question=question)
-    notifications.ask_affected(consent, address(token))
+    notifications.ask_affected(consent, address(token), person.language)
     return consent
 
 

@@ -19,6 +19,8 @@ from django.core import signing
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.urls import reverse
+from django.utils import translation
+from django.utils.translation import gettext as _
 
 from amends.protocol.vocabulary import EventType
 from approvals import awaiting, deciders
@@ -40,6 +42,7 @@ from connectors.models import Delivery, DeliveryState
 from ledger import disclosure
 from workspaces import access, clock, formatting
 from workspaces.models import User, Workspace
+from workspaces.pages import offer_of_languages
 from workspaces.periodic import each
 
 # What people and programs are told of an approval, in two lengths.
@@ -88,14 +91,20 @@ def in_full(approval: Approval, about: NotificationKind, *, stuck: bool = False)
     return replace(short, text="\n".join([*lines, "", short.text]))
 
 
-def to_affected(approval: Approval, link: str) -> Message:
-    """The mail to the affected person: that there is a question, and where it stands."""
-    name = approval.workspace.name
-    text = (
-        f"{name} would like to know what you want before something of yours is changed.\n"
-        "Opening the page changes nothing; your answer is read by a person."
-    )
-    return Message(f"{name} has a question for you", text, link)
+def to_affected(approval: Approval, link: str, language: str) -> Message:
+    """The mail to the affected person: that there is a question, and where it stands. Where their
+    language is not known, in English, with a line in each other one.
+    """
+    named = {"name": approval.workspace.name}
+    with translation.override(language or "en"):
+        title = _("%(name)s has a question for you") % named
+        text = [
+            _("%(name)s would like to know what you want before something of yours is changed.")
+            % named,
+            _("Opening the page changes nothing; your answer is read by a person."),
+        ]
+    more = [] if language else ["", offer_of_languages()]
+    return Message(title, "\n".join([*text, *more]), link)
 
 
 def url(approval: Approval) -> str:
@@ -218,7 +227,7 @@ def answered(approval: Approval, clarification: Clarification) -> None:
     _tell(approval, NotificationKind.ANSWERED, _readers(approval, asker), mark=clarification.pk)
 
 
-def ask_affected(consent: ConsentRequest, link: str) -> None:
+def ask_affected(consent: ConsentRequest, link: str, language: str) -> None:
     """Write to the affected person, if an address of theirs is known."""
     if not channels.is_address(consent.contact):
         return
@@ -227,7 +236,7 @@ def ask_affected(consent: ConsentRequest, link: str) -> None:
         approval.workspace,
         consent.contact,
         f"approval.{about}",
-        to_affected(approval, link),
+        to_affected(approval, link, language),
         key=f"approval/{approval.pk}/{about}/{consent.pk}",
     )
     NotificationRecord.objects.create(

@@ -32,6 +32,7 @@ class Person(msgspec.Struct):
     id: Short
     name: Name | None = None
     contact: Any = None
+    language: Any = None
 
 
 class Target(msgspec.Struct):

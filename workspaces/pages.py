@@ -22,6 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone, translation
+from django.utils.translation import gettext as _
 from django_htmx.middleware import HtmxDetails
 
 from workspaces import exporting, formatting
@@ -246,6 +247,24 @@ def languages_offered() -> list[dict[str, Any]]:
         {"code": code, "name": name, "url": f"?lang={code}", "current": code == current}
         for code, name in settings.LANGUAGES
     ]
+
+
+def language_of_tag(tag: Any) -> str:
+    """Which of the languages of these pages a tag means (BCP 47: `de-AT`); empty where none."""
+    try:
+        return translation.get_supported_language_variant(tag) if isinstance(tag, str) else ""
+    except LookupError:
+        return ""
+
+
+def offer_of_languages() -> str:
+    """For whoever reads of such a page in English, and may not: a line in each other language."""
+    lines = []
+    for code, _name in settings.LANGUAGES:
+        if code != "en":
+            with translation.override(code):
+                lines.append(_("This page stands in English, too."))
+    return "\n".join(lines)
 
 
 def looking_up_once(answer: View) -> View:

@@ -52,7 +52,7 @@ def draft(case: Case) -> list[Correction]:
     for one in _newest_of_others(case, affected):
         is_told = one.person_id in wrongly
         if is_told or (one.state == CorrectionState.DRAFT and one.facts.get("items")):
-            person = CorrectionRecipient(one.person_id, one.person_name, one.contact)
+            person = CorrectionRecipient(one.person_id, one.person_name, one.contact, one.language)
             facts = facts_for(case, run, person, [])
             corrections.append(_keep(case, person, facts | TAKES_BACK if is_told else facts))
     return corrections
@@ -88,6 +88,18 @@ def words_of(facts: dict[str, object]) -> dict[str, str]:
         return {"title": title(facts), "lead": lead(facts)}
 
 
+def title_of(correction: Correction) -> str:
+    """As somebody worded it, else in the language that is active."""
+    written = words_of(correction.facts)["title"]
+    return title(correction.facts) if correction.title == written else correction.title
+
+
+def lead_of(correction: Correction) -> str:
+    """Likewise."""
+    written = words_of(correction.facts)["lead"]
+    return lead(correction.facts) if correction.lead == written else correction.lead
+
+
 def _keep(case: Case, person: CorrectionRecipient, facts: dict[str, object]) -> Correction:
     last = case.corrections.filter(person_id=person.id).order_by("-pk").first()
     if last is not None and last.state != CorrectionState.DRAFT:
@@ -102,6 +114,7 @@ def _keep(case: Case, person: CorrectionRecipient, facts: dict[str, object]) -> 
             person_id=person.id,
             person_name=person.name,
             contact=person.contact,
+            language=person.language,
             facts=facts,
             **words_of(facts),
         )

@@ -29,6 +29,7 @@ from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import verb
 from workspaces import formatting
 from workspaces.models import Team
+from workspaces.pages import language_of_tag
 
 VERSION = 2
 ITEMS_MAX = 500
@@ -44,6 +45,8 @@ class CorrectionRecipient:
     id: str
     name: str
     contact: str
+    language: str = ""
+    """One of LANGUAGES, or empty where none of them is known to be theirs."""
 
 
 Theirs = list[tuple[Action, Effect | None]]
@@ -98,6 +101,7 @@ def person_of(affected: Any) -> CorrectionRecipient | None:
         id=str(affected["id"])[:120],
         name=formatting.plain(str(affected.get("name") or ""))[:200],
         contact=str(contact)[:320] if isinstance(contact, str) else "",
+        language=language_of_tag(affected.get("language")),
     )
 
 

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
+from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
 from approvals import pauses, policy
@@ -46,6 +47,7 @@ from workspaces.keys import (
 )
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.pages import offer_of_languages
 from workspaces.periodic import Turns, each
 
 logger = logging.getLogger(__name__)
@@ -145,7 +147,8 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
         _note(correction, LINK, state="made", sent_at=database_time())
     if MAIL in ways:
         key = f"correction/{correction.reference}/mail"
-        channels.write_to(correction.workspace, correction.contact, SUBJECT, message, key=key)
+        mail = _mail(correction, link)
+        channels.write_to(correction.workspace, correction.contact, SUBJECT, mail, key=key)
         _note(correction, MAIL, address=correction.contact, message_key=key)
     if WEBHOOK in ways:
         for channel in webhooks(correction):
@@ -159,6 +162,16 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
                 message=message.cut(),
             )
             _note(correction, WEBHOOK, address=channel.name, message_key=key)
+
+
+def _mail(correction: Correction, link: str) -> Message:
+    """The letter in its person's language; where that is not known, in English, and in each other
+    language that the page behind the link is there in that one, too.
+    """
+    with translation.override(correction.language or "en"):
+        title, lead = drafting.title_of(correction), drafting.lead_of(correction)
+    more = "" if correction.language else offer_of_languages()
+    return Message(title=title, text="\n\n".join(filter(None, (lead, more))), url=link)
 
 
 def is_untold(correction: Correction) -> bool:

@@ -29,6 +29,9 @@ class Correction(models.Model):
     person_id = models.CharField(max_length=120)
     person_name = models.CharField(max_length=200, blank=True)
     contact = models.CharField(max_length=320, blank=True)
+    language = models.CharField(
+        max_length=5, blank=True, default="", db_default="", help_text="Theirs, where it is known"
+    )
     state = models.CharField(
         max_length=9, choices=CorrectionState.choices, default=CorrectionState.DRAFT
     )

@@ -112,8 +112,9 @@ def _fact(one: Correction, item: dict[str, Any], *, sees: bool) -> dict[str, Any
 
 
 def _ways(one: Correction) -> list[dict[str, Any]]:
+    language = wording.LANGUAGES.get(one.language, "English, for their language is not known")
     labels = {
-        publishing.MAIL: ("By mail", f"to {one.contact or 'nobody'}"),
+        publishing.MAIL: ("By mail", f"to {one.contact or 'nobody'}, in {language}"),
         publishing.WEBHOOK: ("By signed webhook", "to your own product, which shows it"),
         publishing.LINK: ("By a link", "that you copy and hand on yourself"),
     }

@@ -262,7 +262,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
     return {
         "publisher": correction.workspace,
         "correction": {
-            "title": (title := _title(correction)),
+            "title": (title := drafting.title_of(correction)),
             "quoted": names.quoted(title),
             "number": correction.reference,
         },
@@ -285,8 +285,8 @@ def _told(
     return {
         "publisher": correction.workspace,
         "correction": {
-            "title": _title(correction),
-            "lead": _lead(correction),
+            "title": drafting.title_of(correction),
+            "lead": drafting.lead_of(correction),
             "when": _zoned(correction.published_at or correction.drafted_at, correction),
             "number": correction.reference,
             "expires": _zoned(correction.expires_at, correction) if correction.expires_at else "",
@@ -344,17 +344,6 @@ def _tells_more(later: Correction, correction: Correction) -> bool:
 
 def _happened(correction: Correction) -> dict[str, Any]:
     return {name: told for name, told in correction.facts.items() if name != "why"}
-
-
-def _title(correction: Correction) -> str:
-    """As somebody worded it, else in the reader's language."""
-    written = drafting.words_of(correction.facts)["title"]
-    return sentences.title(correction.facts) if correction.title == written else correction.title
-
-
-def _lead(correction: Correction) -> str:
-    written = drafting.words_of(correction.facts)["lead"]
-    return sentences.lead(correction.facts) if correction.lead == written else correction.lead
 
 
 def _zoned(moment: datetime, correction: Correction) -> SafeString:

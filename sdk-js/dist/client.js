@@ -20,8 +20,9 @@ const SIGTERM = 15;
 const SPOOL_NAME_HEX_DIGITS = 16;
 // Beside the members that are taken out of it: run, trace and onBehalfOf.
 const ABOUT = ["goal", "model", "labels"];
-// What the desk reads of the person for whom a run acts; `contact` is a mail address.
-const PERSON = ["id", "name", "contact"];
+// What the desk reads of the person for whom a run acts; `contact` is a mail address, `language` a
+// tag as browsers send it (de-AT).
+const PERSON = ["id", "name", "contact", "language"];
 /** A connection to the recovery desk, for one agent. Make one per process, with `connect`. */
 export class Desk extends Link {
     #openRuns = new Set();

@@ -26,8 +26,9 @@ const SIGTERM = 15;
 const SPOOL_NAME_HEX_DIGITS = 16;
 // Beside the members that are taken out of it: run, trace and onBehalfOf.
 const ABOUT = ["goal", "model", "labels"];
-// What the desk reads of the person for whom a run acts; `contact` is a mail address.
-const PERSON = ["id", "name", "contact"];
+// What the desk reads of the person for whom a run acts; `contact` is a mail address, `language` a
+// tag as browsers send it (de-AT).
+const PERSON = ["id", "name", "contact", "language"];
 
 export type ConnectOptions = {
   /** Else AMENDS_URL and AMENDS_KEY: Settings → Agents and keys. */

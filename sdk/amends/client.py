@@ -33,8 +33,10 @@ SHELL_SIGNAL = 128
 RUN_ID = re.compile(r"(?!(?:.*/)?\.\.?(?:/|$))[\x21-\x7e]{1,120}")
 
 # What the desk reads of the person for whom a run acts.
-PERSON = ("id", "name", "contact")
-NOT_OF_A_PERSON = "on_behalf_of has no “{}”: it is id, name, and contact (a mail address)"
+PERSON = ("id", "name", "contact", "language")
+NOT_OF_A_PERSON = (
+    "on_behalf_of has no “{}”: it is id, name, contact (a mail address), and language (de, fr-CA)"
+)
 
 
 class Desk(Link):
@@ -87,7 +89,8 @@ class Desk(Link):
         """A run, to be used with `with`. `request` is what the user said, in their words.
 
         Give `run`, an id of your own, where a restarted process must find its calls again.
-        `on_behalf_of` has `id`, and may have `name` and `contact`, a mail address.
+        `on_behalf_of` has `id`, and may have `name`, `contact`, a mail address, and `language`,
+        a tag as browsers send it (`de-AT`).
         """
         if run is not None and not RUN_ID.fullmatch(run):
             fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”"

@@ -58,6 +58,21 @@ def page_of(letters):
     return urlsplit(LINK.findall(letter["text"])[0]).path
 
 
+@pytest.mark.parametrize(
+    ("tag", "subject"),
+    [("fr-CA", "a une question pour vous"), ("tlh", "has a question"), (7, "has a question")],
+)
+def test_she_is_written_to_in_her_language_where_the_desk_speaks_it(
+    ask_first, post_office, tag, subject
+):
+    ask_first(people=[EVE | {"language": tag}])
+    send_all()
+
+    [letter] = [one for one in post_office() if one["to"] == [EVE["contact"]]]
+    assert subject in letter["subject"]
+    assert ("Diese Seite gibt es auch auf Deutsch." in letter["text"]) == (tag != "fr-CA")
+
+
 def test_eve_says_yes_by_the_link_in_her_mail_and_people_still_decide(
     ask_first, ben, acme, post_office
 ):

@@ -49,8 +49,10 @@ class AgentRun:
             answers = drivers.run(record(self.actor, events), plain_connection()).results
         assert {one.status for one in answers} == {"accepted"}, answers
 
-    def begins(self, request: str = "Put ticket T-182 right", **more: Any) -> "AgentRun":
-        person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"}
+    def begins(
+        self, request: str = "Put ticket T-182 right", person: Any = None, **more: Any
+    ) -> "AgentRun":
+        person = {"id": "eve", "name": "Eve Adams", "contact": "eve@example.com"} | (person or {})
         self.send("run.started", request=request, on_behalf_of=person, model="m-1", **more)
         return self
 

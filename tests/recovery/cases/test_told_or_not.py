@@ -1,19 +1,19 @@
-"""Whether the person was told: not by a mail that cannot go, was not sent, or was taken back."""
+"""Whether the person was told, and how: not by a mail that cannot go, or was not sent."""
 
 import pytest
 from django.core import mail
 from django.db import transaction
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from connectors import channels as outgoing
 from connectors.models import Delivery
 from recovery import corrections, restoration
 from recovery.casework import closing
-from recovery.corrections import CannotPublish, publishing
+from recovery.corrections import CannotPublish, drafting, publishing
 from recovery.models import Correction
 from tests.people import logged_in
 from tests.ports import free_port
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
 
 
@@ -159,3 +159,43 @@ def test_who_told_the_person_in_another_way_says_so_on_the_case(mailed, ada, ben
     assert logged_in(ada).post(there, said).status_code == 409
     activity = logged_in(ada).get(f"{case}?tab=activity").text
     assert "told the person of the correction" in activity
+
+
+def test_the_mail_is_written_in_the_language_of_its_person(drafted, ada):
+    Correction.objects.update(language="de")
+    drafted.refresh_from_db()
+    assert "in Deutsch" in page_of(drafted, ada).content.decode()
+    corrections.publish(drafted, by=ada, seen=drafted.revision, ways=["mail"])
+
+    outgoing.send_due()
+
+    (sent,) = mail.outbox
+    with translation.override("de"):
+        assert sent.subject == drafting.title_of(drafted) != drafted.title
+        assert drafting.lead_of(drafted) in sent.body
+    assert "auf Deutsch" not in sent.body, "it is"
+
+
+@pytest.mark.parametrize(("said", "kept"), [("de-AT", "de"), ("tlh", ""), (["de"], "")])
+def test_their_language_is_what_the_agent_said_of_them(
+    agent, policy, shop, ticket, ada, said, kept
+):
+    run = AgentRun(agent, "run_1").begins(person={"language": said})
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run.is_verified(run.does("tickets.update", ("ticket", "main/T-182", ticket, high)), ok=False)
+    run.ends()
+
+    by_hand.advance(submitted(run.case(), ada).pk)
+    publishing.draft_due()
+
+    assert Correction.objects.get().language == kept
+
+
+def test_where_no_language_is_known_the_mail_offers_each(mailed):
+    outgoing.send_due()
+
+    (sent,) = mail.outbox
+    assert sent.subject == mailed.title
+    for offer in ("gibt es auch auf Deutsch", "existe aussi en français", "está en español"):
+        assert offer in sent.body
