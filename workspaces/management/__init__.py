@@ -1,10 +1,18 @@
-"""What commands over some workspaces share: which ones, by their slugs."""
+"""What commands share: which workspaces they are for, by their slugs."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workspaces.models import Workspace
+
+
+def workspace_named(slug: str) -> Workspace:
+    """Raises CommandError where there is none."""
+    found = Workspace.objects.filter(slug=slug).first()
+    if found is None:
+        raise CommandError(f"There is no workspace “{slug}”.")
+    return found
 
 
 class WorkspacesCommand(BaseCommand):

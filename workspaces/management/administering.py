@@ -13,6 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from workspaces import exporting, formatting
 from workspaces.access import NotAllowed, require
+from workspaces.management import workspace_named
 from workspaces.models import User, Workspace
 
 
@@ -37,9 +38,7 @@ class AdministratorCommand(BaseCommand):
         raise NotImplementedError
 
     def handle(self, *_: Any, slug: str, **said: Any) -> None:
-        here = Workspace.objects.filter(slug=slug).first()
-        if here is None:
-            raise CommandError(f"There is no workspace “{slug}”.")
+        here = workspace_named(slug)
         if "act" in said:
             by = person(said["by"])
             try:

@@ -18,7 +18,8 @@ from ledger.drivers import plain_connection
 from ledger.foreign import transcripts
 from ledger.foreign.calls import Import, ImportBatch, events_of, importer
 from ledger.intake import KEEP_BLOB
-from workspaces.models import Agent, Workspace
+from workspaces.management import workspace_named
+from workspaces.models import Agent
 
 KEY = "import_transcripts"
 TOLD_MAX = 1_000
@@ -76,10 +77,7 @@ class Command(BaseCommand):
 
 
 def _agent(workspace: str, name: str) -> Agent:
-    here = Workspace.objects.filter(slug=workspace).first()
-    if here is None:
-        raise CommandError(f"There is no workspace “{workspace}”.")
-    agent = Agent.objects.filter(workspace=here, name=name).first()
+    agent = Agent.objects.filter(workspace=workspace_named(workspace), name=name).first()
     if agent is None:
         said = "Agents are made at Settings → Agents and keys."
         raise CommandError(f"There is no agent “{name}” in {workspace}. {said}")

@@ -9,7 +9,8 @@ from django.db import transaction
 from approvals import versions
 from approvals.policy import Invalid
 from workspaces.free_text import InvalidInput
-from workspaces.models import User, Workspace
+from workspaces.management import workspace_named
+from workspaces.models import User
 
 
 class Command(BaseCommand):
@@ -22,9 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("--note", default="", help="why, in a sentence")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        workspace = Workspace.objects.filter(slug=options["workspace"]).first()
-        if workspace is None:
-            raise CommandError(f"There is no workspace “{options['workspace']}”.")
+        workspace = workspace_named(options["workspace"])
         person = None
         if options["by"]:
             person = User.objects.filter(email=options["by"].lower()).first()

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from config import leaving
 from config.backups import bar
+from workspaces.management import workspace_named
 from workspaces.models import Workspace
 
 
@@ -23,9 +24,7 @@ class Command(BaseCommand):
     def handle(
         self, *, workspace: str, typed: str, reason: str, receipt: Path, **options: Any
     ) -> None:
-        here = Workspace.objects.filter(slug=workspace).first()
-        if here is None:
-            raise CommandError(f"There is no workspace “{workspace}”.")
+        here = workspace_named(workspace)
         said = "The receipt of its earlier deletion" if leaving.was_deleted(here) else "The receipt"
         try:
             with receipt.open("x") as file:

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from config import leaving
 from config.backups import bar
-from workspaces.models import Workspace
+from workspaces.management import workspace_named
 
 
 class Command(BaseCommand):
@@ -19,9 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("dest", metavar="DEST", type=Path, help="a folder with room for it")
 
     def handle(self, *, workspace: str, dest: Path, **options: Any) -> None:
-        here = Workspace.objects.filter(slug=workspace).first()
-        if here is None:
-            raise CommandError(f"There is no workspace “{workspace}”.")
+        here = workspace_named(workspace)
         try:
             with bar(self.stderr) as progress:
                 folder = leaving.export(here, dest, progress)

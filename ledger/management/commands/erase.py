@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ledger import erasure
-from workspaces.models import Workspace
+from workspaces.management import workspace_named
 
 
 class Command(BaseCommand):
@@ -21,9 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="without it nothing is changed")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        workspace = Workspace.objects.filter(slug=options["workspace"]).first()
-        if workspace is None:
-            raise CommandError(f"There is no workspace “{options['workspace']}”.")
+        workspace = workspace_named(options["workspace"])
         who = {"person": options["person"], "runs": options["run"]}
         if not options["yes"]:
             found = erasure.find(workspace, **who)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from amends.protocol.vocabulary import EventType
 from workspaces import outbox, rates
+from workspaces.management import workspace_named
 from workspaces.models import Workspace
 
 PER_MINUTE_MAX = 10_000_000
@@ -33,9 +34,7 @@ class Command(BaseCommand):
             parser.add_argument(f"--{name}", type=per_minute, default=UNSAID, help=words)
 
     def handle(self, *_: Any, slug: str, **options: Any) -> None:
-        here = Workspace.objects.filter(slug=slug).first()
-        if here is None:
-            raise CommandError(f"There is no workspace “{slug}”.")
+        here = workspace_named(slug)
         said = {f"rate_{name}": options[name] for name in rates.NAMES if options[name] != UNSAID}
         if said:
             was = {name: getattr(here, name) for name in said}

@@ -8,7 +8,8 @@ from django.core.validators import validate_slug
 
 from workspaces import entrance
 from workspaces.free_text import InvalidInput, kept_text
-from workspaces.models import User, Workspace
+from workspaces.management.administering import person
+from workspaces.models import Workspace
 
 NAME_CHARACTERS_MAX = 120
 SLUG_CHARACTERS_MAX = 50
@@ -37,8 +38,6 @@ class Command(BaseCommand):
             raise CommandError(" ".join(getattr(wrong, "messages", [str(wrong)]))) from None
         if len(slug) > SLUG_CHARACTERS_MAX or Workspace.objects.filter(slug=slug).exists():
             raise CommandError(f"There is a workspace {slug} already, or the name is too long.")
-        founder = User.objects.filter(email__iexact=options["founder"], is_active=True).first()
-        if founder is None:
-            raise CommandError(f"Nobody here has the address {options['founder']}.")
+        founder = person(options["founder"])
         made = entrance.open_workspace(name, slug, by=founder, starter=options["starter"])
         self.stdout.write(f"{made.name}: /w/{made.slug}/, administered by {founder.email}.")

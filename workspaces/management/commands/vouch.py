@@ -6,7 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workspaces import independence
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
-from workspaces.models import User, Workspace
+from workspaces.management import workspace_named
+from workspaces.models import User
 
 
 class Command(BaseCommand):
@@ -23,9 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--because", required=True, help="why; it stands in the ledger")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        workspace = Workspace.objects.filter(slug=options["workspace"]).first()
-        if workspace is None:
-            raise CommandError(f"There is no workspace {options['workspace']}.")
+        workspace = workspace_named(options["workspace"])
         person = User.objects.filter(email__iexact=options["email"]).first()
         if person is None:
             raise CommandError(f"Nobody here has the address {options['email']}.")
