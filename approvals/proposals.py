@@ -20,11 +20,11 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import Risk
-from approvals import dry_run, health
+from approvals import dry_run, health, versions
 from approvals.argument_fields import leaves_of, spelled
 from approvals.endings import is_of_current_try
-from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
-from approvals.policy import Invalid, Policy, default, editing, judge, load_new
+from approvals.models import Approval, ApprovalState, SubjectKind
+from approvals.policy import Invalid, Policy, editing, judge, load_new
 from approvals.policy.conditions import COUNTING
 from ledger.models import Action
 from ledger.models.actions import Compensated, Verified
@@ -62,7 +62,7 @@ class Proposal:
 
 def of(workspace: Workspace, policy: Policy, *, days: int = dry_run.DAYS) -> list[Proposal]:
     """What is proposed now, tightening first; `policy` is the one in force."""
-    source = source_in_force(workspace)
+    source = versions.source_of(versions.in_force(workspace))
     lost = _lost(workspace, policy, days)
     found = [_tighter(source, tool, why) for tool, why in sorted(lost.items())]
     for tool, calls in sorted(_earned(workspace, days).items()):
@@ -73,14 +73,6 @@ def of(workspace: Workspace, policy: Policy, *, days: int = dry_run.DAYS) -> lis
 
 def find(workspace: Workspace, policy: Policy, key: str) -> Proposal | None:
     return next((one for one in of(workspace, policy) if one.key == key), None)
-
-
-def source_in_force(workspace: Workspace) -> str:
-    """The text of the version in force, as its author wrote it."""
-    version = PolicyVersion.objects.filter(workspace=workspace, active=True).first()
-    if version is None:
-        return json.dumps(default().document, indent=2) + "\n"
-    return version.source or json.dumps(version.document, indent=2) + "\n"
 
 
 def _is_policy(source: str) -> bool:

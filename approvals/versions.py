@@ -19,7 +19,7 @@ from django.dispatch import receiver
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, grants, team_coverage
 from approvals.models import LIVING, Approval, PolicyVersion, SubjectKind
-from approvals.policy import Invalid, Mistake, Policy, load_new
+from approvals.policy import Invalid, Mistake, Policy, default, load_new
 from approvals.policy.reading import read
 from ledger import desk_events
 from workspaces import locks
@@ -39,6 +39,17 @@ class SavedMeanwhile(Exception):
 
 class InForceMeanwhile(Exception):
     """We stopped because another version came into force since the page was drawn: look again."""
+
+
+def in_force(workspace: Workspace) -> PolicyVersion | None:
+    return PolicyVersion.objects.filter(workspace=workspace, active=True).first()
+
+
+def source_of(version: PolicyVersion | None) -> str:
+    """The text of a version as its author wrote it; of none the defaults."""
+    if version is None:
+        return json.dumps(default().document, indent=2) + "\n"
+    return version.source or json.dumps(version.document, indent=2) + "\n"
 
 
 @transaction.atomic
@@ -76,7 +87,7 @@ def activate(version: PolicyVersion, *, by: User | None, seen: str | None = None
     InForceMeanwhile where it is another by now.
     """
     workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
-    policy = check(workspace, version.source or json.dumps(version.document))
+    policy = check(workspace, source_of(version))
     versions = PolicyVersion.objects.filter(workspace=workspace)
     previous = versions.filter(active=True).first()
     if seen is not None and seen != (previous.digest if previous else ""):
@@ -97,7 +108,7 @@ def activate(version: PolicyVersion, *, by: User | None, seen: str | None = None
 def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
     """Judge with this version beside the one in force, without a say. Raises Invalid."""
     workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
-    check(workspace, version.source or json.dumps(version.document))
+    check(workspace, source_of(version))
     if version.active:
         raise Invalid([Mistake("it is in force already")])
     end_shadow(workspace, by=by)

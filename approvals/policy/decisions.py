@@ -40,6 +40,11 @@ def first_of(before: Any) -> Any:
     return before
 
 
+def verdict_by_risk(risk: Risk) -> Verdict:
+    """Where no rule says a word of its own, people are asked from high up."""
+    return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
+
+
 def higher(order: Sequence[T], *found: T) -> T:
     """The highest of `found` in the given order."""
     return max(found, key=order.index)
@@ -140,10 +145,8 @@ class Rule:
     path: Path = field(default=(), compare=False)
 
     def verdict(self, risk: Risk) -> Verdict:
-        """An explicit word stands; without one, people are asked from high up."""
-        if self.approval is not None:
-            return self.approval
-        return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
+        """An explicit word stands."""
+        return self.approval or verdict_by_risk(risk)
 
     def met(self, facts: Mapping[str, Any], verdict: Verdict) -> bool:
         """A condition that fails to evaluate is met where that is the careful reading; of several

@@ -24,6 +24,7 @@ from approvals.policy.decisions import (
     ToolCall,
     Verdict,
     higher,
+    verdict_by_risk,
 )
 from approvals.policy.document import Policy
 from ledger.models import Action
@@ -86,11 +87,7 @@ def _is_unknown(policy: Policy, call: ToolCall) -> bool:
 
 
 def _verdict_without_rule(policy: Policy, call: ToolCall, risk: Risk) -> Verdict:
-    return "MANUAL" if _is_unknown(policy, call) else _verdict_by_risk(risk)
-
-
-def _verdict_by_risk(risk: Risk) -> Verdict:
-    return "MANUAL" if RISKS.index(risk) >= RISKS.index(Risk.HIGH) else "AUTO"
+    return "MANUAL" if _is_unknown(policy, call) else verdict_by_risk(risk)
 
 
 def class_of(policy: Policy, call: ToolCall | Action) -> ActionClass:

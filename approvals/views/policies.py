@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from approvals import finding, inventory, pauses, rules, team_coverage, versions
 from approvals.models import Pause, PauseKind, PolicyVersion
 from approvals.policy import Invalid, Mistake, PolicyUnreadable, active, default, load
-from approvals.views.policy_editor import rehearsed, source_of
+from approvals.views.policy_editor import rehearsed
 from connectors.models import Connection
 from ledger import disclosure
 from workspaces import exporting, formatting
@@ -61,10 +61,6 @@ def _versions(here: Workspace) -> list[PolicyVersion]:
     return list(rows.order_by("-number")[:VERSIONS_SHOWN_MAX])
 
 
-def _in_force(here: Workspace) -> PolicyVersion | None:
-    return PolicyVersion.objects.filter(workspace=here, active=True).first()
-
-
 def _may_pause(request: Request, here: Workspace) -> bool:
     return may(request.user, "recover", here) or may(request.user, "administer", here)
 
@@ -90,12 +86,12 @@ def _page(
     request: Request, here: Workspace, *, pause_form: PauseForm | None = None, status: int = 200
 ) -> HttpResponse:
     zone = timezone.get_current_timezone()
-    version = _in_force(here)
+    version = versions.in_force(here)
     context = {
         "workspace": here,
         "version": version,
-        "source": source_of(version),
-        "table": rules.of(source_of(version)),
+        "source": versions.source_of(version),
+        "table": rules.of(versions.source_of(version)),
         "versions": [
             {
                 "number": one.number,
@@ -159,7 +155,7 @@ def version(request: Request, workspace: str, number: int) -> HttpResponse:
 def _version(
     request: Request, here: Workspace, one: PolicyVersion, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    current = _in_force(here)
+    current = versions.in_force(here)
     policy = None
     try:
         policy = load(one.document)
@@ -169,7 +165,7 @@ def _version(
     context = {
         "workspace": here,
         "version": one,
-        "source": source_of(one),
+        "source": versions.source_of(one),
         "current": current,
         "made": formatting.moment(one.created_at, "ago", timezone.get_current_timezone()),
         "diff": versions.diff(before, one.document),

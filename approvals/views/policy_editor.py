@@ -29,7 +29,6 @@ from approvals.policy import (
     Policy,
     PolicyUnreadable,
     active,
-    default,
     editing,
     judge,
 )
@@ -137,13 +136,6 @@ def edit(request: Request, workspace: str) -> HttpResponse:
     return _page(request, draft, part="check")
 
 
-def source_of(version: PolicyVersion | None) -> str:
-    """The text of a version as its author wrote it; of none the defaults."""
-    if version is None:
-        return json.dumps(default().document, indent=2) + "\n"
-    return version.source or json.dumps(version.document, indent=2) + "\n"
-
-
 def url_of(approval: Approval, person: User) -> str:
     """Where a rule for the tool of a call begins, for who may write one."""
     if not approval.action_id or not may(person, "administer", approval.workspace):
@@ -156,10 +148,10 @@ def _begun(request: Request, here: Workspace) -> PolicyDraft:
     """The document in force, or the version or starter that was asked for; and a rule that is begun
     from a call on record.
     """
-    rows = PolicyVersion.objects.filter(workspace=here)
-    start = rows.filter(number=_number(request.GET.get("from", ""))).first()
+    number = _number(request.GET.get("from", ""))
+    start = PolicyVersion.objects.filter(workspace=here, number=number).first()
     starter = versions.starter(request.GET.get("starter", ""))
-    source = starter or source_of(start or rows.filter(active=True).first())
+    source = starter or versions.source_of(start or versions.in_force(here))
     tool = request.GET.get("tool", "")
     call = _call(here, request.GET.get("call", "")) or _newest(here, tool) or _named(request, here)
     draft = PolicyDraft(

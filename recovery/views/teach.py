@@ -14,7 +14,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from approvals import proposals, versions
+from approvals import versions
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid
 from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
@@ -161,7 +161,7 @@ def teach(request: Request, workspace: str) -> HttpResponse:
     if act == "choose" or not form.is_valid():
         return _show(request, here, effect, form, status=200 if act == "choose" else 422)
     glob, twin = form.twin()
-    source = proposals.source_in_force(here)
+    source = versions.source_of(versions.in_force(here))
     try:
         edited = teaching.with_twin(source, glob, twin)
         policy = versions.check_new(here, edited.source)
