@@ -320,14 +320,17 @@ def try_out(channel: Channel, *, by: User) -> Delivery:
         f"{by} asked for it, to see whether “{channel.name}” arrives. Nothing else happened.",
         f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/channels/",
     )
-    return Delivery.objects.create(
-        workspace=channel.workspace,
-        channel=channel,
-        kind=channel.kind,
-        subject=TEST,
-        key=f"test/{channel.pk}/{uuid4().hex}",
-        message=message.cut(),
-    )
+    delivery = _over(channel, TEST, message, key=f"test/{channel.pk}/{uuid4().hex}")
+    delivery.save()
+    return delivery
+
+
+def _over(channel: Channel, subject: str, message: Message, *, key: str) -> Delivery:
+    """A message for one channel, which is not on its way yet."""
+    return Delivery(
+        workspace_id=channel.workspace_id, channel=channel, kind=channel.kind, subject=subject,
+        key=key, message=message.cut(),
+    )  # fmt: skip
 
 
 def announce(
@@ -344,13 +347,11 @@ def announce(
     """
     channels = Channel.objects.filter(workspace=workspace, disabled_at=None)
     made = [
-        Delivery(
-            workspace=workspace,
-            channel=channel,
-            kind=channel.kind,
-            subject=subject,
+        _over(
+            channel,
+            subject,
+            fuller if fuller and channel.tier == Tier.IN_FULL else message,
             key=f"{key}/{channel.pk}",
-            message=(fuller if fuller and channel.tier == Tier.IN_FULL else message).cut(),
         )
         for channel in channels[:CHANNELS_MAX]
         if not channel.subjects or any(fnmatchcase(subject, glob) for glob in channel.subjects)
@@ -362,10 +363,7 @@ def announce(
 
 def tell(channel: Channel, subject: str, message: Message, *, key: str) -> None:
     """Put a message on its way to one channel, whatever it carries else; the same key, once."""
-    made = Delivery(
-        workspace=channel.workspace, channel=channel, kind=channel.kind, subject=subject,
-        key=f"{key}/{channel.pk}", message=message.cut(),
-    )  # fmt: skip
+    made = _over(channel, subject, message, key=f"{key}/{channel.pk}")
     Delivery.objects.bulk_create([made], ignore_conflicts=True)
 
 
@@ -494,7 +492,4 @@ def _delivery(channel: Channel) -> Delivery | None:
         return None
     page = f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
     message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
-    return Delivery(
-        workspace=channel.workspace, channel=channel, kind=channel.kind, subject=SUBJECT, key=key,
-        message=message.cut(),
-    )  # fmt: skip
+    return _over(channel, SUBJECT, message, key=key)
