@@ -21,6 +21,8 @@ from workspaces import formatting
 # A journal that only grows: one JSON line for every effect, written through to the disk.
 
 Entry = dict[str, Any]
+Json = dict[str, Any]
+Answer = tuple[int, Json]
 
 
 class Journal:
@@ -45,11 +47,12 @@ class Journal:
             for line in file:
                 yield json.loads(line)
 
+    def answer(self, _said: Json, _environ: Json) -> Answer:
+        return 200, {"entries": list(self.entries())}
+
 
 BODY_BYTES_MAX = 64 * 1024
 
-Json = dict[str, Any]
-Answer = tuple[int, Json]
 Route = Callable[..., Answer]
 Application = Callable[..., Iterable[bytes]]
 
@@ -138,12 +141,9 @@ class Payments:
         self.service.mounts["/amends"] = self._twins(folder, secret).wsgi
         self.service.route("POST", "/charges")(self.charge)
         self.service.route("GET", "/charges/([^/]+)")(self.read)
-        self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
+        self.service.route("GET", "/journal")(self.journal.answer)
         self.service.route("POST", "/faults")(self.fail_next)
         self.service.route("POST", "/search")(self.search)
-
-    def all(self) -> list[Entry]:
-        return list(self.journal.entries())
 
     def _take(self, entry: Entry) -> None:
         kept = self.charges if entry["what"] == "charged" else self.refunds
@@ -285,10 +285,7 @@ class Licences:
         self.service.mounts["/amends"] = self._twins(folder, secret).wsgi
         self.service.route("POST", "/seats")(self.assign)
         self.service.route("GET", "/seats/([^/]+)")(self.read)
-        self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
-
-    def all(self) -> list[Entry]:
-        return list(self.journal.entries())
+        self.service.route("GET", "/journal")(self.journal.answer)
 
     def _take(self, entry: Entry) -> None:
         self.keys.add(entry["key"])
@@ -311,7 +308,7 @@ class Licences:
         with self.journal.lock:
             seat = f"seat-{len(self.seats) + 1:04d}"
             if key in self.keys:
-                seat = next(e["id"] for e in self.all() if e["key"] == key)
+                seat = next(e["id"] for e in self.journal.entries() if e["key"] == key)
             else:
                 self._take(
                     self.journal.write(

@@ -6,13 +6,12 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import make_server
 
 import httpx
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from demo.outside.services import Answer, Entry, Journal, Json, Quiet, Service, Threaded
+from demo.outside.services import Answer, Journal, Json, Service, Threaded, serve
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 SHOWN_MAX = 200
@@ -40,11 +39,8 @@ class Mailbox:
         self.service = Service()
         self.service.mounts["/mailbox"] = self.page
         self.service.route("GET", "/messages")(self.look_up)
-        self.service.route("GET", "/journal")(lambda _said, _env: (200, {"entries": self.all()}))
+        self.service.route("GET", "/journal")(self.journal.answer)
         self.service.route("POST", "/faults")(self.fail_next)
-
-    def all(self) -> list[Entry]:
-        return list(self.journal.entries())
 
     async def handle_DATA(  # noqa: N802  # the name that aiosmtpd calls
         self, _server: SMTP, _session: Session, envelope: Envelope
@@ -76,7 +72,7 @@ class Mailbox:
         from urllib.parse import parse_qs
 
         wanted = parse_qs(environ.get("QUERY_STRING", "")).get("id", [""])[0].strip()
-        for entry in self.all():
+        for entry in self.journal.entries():
             if entry["id"] == wanted:
                 return 200, entry
         return 404, {"error": "no such message"}
@@ -87,7 +83,7 @@ class Mailbox:
             f"<small>{html.escape(entry['at'][:19])}"
             f" · to {html.escape(', '.join(entry['to']))}</small>"
             f"<pre>{html.escape(entry['text'])}</pre></article>"
-            for entry in reversed(self.all()[-SHOWN_MAX:])
+            for entry in reversed(list(self.journal.entries())[-SHOWN_MAX:])
         )
         body = PAGE.format(messages=messages or "<p>No mail yet.</p>").encode()
         start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
@@ -124,9 +120,7 @@ def application(folder: Path) -> Any:
 
 
 def calendar(folder: Path, port: int) -> Threaded:
-    server = make_server("127.0.0.1", port, application(folder), Threaded, Quiet)
-    assert isinstance(server, Threaded)  # noqa: S101  # make_server is typed as its base
-    return server
+    return serve(application(folder), port)
 
 
 def make_calendar(url: str) -> None:

@@ -55,23 +55,15 @@ class Stage:
 
     def charge(self, amount: int, card: str, *, key: str, customer: str) -> Row:
         """Charge a card; raises httpx.HTTPStatusError, of which a 504 tells nothing."""
-        with self.outside() as outside:
-            answer = outside.post(
-                f"{self.where.payments}/charges",
-                json={"amount": amount, "currency": "usd", "card": card, "customer": customer},
-                headers={"Idempotency-Key": key},
-            )
-        answer.raise_for_status()
-        found: Row = answer.json()
-        return found
+        asked = {"amount": amount, "currency": "usd", "card": card, "customer": customer}
+        return self._post(f"{self.where.payments}/charges", asked, key)
 
     def assign_licence(self, holder: str, *, key: str) -> Row:
+        return self._post(f"{self.where.licences}/seats", {"holder": holder, "plan": "team"}, key)
+
+    def _post(self, url: str, asked: Row, key: str) -> Row:
         with self.outside() as outside:
-            answer = outside.post(
-                f"{self.where.licences}/seats",
-                json={"holder": holder, "plan": "team"},
-                headers={"Idempotency-Key": key},
-            )
+            answer = outside.post(url, json=asked, headers={"Idempotency-Key": key})
         answer.raise_for_status()
         found: Row = answer.json()
         return found
