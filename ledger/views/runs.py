@@ -178,7 +178,6 @@ def _run_or_404(here: Workspace, run: str) -> Run:
 
 def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> HttpResponse:
     url = reverse("ledger:run", args=[here.slug, found.run])
-    events_url = reverse("ledger:events", args=[here.slug])
     step = request.GET.get("step", "")
     at = int(step) if step.isdecimal() and len(step) <= STEP_DIGITS_MAX else None
     context = {
@@ -187,7 +186,6 @@ def _show(request: Request, here: Workspace, found: Run, *, sensitive: bool) -> 
         "facts": _facts(found),
         "trace_url": trace_url(found.trace),
         "replay": replaying.replay(found, at).shown(url, sensitive=sensitive),
-        "events_url": events_url,
         "sensitive": sensitive,
         "case": getattr(found, "case", None),
         "may_report": may(request.user, "recover", here),

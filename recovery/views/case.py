@@ -1,6 +1,5 @@
 """One case: understood in ten seconds, acted on in thirty."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -347,7 +346,7 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
     return {
-        "effects": folding.folded(lines, _is_plain, _in_short),
+        "effects": folding.folded(lines, _is_plain, story.in_short),
         "effects_left_out": len(newest_first) - len(shown),
     }
 
@@ -360,10 +359,6 @@ def _is_plain(line: dict[str, Any]) -> bool:
         and not lasting
         and (line["is_over"] or line["standing"] == story.STANDS)
     )
-
-
-def _in_short(lines: Sequence[dict[str, Any]]) -> str:
-    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:

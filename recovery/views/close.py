@@ -92,10 +92,6 @@ def _can_be_undone(line: dict[str, Any]) -> bool:
     return bool(line["reversibility"] != Reversibility.IRREVERSIBLE)
 
 
-def _in_short(lines: Sequence[dict[str, Any]]) -> str:
-    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
-
-
 def _show(
     request: Request, case: Case, facts: RunFacts, *, problem: Exception | None = None
 ) -> HttpResponse:
@@ -108,7 +104,7 @@ def _show(
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": folding.folded(story.lines(facts, standing), _can_be_undone, _in_short),
+        "standing": folding.folded(story.lines(facts, standing), _can_be_undone, story.in_short),
         "endings": [
             {
                 "value": outcome,

@@ -23,7 +23,7 @@ from recovery.corrections.facts import without_values
 from recovery.corrections.sentences import review_words
 from recovery.models import CaseState, Contest, Correction, CorrectionState
 from recovery.run_facts.sentences import plural
-from recovery.views import correction_ways, corrections_file
+from recovery.views import correction_ways
 from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
@@ -176,6 +176,18 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "wrong": ("Contested", {"still_wrong_at__isnull": False}),
 }
+EXPORTED: exporting.Columns = {
+    "correction": "reference",
+    "state": "state",
+    "title": "title",
+    "person": lambda one: one.person_name or one.person_id,
+    "case": "case_id",
+    "run": "case.run.run",
+    "published_at": "published_at",
+    "first_opened_at": "first_read_at",
+    "times_opened": "read_count",
+    "contested_at": "still_wrong_at",
+}
 
 
 @login_required
@@ -186,7 +198,9 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
     chosen = chosen if chosen in VIEWS else "all"
     rows = Correction.objects.filter(workspace=here, **VIEWS[chosen][1])
     if exporting.is_asked(request):
-        return corrections_file.answer(request, here, rows)
+        listed = rows.select_related("case__run").order_by("-pk")
+        clean = disclosure.cleaner(request.user, here)
+        return exporting.sheet(request, "corrections", listed, EXPORTED, clean)
     after = request.GET.get("after", "")
     if is_number(after):
         rows = rows.filter(pk__lt=int(after))

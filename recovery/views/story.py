@@ -101,6 +101,11 @@ def _line(
     }
 
 
+def in_short(lines: Sequence[dict[str, Any]]) -> str:
+    """How many lie in a fold, and how they stand."""
+    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
+
+
 def _target(effect: Effect) -> str:
     return f"{formatting.named(effect.target_type)} {formatting.named(effect.target_id)}"
 
