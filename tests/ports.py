@@ -1,14 +1,18 @@
-"""Free ports for the servers that tests start.
+"""Free ports for the servers that tests start, and small ones that are served from a thread.
 
-Taken below the range from which the system gives ports to outgoing connections, where somebody
-else's connection could sit on it before our server does; none twice in this process, for what was
-just closed may still be on its way out; and each runner of `pytest -n` from a part of its own, for
-seconds pass between the choice of a port and the server that listens there.
+A free port is taken below the range from which the system gives ports to outgoing connections,
+where somebody else's could sit on it before our server does; none twice in this process, for what
+was just closed may still be on its way out; and each runner of `pytest -n` from a part of its own,
+for seconds pass between the choice of a port and the server that listens there.
 """
 
 import os
 import secrets
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FIRST, END = 10_240, 32_000
 TRIES_MAX = 1_000
@@ -47,3 +51,16 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server that answers as this handler does, for so long; its address. Left to itself, it
+    would look only twice a second whether it is over.
+    """
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()

@@ -3,9 +3,8 @@ it is told to.
 """
 
 import json
-import threading
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
 
 import pytest
@@ -14,6 +13,7 @@ from django.db.models.functions import Now
 
 from config import single_sign_on
 from tests.people import acme, ada, cleo, globex, leads, operators, team
+from tests.ports import answering
 from workspaces import encryption, teams
 
 __all__ = ["acme", "ada", "cleo", "globex", "leads", "operators"]
@@ -23,11 +23,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class Provider:
     """`says` of a refresh token: a status and a body; what was asked is kept."""
 
+    url: str
+
     def __init__(self):
         self.says, self.asked, self.groups = {}, [], ["deciders"]
-        self.server = HTTPServer(("127.0.0.1", 0), self.handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def handler(provider):  # noqa: N805 - the handler has a self of its own
         class Handler(BaseHTTPRequestHandler):
@@ -61,11 +60,10 @@ class Provider:
 @pytest.fixture
 def provider(settings):
     found = Provider()
-    settings.OIDC_URL = found.url
     settings.OIDC_TEAMS = ["deciders=acme/leads", "bosses=acme/leads", "on-call=acme/operators"]
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    with answering(found.handler()) as found.url:
+        settings.OIDC_URL = found.url
+        yield found
 
 
 # By the database's own clock, which may be a little behind what this process takes it for.

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from connectors.outbound import (
     checked_addresses,
     is_public,
 )
+from tests.ports import answering
 
 DRIPS_MAX = 400
 """Of bytes, twenty a second: a drip that nobody cuts goes on for that long."""
@@ -384,10 +385,8 @@ def inside():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Secret) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/secret", came
-        server.shutdown()
+    with answering(Secret) as url:
+        yield f"{url}/secret", came
 
 
 @pytest.fixture
@@ -411,10 +410,8 @@ def leads_away(inside):
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Away) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", kind=Away, asked=asked)
-        server.shutdown()
+    with answering(Away) as url:
+        yield SimpleNamespace(url=url, kind=Away, asked=asked)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

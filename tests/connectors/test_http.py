@@ -1,14 +1,14 @@
 """The agent charged a card; the desk refunds it through an API that a manifest describes."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from connectors import calls, connections, manifest
 from connectors.contract import CannotRead, Money, Refused, Target
+from tests.ports import answering
 
 CARD = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2030", "cvc": "123"}
 
@@ -31,10 +31,8 @@ def serves(page, status=200):
         def log_message(self, *words):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with answering(Answers) as url:
+        yield url
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import re
 import subprocess
 import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from urllib.error import HTTPError
 
@@ -29,6 +29,7 @@ from tests.connectors.conftest import server_of
 from tests.connectors.test_channels import SECRET as SIGNING_SECRET
 from tests.crash.oracle import until
 from tests.people import logged_in
+from tests.ports import answering
 from tests.recovery.cases import conftest as cases
 from tests.recovery.cases.cast import submitted
 from workspaces import keys, teams
@@ -164,11 +165,8 @@ def elsewhere():
         def log_message(self, *said):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Listener)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(heard=heard, url=f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    server.server_close()
+    with answering(Listener) as url:
+        yield SimpleNamespace(heard=heard, url=url)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """The desk's own traces, as a collector on this machine hears them."""
 
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
@@ -15,6 +14,7 @@ from edge import tracing
 from recovery import tasks
 from tests.approvals.door import planned
 from tests.crash.oracle import until
+from tests.ports import answering
 from tests.recovery.engine.desk import asked as asked_for
 from tests.recovery.engine.desk import plan_for, states
 from workspaces import keys
@@ -27,11 +27,13 @@ AGENTS_TRACE = {"trace_id": "0af7651916cd43dd8448eb211c80319c", "span_id": "b7ad
 class Collector:
     """Takes spans by OTLP/HTTP and keeps them."""
 
+    url: str
+
     def __init__(self):
         self.spans: list[Span] = []
         self.raw = b""
-        collector = self
 
+    def handler(collector):  # noqa: N805 - the handler has a self of its own
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
@@ -47,9 +49,7 @@ class Collector:
             def log_message(self, *said):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return Handler
 
     def named(self, name):
         return [one for one in self.spans if one.name == name]
@@ -58,9 +58,8 @@ class Collector:
 @pytest.fixture
 def collector():
     found = Collector()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    with answering(found.handler()) as found.url:
+        yield found
 
 
 @pytest.fixture

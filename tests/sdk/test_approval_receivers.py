@@ -61,8 +61,8 @@ class Service:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self.url = f"http://127.0.0.1:{self.server.server_port}/aap/events"
         self.threads = [
-            threading.Thread(target=run)
-            for run in (self.loop.run_forever, self.server.serve_forever)
+            threading.Thread(target=self.loop.run_forever),
+            threading.Thread(target=self.server.serve_forever, args=[0.02]),
         ]
         for thread in self.threads:
             thread.start()
