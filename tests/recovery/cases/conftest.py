@@ -47,6 +47,13 @@ def agent(acme):
 
 
 @pytest.fixture
+def desk(client, ada):
+    """A browser without scripts in which Ada works."""
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
 def policy(acme, ben, cleo):
     from approvals import versions
 

@@ -14,12 +14,6 @@ from tests.people import logged_in, person, team
 
 
 @pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
 def good(begin_run, shop, ticket):
     """A run that ended well, and yet set the wrong ticket."""
     run = begin_run()

@@ -13,12 +13,6 @@ from tests.recovery.engine import by_hand
 from workspaces.free_text import REASON_CHARACTERS_MAX
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def dry_run(desk, **said):
     return desk.get("/w/acme/bulk/new/", {"act": "compensate"} | said)
 

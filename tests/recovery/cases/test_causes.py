@@ -28,12 +28,6 @@ def fails(begin_run):
     return fail
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def age(cause, **since):
     """As if it had first been seen a while ago."""
     Cause.objects.filter(pk=cause.pk).update(first_seen_at=timezone.now() - timedelta(**since))

@@ -25,12 +25,6 @@ def three(begin_run):
     return [Case.objects.get(run__run=f"run_{number}") for number in (1, 2, 3)]
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 @pytest.mark.parametrize("order", ["risk", "newest", "due"])
 def test_neighbours_are_those_of_the_list_in_its_order(three, acme, ada, order):
     listed = [one.pk for one in search.find(acme, "", by=ada, order=order).cases]

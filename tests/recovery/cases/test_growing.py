@@ -13,12 +13,6 @@ from tests.recovery.cases.cast import AgentRun
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def runs_fail(agent, count, start=0):
     for number in range(start, start + count):
         told = AgentRun(agent, f"run_{number}").begins(f"Put ticket T-{number} right")

@@ -23,12 +23,6 @@ CALLED_IRREVERSIBLE = (
 )
 
 
-@pytest.fixture
-def browser(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def activate(acme, **changed):
     from approvals import versions
 
@@ -66,7 +60,7 @@ def undone(case, ada):
 
 @pytest.mark.parametrize("called_irreversible", ["catalogue", "twin", "agent"], indirect=True)
 def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
-    called_irreversible, begin_run, shop, ticket, ada, browser
+    called_irreversible, begin_run, shop, ticket, ada, desk
 ):
     run = begin_run()
     high = ticket | {"priority": "high"}
@@ -85,12 +79,12 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
     assert Action.objects.get(run__run="run_1").compensated == "repaired"
     assert (case.state, case.outcome, case.suggestion) == (CaseState.OPEN, "", "close")
     assert case.reversibility == "irreversible"
-    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+    page = desk.get(f"/w/acme/cases/{case.pk}/").content.decode()
     assert "record repaired; could not be undone" in page
-    [said] = browser.get(f"/w/acme/cases/{case.pk}/close/").context["standing"]
+    [said] = desk.get(f"/w/acme/cases/{case.pk}/close/").context["standing"]
     assert said["reversibility"] == "irreversible"
 
-    browser.post(
+    desk.post(
         f"/w/acme/cases/{case.pk}/close/",
         {"ending": "partly", "why": "The parcel is gone", "revision": case.revision,
          "owner": ada.pk, "due": "2100-01-01"},
@@ -107,7 +101,7 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
 
 
 def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its_effect(
-    begin_run, shop, ticket, ada, browser
+    begin_run, shop, ticket, ada, desk
 ):
     run = begin_run()
     high = ticket | {"priority": "high"}
@@ -117,7 +111,7 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
     run.ends("failed")
     case = run.case()
     (action,) = settling.facts_now(case).unknown()
-    page = browser.get(f"/w/acme/cases/{case.pk}/settle/").content.decode()
+    page = desk.get(f"/w/acme/cases/{case.pk}/settle/").content.decode()
     assert "It cannot be undone" in page
     assert "to be undone if a way back is known" not in page
     case = settling.settle_action(
@@ -129,11 +123,11 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     assert (case.state, case.outcome) == (CaseState.OPEN, ""), "the mail is out there"
     assert case.suggestion_reason == "mail.send cannot be undone: say who looks after what is left."
-    shown = browser.get(f"/w/acme/cases/{case.pk}/").context["effects"]
+    shown = desk.get(f"/w/acme/cases/{case.pk}/").context["effects"]
     assert [one["standing"] for one in shown] == ["cannot be undone", "put back"]
     with pytest.raises(closing.CannotClose, match="Say what is left"):
         closing.close(case, outcome="partly", reason="x", by=ada, seen=case.revision)
-    browser.post(
+    desk.post(
         f"/w/acme/cases/{case.pk}/close/",
         {"ending": "partly", "why": "We wrote to them", "revision": case.revision,
          "owner": ada.pk, "due": "2100-01-01"},
@@ -244,7 +238,7 @@ def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_
     assert step.label == "skip", "doing it again would do it twice outside"
 
 
-def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, begin_run, policy, browser):
+def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, begin_run, policy, desk):
     """It calls a mail a reading that can be undone exactly; the catalogue calls mails otherwise."""
     run = begin_run()
     action = run.plans("mail.send", ("mail", "M-1"), **{"class": "read_only"})
@@ -253,14 +247,14 @@ def test_no_page_takes_an_agents_milder_word_over_the_catalogues(acme, begin_run
     run.ends("failed")
     case = run.case()
 
-    page = browser.get(f"/w/acme/cases/{case.pk}/").context
+    page = desk.get(f"/w/acme/cases/{case.pk}/").context
     [item] = [one for one in page["story"]["items"] if one["kind"] == "action"]
-    peek = browser.get(f"/w/acme/queue/?peek={case.pk}").context["peek"]
+    peek = desk.get(f"/w/acme/queue/?peek={case.pk}").context["peek"]
 
     assert (item["word"], item["reversibility"]) == ("", "irreversible")
     assert [one["reversibility"] for one in page["effects"]] == ["irreversible"]
     assert [one["reversibility"] for one in peek["effects"]] == ["irreversible"]
-    replayed = browser.get(f"/w/acme/runs/{run.run}/").content.decode()
+    replayed = desk.get(f"/w/acme/runs/{run.run}/").content.decode()
     assert "as the agent says" in replayed, "what is on the record there is the agent's own word"
 
 
@@ -301,7 +295,7 @@ def test_the_word_about_an_effect_only_grows_and_a_rebuild_says_the_same(acme, b
 
 
 def test_an_effect_of_which_nobody_says_how_it_is_undone_is_not_called_unknown(
-    acme, begin_run, policy, browser, shop, ticket
+    acme, begin_run, policy, desk, shop, ticket
 ):
     """Beside *Reported done* that reads as if nobody knew whether it happened. Where a twin is
     registered the plan says how it is undone; where none is, the badge says what is unknown."""
@@ -312,11 +306,11 @@ def test_an_effect_of_which_nobody_says_how_it_is_undone_is_not_called_unknown(
     run.ends("failed")
     case = run.case()
 
-    page = browser.get(f"/w/acme/cases/{case.pk}/")
+    page = desk.get(f"/w/acme/cases/{case.pk}/")
 
     told = {one["tool"]: one["reversibility"] for one in page.context["story"]["items"]}
     assert told == {"tickets.update": "", "notes.write": "unknown"}
     assert [one["reversibility"] for one in page.context["effects"]] == ["unknown", ""]
     assert page.text.count("Undo unknown") == 2, "once in the story, once among the effects"
-    replayed = browser.get(f"/w/acme/runs/{run.run}/").text
+    replayed = desk.get(f"/w/acme/runs/{run.run}/").text
     assert "as the agent says" not in replayed

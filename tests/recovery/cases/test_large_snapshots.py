@@ -15,12 +15,6 @@ from workspaces.models import Act
 
 
 @pytest.fixture
-def browser(client, ada):
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
 def sees(acme, ada):
     """Ada may see payloads."""
     teams.add(people.team(acme, "auditors", "view", "view_sensitive"), ada, by=None)
@@ -46,36 +40,34 @@ def changed(begin_run, acme, size):
     return run.case()
 
 
-def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(
-    begin_run, acme, browser, sees
-):
+def test_what_differs_in_two_large_snapshots_is_shown_field_by_field(begin_run, acme, desk, sees):
     case = changed(begin_run, acme, 100_000)
 
-    [item] = browser.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
+    [item] = desk.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
 
     assert [(row["field"], row["was"], row["now"]) for row in item["diff"]] == [
         ("priority", "normal", "high")
     ]
     assert "changed priority on ticket" in case.headline
-    replay = browser.post("/w/acme/reveal/run_1/").content.decode()
+    replay = desk.post("/w/acme/reveal/run_1/").content.decode()
     assert "priority" in replay
     assert "sha256:" not in replay.split("Step by step")[0].split("<table>", 1)[1]
 
 
-def test_one_that_is_too_large_says_so_and_is_linked(begin_run, acme, globex, browser, sees, dev):
+def test_one_that_is_too_large_says_so_and_is_linked(begin_run, acme, globex, desk, sees, dev):
     case = changed(begin_run, acme, snapshots.BYTES_EACH_MAX)
 
-    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+    page = desk.get(f"/w/acme/cases/{case.pk}/").content.decode()
 
     assert "too large to compare here" in page
     first = Blob.objects.order_by("pk")[0]
     address = f"/w/acme/ledger/snapshots/{first.sha256}/"
     assert f'href="{address}"' in page
-    assert json.loads(browser.get(address).content)["priority"] == "normal"
+    assert json.loads(desk.get(address).content)["priority"] == "normal"
     assert Act.objects.get(type="payload.revealed").data == {"snapshot": first.sha256}
-    browser.force_login(dev)
-    assert browser.get(address).status_code == 404
-    assert browser.get(f"/w/globex/ledger/snapshots/{first.sha256}/").status_code in (403, 404)
+    desk.force_login(dev)
+    assert desk.get(address).status_code == 404
+    assert desk.get(f"/w/globex/ledger/snapshots/{first.sha256}/").status_code in (403, 404)
 
 
 def test_over_the_api_it_has_an_address_of_its_own(begin_run, acme, ada, sees, client, settings):
@@ -101,15 +93,15 @@ def test_over_the_api_it_has_an_address_of_its_own(begin_run, acme, ada, sees, c
     assert ask(path).status_code == 403
 
 
-def test_who_may_not_see_payloads_gets_neither_values_nor_links(begin_run, acme, browser):
+def test_who_may_not_see_payloads_gets_neither_values_nor_links(begin_run, acme, desk):
     case = changed(begin_run, acme, snapshots.BYTES_EACH_MAX)
     first = Blob.objects.order_by("pk")[0]
 
-    page = browser.get(f"/w/acme/cases/{case.pk}/").content.decode()
+    page = desk.get(f"/w/acme/cases/{case.pk}/").content.decode()
 
     assert first.sha256 not in page
     assert disclosure.HIDDEN in page
-    assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 403
+    assert desk.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 403
 
 
 def test_an_erased_snapshot_is_not_found_again_in_another_workspace(begin_run, acme, globex):
@@ -126,7 +118,7 @@ def test_an_erased_snapshot_is_not_found_again_in_another_workspace(begin_run, a
 
 
 def test_one_that_somebody_wrote_over_is_neither_shown_nor_written_back(
-    begin_run, acme, browser, sees, shop, ticket, policy
+    begin_run, acme, desk, sees, shop, ticket, policy
 ):
     """Its event names it by its digest, so what stands there now is not what the agent saw."""
     run = begin_run()
@@ -140,7 +132,7 @@ def test_one_that_somebody_wrote_over_is_neither_shown_nor_written_back(
     draft = plans.draft(run.case())
 
     assert [one.code for one in draft.cannot] == ["snapshot_gone"]
-    assert browser.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 404
+    assert desk.get(f"/w/acme/ledger/snapshots/{first.sha256}/").status_code == 404
     assert facts_of(run.row).effects[run.row.actions.get().pk][0].before == {
         "ref": f"sha256:{first.sha256}"
     }

@@ -35,12 +35,6 @@ def long_run(begin_run, shop, ticket):
     return run
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def folds(page):
     return [
         re.sub(r"<[^>]+>|\s+", " ", one).strip()

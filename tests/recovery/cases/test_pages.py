@@ -28,12 +28,6 @@ def case(raised):
     return Case.objects.get()
 
 
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
 def test_the_queue_shows_the_case_in_one_line(desk, case):
     page = desk.get("/w/acme/queue/")
 

@@ -6,12 +6,6 @@ from recovery.casework import closing, settling
 
 
 @pytest.fixture
-def browser(client, ada):
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
 def settled(begin_run, ada):
     """The agent's call was killed; Ada found it in the log, and says so."""
     run = begin_run()
@@ -24,8 +18,8 @@ def settled(begin_run, ada):
     )
 
 
-def test_a_settled_call_is_never_shown_as_reported_by_the_agent(settled, browser):
-    shown = browser.get(f"/w/acme/cases/{settled.pk}/")
+def test_a_settled_call_is_never_shown_as_reported_by_the_agent(settled, desk):
+    shown = desk.get(f"/w/acme/cases/{settled.pk}/")
     page = shown.content.decode()
 
     [item] = shown.context["story"]["items"]
@@ -37,24 +31,24 @@ def test_a_settled_call_is_never_shown_as_reported_by_the_agent(settled, browser
     assert "first try: succeeded" not in page
 
 
-def test_the_run_read_back_says_it_from_the_step_on_at_which_it_was_settled(settled, browser):
-    after = browser.get("/w/acme/runs/run_1/").context["replay"]
+def test_the_run_read_back_says_it_from_the_step_on_at_which_it_was_settled(settled, desk):
+    after = desk.get("/w/acme/runs/run_1/").context["replay"]
     assert after["actions"][0]["state"] == "settled_applied"
-    page = browser.get("/w/acme/runs/run_1/").content.decode()
+    page = desk.get("/w/acme/runs/run_1/").content.decode()
     assert "settled by Ada: happened: “line 7 of the log”" in page
     assert "Reported done" not in page
     assert "Settled: happened" in [one["words"] for one in after["steps"]]
 
-    before = browser.get("/w/acme/runs/run_1/?step=3").context["replay"]
+    before = desk.get("/w/acme/runs/run_1/?step=3").context["replay"]
     assert (before["actions"][0]["state"], before["actions"][0]["settled"]) == ("running", "")
 
 
-def test_a_try_that_the_agent_reported_itself_stays_the_agents(begin_run, ticket, browser, ada):
+def test_a_try_that_the_agent_reported_itself_stays_the_agents(begin_run, ticket, desk, ada):
     run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
 
-    [item] = browser.get(f"/w/acme/cases/{run.case().pk}/").context["story"]["items"]
+    [item] = desk.get(f"/w/acme/cases/{run.case().pk}/").context["story"]["items"]
 
     assert (item["state"], item.get("settled")) == ("succeeded", None)
     assert item["attempts"][0]["words"] == "first try: succeeded"
@@ -78,7 +72,7 @@ def test_the_api_says_who_settled_what_on_which_evidence(settled, ada):
     ("outcome", "ended"), [("applied", "it happened"), ("no_effect", "it did not happen")]
 )
 def test_a_doubt_that_is_over_is_told_with_its_end_in_headline_and_line(
-    begin_run, ada, browser, outcome, ended
+    begin_run, ada, desk, outcome, ended
 ):
     run = begin_run()
     run.fails("tickets.update", outcome="unknown")
@@ -93,7 +87,7 @@ def test_a_doubt_that_is_over_is_told_with_its_end_in_headline_and_line(
 
     assert case.headline.endswith(f"left tickets.update in doubt: {ended}")
     assert "unknown" not in case.headline + case.brief
-    page = browser.get("/w/acme/queue/").content.decode()
+    page = desk.get("/w/acme/queue/").content.decode()
     assert ended in page
     assert "Outcome unknown" not in page
 
