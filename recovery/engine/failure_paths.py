@@ -23,6 +23,7 @@ from recovery.engine.preconditions import (
     AlreadyRestored,
     Drifted,
     MayProceed,
+    NotShownYet,
     TargetUnreadable,
     Verdict,
 )
@@ -41,11 +42,17 @@ UNREADABLE_MAX = 20
 """Then a person is asked: about an hour, for the pauses grow."""
 
 
+NOT_SHOWN = "It looks as it should be, but what the agent did may not show yet."
+
+
 def abandon(step: Step, found: Verdict) -> bool:
     """By what was found at its target."""
     match found:
         case AlreadyRestored(operation, observation):
             protocol.met_already(step, operation, observation)
+        case NotShownYet(seconds):
+            steps.release(step, seconds, note=NOT_SHOWN)
+            return False
         case Drifted(diff):
             _drifted(step, diff)
         case Mismatch(why):

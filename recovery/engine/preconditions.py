@@ -29,7 +29,7 @@ from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.queries import BUSY_SQL, ONE_BY_ONE_SQL, OTHER_ON_TARGET_SQL, ask
 from recovery.models import Step, StepAttempt
 from recovery.models.plans import ABSENT, StepAttemptQuerySet
-from workspaces.clock import Clock
+from workspaces.clock import Clock, database_time
 
 # Before the claim.
 
@@ -133,6 +133,13 @@ class AlreadyRestored:
 
 
 @dataclass(frozen=True)
+class NotShownYet:
+    """It looks as it should be, and for so long what the agent did may only not show yet."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Drifted:
     """Somebody changed the target after the agent did; field by field."""
 
@@ -146,7 +153,7 @@ class TargetUnreadable:
     why: str
 
 
-Verdict = MayProceed | AlreadyRestored | Drifted | Mismatch | TargetUnreadable
+Verdict = MayProceed | AlreadyRestored | NotShownYet | Drifted | Mismatch | TargetUnreadable
 
 
 def check_operation(step: Step) -> Operation | Mismatch:
@@ -180,11 +187,23 @@ def check_target(
 
 def _compared(step: Step, operation: Operation, observation: Observation) -> Verdict:
     if outbound_calls.satisfied(step, observation):
-        return AlreadyRestored(operation, observation)
+        seconds = _until_shown(step, operation)
+        return NotShownYet(seconds) if seconds > 0 else AlreadyRestored(operation, observation)
     differences = outbound_calls.drifted(step, observation)
     if differences:
         return Drifted([_drift_told(step, one) for one in differences])
     return MayProceed(operation, observation)
+
+
+def _until_shown(step: Step, operation: Operation) -> float:
+    """For how many seconds a system that shows calls late may not show the agent's own: until then
+    a target that looks undone says nothing.
+    """
+    over = step.effect.action.finished_at if operation.probe == "eventual" else None
+    if over is None:
+        return 0.0
+    shown = over + timedelta(seconds=operation.horizon_seconds)
+    return (shown - database_time()).total_seconds()
 
 
 FORGOTTEN = "It may have been sent before: the ledger here lost entries since the run began"

@@ -5,6 +5,7 @@ from django.db.models import F
 
 from approvals import pauses
 from connectors import connections
+from ledger.models import Action
 from recovery.engine import plan_lifecycle, protocol
 from recovery.engine.protocol import CheckedStep, IntentResult
 from recovery.models import Step
@@ -61,6 +62,30 @@ def test_what_is_already_as_it_should_be_needs_no_call(case, world, outside):
     assert states(plan) == ["verified"] * 3
     assert outside.effects() == ["c", "a"]
     assert plan.steps.get(target_id="b").attempts.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"), [("2100-01-01T00:00:00Z", "ready"), ("2000-01-01T00:00:00Z", "verified")]
+)
+def test_what_a_system_shows_late_is_not_undone_because_it_does_not_show_yet(
+    one_thing, world, outside, ended, state
+):
+    """It was called restored, and stood as the agent left it a moment later."""
+    outside.seed({"a": {"v": 1}})  # a replica that lags behind
+    Action.objects.update(finished_at=ended)
+    plan = plan_for(one_thing, world, "slowly")
+
+    by_hand.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
+
+    step = plan.steps.get()
+    assert (step.state, step.claims, outside.effects()) == (state, state == "verified", [])
+    if state == "ready":
+        assert step.wake_at is not None
+        assert step.wake_at > Action.objects.get(run__run="run_1").finished_at
+        outside.seed({"a": {"v": 2}})
+        advance(plan)
+        assert (states(plan), outside.effects()) == (["verified"], ["a"])
 
 
 def test_a_thing_that_was_made_is_removed_and_being_gone_already_is_a_success(
