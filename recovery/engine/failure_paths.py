@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models import Value
 
 from connectors import calls
-from connectors.contract import CannotRead, Check, Finding, Operation, Refused
+from connectors.contract import CannotRead, Check, Finding, Observation, Operation, Refused
 from ledger import desk_events
 from recovery.engine import outbound_calls, preconditions, protocol, steps
 from recovery.engine.approved_calls import Mismatch
@@ -49,7 +49,7 @@ def abandon(step: Step, found: Verdict) -> bool:
     """By what was found at its target."""
     match found:
         case AlreadyRestored(operation, observation):
-            protocol.met_already(step, operation, observation)
+            _met_already(step, operation, observation)
         case NotShownYet(seconds):
             steps.release(step, seconds, note=NOT_SHOWN)
             return False
@@ -79,6 +79,15 @@ def release_unsent(step: Step, why: str) -> None:
     except (CannotMove, DatabaseError, InterfaceError) as failure:
         logger.info("step %d stays as it is: %s", step.pk, failure)
         connection.close_if_unusable_or_obsolete()
+
+
+@transaction.atomic
+def _met_already(step: Step, operation: Operation, observation: Observation) -> None:
+    """What it would have added to the sums of rules is released, unless a try of ours did it."""
+    tried = preconditions.tries_under(step.workspace_id, step.key).exists()
+    protocol.met_already(step, operation, observation)
+    if not tried:
+        steps.release_sums_of_no_effect([step])
 
 
 @transaction.atomic

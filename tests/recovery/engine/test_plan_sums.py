@@ -12,6 +12,7 @@ from recovery.models import Step
 from recovery.planning import plans
 from tests.approvals.cast import as_the_desk, put_in_force
 from tests.approvals.door import Agent as Trip
+from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, case_of, plan_for, run_that, states
 from workspaces import keys
 
@@ -186,6 +187,29 @@ def test_a_step_without_an_effect_holds_while_it_may_be_tried_and_gives_back_whe
 
     assert held() == 0
     assert answer(500) == "proceed"
+
+
+def test_a_step_that_finds_it_done_gives_back_what_it_does_not_add(approved, plan, answer, outside):
+    """Somebody had refunded it by hand: the limit was as good as used up by what nobody sent."""
+    outside.seed({"a": {"v": 400}})
+
+    advance(plan)
+
+    assert (states(plan), outside.effects(), held()) == (["verified"], [], 0)
+    assert answer(500) == "proceed"
+
+
+def test_a_step_that_finds_its_own_try_done_gives_nothing_back(approved, plan, answer, outside):
+    outside.mischief("a", fail_after=1)
+    by_hand.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
+    step = plan.steps.get()
+    assert (step.state, outside.effects()) == ("unknown", ["a"])
+    Step.objects.filter(pk=step.pk).update(was="unknown", state="ready", wake_at=None)
+
+    advance(plan)
+
+    assert (states(plan), outside.effects(), held()) == (["verified"], ["a"], 400)
 
 
 def test_a_step_that_is_skipped_after_its_effect_gives_nothing_back(
