@@ -23,6 +23,7 @@ from connectors.contract import (
     Operation,
     Refused,
 )
+from ledger.models import Action
 from recovery.engine import outbound_calls, steps
 from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
@@ -187,7 +188,7 @@ def check_target(
 
 def _compared(step: Step, operation: Operation, observation: Observation) -> Verdict:
     if outbound_calls.satisfied(step, observation):
-        seconds = _until_shown(step, operation)
+        seconds = seconds_until_shown(step.effect.action, operation)
         return NotShownYet(seconds) if seconds > 0 else AlreadyRestored(operation, observation)
     differences = outbound_calls.drifted(step, observation)
     if differences:
@@ -195,11 +196,11 @@ def _compared(step: Step, operation: Operation, observation: Observation) -> Ver
     return MayProceed(operation, observation)
 
 
-def _until_shown(step: Step, operation: Operation) -> float:
+def seconds_until_shown(action: Action, operation: Operation) -> float:
     """For how many seconds a system that shows calls late may not show the agent's own: until then
-    a target that looks undone says nothing.
+    a target that looks as before says nothing.
     """
-    over = step.effect.action.finished_at if operation.probe == "eventual" else None
+    over = action.finished_at if operation.probe == "eventual" else None
     if over is None:
         return 0.0
     shown = over + timedelta(seconds=operation.horizon_seconds)

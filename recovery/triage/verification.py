@@ -24,6 +24,7 @@ from connectors import calls
 from connectors.contract import CannotRead, Observation, Refused, Target
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
+from recovery.engine.preconditions import seconds_until_shown
 from recovery.engine.steps import let_triage_look
 from recovery.models import Readback, ReadbackState
 from recovery.planning import drifts
@@ -98,20 +99,33 @@ def _read(run_id: int, rows: Sequence[Readback]) -> int:
     checks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     known = {one.effect.pk for one in steps} - {one.effect.pk for one in newest}
     last = _last_of_each(facts, looks)
+    early: dict[int, float] = {}
     for one in mine:
         seen = _checks(one, found[id(one)]) if id(one) in found else []
         is_wrong = any(not check["ok"] for check in seen)
-        if seen and (not is_wrong or one.effect.pk in last):
+        if is_wrong and (wait := seconds_until_shown(one.action, one.operation)) > 0:
+            early[one.action.pk] = max(wait, early.get(one.action.pk, 0.0))
+        elif seen and (not is_wrong or one.effect.pk in last):
             checks[one.action.pk] += seen
             known.add(one.effect.pk)
     unread = {action.pk for action, effect in facts.standing() if effect.pk not in known}
     rewritten = {one.action.pk for one in steps} - {one.action.pk for one in newest}
+    for row in rows:
+        if row.action_id in early:
+            _look_later(row, early[row.action_id])
     return sum(
         _settle(
             run, row, checks.get(row.action_id), rewritten, is_whole=row.action_id not in unread
         )
         for row in rows
+        if row.action_id not in early
     )
+
+
+def _look_later(row: Readback, seconds: float) -> None:
+    """What the call did may not show yet; the look does not count among its tries."""
+    due_at = database_time() + timedelta(seconds=seconds)
+    Readback.objects.filter(pk=row.pk).update(due_at=due_at, tries=F("tries") - 1)
 
 
 def _only_reads(facts: RunFacts, action: Action) -> bool:

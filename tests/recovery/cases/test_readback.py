@@ -1,8 +1,12 @@
 """Where a rule asks for it, the desk reads back by itself what agents say they did."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
+from connectors.builtin.sql import Sql
 from ledger.models import Action, Event
 from ledger.models.actions import Verified
 from recovery.models import Case, Readback
@@ -53,6 +57,25 @@ def test_what_was_not_written_is_a_failed_verification(done):
     case = Case.objects.get()
     assert case.reasons == ["verification_failed"]
     assert "ticket main/T-182: priority" in case.evidence[0]["words"]
+
+
+def test_what_a_system_shows_late_is_no_failed_verification_before_it_must_show(
+    done, shop, monkeypatch
+):
+    """Of a run that had failed so, the gate denied every further call."""
+    restore = replace(Sql.operations["restore_row"], probe="eventual", horizon_seconds=3600)
+    monkeypatch.setattr(Sql, "operations", {"restore_row": restore})
+    triage.look()
+
+    for _ in range(verification.TRIES_MAX + 1):
+        Readback.objects.update(due_at=timezone.now())
+        assert verification.sweep() == 0
+    assert Readback.objects.get().due_at > timezone.now() + timedelta(seconds=3000)
+    Readback.objects.update(due_at=timezone.now())
+    Action.objects.update(finished_at="2000-01-01T00:00:00Z")
+
+    assert verification.sweep() == 1
+    assert Action.objects.get().verified == "failed"
 
 
 def test_what_cannot_be_read_is_given_up_and_becomes_a_case(done, shop_connection):
