@@ -144,6 +144,7 @@ def _step(
         args=args,
         target_type=effect.target_type,
         target_id=effect.target_id,
+        before=[effect.before] if effect.has_before else [],
         expected=expected,
         fingerprint=digest(expected),
         post_condition=preview.must_be_true,

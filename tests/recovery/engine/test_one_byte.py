@@ -3,19 +3,25 @@
 Ben approves the plan; then, before anything is sent, somebody changes one thing.
 """
 
+from dataclasses import replace
+
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox
+from approvals.digests import call_digest
 from approvals.models import Approval, Requirement
 from connectors import connections, registry
+from recovery.cases.lifecycle import OutOfDate
+from recovery.engine import approved_calls
 from recovery.models import Step
+from recovery.planning import plans
 from tests.approvals.cast import now, put_in_force
 from tests.people import person, team
 from tests.recovery.engine import by_hand
-from tests.recovery.engine.desk import advance, asked, plan_for, states
+from tests.recovery.engine.desk import advance, asked, plan_for, send_event, states
 from tests.recovery.engine.test_starting import state_of
 from workspaces import teams
 
@@ -77,6 +83,50 @@ def test_law_1_a_changed_end_state_stops_the_act_and_is_named(approved, outside)
 
     assert [one for one in fields_of(newest(approved)) if one.startswith("must_be_true")]
     assert "c" not in outside.effects()
+
+
+def test_law_1_another_state_to_restore_stops_the_act_and_is_named(approved, outside):
+    """A connector may send it, as a webhook does."""
+    assert newest(approved).before == [{"v": 1}]
+    Step.objects.filter(pk=newest(approved).pk).update(before=[{"v": 9}])
+
+    advance(approved)
+
+    assert fields_of(newest(approved)) == ["more.before"]
+    assert "c" not in outside.effects()
+
+
+def test_what_is_restored_is_what_was_on_the_page(one_thing, handy, world, acme, ada, ben):
+    """The agent tells of another state after the page was drawn, and nothing else changes."""
+    args = {"id": "target.id", "to": "{'v': 1}"}
+    twin = {"connection": "world", "operation": "restore", "args": args}
+    document = {"policies": {"world.*": {"approval": "MANUAL"}}, "twins": {"things.*": twin}}
+    put_in_force(acme, ada, document)
+    drawn = plans.draft(one_thing)
+    told = {"tool": "things.set", "targets": [{"type": "thing", "id": "a"}]}
+    send_event(handy, "run_1", "action.planned", "act_1", **told, before=[{"v": 9}])
+
+    with pytest.raises(OutOfDate, match="has changed since you saw it"):
+        plans.submit(
+            one_thing, digest=drawn.digest, revision=drawn.case.revision, by=ada, reason="x"
+        )
+
+    assert plans.draft(one_thing).steps[0].step.before == [{"v": 9}]
+
+
+def test_what_an_older_version_drafted_without_it_runs(case, world, outside):
+    plan = plan_for(case, world)
+    drafted = list(plan.steps.order_by("position").select_related("connection"))
+    for step in drafted:
+        facts = replace(approved_calls.facts_of(step, step.connection), more={})
+        step.digest = call_digest(facts)
+        step.save(update_fields=["digest"])
+    plan.digest = approved_calls.plan_digest(plan, "acme", [one.digest for one in drafted])
+    plan.save(update_fields=["digest"])
+
+    advance(plan)
+
+    assert (states(plan), outside.effects()) == (["verified"] * 3, ["c", "b", "a"])
 
 
 def test_law_1_a_target_that_was_touched_since_stops_the_act_field_by_field(approved, outside):
