@@ -21,6 +21,8 @@ from approvals.policy.conditions import Cap
 from approvals.tallies import Account, Meter, TallyOwner, TallyState
 from ledger.append.statements import Statement
 from ledger.drivers import Rows
+from ledger.fold.actions import args_digest
+from ledger.models import ActionState
 from workspaces.locks import ROW_LOCK
 
 LOCK_KEY = """
@@ -128,6 +130,14 @@ class KnownAction:
     other_call: Mapping[str, Any] | None
     """Tool, targets and arguments where their digest is not the request's."""
 
+    @property
+    def was_changed(self) -> bool:
+        """Whether `other_call` has what an approver made of the arguments, and not what was asked
+        for, which the digest is of.
+        """
+        call = self.other_call
+        return call is not None and args_digest(**call) != self.args_digest
+
 
 @dataclass(frozen=True, slots=True)
 class KnownApproval:
@@ -182,13 +192,18 @@ class BeginContext:
     @property
     def change(self) -> Mapping[str, Any] | None:
         """What an approver has made of the call, where that is what people are asked about, may be
-        begun, or was begun.
+        begun, or was begun. A try without effect is over: another is judged as it is asked for.
         """
         approval, action = self.approval, self.action
         if approval is None or approval.change is None:
             return None
         is_living = approval.state in {"waiting", "granted"}
-        is_begun = approval.state == "used" and action and action.attempt == approval.used_by
+        is_begun = (
+            approval.state == "used"
+            and action
+            and action.attempt == approval.used_by
+            and action.state != ActionState.FAILED
+        )
         return approval.change if is_living or is_begun else None
 
 
@@ -197,9 +212,15 @@ def as_approved(request: BeginRequest, context: BeginContext) -> BeginRequest:
     return request if context.change is None else request.with_args(context.change["args"])
 
 
-def as_asked(known: KnownAction | None, context: BeginContext) -> KnownAction | None:
-    """What is known of the call, with the arguments that were asked for: a retry brings these."""
+def as_asked(
+    request: BeginRequest, known: KnownAction | None, context: BeginContext
+) -> KnownAction | None:
+    """What is known of the call, with the arguments that were asked for: a retry brings these. What
+    another run has made under the key nobody has changed here.
+    """
     if known is None or known.other_call is None or context.change is None:
+        return known
+    if known.run != request.planned.run:
         return known
     asked = {"args": context.change["asked"]["args"]}
     return replace(known, other_call={**known.other_call, **asked})

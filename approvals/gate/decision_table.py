@@ -190,7 +190,7 @@ def decide(
     """
     _check_whose(request, context)
     judgement = judged(request, context, policy, findings)
-    known = as_asked(_binding_action(request, context), context)
+    known = as_asked(request, _binding_action(request, context), context)
     _check_comparable(request, context, known, judgement)
     is_asked_anew = known and known.holds_bare and known.state in NOTHING_YET
     if (
@@ -309,7 +309,7 @@ def _is_replanned(request: BeginRequest, known: KnownAction) -> bool:
     What the target looked like before counts: recovery restores that, and between two tries
     somebody may have changed it. What is left out now stands as it was planned.
     """
-    if _differs(request, known) or not known.args_digest:
+    if _differs(request, known) or known.was_changed or not known.args_digest:
         return bool(known.args_digest)
     if digest(known.compensation) != digest(request.data.get("compensation")):
         return True

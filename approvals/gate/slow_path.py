@@ -17,12 +17,13 @@ from django.db.models import F, Q
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, call_context, digests, grants, inventory
+from approvals import approval_requests, call_context, digests, grants, inventory, tallies
 from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext, KnownAction
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
+    CHANGED,
     KEY_REUSED,
     ApprovalRequired,
     BeginResponse,
@@ -35,6 +36,7 @@ from approvals.gate.decision_table import (
     Proceed,
     UseGrant,
     decide,
+    judged,
     order_breach,
     wait_body,
 )
@@ -202,6 +204,8 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
     why = _why_not(request, found, approval)
     if why:
         approval_requests.void(approval, why=why)
+        if approval.replaces_id is not None:
+            return _ask_as_asked(request, found, ApprovalRequired(decision.proceed, why))
         if found.judgement.approval != "AUTO":
             return _ask_people(request, found, ApprovalRequired(decision.proceed, why))
     elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
@@ -214,6 +218,24 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
         proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
         return run_statements(record_start(request, found.context, proceed, found.gathered))
     return run_statements(record_start(request, found.context, decision.proceed, found.gathered))
+
+
+def _ask_as_asked(
+    request: BeginRequest, found: Decided, decision: ApprovalRequired
+) -> BeginResponse:
+    """Judge the call as the agent asks for it, since what an approver had made of it is void, and
+    ask people about that; never unasked, as it was.
+    """
+    context = replace(found.context, approval=None)
+    gathered = run_statements(gather(request, context, found.policy))
+    judgement = judged(request, context, found.policy, gathered.findings)
+    if judgement.approval == "DENY":
+        return _denied(request, context, Denied(BY_RULE, judgement.why))
+    if judgement.approval == "AUTO":
+        judgement = judgement.but_asked(f"{CHANGED}; {judgement.why}")
+    drivers.execute(drivers.plain_connection(), [tallies.let_go(gathered.caller)])
+    anew = replace(found, context=context, gathered=gathered, judgement=judgement)
+    return _ask_people(request, anew, decision)
 
 
 def _replay_changed(
