@@ -23,6 +23,7 @@ TARGET_CHARACTERS_MIN = 3
 CHOICES_MAX = 100
 INTEGER = re.compile(r"-?[0-9]{1,16}")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,16})?([eE][+-]?[0-9]{1,2})?")
+LINE_END = re.compile("\r\n|\r|\n")
 BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "minimum": ("at least", lambda value, bound: value >= bound),
     "maximum": ("at most", lambda value, bound: value <= bound),
@@ -68,8 +69,17 @@ class ArgumentField:
         return [as_text(one) for one in self.schema.get("enum", ())] if self.kind == "enum" else []
 
     @property
+    def offered(self) -> list[str]:
+        """The choices, and before them what stands there and is none of them: a browser that finds
+        nothing selected sends the first one.
+        """
+        choices = self.choices
+        return choices if not choices or self.text in choices else [self.text, *choices]
+
+    @property
     def is_long(self) -> bool:
-        return self.kind == "string" and ("\n" in self.text or len(self.text) > 80)  # noqa: PLR2004
+        has_lines = LINE_END.search(self.text) is not None
+        return has_lines or (self.kind == "string" and len(self.text) > 80)  # noqa: PLR2004
 
 
 def spelled(path: Path) -> str:
@@ -112,7 +122,7 @@ def corrected(args: Any, found: Sequence[ArgumentField], typed: Mapping[int, str
 
 def touched(found: Sequence[ArgumentField], typed: Mapping[int, str]) -> list[ArgumentField]:
     """Those into which something else was typed than stands there."""
-    return [one for one in found if _as_typed(typed.get(one.number, one.text), one) != one.text]
+    return [one for one in found if _lines(typed.get(one.number, one.text)) != _lines(one.text)]
 
 
 def leaves_of(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -131,13 +141,13 @@ def _schema_at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """What the schema says of the value at the path; empty where it does not say it plainly."""
     found = dict(schema)
     for step in path:
-        inner = found.get("items") if isinstance(step, int) else found.get("properties", {})
-        inner = inner if isinstance(step, int) else (inner or {}).get(step)
+        inner = found.get("items" if isinstance(step, int) else "properties")
+        if not isinstance(step, int):
+            inner = inner.get(step) if isinstance(inner, dict) else None
         if not isinstance(inner, dict):
             return {}
         found = inner
-    only = [one for one in found.get("anyOf") or () if isinstance(one, dict)]
-    only = [one for one in only if one.get("type") != "null"]
+    only = [one for one in _any_of(found) if one.get("type") != "null"]
     return found | only[0] if len(only) == 1 else found
 
 
@@ -146,7 +156,7 @@ def _kind(value: Any, schema: Mapping[str, Any]) -> str:
     choices = schema.get("enum")
     if isinstance(choices, list) and 0 < len(choices) <= CHOICES_MAX:
         return "enum"
-    told = [schema, *(one for one in schema.get("anyOf") or () if isinstance(one, dict))]
+    told = [schema, *_any_of(schema)]
     kinds = {kind for one in told for kind in _listed(one.get("type"))} - {"null"}
     for kind in ("boolean", "string", "number", "integer"):
         if kinds == {kind} or (kinds == {"integer", "number"} and kind == "number"):
@@ -158,8 +168,15 @@ def _kind(value: Any, schema: Mapping[str, Any]) -> str:
     return "string" if isinstance(value, str) else ""
 
 
+def _any_of(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What an agent announced need not be a schema at all."""
+    told = schema.get("anyOf")
+    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+
+
 def _listed(kinds: Any) -> Sequence[str]:
-    return [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+    told = kinds if isinstance(kinds, list) else [kinds]
+    return [one for one in told if isinstance(one, str)]
 
 
 def _why_not(number: int, value: Any, kind: str, ids: Sequence[str]) -> str:
@@ -178,9 +195,15 @@ def names_target(value: Any, id_: str) -> bool:
     return text == id_ or (len(id_) >= TARGET_CHARACTERS_MIN and id_ in text)
 
 
-def _as_typed(text: str, field: ArgumentField) -> str:
+def _lines(text: str) -> list[str]:
     """A form sends each end of a line as two characters, whatever the value has."""
-    return text if "\r\n" in field.text else text.replace("\r\n", "\n")
+    return LINE_END.split(text)
+
+
+def _as_typed(text: str, field: ArgumentField) -> str:
+    """With the ends of lines that the value has; where these differ, of one character."""
+    ends = set(LINE_END.findall(field.text))
+    return (ends.pop() if len(ends) == 1 else "\n").join(_lines(text))
 
 
 def _read(text: str, field: ArgumentField) -> Any:

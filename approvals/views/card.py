@@ -212,7 +212,7 @@ def _change(approval: Approval, person: User) -> dict[str, Any] | None:
                 "label": one.name,
                 "kind": one.kind,
                 "typed": one.text,
-                "choices": one.choices,
+                "choices": one.offered,
                 "is_long": one.is_long,
                 "why_not": one.why_not,
                 "note": unit if one.name == of_money else "",

@@ -1,6 +1,8 @@
 """The card of a call whose arguments can be corrected, and of what somebody has made of it."""
 
+import re
 from datetime import timedelta
+from html.parser import HTMLParser
 
 import pytest
 
@@ -202,3 +204,92 @@ def test_who_alone_may_decide_reads_why_they_cannot_change_it(
     refused = at_desk(waiting(), "change", amount="80")
     assert refused.status_code == 422
     assert "What you had typed" in refused.text
+
+
+class Browser(HTMLParser):
+    """What a browser sends of the card's arguments where nobody has touched them (HTML, forms)."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.sent, self.select, self.text = {}, "", None
+        self.feed(re.sub("\r\n|\r", "\n", page))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        name = given.get("name") or ""
+        if tag == "select":
+            self.select = name
+        elif tag == "option" and self.select.startswith("arg-"):
+            if self.select not in self.sent or "selected" in given:
+                self.sent[self.select] = given.get("value", "")
+        elif tag == "textarea":
+            self.text = name
+        elif tag == "input" and name.startswith("arg-"):
+            self.sent[name] = given["value"].replace("\n", "")
+
+    def handle_data(self, data):
+        if self.text:
+            self.sent[self.text] = data.removeprefix("\n").replace("\n", "\r\n")
+
+    def handle_endtag(self, tag):
+        if tag in {"select", "textarea"}:
+            self.select, self.text = "", None
+
+
+MAYBE = {"anyOf": [{"type": "boolean"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        (None, MAYBE),
+        ("Oslo", {"enum": ["Bonn", " Rome  or Milan"]}),
+        (" Rome  or Milan", {"enum": ["Bonn", " Rome  or Milan"]}),
+        ("as she wrote:\r\n> hello\nyours", {"type": "string"}),
+        ("one\rtwo", {"type": "string"}),
+        ("\none\n", {}),
+        ("1\n2", {"type": "integer"}),
+    ],
+)
+def test_who_touches_no_argument_approves_whatever_stands_there(
+    trip, client, at_desk, value, schema
+):
+    args = {"amount": 100, "more": value}
+    ask(trip, args=args, tool_schema={"properties": {"more": schema}})
+    asked = waiting()
+    sent = Browser(client.get(card(asked)).text).sent
+    assert len(sent) == 2
+
+    answer = client.post(
+        f"{card(asked)}decide/",
+        {"digest": asked.digest, "reason": "fine", "decision": "grant", **sent},
+    )
+
+    assert answer.status_code == 302
+    asked.refresh_from_db()
+    assert (asked.state, asked.calls[0]["args"]) == ("granted", args)
+
+
+def test_what_is_corrected_keeps_the_ends_of_its_lines(trip, client, ben, cleo):
+    ask(trip, args={"amount": 100, "note": "one\r\ntwo", "text": "three\nfour"})
+
+    args = change(ben, note="one\r\n2", text="3\r\nfour").calls[0]["args"]
+
+    assert args == {"amount": 100, "note": "one\r\n2", "text": "3\nfour"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"properties": ["amount"]}, {"properties": {"amount": {"anyOf": 5}}},
+     {"properties": {"amount": {"type": [["integer"]]}}},
+     {"properties": {"amount": {"type": {"a": 1}, "enum": {"a": 1}, "anyOf": [1]}}}],
+)  # fmt: skip
+def test_what_is_announced_and_is_no_schema_keeps_nobody_from_deciding(
+    trip, client, at_desk, schema
+):
+    ask(trip, tool_schema=schema)
+    asked = waiting()
+    assert client.get(card(asked)).status_code == 200
+    assert at_desk(asked, "grant", amount="100").status_code == 302
+    asked.refresh_from_db()
+    assert asked.state == "granted"
