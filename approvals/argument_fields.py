@@ -23,6 +23,8 @@ TARGET_CHARACTERS_MIN = 3
 CHOICES_MAX = 100
 INTEGER = re.compile(r"-?[0-9]{1,16}")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,16})?([eE][+-]?[0-9]{1,2})?")
+AMBIGUOUS = re.compile(r"[.\[\]]|^$")
+"""In a name: signs that a path is spelled with."""
 LINE_END = re.compile("\r\n|\r|\n")
 BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "minimum": ("at least", lambda value, bound: value >= bound),
@@ -83,9 +85,16 @@ class ArgumentField:
 
 
 def spelled(path: Path) -> str:
-    """`items[0].amount`, as the card spells it."""
-    words = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
-    return words.removeprefix(".")
+    """`items[0].amount`, as the card spells it; `["items.amount"]` of a name that would else be
+    spelled as another path is.
+    """
+    return "".join(map(_step, path)).removeprefix(".")
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f"[{json.dumps(step, ensure_ascii=False)}]" if AMBIGUOUS.search(step) else f".{step}"
 
 
 def as_text(value: Any) -> str:

@@ -169,6 +169,24 @@ def test_a_yes_beside_which_others_are_needed_is_not_told_as_an_approval(
     assert client.post(here(asked[0], "decide/"), posted(asked)).text.count("Approved.") == 2
 
 
+def test_no_argument_hides_behind_the_name_of_another(key, acme, ada, ben, client):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    for n in range(2):
+        args = {"payee": {"name": "Mallory"}, "payee.name": "Mia", "amount": n, "": 7, "a[0]": 8}
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args)
+    client.force_login(ben)
+
+    asked = Approval.objects.order_by("pk")[0]
+
+    assert alike.of(asked, ben).same == {
+        "payee.name": "Mallory", '["payee.name"]': "Mia", '[""]': "7", '["a[0]"]': "8"
+    }  # fmt: skip
+    page = client.get(here(asked)).text
+    assert "Mallory" in page
+    assert "Mia" in page
+
+
 def test_who_may_not_decide_sees_no_group(six, client, ada):
     client.force_login(ada)
     assert client.get(here(six[0])).status_code in {403, 404}
