@@ -30,6 +30,7 @@ TOLD_MAX = 2_000  # looked through for them: an agent can tell of any number tha
 ENOUGH_TO_COMPARE = 3
 UNUSUAL_TIMES = 2
 TARGETS_MAX = 5
+TARGETS_LOOKED_AT_MAX = 50
 RECIPIENTS_SHOWN_MAX = 5
 STEPS_SHOWN_MAX = 12
 RAN = (ActionState.RUNNING, ActionState.UNKNOWN, ActionState.SUCCEEDED, ActionState.FAILED)
@@ -170,10 +171,24 @@ def earlier_steps(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
 def payees(
     approval: Approval, earlier: Sequence[EarlierCall] | None, zone: tzinfo
 ) -> list[dict[str, Any]]:
-    """Each recipient, else each target, with what is on record of it; nothing of `earlier` None."""
+    """Each recipient, else each target, with what is on record of it, those first that are new; of
+    many some, and how many more. Nothing of `earlier` None.
+    """
     if approval.action is None or earlier is None:
         return []
-    return [_payee(one, earlier, zone) for one in _reached(approval)[:RECIPIENTS_SHOWN_MAX]]
+    before = {one for call in earlier for one in call.reached}
+    reached = sorted(_reached(approval), key=lambda one: one in before)
+    shown = [_payee(one, earlier, zone) for one in reached[:RECIPIENTS_SHOWN_MAX]]
+    more = reached[RECIPIENTS_SHOWN_MAX:]
+    return [*shown, *([_others(more, before)] if more else [])]
+
+
+def _others(names: Sequence[str], before: Collection[str]) -> dict[str, Any]:
+    new = sum(one not in before for one in names)
+    told = {"name": f"{len(names)} more", "tone": "calm", "word": "Not new", "words": ""}
+    if new:
+        told |= {"tone": "wait", "word": "New", "words": f"{new} of them never before"}
+    return told
 
 
 def _reached(approval: Approval) -> list[str]:
@@ -296,9 +311,15 @@ def _first_time(approval: Approval, touched: Touched) -> Iterator[Notice]:
         for one in _targets(approval)
         if (approval.pk, one["type"], one["id"]) not in touched
     ]
+    told = len(approval.calls[0].get("targets") or []) if approval.calls else 0
+    looked_at = f" Only {TARGETS_LOOKED_AT_MAX} of its {told} targets were looked up."
+    left_out = looked_at if told > TARGETS_LOOKED_AT_MAX else ""
     if new:
-        text = f"Nothing on record was ever done to {', '.join(new)}."
-        yield {"tone": "wait", "title": "First time.", "text": text}
+        more = f" and {len(new) - TARGETS_MAX} more" if len(new) > TARGETS_MAX else ""
+        text = f"Nothing on record was ever done to {', '.join(new[:TARGETS_MAX])}{more}."
+        yield {"tone": "wait", "title": "First time.", "text": text + left_out}
+    elif left_out:
+        yield {"tone": "wait", "title": "Many targets.", "text": left_out.strip()}
     # Calls that ran or may have run: who asks again and again has not called anything.
     calls = Action.objects.filter(
         workspace=approval.workspace_id, tool=action.tool, agent=approval.agent_id, state__in=RAN
@@ -312,7 +333,7 @@ def _first_time(approval: Approval, touched: Touched) -> Iterator[Notice]:
 
 def _targets(approval: Approval) -> list[dict[str, Any]]:
     told = approval.calls[0].get("targets") or [] if approval.calls else []
-    return list(told[:TARGETS_MAX])
+    return list(told[:TARGETS_LOOKED_AT_MAX])
 
 
 TOUCHED = f"""

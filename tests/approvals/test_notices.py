@@ -131,6 +131,29 @@ def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, 
     assert "Looks like another" not in new + known
 
 
+def test_of_many_whom_a_call_reaches_who_is_new_is_pointed_out_wherever_they_stand(trip, card):
+    known = [f"p{number}" for number in range(7)]
+    for number, one in enumerate(known):
+        trip.succeeded(pay(trip, number, 100, one), attempt=f"try-{number}", after={"paid": 100})
+
+    def asked(*names):
+        targets = [{"type": "payee", "id": one} for one in names]
+        key = f"to-{len(names)}"
+        args = {"amount": 600, "currency": "EUR"}
+        trip.begin(tool="pay", action=key, key=key, targets=targets, args=args)
+        page = html.unescape(card(Approval.objects.latest("pk")))
+        return page, page.partition('id="payees-title"')[2].partition("</section>")[0]
+
+    page, reached = asked(*known, "evil")
+    assert "Nothing on record was ever done to payee evil." in page
+    assert reached.index("payee evil") < reached.index("payee p0")
+    assert "3 more" in reached
+    assert "never before" not in reached.partition("3 more")[2]
+    page, reached = asked(*known, *(f"new{number}" for number in range(50)))
+    assert "new3, payee new4 and 38 more. Only 50 of its 57 targets were looked up." in page
+    assert "45 of them never before" in reached.partition("52 more")[2]
+
+
 def test_what_somebody_was_paid_at_most_is_told_for_each_currency(acme, ada, trip, card):
     put_in_force(acme, ada, POLICY | {"policies": {"pay": {"approval": "AUTO"}}})
     paid = [(100_000, "JPY"), (50_000, "JPY"), (90_000, "USD")]
