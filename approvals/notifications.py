@@ -204,9 +204,12 @@ when_ended: list[Callable[[Approval], None]] = []
 
 
 def ended(approval: Approval) -> None:
-    """Tell whoever asked how it ended, and the channels. An agent hears it at the gate, too."""
+    """Tell whoever asked how it ended, and the channels. An agent hears it at the gate, too. What
+    was approved may end once more, unused.
+    """
     asker = None if approval.requested_by == approval.closed_by else approval.requested_by
-    _tell(approval, NotificationKind.ENDED, _readers(approval, asker))
+    people = _readers(approval, asker)
+    _tell(approval, NotificationKind.ENDED, people, mark=str(approval.state))
     for tell in when_ended:
         tell(approval)
 
@@ -259,7 +262,7 @@ def _tell(
     about: NotificationKind,
     people: Iterable[User],
     *,
-    mark: int = 0,
+    mark: int | str = 0,
     stuck: bool = False,
 ) -> None:
     """`mark` tells apart several messages of one kind about one approval."""

@@ -183,6 +183,25 @@ def test_a_signed_webhook_tells_the_product_how_it_ended(ask, ben, acme, ada, re
     assert "args" not in got["body"]
 
 
+@pytest.mark.parametrize("end", ["withdrawn", "expired"])
+def test_that_a_yes_which_was_told_is_one_no_more_is_told_too(ask, ben, acme, ada, receiver, end):
+    before = len(receiver.journal.entries())
+    secret = {"url": f"{receiver.at['url']}/ends", "secret": SECRET}
+    channels.create(acme, "product", "webhook", by=ada, secret=secret, subjects=["approval.ended"])
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    if end == "withdrawn":
+        inbox.withdraw(approval, by=ben, reason="too early")
+    Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
+    periodic.expire_due()
+
+    send_all()
+
+    got = [json.loads(one["body"])["data"] for one in receiver.journal.entries()[before:]]
+    assert [one["facts"]["state"] for one in got] == ["granted", end]
+    assert NotificationRecord.objects.filter(about="ended", person=ada).count() == 2
+
+
 def test_who_was_told_and_whether_it_arrived_is_on_the_record_and_on_the_card(
     ask, ben, acme, ada, post_office
 ):
