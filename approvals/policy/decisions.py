@@ -271,7 +271,9 @@ class PolicyDecision:
         )
 
     def stricter_than(self, approved: "PolicyDecision") -> bool:
-        """Whether this asks for more than `approved` did, so that people must be asked anew."""
+        """Whether this asks for more than `approved` did, so that people must be asked anew. Who
+        answered for a team is one of those who may approve, too.
+        """
         if VERDICTS.index(self.approval) > VERDICTS.index(approved.approval):
             return True
         if self.approval == "AUTO":
@@ -279,6 +281,11 @@ class PolicyDecision:
         if ASKING.index(self.affected) > ASKING.index(approved.affected):
             return True
         had = {need.team: need.count for need in approved.requires}
-        return any(need.count > had.get(need.team, 0) for need in self.requires) or (
-            (self.fresh_login and not approved.fresh_login) or (self.signed and not approved.signed)
+        of_teams = [need for need in self.requires if need.team]
+        if any(need.count > had.get(need.team, 0) for need in of_teams):
+            return True
+        if sum(need.count for need in self.requires) > sum(had.values()):
+            return True
+        return (self.fresh_login and not approved.fresh_login) or (
+            self.signed and not approved.signed
         )

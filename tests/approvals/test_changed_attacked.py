@@ -145,3 +145,20 @@ def test_what_another_run_has_made_under_the_key_is_no_answer_to_a_call_that_was
     trip.succeeded(ask(trip, **other), attempt="b1", result={"paid": 999})
 
     assert ask(trip).json()["type"].endswith("key-reused")
+
+
+def test_a_change_for_which_no_rule_asks_anybody_is_made_once_those_agree_who_were_asked_first(
+    trip, obey, ben, cleo
+):
+    of_leads = {"approval": "MANUAL", "requires": [{"group": "leads", "count": 1}]}
+    obey(
+        {"when": "args.amount < 50", "approval": "AUTO"}, {"when": "args.amount >= 50", **of_leads}
+    )
+    ask(trip)
+    change(ben, amount="20")
+    agree(cleo)
+
+    said = ask(trip).json()
+
+    assert said["answer"] == "proceed"
+    assert said["arguments"]["amount"] == 20

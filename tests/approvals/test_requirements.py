@@ -5,8 +5,9 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amends.protocol.vocabulary import ActionClass, Risk
 from approvals.deciders import assign
-from approvals.policy import RequiredApprovers
+from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.policy.evaluation import needs
 
 PLACES = st.lists(st.integers(1, 2), min_size=1, max_size=3)
@@ -101,3 +102,24 @@ def test_a_further_rule_never_asks_for_less(asked, more):
     assert sum(one.count for one in all_of_them) >= sum(one.count for one in fewer)
     had = {one.team: one.count for one in all_of_them}
     assert all(had.get(one.team, 0) >= one.count for one in fewer if one.team)
+
+
+@given(REQUIRES, REQUIRES)
+def test_people_are_asked_anew_exactly_where_those_who_said_yes_would_not_do(asked, now):
+    asked, now = needs([asked]), needs([now])
+    said_yes = [need.team for need in asked for _ in range(need.count)]
+    fits = {
+        person: [place for place, need in enumerate(now) if need.team in {None, team}]
+        for person, team in enumerate(said_yes)
+    }
+    seated = assign(fits, [need.count for need in now])
+
+    then, today = (
+        PolicyDecision(
+            approval="MANUAL", risk=Risk.LOW, action_class=ActionClass.EXTERNAL_REVERSIBLE,
+            requires=one,
+        )
+        for one in (asked, now)
+    )  # fmt: skip
+
+    assert today.stricter_than(then) is (len(seated) < sum(need.count for need in now))
