@@ -152,6 +152,11 @@ def diff(
     new = now.as_json() if isinstance(now, CallFacts) else dict(now)
     old.pop("digest", None)
     new.pop("digest", None)
+    return changes(old, new)
+
+
+def changes(old: Any, new: Any) -> list[ArgumentChange]:
+    """Where two values differ, by path."""
     return list(_changes("", old, new))
 
 
@@ -171,7 +176,7 @@ def changes_of(approval: Approval) -> list[ArgumentChange]:
         return []
     call = approval.calls[0]
     asked = call.get("more", {}).get("asked")
-    return diff(asked["args"], call.get("args")) if asked else []
+    return changes(asked["args"], call.get("args")) if asked else []
 
 
 def currency_before(changes: Sequence[ArgumentChange], currency: str) -> Any:
@@ -211,7 +216,7 @@ AFFECTED = {"": "is not asked", "ask": "is asked first", "must": "must say yes f
 
 def differences(approved: PolicyDecision | None, now: PolicyDecision) -> list[ArgumentChange]:
     """Each thing that is asked for otherwise; without `approved` nobody knows what was asked."""
-    return diff(_asked(approved) if approved else {"rule": {}}, _asked(now))
+    return changes(_asked(approved) if approved else {"rule": {}}, _asked(now))
 
 
 def in_words(changes: list[ArgumentChange], most: int) -> str:

@@ -97,7 +97,7 @@ def change(approval: Approval) -> str:
     ).exclude(pk=approval.pk)
     if agreed.exists():
         return ""
-    changes = digests.diff(before.schema, now.schema)
+    changes = digests.changes(before.schema, now.schema)
     if not changes or {} in (before.schema, now.schema):
         return "What is new of it cannot be shown: it is too large, or was erased."
     more = len(changes) - CHANGES_SHOWN_MAX

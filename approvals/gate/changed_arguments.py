@@ -152,7 +152,7 @@ def change(
     inbox.may_answer(row, by)
     call = row.calls[0]
     args = argument_fields.corrected(call["args"], fields_of(row), typed)
-    if not digests.diff(call["args"], args):
+    if not digests.changes(call["args"], args):
         raise InvalidInput(UNCHANGED)
     changed = _judged(row, asked, replace(context, approval=None), args)
     words = f"{formatting.plain(str(by))} changed what was asked for, and others are asked about it"
@@ -224,7 +224,7 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
     if not asked_for == on_card == row.digest:
         raise inbox.OutOfDate("what the agent asks for is no longer what is on record")
     request = _parsed(asked.actor, action, asked.data | {"args": args})
-    if digests.diff(args, request.data["args"]):
+    if digests.changes(args, request.data["args"]):
         raise InvalidInput(MASKED)
     policy = policy_in_force(row.workspace_id, context.policy_digest)
     gathered = run_statements(gather(request, context, policy))

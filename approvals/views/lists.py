@@ -271,7 +271,7 @@ def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) ->
 
 def _values(one: Any) -> dict[str, str]:
     """What it moves, unless its title says so already; what was asked for, where it was changed."""
-    made = digests.diff(one.asked_args, one.args) if one.replaces_id is not None else []
+    made = digests.changes(one.asked_args, one.args) if one.replaces_id is not None else []
     return {"amount": card_context.amount_of(one), "changed": changed_words(made, one)}
 
 

@@ -126,7 +126,7 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
     since = step.plan.submitted_at or step.plan.drafted_at
     note = "; ".join(connections.changes_since(step.connection, since))
     both = connections.settings_of(step.connection, row["was"], row["now"])
-    changes = digests.diff(*({"settings": one} for one in both)) if both else []
+    changes = digests.changes(*({"settings": one} for one in both)) if both else []
     values = [_differs(asdict(one), "approved", "changed", shown=sensitive) for one in changes]
     return [*values, row | {"note": note}]
 

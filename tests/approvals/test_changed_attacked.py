@@ -4,12 +4,12 @@ judged, and put to people, as it is asked for.
 
 import pytest
 
-from approvals import deciders
+from approvals import deciders, digests
 from approvals.gate import bounded_grants
 from approvals.models import Approval
 from ledger.models import Action
 from ledger.replaying import rebuild
-from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, waiting
+from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, told, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person
 
@@ -162,3 +162,19 @@ def test_a_change_for_which_no_rule_asks_anybody_is_made_once_those_agree_who_we
 
     assert said["answer"] == "proceed"
     assert said["arguments"]["amount"] == 20
+
+
+def test_a_change_is_told_whatever_the_argument_is_called(trip, obey, acme, ben, client):
+    obey({"approval": "MANUAL"})
+    asked = {"image": "shop", "digest": "sha256:aa11", "more": {"digest": "x"}}
+    ask(trip, args=asked)
+
+    new = change(ben, digest="sha256:bb22")
+
+    [made] = digests.changes_of(new)
+    assert (made.field, made.approved, made.now) == ("digest", "sha256:aa11", "sha256:bb22")
+    [event] = told(acme, "approval.changed")
+    assert [one["field"] for one in event["changes"]] == ["digest"]
+    client.force_login(ben)
+    listed = client.get("/w/acme/approvals/?view=all").text
+    assert "digest “sha256:aa11” → “sha256:bb22”" in listed
