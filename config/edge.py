@@ -222,11 +222,26 @@ class Edge:
                 try:
                     await watched(route, scope, receive, send)
                 except PassOn:
-                    async with self._passing:
-                        await self._django(scope, receive, send)
+                    await self._pass_on(scope, receive, send)
                 return
         allowed = ", ".join(sorted(route.method for route, _ in matches))
         await problem(send, 405, "Method not allowed", (("allow", allowed),))
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have Django answer, once the whole request is here: who is passed on while a body is on
+        its way, which nothing here takes, keeps the others from their turn.
+        """
+        while (end := await receive()).get("more_body"):
+            if end.get("body"):
+                await problem(send, 413, "Nothing here takes a body", (("connection", "close"),))
+                return
+        heard = iter([end])
+
+        async def receive_again() -> Message:
+            return next(heard, None) or await receive()
+
+        async with self._passing:
+            await self._django(scope, receive_again, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

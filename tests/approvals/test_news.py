@@ -275,3 +275,33 @@ def test_nul_in_an_address_is_the_senders_mistake(ben):
         return (await client.get(INBOX + "?since=%00", headers={"cookie": cookie})).status_code
 
     assert visit(story, behind=django) == 400
+
+
+async def whole(scope, receive, send):
+    """As Django does, it reads the body first."""
+    while (await receive()).get("more_body"):
+        pass
+    await django(scope, receive, send)
+
+
+def test_who_never_ends_their_question_keeps_no_others_from_an_answer():
+    """Few at a time are passed on, and anybody may ask: two who withheld a body stopped all."""
+
+    async def story(client):
+        begun, ending = asyncio.Semaphore(0), asyncio.Event()
+
+        async def withheld():
+            begun.release()
+            yield b"a"
+            await ending.wait()
+
+        holding = [
+            asyncio.create_task(client.request("GET", INBOX, content=withheld())) for _ in range(2)
+        ]
+        for _ in holding:
+            await begun.acquire()
+        answer = await asyncio.wait_for(client.get(INBOX), 30)
+        ending.set()
+        return answer.status_code, [(await one).status_code for one in holding]
+
+    assert visit(story, behind=whole) == (PASSED_ON, [413, 413])
