@@ -113,10 +113,14 @@ def take_in(
 
     All of it happens in one thread, and all that it made is freed there, where it is still near.
     """
-    read = read_batch(body, actor, ndjson)
+    return _json.encode(record_read_waiting(actor, read_batch(body, actor, ndjson)))
+
+
+def record_read_waiting(actor: Actor, read: Read) -> list[EventResult]:
+    """`record_read`, in a thread."""
     parsed = [one for one in read if isinstance(one, ParsedEvent)]
     recorded = record_waiting(actor, parsed) if parsed else RecordedBatch([])
-    return _json.encode(_in_order(read, recorded.results))
+    return _in_order(read, recorded.results)
 
 
 def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> RecordedBatch:

@@ -14,7 +14,7 @@ is then read as any other is, with its limits and its problems.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -39,7 +39,7 @@ from edge.asgi import (
 from ledger import wire
 from ledger.agent_keys import actor_of
 from ledger.foreign.calls import name_of
-from ledger.intake import record_read
+from ledger.intake import INLINE_BYTES_MAX, Read, record_read, record_read_waiting
 from ledger.parsed_events import Actor, EventResult
 
 STRUCTURED = "application/cloudevents+json"
@@ -78,16 +78,11 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "ingest")
     media = media_type(scope)
     body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
-    if media == BATCH:
-        events = await pools.in_thread(_of_batch, body)
-    elif media == STRUCTURED:
-        events = [_structured(body)]
-    elif header(scope, b"ce-specversion"):
-        events = [_binary(scope, media, body)]
+    if len(body) > INLINE_BYTES_MAX:
+        answers = await pools.in_thread(take_in, scope, media, body, actor)
     else:
-        kinds = f"{STRUCTURED}, {BATCH}, or JSON with the headers ce-…"
-        raise refuse("media-type", "Send a CloudEvent", 415, kinds)
-    answers = await _recorded(actor, events)
+        events = _events(scope, media, body)
+        answers = _named(events, await record_read(actor, _read_all(events, actor)))
     if media == BATCH:
         await answer(send, 200, {"results": answers})
     elif answers[0].problem:
@@ -96,12 +91,32 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, answers[0])
 
 
-async def _recorded(actor: Actor, events: list[CloudEvent]) -> list[EventResult]:
-    read = [
+def take_in(scope: Scope, media: str, body: bytes, actor: Actor) -> list[EventResult]:
+    """Read and record a large body, in a thread."""
+    events = _events(scope, media, body)
+    return _named(events, record_read_waiting(actor, _read_all(events, actor)))
+
+
+def _events(scope: Scope, media: str, body: bytes) -> list[CloudEvent]:
+    if media == BATCH:
+        return _of_batch(body)
+    if media == STRUCTURED:
+        return [_structured(body)]
+    if header(scope, b"ce-specversion"):
+        return [_binary(scope, media, body)]
+    kinds = f"{STRUCTURED}, {BATCH}, or JSON with the headers ce-…"
+    raise refuse("media-type", "Send a CloudEvent", 415, kinds)
+
+
+def _read_all(events: Sequence[CloudEvent], actor: Actor) -> Read:
+    return [
         wire.read(one.event, actor) if isinstance(one.event, bytes) else (one.id, one.event)
         for one in events
     ]
-    answers = await record_read(actor, read)
+
+
+def _named(events: Sequence[CloudEvent], answers: Sequence[EventResult]) -> list[EventResult]:
+    """The answers by the ids under which the events came."""
     return [
         msgspec.structs.replace(one, id=asked.id)
         for asked, one in zip(events, answers, strict=True)

@@ -7,6 +7,7 @@ import zlib
 import httpx
 import pytest
 
+from ledger import wire
 from ledger.models import Effect, Event
 from tests.ledger.conftest import bearer, event, post
 
@@ -227,3 +228,11 @@ def test_what_nobody_reads_is_kept_and_said_beside_what_was_probably_meant(call)
     assert told[3] == ""
     assert results[4]["problem"]["detail"].endswith("did you mean `run`?")
     assert Event.objects.get(run="run_1").data["reqest"] == "Book"
+
+
+def test_a_name_that_stands_twice_is_found_among_very_many():
+    """One of 8 MiB kept the process at it for hours, where each name was looked for in all."""
+    names = [f'"{n}":0' for n in range(400_000)]
+    raw = f"{{{','.join([*names, names[-1]])}}}".encode()
+
+    assert wire.repeated(raw) == "399999"

@@ -8,7 +8,9 @@ from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
 from config.local.places import ROOT
+from edge import pools
 from ledger.foreign.cloud_events import BATCH, STRUCTURED
+from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Action, Event, Run
 from tests.ledger.conftest import bearer
 
@@ -111,6 +113,24 @@ def test_what_is_no_event_of_ours_is_refused_with_what_is_wrong(call, token):
     assert {one.headers["content-type"] for one in answers} == {"application/problem+json"}
     assert "Ours begin with “amends.”" in answers[1].json()["detail"]
     assert not Run.objects.exists()
+
+
+def test_a_large_one_is_dealt_with_in_a_thread_in_each_mode(call, token, monkeypatch):
+    """So it holds up nobody who waits: where no thread has room, it is told to come back."""
+    small = told("run.started")
+    large = told("run.completed", {"summary": "x" * 40_000}, "2",
+                 note="y" * INLINE_BYTES_MAX)  # fmt: skip
+    bodies = [to_structured_event(one).body for one in (small, large)]
+    requests = [raw(bodies[1], token), raw(b"[" + b",".join(bodies) + b"]", token, BATCH)]
+
+    with monkeypatch.context() as full:
+        full.setattr(pools.threads, "waiting_max", 0)
+        turned_away = call(*requests, raw(bodies[0], token))
+    taken = call(*requests)
+
+    assert [one.status_code for one in turned_away] == [503, 503, 200]
+    assert taken[0].json() == {"id": "2", "status": "accepted"}
+    assert [one["status"] for one in taken[1].json()["results"]] == ["duplicate", "duplicate"]
 
 
 def test_in_a_batch_each_is_answered_by_itself(call, token):
