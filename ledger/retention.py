@@ -187,7 +187,9 @@ OLD_ROOTS = """
 DELETE FROM ledger_traceroot WHERE id IN (
     SELECT id FROM ledger_traceroot WHERE received_at < %s LIMIT %s)"""
 OLD = {OLD_CONFLICTS: KEYS_KEPT, OLD_ROOTS: ROOTS_KEPT}
-# A snapshot that comes again is renewed; but it need not come again to be named by a young run.
+# A snapshot that comes again is renewed; but it need not come again to be named by a young run. Its
+# time is asked for twice: the second time of the row as it is when it goes, for it may have come
+# again meanwhile.
 OLD_BLOBS = f"""
 WITH named AS (
     SELECT found[1] AS sha256 FROM ledger_run r
@@ -195,7 +197,7 @@ WITH named AS (
     regexp_matches(e.data::text, '"sha256:([0-9a-f]{{64}})"', 'g') AS found
     WHERE r.workspace_id = %(workspace)s AND r.forgotten_at IS NULL AND r.started_at < %(before)s
 )
-DELETE FROM ledger_blob WHERE id IN (
+DELETE FROM ledger_blob WHERE received_at < %(before)s AND id IN (
     SELECT id FROM ledger_blob WHERE workspace_id = %(workspace)s AND received_at < %(before)s
         AND sha256 NOT IN (SELECT sha256 FROM named) AND NOT EXISTS (
             SELECT FROM ({snapshots.naming("'sha256:' || ledger_blob.sha256")}) AS named OFFSET 0)

@@ -11,6 +11,7 @@ from django.utils import timezone
 from amends.protocol.proofs import verify
 from amends.protocol.vocabulary import EventType
 from ledger import audit, checks, desk_events, erasure, partitions, proofs, retention, sealer
+from ledger.intake import KEEP_BLOB
 from ledger.models import Action, Blob, Effect, Event, EventKey, Leaf, Run, Thinning
 from ledger.parsed_events import Actor
 from tests.ledger.conftest import event, record_events
@@ -48,6 +49,14 @@ def held(monkeypatch, northwind):
 
     erasure_registry.held()  # every floor has spoken
     monkeypatch.setattr(erasure_registry, "_rest", [*erasure_registry._rest, of_open])
+
+
+def turn():
+    """Of the scheduler's, in a thread of its own."""
+    try:
+        return retention.keep_to_time()
+    finally:
+        connections.close_all()
 
 
 def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
@@ -202,6 +211,22 @@ def test_a_snapshot_that_was_sent_long_ago_stays_with_what_is_undone_by_it(actor
         "a" * 64, "b" * 64]  # fmt: skip
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_snapshot_that_comes_again_as_its_time_is_over_stays(northwind):
+    blob = Blob.objects.create(workspace=northwind, sha256="a" * 64, content=b"x", byte_count=1)
+    Blob.objects.update(received_at=datetime.now(UTC) - timedelta(days=200))
+    again = [northwind.pk, blob.sha256, b"x", 1]
+
+    with ThreadPoolExecutor() as others:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(KEEP_BLOB.replace("%b", "%s"), again)
+            going = others.submit(turn)
+            waits(1)
+        going.result()
+
+    assert Blob.objects.exists(), "it was said to be kept"
+
+
 def test_which_policy_was_in_force_is_told_as_long_as_somebody_works_with_that_time(
     said, held, northwind
 ):
@@ -253,12 +278,6 @@ def test_a_young_run_is_left_alone(said, northwind, capsys):
 def test_a_run_whose_agent_comes_back_as_its_time_is_over_is_not_forgotten(said, actor):
     long_ago = datetime.now(UTC) - timedelta(days=200)
     Run.objects.update(started_at=long_ago, last_event_at=long_ago, state="completed")
-
-    def turn():
-        try:
-            return retention.keep_to_time()
-        finally:
-            connections.close_all()
 
     with ThreadPoolExecutor() as others:
         with transaction.atomic():
