@@ -21,6 +21,7 @@ from ledger.wire import of_desk
 from workspaces import locks
 from workspaces.models import Act, User, Workspace, opened_masking_key
 from workspaces.pages import is_number
+from workspaces.periodic import each
 
 
 class EventDraft(NamedTuple):
@@ -150,9 +151,16 @@ ACTS_AT_A_TIME = 200
 
 
 def take_in() -> int:
-    """Turn acts that wait into events, oldest first; returns how many. Two at once share it."""
+    """Turn acts that wait into events, of each workspace the oldest first; returns how many. Two at
+    once share it, and a workspace whose acts cannot be taken in keeps no other's waiting.
+    """
+    waiting = Act.objects.filter(taken_in_at=None).order_by("workspace")
+    return each(list(waiting.values_list("workspace", flat=True).distinct()), _take_in_of)
+
+
+def _take_in_of(workspace_id: int) -> int:
     done = 0
-    while taken := _take_some():
+    while taken := _take_some(workspace_id):
         done += taken
         if taken < ACTS_AT_A_TIME:
             break
@@ -160,14 +168,14 @@ def take_in() -> int:
 
 
 @transaction.atomic
-def _take_some() -> int:
+def _take_some(workspace_id: int) -> int:
     waiting = list(
-        locks.not_in_hand(Act.objects.all())
+        locks.not_in_hand(Act.objects.filter(workspace=workspace_id))
         .select_related("workspace", "person")
         .filter(taken_in_at=None)
         .order_by("id")[:ACTS_AT_A_TIME]
     )
-    for _, group in groupby(waiting, key=lambda act: (act.workspace_id, act.person_id)):
+    for _, group in groupby(waiting, key=lambda act: act.person_id):
         acts = list(group)
         drafts = [
             EventDraft(EventType(act.type), data=act.data | {"at": act.at.isoformat()})

@@ -9,8 +9,8 @@ from ledger import desk_events, partitions
 from ledger.models import Event
 from ledger.models.events import AppendOnly
 from tests.ledger.conftest import event, record_events
-from workspaces import keys
-from workspaces.models import Act, User
+from workspaces import encryption, keys, teams
+from workspaces.models import Act, User, Workspace
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,18 @@ def test_acts_of_one_transaction_are_taken_in_together_in_their_order_and_each_b
     taken = Event.objects.filter(type="key.created").order_by("place")
     assert [event.actor for event in taken] == [str(person.pk) for person in people]
     assert [event.data["key"] for event in taken] == [key.prefix for key in made]
+
+
+def test_a_workspace_whose_acts_cannot_be_taken_in_keeps_no_others_waiting(trip_desk, ada):
+    """What a person did is what others' rights rest on: a deputy's yes counts once it is told."""
+    keys.create_key(trip_desk, by=ada, name="laptop")
+    Workspace.objects.filter(pk=trip_desk.workspace_id).update(masking_key=b"of a key that is lost")
+    elsewhere = Workspace.objects.create(slug="elsewhere", name="Elsewhere")
+    teams.create(elsewhere, "operators", by=ada)
+
+    with pytest.raises(encryption.CannotOpen):
+        desk_events.take_in()
+
+    assert Event.objects.get(type="team.created").workspace == elsewhere
+    waiting = Act.objects.filter(taken_in_at=None)
+    assert set(waiting.values_list("workspace", flat=True)) == {trip_desk.workspace_id}
