@@ -9,6 +9,9 @@ rests on their word is void (approvals/grants.py), for that asks the teams.
 """
 
 import logging
+import random
+import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
@@ -35,6 +38,7 @@ from config.providers import (
 from workspaces import clock, directory, encryption, entrance, independence, teams
 from workspaces.access import workspaces_of
 from workspaces.models import Team, User, Workspace
+from workspaces.periodic import each
 from workspaces.views.entrance import choose_with, invited_with
 
 logger = logging.getLogger(__name__)
@@ -42,6 +46,8 @@ logger = logging.getLogger(__name__)
 BOUNDS: dict[str, Any] = {"timeout": SECONDS_MAX, "allow_redirects": False}
 PEOPLE_AT_ONCE_MAX = 50
 """Asked about in one turn of the job; the rest in the next."""
+SECONDS_A_TURN = 2 * SECONDS_MAX
+"""For one provider: where it is silent, fifty people would take minutes, and others wait."""
 GROUPS_MAX = 1_000
 OUTSIDE = (
     "You work outside {here}, too: log in with your password. If you have none, ask an"
@@ -234,11 +240,20 @@ def seal_what_lies_open() -> None:
 
 
 def look_again() -> int:
-    """Ask the provider about everybody whose time it is; how many. The job `desk.who_left`."""
+    """Ask the providers about everybody whose time it is; how many. The job `desk.who_left`.
+
+    What one of them answers, and how long it takes, keeps nobody waiting of whom another tells; of
+    its own people whom it leaves no time for have to wait for another turn, now these, now those.
+    """
     due, known = list(claimed()), dict[str, "ProviderSession | None"]()
-    for token in due:
+    random.shuffle(due)
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def ask(token: SocialToken) -> int:
+        who, begun = token.account.provider, time.monotonic()
+        if spent[who] > SECONDS_A_TURN:
+            return 0
         try:
-            who = token.account.provider
             if who not in known:
                 known[who] = None  # one that does not answer is asked once in a turn
                 known[who] = _asked(who)
@@ -249,9 +264,13 @@ def look_again() -> int:
             requests.RequestException,
             encryption.CannotOpen,
             KeyError,
+            ValueError,
         ) as error:
             logger.warning("%s could not be asked about: %s", token.account.user, error)
-    return len(due)
+        spent[who] += time.monotonic() - begun
+        return 1
+
+    return each(due, ask)
 
 
 class ProviderSession(NamedTuple):
@@ -269,7 +288,10 @@ def _asked(provider_id: str) -> "ProviderSession | None":
     session = guarded_session() if provider.workspace else requests.Session()
     answer = session.get(f"{provider.url}{WELL_KNOWN}", **BOUNDS)
     answer.raise_for_status()
-    return ProviderSession(provider, session, answer.json())
+    said = answer.json()
+    if not isinstance(said, dict):
+        raise ProviderUndecided("its discovery document is none")
+    return ProviderSession(provider, session, said)
 
 
 def claimed() -> Iterator[SocialToken]:
@@ -295,6 +317,7 @@ def ask_about(asked: ProviderSession, token: SocialToken) -> None:
         **BOUNDS,
     )
     said = answer.json() if answer.headers.get("content-type", "").startswith(JSON) else {}
+    said = said if isinstance(said, dict) else {}
     if answer.status_code == requests.codes.bad_request and said.get("error") in GONE:
         left(provider, person)
         logger.warning("%s left: the identity provider took their log-in back.", person)
@@ -303,7 +326,7 @@ def ask_about(asked: ProviderSession, token: SocialToken) -> None:
         raise ProviderUndecided(
             f"the provider answered {answer.status_code} {said.get('error', '')}"
         )
-    if renewed := said.get("refresh_token"):
+    if isinstance(renewed := said.get("refresh_token"), str) and renewed:
         token.token_secret = encryption.seal(renewed).decode()
         SocialToken.objects.filter(pk=token.pk).update(token_secret=token.token_secret)
     bearer = {"authorization": f"Bearer {said['access_token']}"}

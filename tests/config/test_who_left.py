@@ -89,7 +89,8 @@ def teams_of(person):
 @pytest.mark.parametrize(
     "answer",
     [(400, {"error": "invalid_client"}), (401, {"error": "invalid_grant"}), (500, {}),
-     (503, {"error": "temporarily_unavailable"}), (200, {"no": "token"})],
+     (503, {"error": "temporarily_unavailable"}), (200, {"no": "token"}), (400, ["invalid_grant"]),
+     (200, {"access_token": "€"})],
 )  # fmt: skip
 def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
     came(cleo, "t1")
@@ -103,6 +104,29 @@ def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
     provider.says["t1"] = (400, {"error": "invalid_grant"})
     single_sign_on.look_again()
     assert (teams_of(cleo), SocialToken.objects.exists()) == (set(), False)
+
+
+def test_what_is_no_answer_keeps_nobody_waiting_who_left(provider, ada, cleo):
+    """The answers of a provider that another workspace has set are as they please."""
+    came(ada, "t1")
+    came(cleo, "t2")
+    provider.says = {"t1": (200, ["no answer"]), "t2": (400, {"error": "invalid_grant"})}
+
+    assert single_sign_on.look_again() == 2
+
+    assert teams_of(cleo) == set()
+
+
+def test_a_provider_that_takes_its_time_has_so_much_of_a_turn_and_no_more(
+    provider, ada, cleo, monkeypatch
+):
+    monkeypatch.setattr(single_sign_on, "SECONDS_A_TURN", 0.0)
+    came(ada, "t1")
+    came(cleo, "t2")
+
+    assert single_sign_on.look_again() == 1
+
+    assert len(provider.asked) == 1
 
 
 def test_a_token_that_is_given_anew_is_the_one_that_asks_next(provider, cleo):
