@@ -174,10 +174,7 @@ class Storage(ScimStorage):
 
     def create(self, resource_type: ResourceType, resource: Resource[Any]) -> Resource[Any]:
         if isinstance(resource, User):
-            if (
-                DirectoryPerson.objects.filter(workspace=self.workspace).count()
-                >= directory.PEOPLE_MAX
-            ):
+            if directory.people_of(self.workspace).count() >= directory.PEOPLE_MAX:
                 raise directory.DirectoryFull(f"more than {directory.PEOPLE_MAX} people")
             person = DirectoryPerson(workspace=self.workspace)
             self._write_person(person, resource)
@@ -233,8 +230,7 @@ class Storage(ScimStorage):
 
     def _all(self, kind: ResourceType) -> Any:
         if kind.name == "User":
-            people = DirectoryPerson.objects.filter(workspace=self.workspace)
-            return people.order_by("pk")
+            return directory.people_of(self.workspace).order_by("pk")
         groups = DirectoryGroup.objects.filter(workspace=self.workspace, gone_at=None)
         return groups.select_related("team").order_by("pk")
 
@@ -253,8 +249,12 @@ class Storage(ScimStorage):
 
     def _shown(self, kind: ResourceType, rows: list[Any]) -> list[Resource[Any]]:
         if kind.name == "User":
-            groups = directory.groups_of(self.workspace)
-            return [_user(row, groups) for row in rows]
+            shown = {row.pk for row in rows}
+            groups_of: dict[int, list[DirectoryGroup]] = {pk: [] for pk in shown}
+            for group in directory.groups_of(self.workspace):
+                for pk in shown.intersection(group.members):
+                    groups_of[pk].append(group)
+            return [_user(row, groups_of[row.pk]) for row in rows]
         named = {pk for row in rows for pk in row.members}
         people = DirectoryPerson.objects.in_bulk(named)
         return [_group(row, people) for row in rows]
@@ -282,7 +282,7 @@ class Storage(ScimStorage):
 
     def _write_group(self, row: DirectoryGroup, said: Group) -> None:
         wanted = {one.value for one in said.members or [] if one.value}
-        people = DirectoryPerson.objects.filter(workspace=self.workspace, scim_id__in=wanted)
+        people = directory.people_of(self.workspace).filter(scim_id__in=wanted)
         found = {one.scim_id: one for one in people.select_related("person", "workspace")}
         if unknown := wanted - set(found):
             raise InvalidValueException(detail=f"no such member: {min(unknown)}")
@@ -336,7 +336,7 @@ def _meta(row: DirectoryPerson | DirectoryGroup, kind: str) -> Meta:
     )  # fmt: skip
 
 
-def _user(row: DirectoryPerson, groups: list[DirectoryGroup]) -> User:
+def _user(row: DirectoryPerson, mine: list[DirectoryGroup]) -> User:
     said = {name: value for name, value in row.document.items() if value is not None}
     found = User.model_validate(
         {"schemas": [str(User.__schema__)], "userName": row.user_name, **said}
@@ -346,7 +346,6 @@ def _user(row: DirectoryPerson, groups: list[DirectoryGroup]) -> User:
         row.external_id or None,
         _meta(row, "User"),
     )
-    mine = [one for one in groups if row.pk in one.members]
     found.groups = [
         GroupOfUser(
             value=one.scim_id,

@@ -11,7 +11,7 @@ import logging
 from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
@@ -71,10 +71,12 @@ def _give_account(row: DirectoryPerson, address: str, name: str) -> None:
     person = User.objects.filter(email__iexact=address).first()
     if person is None:
         person = User.objects.create_user(address.lower(), None, name=name[:120])
-    elif DirectoryPerson.objects.filter(workspace=row.workspace, person=person).exists():
+    elif people_of(row.workspace).filter(person=person).exists():
         raise NameTaken(f"{address} is another person of this directory")
     elif not _is_theirs(person, row.workspace):
         raise NameTaken(f"whoever has the account {address} has not proven that it is theirs")
+    known = DirectoryPerson.objects.filter(workspace=row.workspace, person=person)
+    known.exclude(gone_at=None).delete()
     DirectoryPerson.objects.filter(pk=row.pk).update(person=person)
     row.person = person
 
@@ -125,7 +127,9 @@ def is_out(person: User, workspace: Workspace) -> bool:
 
 @transaction.atomic
 def forget(row: DirectoryPerson) -> None:
-    """The directory no longer knows them: out, as who left; their account and its acts stay."""
+    """The directory no longer knows them: out, as who left; their account and its acts stay. That
+    they left stays known as well, or a group of the company's log-in would put them back.
+    """
     if row.person is not None:
         put_out(row.workspace, row.person)
     for group in groups_of(row.workspace):
@@ -134,7 +138,17 @@ def forget(row: DirectoryPerson) -> None:
             DirectoryGroup.objects.filter(pk=group.pk).update(
                 members=group.members, version=F("version") + 1, changed_at=Now()
             )
-    row.delete()
+    if row.person is None:
+        row.delete()
+        return
+    DirectoryPerson.objects.filter(pk=row.pk).update(
+        gone_at=Now(), active=False, user_name=row.scim_id, external_id="", document={}
+    )
+
+
+def people_of(workspace: Workspace) -> QuerySet[DirectoryPerson]:
+    """Whom the directory knows, the active and those who left."""
+    return DirectoryPerson.objects.filter(workspace=workspace, gone_at=None)
 
 
 # Groups.

@@ -192,6 +192,13 @@ def test_who_leaves_is_out_at_once(
     assert directory.says("DELETE", f"/Users/{cleo_id}").status_code == 204
     assert teams_of(cleo.email) == set()
     assert directory.says("GET", f"/Users/{cleo_id}").status_code == 404
+    single_sign_on.follow(company, cleo, {"deciders"})
+    assert teams_of(cleo.email) == set(), "nor of whom the directory no longer knows"
+    assert [one["id"] for one in directory.says("GET", "/Users").json()["Resources"]] == [ben_id]
+
+    directory.group("leads", directory.person("cleo"))
+    single_sign_on.follow(company, cleo, {"deciders"})
+    assert teams_of(cleo.email) == {"leads", "finance"}, "until it does again"
 
 
 @pytest.mark.django_db
@@ -309,7 +316,8 @@ def test_somebody_who_works_elsewhere_too_stays_there(
 
     assert teams_of(dev.email) == {"all"}
     assert browser.get("/w/globex/queue/").status_code == 200
-    assert not DirectoryPerson.objects.exists()
+    [left] = DirectoryPerson.objects.all()
+    assert (left.person, left.user_name, left.external_id, left.document) == (dev, dev_id, "", {})
 
 
 @pytest.mark.django_db

@@ -34,6 +34,7 @@ class DirectoryPerson(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
     version = models.PositiveIntegerField(default=1)
+    gone_at = models.DateTimeField(null=True, help_text="Deleted there; kept is whose account left")
 
     class Meta:
         constraints: ClassVar = [

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from workspaces import directory, exporting, fresh_login, keys
 from workspaces.access import may
-from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
+from workspaces.models import DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
 SHOWN_MAX = 200
@@ -25,7 +25,7 @@ HOUR_SECONDS = 3600
 def overview(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_to("administer", request, workspace)
     if exporting.is_asked(request):
-        people = DirectoryPerson.objects.filter(workspace=here).select_related("person")
+        people = directory.people_of(here).select_related("person")
         tables: dict[str, exporting.Table] = {
             "directory-tokens": (_tokens(here), TOKENS),
             "directory-people": (people.order_by("pk"), PEOPLE),
@@ -64,7 +64,7 @@ PEOPLE: exporting.Columns = {
 def _page(request: Request, here: Workspace, *, token: str = "", status: int = 200) -> HttpResponse:
     fresh = fresh_login.is_fresh(fresh_login.login_at(request))
     here_url = reverse("workspaces:directory", args=[here.slug])
-    people = DirectoryPerson.objects.filter(workspace=here).select_related("person")
+    people = directory.people_of(here).select_related("person")
     groups = directory.groups_of(here)
     theirs = {one.team_id for one in groups}
     context = {
