@@ -57,6 +57,17 @@ def test_units_and_containers_start_what_make_up_starts(kind: str) -> None:
     assert contained["environment"]["AMENDS_PROCESS"] == kind
 
 
+@pytest.mark.parametrize("kind", ["prepare", "scheduler"])
+def test_who_looks_whether_a_log_went_back_has_the_heads_that_are_kept_outside(kind: str) -> None:
+    """`prepare` before anybody is let in, the scheduler from then on."""
+    unit = (DEPLOY / "systemd" / f"amends-{kind}.service").read_text()
+    contained = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"][kind]
+
+    assert "AMENDS_HEADS_FOLDER=/var/lib/amends/heads" in unit
+    assert re.search(r"^StateDirectory=amends$", unit, re.MULTILINE)
+    assert contained["volumes"] == ["heads:/var/lib/amends/heads"]
+
+
 def test_what_the_example_of_an_environment_names_is_in_the_guide() -> None:
     lines = (DEPLOY / "environment.example").read_text().splitlines()
     names = {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
