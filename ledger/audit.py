@@ -158,11 +158,13 @@ def _says(head: TreeHead) -> bool:
 
 
 def _tail(workspace: Workspace, head: TreeHead) -> AuditFinding:
-    """The tree may not be shorter than any head that was signed or remembered elsewhere."""
+    """The tree may not be shorter than any head that was signed or remembered elsewhere. It is
+    measured last, for it grows meanwhile.
+    """
     name = "Nothing cut off the end"
-    size = tree_size(workspace)
     remembered = sealer.remembered(head.origin)
     known = max(head.size, remembered.size if remembered else 0)
+    size = tree_size(workspace)
     if size < known:
         return AuditFinding(name, ok=False, words=f"{known - size} entries of {known} are gone.")
     return AuditFinding(name, ok=True, words=f"All {size} entries are there.")

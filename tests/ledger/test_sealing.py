@@ -18,6 +18,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import Pause
 from bench.retention import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
+from ledger.append.events import RecordedBatch
 from ledger.drivers import plain_connection
 from ledger.merkle import ParsedHead
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
@@ -392,6 +393,35 @@ def test_a_tail_of_which_only_the_file_knows_is_missed(northwind, said, remember
     past_every_guard("DELETE FROM ledger_treehead WHERE size = 40")
 
     assert found_wrong(northwind) == ["Nothing cut off the end", "Every event is in the log"]
+
+
+def test_what_is_sealed_while_the_check_looks_is_not_missed(actor, northwind, said, remembering):
+    sealed: list[RecordedBatch] = []
+
+    def seal_behind_it(execute, sql, params, many, context):
+        found = execute(sql, params, many, context)
+        if not sealed and "FROM ledger_leaf WHERE workspace_id" in sql:
+            sealed.append(record_events(actor, event("run.started", run="late")))
+            seal(northwind)
+            sealer.remember(proofs.newest_head(northwind).note, logkeys.signer(northwind))
+        return found
+
+    with connection.execute_wrapper(seal_behind_it):
+        assert found_wrong(northwind) == []
+
+    assert sealed
+
+
+def test_of_two_sealers_the_slower_one_keeps_no_older_head(actor, northwind, said, remembering):
+    """A head is written down after its commit, when another sealer may have signed the next."""
+    signer, slower = logkeys.signer(northwind), proofs.newest_head(northwind).note
+    record_events(actor, event("run.started", run="late"))
+    seal(northwind)
+    sealer.remember(proofs.newest_head(northwind).note, signer)
+
+    sealer.remember(slower, signer)
+
+    assert sealer.remembered(signer.origin).size == 41
 
 
 def test_a_salt_that_was_taken_away_from_a_payload_is_found(northwind, said):
