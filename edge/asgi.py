@@ -9,6 +9,7 @@ problem. A bad request is never a 500.
 import logging
 import re
 import zlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -144,8 +145,40 @@ def media_type(scope: Scope) -> str:
     return header(scope, b"content-type").partition(";")[0].strip().lower()
 
 
+# What is here of bodies that are still arriving, at most: of all in this process, and of those that
+# show one key. Whoever sends much and does not end it would fill the machine, for a minute each.
+ARRIVING_BYTES_MAX = 512 * 1024 * 1024
+ARRIVING_OF_ONE_MAX = 128 * 1024 * 1024
+
+
+class Arriving:
+    """How much is held of bodies that are not here whole, by the keys that they came with."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._of: Counter[str] = Counter()
+
+    def add(self, key: str, count: int) -> None:
+        """Raises `Refused` (503) where there is no room for so many bytes more."""
+        if self._all + count > ARRIVING_BYTES_MAX or self._of[key] + count > ARRIVING_OF_ONE_MAX:
+            again = (("retry-after", str(RETRY_AFTER_SECONDS)),)
+            what = problem("overloaded", "Overloaded, come back in a moment", 503)
+            raise Refused(what, again)
+        self._all += count
+        self._of[key] += count
+
+    def take_off(self, key: str, count: int) -> None:
+        self._all -= count
+        self._of[key] -= count
+        if not self._of[key]:
+            del self._of[key]
+
+
+arriving = Arriving()
+
+
 async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
-    """The whole body, inflated; raises `Refused` (413, 415, 400). Neither form may be larger."""
+    """The whole body, inflated, neither form larger; raises `Refused` (413, 415, 400, 503)."""
     too_large = refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
     encoding = header(scope, b"content-encoding").strip().lower()
     if encoding not in {"", "identity", "gzip"}:
@@ -153,16 +186,21 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
     length = header(scope, b"content-length")
     if length.isdigit() and int(length) > bytes_max:
         raise too_large
-    body = bytearray()
-    for _ in range(CHUNKS_MAX):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise refuse("disconnected", "The client went away", 400)
-        body += message.get("body", b"")
-        if len(body) > bytes_max:
-            raise too_large
-        if not message.get("more_body"):
-            return inflated(bytes(body), bytes_max) if encoding == "gzip" else bytes(body)
+    body, held, key = bytearray(), 0, header(scope, b"authorization")
+    try:
+        for _ in range(CHUNKS_MAX):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise refuse("disconnected", "The client went away", 400)
+            body += message.get("body", b"")
+            if len(body) > bytes_max:
+                raise too_large
+            if not message.get("more_body"):
+                return inflated(bytes(body), bytes_max) if encoding == "gzip" else bytes(body)
+            arriving.add(key, len(body) - held)
+            held = len(body)
+    finally:
+        arriving.take_off(key, held)
     raise too_large
 
 

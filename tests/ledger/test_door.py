@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from config.edge import Edge
-from edge import pools
+from edge import asgi, pools
 from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
@@ -63,6 +63,40 @@ def test_of_a_body_that_does_not_say_its_length_no_more_is_read_than_may_be(at_t
 
     assert at_the_door(talk).status_code == 413
     assert sent <= BATCH_BYTES_MAX // 2**20 + 1
+
+
+def test_of_bodies_that_do_not_end_a_key_keeps_so_much_here_and_no_more(
+    at_the_door, send, token, trip_desk, ada, monkeypatch
+):
+    monkeypatch.setattr(asgi, "ARRIVING_OF_ONE_MAX", 3 * 2**20)
+    other = keys.create_key(trip_desk, by=ada, name="other")[1]
+
+    async def while_one_does_not_end(client):
+        arrived, ending = asyncio.Semaphore(0), asyncio.Event()
+
+        async def batch(until=ending):
+            yield b" " * 2 * 2**20
+            arrived.release()
+            await until.wait()
+            yield b"[]"
+
+        def post(**of):
+            shown = bearer(of.pop("key", token))
+            return client.post("/api/v1/events", content=batch(**of), headers=shown)
+
+        first = asyncio.create_task(post())
+        await arrived.acquire()
+        at_once = asyncio.Event()
+        at_once.set()
+        found = [await post(until=at_once), await post(until=at_once, key=other),
+                 await send(client, event("run.started"))]  # fmt: skip
+        ending.set()
+        return *found, await first, await post(until=at_once)
+
+    turned_away, *taken = at_the_door(while_one_does_not_end)
+
+    assert_come_back(turned_away)
+    assert [one.status_code for one in taken] == [200, 200, 200, 200]
 
 
 @pytest.mark.parametrize(("trusted", "status"), [(False, 308), (True, 401)])
