@@ -1,6 +1,6 @@
 """Teams: who stands together, and what they may."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
@@ -25,6 +25,10 @@ from workspaces.models import (
 
 class NobodyLeft(Exception):
     """We stopped because the change would leave the workspace without an administrator."""
+
+
+class GrantsChanged(Exception):
+    """We stopped because what the team may is no longer what the page showed. Show it again."""
 
 
 @transaction.atomic
@@ -143,9 +147,20 @@ def remove(team: Team, person: User, *, by: User | None) -> None:
 
 
 @transaction.atomic
-def set_grants(team: Team, codenames: Iterable[str], *, by: User | None) -> None:
-    """Grant exactly `codenames`; raises `NobodyLeft` if nobody could administer any more."""
+def set_grants(
+    team: Team, codenames: Iterable[str], *, by: User | None, seen: Collection[str] | None = None
+) -> None:
+    """Grant exactly `codenames`; raises `NobodyLeft` if nobody could administer any more, and
+    `GrantsChanged` where the team may something else by now than was `seen`: saved from a page that
+    is old, a right that somebody has withdrawn would come back.
+    """
+    _one_at_a_time(team.workspace)
     wanted, standing = set(codenames), set(grants_of(team))
+    if seen is not None and standing != set(seen):
+        raise GrantsChanged(
+            f"Somebody has changed what {team.name} may since you saw it, so nothing was saved."
+            " Look at what it may now."
+        )
     for codename in sorted(wanted - standing):
         grant(team, codename, by=by)  # type: ignore[arg-type]  # guardian refuses an unknown one
     for codename in sorted(standing - wanted):
@@ -154,10 +169,14 @@ def set_grants(team: Team, codenames: Iterable[str], *, by: User | None) -> None
 
 
 def _somebody_administers(workspace: Workspace) -> None:
-    """One such change after the other: two who take each other out would each see the other."""
-    list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
+    _one_at_a_time(workspace)
     if not people_with("administer", workspace).exists():
         raise NobodyLeft("Nobody could administer this workspace any more; nothing was changed.")
+
+
+def _one_at_a_time(workspace: Workspace) -> None:
+    """One such change after the other: two who take each other out would each see the other."""
+    list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
 
 
 def _end_what_rests_on_it(workspace: Workspace) -> None:

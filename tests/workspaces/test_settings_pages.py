@@ -240,6 +240,23 @@ def test_the_last_administrator_stays(desk, airline, ada):
     assert may(ada, "administer", airline)
 
 
+def test_from_an_old_page_no_right_comes_back_that_somebody_has_withdrawn(desk, airline, ada):
+    team = airline.teams.get(name="viewers")
+    teams.set_grants(team, ["view", "approve"], by=ada)
+    form = f'action="/w/airline/settings/teams/{team.pk}/">'
+    drawn = desk.get("/w/airline/settings/members/").text.partition(form)[2].partition("</form>")[0]
+    [seen] = re.findall(r'name="seen" value="([^"]*)"', drawn)
+    teams.set_grants(team, ["view"], by=ada)
+    there, said = f"/w/airline/settings/teams/{team.pk}/", {"may": ["view", "approve", "recover"]}
+
+    told = desk.post(there, said | {"seen": seen}, follow=True).text
+
+    assert "Somebody has changed what viewers may since you saw it" in told
+    assert teams.grants_of(team) == ["view"]
+    desk.post(there, said | {"seen": "view"})
+    assert teams.grants_of(team) == ["approve", "recover", "view"]
+
+
 def test_what_the_forms_of_a_team_do_not_offer_changes_nothing(desk, airline):
     team = airline.teams.get(name="viewers")
 

@@ -293,9 +293,10 @@ def change_team(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         may_all = {codename for codename, _ in CODENAMES}
         ticked = may_all.intersection(request.POST.getlist("may"))
-        teams.set_grants(team, ticked, by=request.user)
+        seen = request.POST["seen"].split() if "seen" in request.POST else None
+        teams.set_grants(team, ticked, by=request.user, seen=seen)
         messages.success(request, f"What {team.name} may is saved.")
-    except teams.NobodyLeft as refusal:
+    except (teams.NobodyLeft, teams.GrantsChanged) as refusal:
         messages.error(request, str(refusal))
     return redirect("workspaces:members", workspace=here.slug)
 
