@@ -90,7 +90,7 @@ TOLD_SHOWN_MAX = 200
 WISHED = {ConsentAnswer.OPEN: "wait", ConsentAnswer.YES: "ok", ConsentAnswer.NO: "bad"}
 BECAME = {
     DeliveryState.WAITING: ("calm", "on its way"),
-    DeliveryState.SENT: ("ok", "arrived"),
+    DeliveryState.SENT: ("ok", "sent"),  # whether it arrived, whoever took it does not say
     DeliveryState.FAILED: ("bad", "not delivered"),
 }
 
@@ -422,7 +422,8 @@ def pointed_out(
         formatting.hidden_count(json.dumps(one, ensure_ascii=False)) for one in approval.calls
     )
     if hidden:
-        text = f"{hidden} invisible or reordering characters in the arguments are shown as signs."
+        characters = "character is" if hidden == 1 else "characters are"
+        text = f"{hidden} invisible or reordering {characters} shown as signs in the arguments."
         found.append({"tone": "bad", "title": "Hidden characters.", "text": text})
     if earlier is not None:
         found += call_history.anomalies(approval, earlier, touched)

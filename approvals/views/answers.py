@@ -32,7 +32,7 @@ from approvals.models import (
     BrokenGlass,
     SubjectKind,
 )
-from approvals.views import card
+from approvals.views import card, health_page
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
 from workspaces import clock, exporting, formatting
@@ -51,7 +51,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     posted = request.POST
     try:
         card.check_untouched(request, approval)
-        until = _moment(posted.get("not-before", ""), timezone.get_current_timezone())
+        until = _moment(posted.get(card.NOT_BEFORE, ""), timezone.get_current_timezone())
         with transaction.atomic():
             inbox.as_shown(approval, posted.get("digest", ""))
             grants.put_off(approval, until, by=request.user, now=clock.now())
@@ -106,7 +106,7 @@ def review_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         glass_decisions.review(glass, by=request.user, text=request.POST.get("review", ""))
     except InvalidInput as wrong:
-        messages.error(request, str(wrong))
+        return health_page.show_unreviewed(request, here, pk, wrong)
     except inbox.NotEntitled as not_yours:
         raise PermissionDenied(str(not_yours)) from None
     else:
@@ -125,6 +125,7 @@ def approve_with_more(request: Request, workspace: str, pk: int) -> HttpResponse
     posted = request.POST
     try:
         card.check_untouched(request, approval)
+        card.check_not_put_off(request)
         made = bounded_grants.approve_with_more(
             approval,
             typed={name: posted.get(f"more-{name}", "") for name in card.MORE},

@@ -47,6 +47,11 @@ CHANGED_AND_APPROVED = (
     "You have changed its arguments, and “Approve” would approve what the agent asked for. Press"
     " “Ask with this change”, or put them back."
 )
+NOT_BEFORE = "not-before"
+PUT_OFF_AND_APPROVED = (
+    "You have said “Not before”, and by this button it would go on at once. Press “Approve for"
+    " later”, or empty that field."
+)
 MORE = ("uses", "hours", "each", "sum", "target")
 """What is typed for a bounded grant, each behind `more-`."""
 SHOWN_SALT = "approvals.shown"
@@ -306,6 +311,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         if posted.get("decision") == "grant":
             check_untouched(request, approval)
+            check_not_put_off(request)
             signed = signatures.answered(posted.get("signature", ""))
             inbox.grant(approval, **answer, login_at=login_at(request), signed=signed)
         elif posted.get("decision") == "reject":
@@ -321,6 +327,12 @@ def check_untouched(request: Request, approval: Approval) -> None:
     """Raise InvalidInput where something was typed into an argument: a yes is to what was asked."""
     if changed_arguments.touched(approval, _typed(request)):
         raise InvalidInput(CHANGED_AND_APPROVED)
+
+
+def check_not_put_off(request: Request) -> None:
+    """Raise InvalidInput where a moment was typed, before which nothing shall happen."""
+    if request.POST.get(NOT_BEFORE):
+        raise InvalidInput(PUT_OFF_AND_APPROVED)
 
 
 def shown_of(request: Request, approval: Approval) -> dict[str, Any]:
@@ -442,6 +454,7 @@ def refused(request: Request, here: Workspace, pk: int, refusal: Exception) -> H
         kept = {name: request.POST.get(f"more-{name}", "") for name in MORE}
         more |= kept | {"typed_target": kept["target"], "target": more.get("target", "")}
         more["is_open"] = request.path.endswith("/more/")
+    context["typed_moment"] = request.POST.get(NOT_BEFORE, "")
     context["typed_question"] = request.POST.get("question", "")
     for one in context["enquiries"]:
         one["typed"] = request.POST.get(f"answer_{one['id']}", "")

@@ -4,7 +4,7 @@ what is proposed of the policy: looked at with its dry run, saved as a version."
 from datetime import date, timedelta
 from operator import itemgetter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -23,7 +23,7 @@ from approvals.views.lists import views_of
 from ledger import disclosure
 from workspaces import exporting, formatting, replica
 from workspaces.access import may, require
-from workspaces.free_text import NOTE_CHARACTERS_MAX
+from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, page, whole, workspace_or_404
 from workspaces.plots import Plot, line
@@ -56,6 +56,36 @@ def approval_health(request: Request, workspace: str) -> HttpResponseBase:
             "days": (sorted(found.by_day.items()), DAYS),
         }
         return exporting.table(request, tables, clean)
+    return _page(request, here, found)
+
+
+def show_unreviewed(
+    request: Request, here: Workspace, pk: int, wrong: InvalidInput
+) -> HttpResponse:
+    """The page with a review that was not taken, and what was typed."""
+    typed = Typed(pk, request.POST.get("review", ""), str(wrong))
+    return _page(request, here, health.of(here, days=health.DAYS), typed, status=422)
+
+
+class Typed(NamedTuple):
+    """The review of a broken glass, by its approval, that was not taken, and why not."""
+
+    approval: int
+    text: str
+    why: str
+
+
+def _page(
+    request: Request,
+    here: Workspace,
+    found: health.Health,
+    typed: Typed | None = None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    days = found.days
+    zone = timezone.get_current_timezone()
+    glasses = glass_decisions.to_review(here, request.user, zone)
     context = {
         "workspace": here,
         "views": views_of(here, request.user, "health"),
@@ -85,13 +115,19 @@ def approval_health(request: Request, workspace: str) -> HttpResponseBase:
             for one in found.rubber_stamped
         ],
         "proposals": _proposals_of(here, request.user),
-        "glasses": glass_decisions.to_review(here, request.user, timezone.get_current_timezone()),
-        "reviewed": glass_decisions.reviewed(here, timezone.get_current_timezone()),
+        "glasses": [one | _typed_of(one, typed) for one in glasses],
+        "reviewed": glass_decisions.reviewed(here, zone),
         "empty": None
         if found.asked
         else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},
     }
-    return page(request, "approvals/health.html", context)
+    return page(request, "approvals/health.html", context, status=status)
+
+
+def _typed_of(glass: dict[str, Any], typed: Typed | None) -> dict[str, str]:
+    return (
+        {"typed": typed.text, "wrong": typed.why} if typed and typed.approval == glass["id"] else {}
+    )
 
 
 def seconds(value: float | None) -> str:

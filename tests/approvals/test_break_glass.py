@@ -111,7 +111,11 @@ def test_somebody_who_took_no_part_looks_at_it(client, acme, ada, olga, cleo, el
         assert client.post(review, {"review": "fine"}).status_code == 403
     client.force_login(cleo)
     assert client.get(health).content.decode().count(WHY) == 1, "they said the same"
-    client.post(review, {"review": " "})
+    much = "The plane was real. " * 200
+    for typed, wrong in ((" ", "say what you found"), (much, "Shorten what you wrote")):
+        kept = client.post(review, {"review": typed})
+        assert (kept.status_code, wrong.lower() in kept.text.lower()) == (422, True)
+        assert f">{typed.strip()}" in kept.text.replace("\n", ""), "nothing typed is lost"
     assert BrokenGlass.objects.get().reviewed_at is None
 
     client.post(review, {"review": "The plane was real."})

@@ -130,7 +130,8 @@ def test_no_other_yes_passes_over_what_was_typed(trip, client, at_desk, acme, ad
     assert "would approve what the agent asked for" in answer.text
     assert 'value="80"' in answer.text, "what was typed stays"
     assert waiting() == asked
-    assert client.post(f"{card(asked)}{act}/", said | {f"arg-{amount.number}": "100"}).url
+    said |= {f"arg-{amount.number}": "100", "not-before": soon if act == "later" else ""}
+    assert client.post(f"{card(asked)}{act}/", said).url
 
 
 def test_of_a_changed_call_that_is_erased_its_cards_still_open(

@@ -197,6 +197,30 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
     assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
 
 
+@pytest.mark.parametrize(
+    ("act", "answer"), [("decide", {"decision": "grant"}), ("more", {"more-uses": "2"})]
+)
+def test_who_has_typed_a_moment_approves_nothing_at_once(trip, acme, ada, ben, client, act, answer):
+    rule = {"approval": "MANUAL", "bounded": {"uses": 3, "for": "1d"}}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    client.force_login(ben)
+    here, soon = f"/w/acme/approvals/{approval.pk}/", "2031-05-06T09:30"
+    said = {"digest": approval.digest, "reason": "fine", "not-before": soon} | answer
+
+    refused = client.post(f"{here}{act}/", said)
+
+    assert refused.status_code == 422
+    assert "by this button it would go on at once" in refused.text
+    assert f'name="not-before" value="{soon}"' in refused.text, "what was typed stays"
+    assert re.search(r'id="later" open', refused.text)
+    approval.refresh_from_db()
+    assert approval.state == "waiting"
+    no = client.post(f"{here}decide/", said | {"decision": "reject"})
+    assert no.status_code == 302, "a no is a no at any time"
+
+
 @pytest.mark.parametrize("end", ["withdrawn", "expired"])
 def test_an_open_card_of_a_yes_that_is_over_says_so_at_its_badge_and_waits_for_no_moment(
     trip, acme, ada, ben, client, end
