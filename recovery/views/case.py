@@ -234,7 +234,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "queue_url": f"{queue_url(case.workspace)}?{kept}" if kept else queue_url(case.workspace),
         "neighbours": _neighbours(request, case, kept),
         "reopen_url": _reopen_url(case, request.user),
-        "claim": _claim(case, request.user),
+        "claim": _claim(case, request.user, kept),
         "handing": acts.handing(case, request.user),
         "acts": offered,
         "acts_why": acts.why_not(offered),
@@ -279,14 +279,15 @@ def _reopen_url(case: Case, person: User) -> str:
     return f"{case_url(case)}reopen/" if closed and may(person, "recover", case.workspace) else ""
 
 
-def _claim(case: Case, person: User) -> dict[str, Any] | None:
+def _claim(case: Case, person: User, kept: str) -> dict[str, Any] | None:
+    """`kept` is the list that it was opened from, which whoever claims it goes on with."""
     if case.state == CaseState.CLOSED or not may(person, "recover", case.workspace):
         return None
     holder = holder_of(case)
     return {
         "by": str(holder) if holder else "",
         "mine": holder == person,
-        "url": f"{case_url(case)}claim/",
+        "url": f"{url}?{kept}" if kept else url,
         "until": formatting.moment(case.claimed_until, "clock") if holder else "",
     }
 
@@ -438,17 +439,27 @@ def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 def refused(
     request: Request, case: Case, refusal: Exception, field: str, *, tab: str = "", asked: str = ""
+PICKED = {"pause": "kind", "handing": "to", "snooze": "hours"}
+"""What is chosen in a form besides what is typed: another choice would be another act."""
+
+
 ) -> HttpResponse:
     """The case as it now stands, why nothing was done, and what was typed; 409, or 422 where that
     is what is wrong. `asked` is the form on the page that it was typed into, if it stands in one.
     """
     fresh = case_to_recover(request, case.workspace.slug, case.pk)
     context = _context(request, fresh, tab=tab)
-    typed = request.POST.get(field, "")
-    is_there = {"reopen": context["reopen_url"], "pause": context["pausing"]}.get(asked, True)
+    typed, hands = request.POST.get(field, ""), context["handing"] or {}
+    is_there = {
+        "reopen": context["reopen_url"],
+        "pause": context["pausing"],
+        "handing": hands,
+        "snooze": hands.get("hours") and not hands["until"],
+    }.get(asked, True)
     problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
     if is_there:
-        context |= {"typed": typed, "asked": asked or field}
+        picked = request.POST.get(PICKED.get(asked, ""), "")
+        context |= {"typed": typed, "asked": asked or field, "picked": picked}
     else:
         problem["typed"] = typed
     context["notices"] = [problem, *context["notices"]]

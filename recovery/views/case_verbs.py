@@ -17,7 +17,7 @@ from recovery.casework import cases
 from recovery.models import Case
 from recovery.views import acts
 from recovery.views.case import refused
-from recovery.views.request_context import case_to_recover, case_url, seen_revision
+from recovery.views.request_context import case_to_recover, case_url, list_of, seen_revision
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
@@ -34,7 +34,8 @@ def claim(request: Request, workspace: str, pk: int) -> HttpResponse:
         verb(case, by=request.user, seen=seen_revision(request))
     except REFUSALS as refusal:
         messages.warning(request, str(refusal))
-    return redirect(case_url(case))
+    kept = list_of(request)
+    return redirect(f"{case_url(case)}?{kept}" if kept else case_url(case))
 
 
 @login_required

@@ -29,7 +29,7 @@ from recovery.views.request_context import case_to_recover, case_url
 from workspaces import exporting, folding, formatting
 from workspaces.access import people_with, require
 from workspaces.free_text import InvalidInput
-from workspaces.models import Workspace
+from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
 
@@ -99,7 +99,7 @@ def _show(
         case.refresh_from_db()
     standing, posted = facts.remaining(), request.POST
     chosen = posted.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
-    people = people_with("view", case.workspace).order_by("name")[:PEOPLE_MAX]
+    people = _people(case.workspace, request.user)
     whose = formatting.person(case.customer_name or case.customer or case.run.run)
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
@@ -125,6 +125,15 @@ def _show(
         "commit_label": "Close the case",
     }
     return request_context.show_preview(request, "Close", case, context, problem=problem)
+
+
+def _people(here: Workspace, chosen: User) -> list[User]:
+    """Who can own what is left, as far as a field shows them, with whom it has chosen: without, a
+    browser would choose the first of the others.
+    """
+    people = people_with("view", here)
+    shown = list(people.order_by("name", "pk")[:PEOPLE_MAX])
+    return shown if chosen in shown else [*people.filter(pk=chosen.pk), *shown]
 
 
 RESIDUE_VIEWS = {"open": "Open", "mine": "Mine", "overdue": "Past due", "done": "Done"}
@@ -266,7 +275,7 @@ def _show_residue(
         "may_end": may_end and found.done_at is None,
         "people": [
             {"value": one.pk, "label": formatting.with_address(one), "selected": one == found.owner}
-            for one in people_with("view", here).order_by("name")[:PEOPLE_MAX]
+            for one in _people(here, found.owner)
         ],
         "due_day": f"{timezone.localdate(found.due_at)}",
         "why_not": "" if may_end else f"{who} can say so.",

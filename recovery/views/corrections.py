@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -79,8 +80,8 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
         "facts_changed": [_fact(one, item, sees=sees) for item in facts["items"]],
         "reviewed": review_words(one.facts),
-        "delivery": _ways(one) if is_draft else [],
-        "lifetimes": _lifetimes(one) if is_draft else [],
+        "delivery": _ways(one, _chosen(request)) if is_draft else [],
+        "lifetimes": _lifetimes(one, _chosen(request)) if is_draft else [],
         "contests": [_contest(one, found, request) for found in one.contests.order_by("-pk")],
         "link": corrections.link_of(one) if recovers else "",
         "sent": correction_ways.sent(one),
@@ -111,7 +112,15 @@ def _fact(one: Correction, item: dict[str, Any], *, sees: bool) -> dict[str, Any
     }
 
 
-def _ways(one: Correction) -> list[dict[str, Any]]:
+def _chosen(request: Request) -> dict[str, str]:
+    """How it goes and for how long, as somebody chose it: a refusal and a save of the words keep
+    that, or a letter that was to be handed on would be mailed.
+    """
+    said = request.POST or request.GET
+    return {name: said[name] for name in ("delivery", "valid_days") if name in said}
+
+
+def _ways(one: Correction, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
     language = wording.LANGUAGES.get(one.language, "English, for their language is not known")
     labels = {
         publishing.MAIL: ("By mail", f"to {one.contact or 'nobody'}, in {language}"),
@@ -119,7 +128,9 @@ def _ways(one: Correction) -> list[dict[str, Any]]:
         publishing.LINK: ("By a link", "that you copy and hand on yourself"),
     }
     hindrances = {way: publishing.why_not_by(one, [way]) for way in labels}
-    first = next(way for way in labels if not hindrances[way])
+    possible = [way for way in labels if not hindrances[way]]
+    wanted = chosen.get("delivery")
+    first = wanted if wanted in possible else possible[0]
     return [
         {
             "value": way,
@@ -132,10 +143,11 @@ def _ways(one: Correction) -> list[dict[str, Any]]:
     ]
 
 
-def _lifetimes(one: Correction) -> list[dict[str, Any]]:
-    usual = wording.settings_of(one.workspace).valid_days
+def _lifetimes(one: Correction, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
+    usual = chosen.get("valid_days") or str(wording.settings_of(one.workspace).valid_days)
     return [
-        {"value": days, "label": f"{days} days", "selected": days == usual} for days in wording.DAYS
+        {"value": days, "label": f"{days} days", "selected": str(days) == usual}
+        for days in wording.DAYS
     ]
 
 
@@ -397,18 +409,17 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     language = asked if asked in wording.LANGUAGES else "en"
     problem, status, typed = None, 200, {}
     if request.method == "POST":
-        typed = {name: request.POST.get(name, "") for name in (*wording.SENTENCES, "fields")}
-        days = {name: request.POST.get(name, "") for name in ("valid_days", "answer_days")}
+        typed = {name: request.POST.get(name, "") for name in (*wording.SENTENCES, *OF_ALL)}
         try:
             wording.word(
                 here,
                 by=request.user,
                 language=language,
                 sentences=typed,
-                fields=wording.fields_read(request.POST.get("fields", "").splitlines()),
-                internal=request.POST.get("internal", "").splitlines(),
-                valid_days=int(days["valid_days"]) if is_number(days["valid_days"]) else 0,
-                answer_days=int(days["answer_days"]) if is_number(days["answer_days"]) else 0,
+                fields=wording.fields_read(typed["fields"].splitlines()),
+                internal=typed["internal"].splitlines(),
+                valid_days=_number(typed["valid_days"]),
+                answer_days=_number(typed["answer_days"]),
             )
         except InvalidInput as refusal:
             problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
@@ -421,6 +432,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
     return page(request, "recovery/correction_settings.html", context, status=status)
 
 
+OF_ALL = ("fields", "internal", "valid_days", "answer_days")
 LABELS = {
     "nothing_to_do": "Where nothing is to be done",
     "ask_again": "Where the request was not carried out",
@@ -432,9 +444,14 @@ LABELS = {
 }
 
 
+def _number(said: str) -> int:
+    return int(said) if is_number(said) else 0
+
+
 def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str, Any]:
     found = wording.settings_of(here)
     own = found.sentences.get(language, {})
+    valid_days = typed.get("valid_days", str(found.valid_days))
     with translation.override(language):
         usual = {name: gettext(text) for name, text in wording.SENTENCES.items()}
         fields = "\n".join(f"{name} = {text}" for name, text in wording.fields(found).items())
@@ -456,12 +473,12 @@ def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str
             for name in wording.SENTENCES
         ],
         "fields": typed.get("fields", fields),
-        "internal": "\n".join(found.internal),
+        "internal": typed.get("internal", "\n".join(found.internal)),
         "days": [
-            {"value": days, "label": f"{days} days", "selected": days == found.valid_days}
+            {"value": days, "label": f"{days} days", "selected": str(days) == valid_days}
             for days in wording.DAYS
         ],
-        "answer_days": found.answer_days,
+        "answer_days": typed.get("answer_days", str(found.answer_days)),
         "answer_days_max": wording.ANSWER_DAYS_MAX,
     }
 
@@ -476,7 +493,8 @@ def _change(
     except REFUSALS as refusal:
         return _one(request, found_or_404(one.workspace, pk), refusal)
     messages.success(request, words)
-    return redirect("recovery:correction", workspace=workspace, pk=pk)
+    there, kept = reverse("recovery:correction", args=[workspace, pk]), urlencode(_chosen(request))
+    return redirect(f"{there}?{kept}" if kept else there)
 
 
 def _edit(request: Request, one: Correction) -> Correction:

@@ -488,5 +488,5 @@ def claim(request: Request, workspace: str) -> HttpResponse:
             kept += 1
     if kept:
         messages.success(request, f"Claimed {kept}.")
-    q = request.POST.get("q", "")
-    return redirect(queue_url(here) + (f"?{urlencode({'q': q})}" if q else ""))
+    asked = {name: said for name in ("q", "sort") if (said := request.POST.get(name))}
+    return redirect(queue_url(here) + (f"?{urlencode(asked)}" if asked else ""))
