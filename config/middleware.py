@@ -8,8 +8,9 @@ in a thread, as the view does.
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from allauth.utils import get_request_param
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -21,6 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.template import loader
+from django.urls import NoReverseMatch, Resolver404, ResolverMatch, resolve, reverse
 from django.views.defaults import server_error
 
 from approvals.policy import PolicyUnreadable
@@ -31,7 +33,9 @@ from workspaces.models import PersonToken, User, Workspace
 from workspaces.pages import found_before
 from workspaces.replica import DATABASE_AWAY
 
-REDIRECT = 302
+REDIRECT, NOT_ALLOWED = 302, 405
+WORKSPACE_PARTS = 2
+"""Of an address: `/w/acme/`."""
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
@@ -151,6 +155,55 @@ def page_of_form(request: HttpRequest) -> str:
     if here.netloc != request.get_host() or not here.path.startswith("/w/"):
         return "/"
     return f"{here.path}?{here.query}" if here.query else here.path
+
+
+class UpToThePage(AfterTheView):
+    """Whoever opens the address of a form, which takes no GET, is led to the page above it.
+
+    A refusal is shown under that address: a link of its page (`?tab=activity`, `?format=csv`,
+    `?after=…`) leads there, and so does Enter in the address bar. What is no browser is told 405.
+    """
+
+    def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        opens = request.method == "GET" and "text/html" in request.headers.get("Accept", "")
+        if answer.status_code != NOT_ALLOWED or not opens or not request.path.startswith("/w/"):
+            return answer
+        query, match = request.META.get("QUERY_STRING", ""), request.resolver_match
+        elsewhere = page_of(match) if match else ""
+        above = elsewhere or quote(page_above(request.path))
+        return redirect(f"{above}?{query}" if query else above)
+
+
+STANDS_ON = {
+    "workspaces:delegate": "workspaces:members", "workspaces:make_team": "workspaces:members",
+    "workspaces:make_agent": "workspaces:keys", "workspaces:make_token": "workspaces:keys",
+    "approvals:revoke": "approvals:grants", "approvals:review_glass": "approvals:health",
+    "ledger:reveal": "ledger:run", "ledger:reveal_event": "ledger:event",
+    "ledger:download": "ledger:event",
+}  # fmt: skip
+"""Forms whose page is not the one above them."""
+
+
+def page_of(form: ResolverMatch) -> str:
+    """The address of the page that such a form stands on; empty of any other."""
+    page = STANDS_ON.get(form.view_name)
+    if page is None:
+        return ""
+    try:
+        return reverse(page, kwargs=form.kwargs)
+    except NoReverseMatch:  # it is the workspace's, and not one thing's of it
+        return reverse(page, args=[form.kwargs["workspace"]])
+
+
+def page_above(path: str) -> str:
+    """The next address above a page's of a workspace that leads somewhere."""
+    parts = path.strip("/").split("/")
+    for length in range(len(parts) - 1, WORKSPACE_PARTS, -1):
+        above = f"/{'/'.join(parts[:length])}/"
+        with suppress(Resolver404):
+            resolve(above)
+            return above
+    return f"/{'/'.join(parts[:WORKSPACE_PARTS])}/"
 
 
 RETRY_SECONDS = 2

@@ -112,6 +112,9 @@ EXPORTED: exporting.Columns = {
 def save(request: Request, workspace: str) -> HttpResponse:
     here = workspace_or_404(request, workspace)
     posted = request.POST
+    if request.method == "GET" and exporting.is_asked(request):  # the list beside the form
+        file = {name: request.GET.get(name, "") for name in ("table", "format")}
+        return redirect(f"{reverse('recovery:views', args=[here.slug])}?{urlencode(file)}")
     if request.method == "GET":
         return _show(request, here, form={"query": request.GET.get("q", ""), "open": True})
     try:
