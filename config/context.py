@@ -94,11 +94,11 @@ def _processes(here: Workspace | None, person: User | AnonymousUser) -> dict[str
     engine, others = silent.pop(SWEEPER, None), []
     if silent and here and (may(person, "recover", here) or may(person, "administer", here)):
         others = [
-            {"name": name, "since": formatting.ago(since), "waits": STOPPED[name]}
+            {"name": name, "since": formatting.moment(since), "waits": STOPPED[name]}
             for name, since in sorted(silent.items())
         ]
     return {
-        "engine_off": formatting.ago(engine) if engine else None,
+        "engine_off": formatting.moment(engine) if engine else None,
         "stopped": others,
         "nobody_tells": engine is not None and SCHEDULER in silent,
     }
@@ -140,7 +140,7 @@ def _pauses(here: Workspace) -> list[dict[str, Any]]:
             "what": pauses.what(one),
             "by": pauses.placed_by(one),
             "reason": one.reason,
-            "since": formatting.ago(one.paused_at, timezone.now()),
+            "since": formatting.moment(one.paused_at),
             "holds": str(pauses.held_runs(one)),
             "url": f"/w/{here.slug}/policies/",
         }

@@ -18,7 +18,7 @@ from approvals import finding, health
 from ledger.models import Action, Reversibility
 from ledger.models.actions import Compensated
 from recovery.engine.steps import PLAN_RUN
-from recovery.models import BulkItem, CaseState, Plan, PlanState, Residue, StepState
+from recovery.models import BulkItem, CaseState, Plan, PlanState, StepState
 from recovery.models.cases import RECOVERED
 from recovery.models.plans import LEFT, TROUBLED
 from workspaces import replica
@@ -308,13 +308,6 @@ def unwinds(workspace: Workspace, now: datetime | None = None, of: Window = ALL)
         by_day={day: p95 for day, _, p95, _ in rows if day is not None},
         by_connection={name: p95 for _, name, p95, _ in rows if name is not None},
     )
-
-
-def residues(workspace: Workspace) -> list[Residue]:
-    """What could not be undone and is still somebody's to do, the first due first."""
-    found = Residue.objects.filter(case__workspace=workspace, done_at=None)
-    related = found.select_related("owner", "case__workspace").order_by("due_at", "pk")
-    return list(related[: RESIDUES_MAX + 1])
 
 
 def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int, of: Window) -> list[Any]:

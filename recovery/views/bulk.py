@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -36,7 +36,10 @@ ITEM_WORDS: dict[str, tuple[str, str]] = {
     BulkItemState.REFUSED: ("bad", "Refused"),
     BulkItemState.STOPPED: ("calm", "Stopped"),
 }
-MOVING = {CaseState.RECOVERING, CaseState.RESUMING}
+MOVES = Q(case__state__in=(CaseState.RECOVERING, CaseState.RESUMING)) | Q(
+    state=BulkItemState.DONE, case__state=CaseState.WAITING
+)
+"""Items, on whichever page of the job, that its figures go on counting without a hand on it."""
 CASE_TONES: dict[str, str] = {
     CaseState.RECOVERING: "busy",
     CaseState.RESUMING: "busy",
@@ -329,7 +332,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     shown, pager = page_of(request, rows, lambda item: str(item.pk))
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
-    moving = living or any(item.case.state in MOVING for item in shown)
+    moving = living or found.items.filter(MOVES).exists()
     counts, verb = bulk.counts(found), VERBS[found.verb]
     sensitive = disclosure.sees(request.user, here)
     inbox = reverse("approvals:inbox", args=[here.slug])

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRefresh
 
@@ -283,7 +284,7 @@ def _claim(case: Case, person: User, kept: str) -> dict[str, Any] | None:
     """`kept` is the list that it was opened from, which whoever claims it goes on with."""
     if case.state == CaseState.CLOSED or not may(person, "recover", case.workspace):
         return None
-    holder = holder_of(case)
+    holder, url = holder_of(case), f"{case_url(case)}claim/"
     return {
         "by": str(holder) if holder else "",
         "mine": holder == person,
@@ -313,8 +314,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
-    when = formatting.ago(case.closed_at) if case.closed_at else ""
-    text = f"{who} {when}. {case.closing_reason}".strip()
+    when = formatting.moment(case.closed_at) if case.closed_at else ""
+    text = format_html("{} {}. {}", who.strip(), when, case.closing_reason)
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
     notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
     for correction in corrections_of(case)[:1]:
@@ -327,7 +328,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
     text = formatting.visible(f"“{formatting.straight(one.text)}”")
-    return {"tone": "wait", "title": f"{who} reports {formatting.ago(one.at)}:", "text": text}
+    title = format_html("{} reports {}:", who, formatting.moment(one.at))
+    return {"tone": "wait", "title": title, "text": text}
 
 
 def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
@@ -437,12 +439,12 @@ def pause(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect(case_url(case))
 
 
-def refused(
-    request: Request, case: Case, refusal: Exception, field: str, *, tab: str = "", asked: str = ""
 PICKED = {"pause": "kind", "handing": "to", "snooze": "hours"}
 """What is chosen in a form besides what is typed: another choice would be another act."""
 
 
+def refused(
+    request: Request, case: Case, refusal: Exception, field: str, *, tab: str = "", asked: str = ""
 ) -> HttpResponse:
     """The case as it now stands, why nothing was done, and what was typed; 409, or 422 where that
     is what is wrong. `asked` is the form on the page that it was typed into, if it stands in one.

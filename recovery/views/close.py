@@ -304,7 +304,7 @@ def residue_row(one: Any) -> dict[str, Any]:
         "customer": one.case.customer_name or one.case.customer,
         "owner": f"nobody: {one.owner} is no longer here" if is_lost else str(one.owner),
         "is_lost": is_lost,
-        "due": "done" if is_done else f"due {formatting.ago(one.due_at)}",
+        "due": "done" if is_done else formatting.moment(one.due_at),
         "overdue": not is_done and one.due_at < timezone.now(),
         "is_done": is_done,
         "done": f"{one.done_by or 'Somebody'}, {formatting.ago(one.done_at)}"

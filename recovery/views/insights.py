@@ -24,8 +24,10 @@ from approvals import health
 from ledger import disclosure
 from ledger.models import Reversibility
 from recovery import metrics
+from recovery.casework import closing
 from recovery.metrics import Window
 from recovery.run_facts.sentences import plural
+from recovery.views import close
 from recovery.views.request_context import queue_url
 from workspaces import exporting, formatting, replica
 from workspaces.models import Agent, Workspace
@@ -85,7 +87,8 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
     tool = asked.get("tool", "")[:TOOL_CHARACTERS_MAX].replace('"', "").replace("\0", "")
     window = Window(days or metrics.WINDOW_DAYS, agent.pk if agent else None, tool)
     of = InsightsScope(here, window, agent)
-    residues = metrics.residues(here)
+    left = closing.residues_of(here).filter(done_at=None).order_by("due_at", "pk")
+    residues = [close.residue_row(one) for one in left[: metrics.RESIDUES_MAX + 1]]
     by_agent, by_tool = metrics.groups(here, window)
     names = {one.pk: one.name for one in agents}
     cards = [card for section in SECTIONS for card in section(of)]
@@ -121,16 +124,7 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
             _group(of, "agent", [(names.get(one.agent or 0, ""), one) for one in by_agent]),
             _group(of, "tool", [(one.tool or "", one) for one in by_tool]),
         ],
-        "residues": [
-            {
-                "text": one.text,
-                "url": reverse("recovery:residue", args=[here.slug, one.pk]),
-                "customer": one.case.customer_name or one.case.customer,
-                "owner": str(one.owner),
-                "due": formatting.ago(one.due_at),
-            }
-            for one in residues[: metrics.RESIDUES_MAX]
-        ],
+        "residues": residues[: metrics.RESIDUES_MAX],
         "residues_url": reverse("recovery:residues", args=[here.slug]),
         "residue_count": formatting.count(len(residues), metrics.RESIDUES_MAX),
     }

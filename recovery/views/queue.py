@@ -232,7 +232,7 @@ def peek(request: Request, here: Workspace, rows: list[dict[str, Any]]) -> dict[
 
 
 def _row_facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
-    return named(
+    told = named(
         {
             "Run": case.run.run,
             "Agent": case.agent.name if case.agent else "the desk",
@@ -240,10 +240,11 @@ def _row_facts(case: Case, shown: dict[str, Any]) -> list[dict[str, Any]]:
             "Asked for": case.request and formatting.quoted(case.request),
             "Failed": f"{formatting.named(case.failed_tool)} {case.failed_target}".strip(),
             "Needs approval": shown["approval"],
-            "Due": shown["due"],
             "Claimed by": shown["claimant"] or "nobody",
         }
     )
+    due = [{"name": "Due", "time": shown["due"]}] if shown["due"] else []
+    return [*told[:-1], *due, told[-1]]
 
 
 VIEWS = (

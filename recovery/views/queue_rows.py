@@ -182,8 +182,8 @@ def _suggestion(case: dict[str, Any]) -> str:
 
 def _due(case: dict[str, Any]) -> str:
     late = " bad-text" if case["overdue"] else ""
-    window = f' <span class="sub">{say(case["window"])}</span>' if case["window"] else ""
-    return f'<span class="sub{late}">{say(case["due"])}</span>{window}'
+    window = f' <span class="sub">{case["window"]}</span>' if case["window"] else ""
+    return f'<span class="sub{late}">{case["due"]}</span>{window}'
 
 
 def _claimant(case: dict[str, Any]) -> str:

@@ -7,6 +7,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
 from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
@@ -96,20 +98,21 @@ def _failed_word(case: Case) -> str:
 
 
 def due_words(case: Case) -> str:
+    """`due in 3 h`, which goes on counting while the page stands open; markup, where not empty."""
     if case.due_at is None or case.state == CaseState.CLOSED:
         return ""
-    text = formatting.ago(case.due_at)
-    return (
-        f"due {text}" if text.startswith("in ") else f"past due since {text.removesuffix(' ago')}"
-    )
+    if case.due_at > timezone.now():
+        return format_html("due {}", formatting.moment(case.due_at))
+    return format_html("past due since {}", formatting.moment(case.due_at, "span"))
 
 
 def window_words(case: Case) -> str:
     """`undo closes in 3 h`, of the first window of what stands; empty where none is known."""
     if case.undo_until is None or case.state == "closed":
         return ""
-    text = formatting.ago(case.undo_until)
-    return f"undo closes {text}" if text.startswith("in ") else "an undo window is over"
+    if case.undo_until > timezone.now():
+        return format_html("undo closes {}", formatting.moment(case.undo_until))
+    return "an undo window is over"
 
 
 def stale(reason: Exception) -> dict[str, str]:

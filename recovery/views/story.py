@@ -7,6 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
@@ -125,7 +126,7 @@ def _until(effect: Effect) -> str:
     if effect.undo_until is None or effect.compensated in OVER:
         return ""
     closes = "closes" if effect.undo_until > timezone.now() else "closed"
-    return f"undo {closes} {formatting.ago(effect.undo_until)}"
+    return format_html("undo {} {}", closes, formatting.moment(effect.undo_until))
 
 
 ITEMS_SHOWN_MAX = 300

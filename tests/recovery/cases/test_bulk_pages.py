@@ -141,6 +141,13 @@ def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
     page = desk.get(f"/w/acme/bulk/{job.pk}/")
     assert [one["case_word"] for one in page.context["items"]] == ["Open", "Restored"]
     assert page.context["progress_url"] == "", "it is over, so nobody asks any more"
+    done = BulkItem.objects.get(state="done").case
+    Case.objects.filter(pk=done.pk).update(state="open", outcome="", closed_at=None)
+    for state in ("waiting", "recovering"):
+        Case.objects.filter(pk=done.pk).update(state=state)
+        beyond = desk.get(f"/w/acme/bulk/{job.pk}/?after={BulkItem.objects.latest('pk').pk}")
+        assert beyond.context["items"] == []
+        assert beyond.context["progress_url"], "its figures go on counting, on whichever page"
 
 
 def test_stop_leaves_what_has_not_begun(desk, three):

@@ -9,6 +9,7 @@ from recovery import metrics
 from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
+from tests.people import person
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces import plots
@@ -101,6 +102,10 @@ def test_what_could_not_be_undone_stands_there_with_owner_and_date(client, raise
     page = client.get("/w/acme/insights/")
 
     assert [one["text"] for one in page.context["residues"]] == ["The mail was read"]
+    assert page.context["residues"][0]["owner"] == "Ada"
+    case.residues.update(owner=person("gone"))
+    text = client.get("/w/acme/insights/").text
+    assert "nobody: Gone is no longer here" in text, "as the list of what is left over says"
     case.residues.update(done_at=timezone.now())
     assert client.get("/w/acme/insights/").context["residues"] == []
 
