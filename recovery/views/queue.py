@@ -381,6 +381,7 @@ def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
             "name": name,
             "count": "?" if number is None else formatting.count(number, VIEW_COUNT_MAX),
             "number": number,
+            "counts": "" if query else "queue",
             "url": f"?{urlencode({'q': query})}" if query else queue_url(here),
             "current": query == q,
         }
@@ -470,6 +471,9 @@ def fresh(request: Request, workspace: str) -> HttpResponse:
             Q(opened_at__gt=since) | Q(reopened_at__gt=since)
         )
         news_found["new"] = arrived.order_by()[:NEWS_MAX].count()
+    [number] = search.counts(here, [""], by=request.user, limit=VIEW_COUNT_MAX + 1)
+    if number is not None:
+        news_found["counts"] = {"queue": formatting.count(number, VIEW_COUNT_MAX)}
     return JsonResponse(news_found)
 
 

@@ -10,12 +10,15 @@
 //
 //   <section data-poll="/w/air/cases/7/progress/" id="progress">   answers this section anew;
 //     without data-poll in the answer the asking ends.
-import { whisper } from "./say.js";
+import { say, whisper } from "./say.js";
 
 const EVERY_SECONDS = 2;
 const SLOWEST_SECONDS = 30;
+const DEAF_AFTER = 3; // times in a row without an answer; a desk that starts anew is back before
 
 let wait = EVERY_SECONDS;
+let failed = 0;
+let deaf = null; // the note that says so
 
 // Typing or choosing: news would move what the reader is about to send.
 function isBusy() {
@@ -26,15 +29,16 @@ function isBusy() {
 
 function show(place, news) {
   const pill = place.querySelector("[data-pill]") ?? document.querySelector("[data-pill]");
-  if (pill && news.new) {
+  if (pill && "new" in news) {
     const text = `+${news.new} new`;
-    if (pill.firstChild?.textContent !== text) whisper(`${news.new} new, press n to load`);
+    if (news.new && (pill.hidden || pill.firstChild?.textContent !== text)) whisper(`${news.new} new, press n to load`);
     pill.querySelector("[data-pill-text]").textContent = text;
-    pill.hidden = false;
+    pill.hidden = !news.new; // what was new may be over by now
   }
   for (const [name, number] of Object.entries(news.counts ?? {})) {
     for (const badge of document.querySelectorAll(`[data-count="${CSS.escape(name)}"]`)) {
       badge.textContent = number;
+      if (badge.matches(".count")) badge.hidden = number === "0";
     }
   }
   for (const id of news.back ?? []) comeBack(id);
@@ -74,6 +78,7 @@ async function ask(place) {
   if (place.dataset.since) url.searchParams.set("since", place.dataset.since);
   if (place.dataset.heard) url.searchParams.set("heard", place.dataset.heard);
   const answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  if (answer.redirected) throw new Error("fresh: led to the log-in"); // which answers 200, in JSON
   if (answer.status === 200) show(place, await answer.json());
   else if (answer.status !== 204) throw new Error(`fresh: ${answer.status}`);
 }
@@ -81,9 +86,35 @@ async function ask(place) {
 async function renew(section) {
   if (section.contains(document.activeElement) && section.querySelector("details[open] textarea, dialog[open]")) return;
   const open = Array.from(section.querySelectorAll("[data-fold][open]"), (fold) => fold.dataset.fold);
-  await window.htmx.ajax("GET", section.dataset.poll, { target: section, swap: "outerHTML" });
+  let isAnswered = true;
+  const refused = (event) => {
+    if (event.detail.target === section) isAnswered = false;
+  };
+  document.addEventListener("htmx:responseError", refused);
+  try {
+    await window.htmx.ajax("GET", section.dataset.poll, { target: section, swap: "outerHTML" });
+  } finally {
+    document.removeEventListener("htmx:responseError", refused);
+  }
+  if (!isAnswered) throw new Error(`poll: ${section.dataset.poll}`);
   for (const fold of open) { // what somebody unfolded stays so
     document.getElementById(section.id)?.querySelector(`[data-fold="${CSS.escape(fold)}"]`)?.setAttribute("open", "");
+  }
+}
+
+// A page that is no longer told (the session is over, a right is gone, the desk is away) says so: without
+// a word “nothing new” would be believed.
+function heard() {
+  [wait, failed] = [EVERY_SECONDS, 0];
+  deaf?.remove();
+  deaf = null;
+}
+
+function unheard() {
+  wait = Math.min(wait * 2, SLOWEST_SECONDS); // a desk in trouble is not asked harder
+  failed += 1;
+  if (failed === DEAF_AFTER) {
+    deaf = say("This page hears of nothing new any more: what it shows may be over by now. Load it again.", { seconds: 0 });
   }
 }
 
@@ -94,9 +125,9 @@ async function round() {
     try {
       for (const place of places) await ask(place);
       for (const section of sections) await renew(section);
-      wait = EVERY_SECONDS;
+      heard();
     } catch {
-      wait = Math.min(wait * 2, SLOWEST_SECONDS); // a desk in trouble is not asked harder
+      unheard();
     }
   }
   setTimeout(round, wait * 1000);

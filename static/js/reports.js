@@ -30,13 +30,21 @@ document.addEventListener("htmx:afterRequest", (event) => isAsked(event) && end(
 
 const kept = "Your text is kept. Nothing was sent twice.";
 
-document.addEventListener("htmx:sendError", () => {
-  say(`The desk cannot be reached from here. ${kept} Try again when the connection is back.`, {
+// What the page asks by itself fails without a word here: live.js tells when it hears nothing for long.
+let away = null;
+document.addEventListener("htmx:sendError", (event) => {
+  if (!isAsked(event)) return;
+  away?.remove();
+  away = say(`The desk cannot be reached from here. ${kept} Try again when the connection is back.`, {
     seconds: 0,
   });
 });
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.successful) away?.remove(); // it is back
+});
 
-document.addEventListener("htmx:timeout", () => {
+document.addEventListener("htmx:timeout", (event) => {
+  if (!isAsked(event)) return;
   say(`No answer yet, so it is not known whether this was done. ${kept} Reload to see.`, {
     seconds: 0,
   });
@@ -44,7 +52,7 @@ document.addEventListener("htmx:timeout", () => {
 
 document.addEventListener("htmx:responseError", (event) => {
   const { status } = event.detail.xhr;
-  if (status < 500) return;
+  if (status < 500 || !isAsked(event)) return;
   say(`The desk answered with an error (${status}). ${kept} Reload to see what stands.`, {
     seconds: 0,
   });
@@ -53,11 +61,18 @@ document.addEventListener("htmx:responseError", (event) => {
 // An answer that is a page of its own (a form too old, a right that is gone) has no place in a part of
 // this one, nor is it a reason to lose what was typed: its words are told.
 document.addEventListener("htmx:beforeSwap", (event) => {
-  const { status, responseText } = event.detail.xhr;
-  if (status < 400 || status >= 500) return;
+  const { status, responseText, responseURL } = event.detail.xhr;
+  // What is only looked at is led to the log-in once the session is over.
+  const isOver = status < 400 && new URL(responseURL || location.href).pathname.startsWith("/accounts/");
+  if (status >= 500 || (status < 400 && !isOver)) return;
   const page = new DOMParser().parseFromString(responseText, "text/html");
   if (!page.body.matches(".entrance")) return;
-  event.detail.shouldSwap = false;
+  [event.detail.shouldSwap, event.detail.isError] = [false, true];
+  if (!isAsked(event)) return;
+  if (isOver) {
+    say("You are logged out. Load the page again to log in; what is chosen and typed here is as it was.", { seconds: 0 });
+    return;
+  }
   // Who was taken out of every team is told no more than a stranger; what they sent came to nothing.
   if (status === 404 && event.detail.requestConfig.verb !== "get") {
     say(`Nothing was done: this is not here for you any more. ${kept} Perhaps you were taken out of a team: ask whoever administers the workspace.`, { seconds: 0 });

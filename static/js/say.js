@@ -10,7 +10,7 @@ export function whisper(text) {
 
 export function say(text, { seconds = 8 } = {}) {
   const place = region();
-  if (!place) return;
+  if (!place) return null;
   const note = document.createElement("div");
   note.className = "toast";
   const words = document.createElement("span");
@@ -24,6 +24,7 @@ export function say(text, { seconds = 8 } = {}) {
   place.append(note);
   while (place.children.length > 3) place.firstElementChild.remove();
   if (seconds) setTimeout(() => note.remove(), seconds * 1000);
+  return note;
 }
 
 // Copy: <button data-copy="text"> or, without a text, the address of the page.

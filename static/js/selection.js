@@ -22,7 +22,7 @@ function move(by) {
   const all = rows();
   if (!all.length) return;
   // Beside an open card the list goes on from the row of that card.
-  const at = all.indexOf(current() ?? list().querySelector("[data-id]:has([aria-current])"));
+  const at = all.indexOf(current() ?? list().querySelector("[data-id]:is(.here, :has([aria-current]))"));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
   next.querySelector(".row-link")?.focus();
   next.scrollIntoView({ block: "nearest" });
@@ -36,6 +36,19 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 document.addEventListener("htmx:afterSwap", () => {
   if (peeked) list()?.querySelector(`[data-id="${CSS.escape(peeked)}"] .row-link`)?.focus();
   peeked = "";
+});
+
+// What is chosen stays so where the list comes anew, as beside a card that opens or shuts.
+let kept = null;
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const isList = event.detail.shouldSwap && list() !== null && event.detail.target === list();
+  kept = isList ? { boxes: picked().map((box) => box.value), anchor: anchor?.dataset.id } : null;
+});
+document.addEventListener("htmx:afterSwap", () => {
+  if (!kept) return;
+  for (const box of list()?.querySelectorAll(".row-pick") ?? []) box.checked = kept.boxes.includes(box.value);
+  anchor = kept.anchor ? list()?.querySelector(`[data-id="${CSS.escape(kept.anchor)}"]`) : null;
+  kept = null;
 });
 
 function pick(row, on) {

@@ -105,16 +105,18 @@ def _place(  # one line of a list, told by its parts
         if keys
         else ""
     )
-    urgent = " urgent" if folder in URGENT and number else ""
+    # One that may be told of news later stands there hidden as long as nothing waits.
+    hidden = mark_safe(" hidden") if number is None else ""
     badge_ = (
-        ""
-        if number is None
-        else format_html(
-            '<span class="count{}" data-count="{}">{}</span>',
-            urgent,
+        format_html(
+            '<span class="count{}" data-count="{}"{}>{}</span>',
+            " urgent" if folder in URGENT else "",
             folder,
-            str(number),
+            hidden,
+            str(number or 0),
         )
+        if folder in URGENT or number is not None
+        else ""
     )
     return format_html(
         '<li><a href="{}"{}{}>{}<span class="place">{}</span>{}</a></li>',
