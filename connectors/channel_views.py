@@ -141,7 +141,8 @@ EXPORTED: exporting.Columns = {
 
 
 def _feed(one: Feed) -> str:
-    told = f"{formatting.count(one.number)} entries of the log taken"
+    entries = "entry" if one.number == 1 else "entries"
+    told = f"{formatting.count(one.number)} {entries} of the log taken"
     return f"{told}; try {one.failures}: {one.error}" if one.failures else told
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, QuerySet, When
 from django.db.models.fields.json import KT
@@ -260,6 +261,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
     if request.method == "POST" and request.POST.get("check") == "rotate":
         require(request.user, "administer", here)
         logkeys.rotate(here, by=request.user)
+        messages.success(request, "From now on heads are signed with the key that stands first.")
         return redirect("ledger:verify", workspace=here.slug)
     if request.method == "POST" and request.POST.get("check") == "log":
         findings = audit.audit(here)
@@ -335,7 +337,7 @@ def acts(request: Request, workspace: str) -> HttpResponseBase:
         "filters": chips(request, "kind", [(name, name.capitalize()) for name in ACTS], kind),
         "acts": [_told(here, event, people) for event in events[:PAGE]],
         "pager": {
-            "label": f"{min(len(events), PAGE)} acts",
+            "label": f"{formatting.count(min(len(events), PAGE))} shown",
             "previous": "",
             "next": older,
             "files": exporting.links(request),

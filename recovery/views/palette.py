@@ -56,6 +56,10 @@ PLACES = (
     SettingsPage("Agents and keys", "settings/keys/", "api token limits rates"),
     SettingsPage("Signing keys", "settings/signing-keys/", "passkey security webauthn signature"),
     SettingsPage("Daily summary", "settings/summary/", "mail digest notifications approvals"),
+    SettingsPage(
+        "Company log-in", "settings/log-in/", "sso single sign-on oidc openid", "administer"
+    ),
+    SettingsPage("Directory", "settings/directory/", "scim provisioning people", "administer"),
     SettingsPage("Channels", "channels/", "mail slack webhook siem notifications alerts"),
     SettingsPage(
         "Kept and forgotten", "settings/kept/", "retention erase privacy gdpr", "administer"

@@ -314,7 +314,7 @@ def _attempt(one: Attempt) -> str:
 
 
 def _retry(one: Attempt) -> str:
-    return f"{one.retry} retry" if one.retry else "first try"
+    return f"retry {one.retry}" if one.retry else "first try"
 
 
 def _intent(action: Action) -> str:

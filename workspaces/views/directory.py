@@ -65,7 +65,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
     fresh = fresh_login.is_fresh(fresh_login.login_at(request))
     here_url = reverse("workspaces:directory", args=[here.slug])
     people = directory.people_of(here).select_related("person")
-    groups = directory.groups_of(here)
+    groups, hours = directory.groups_of(here), here.probation_seconds / HOUR_SECONDS
     theirs = {one.team_id for one in groups}
     context = {
         "workspace": here,
@@ -85,7 +85,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         ],
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
-        "probation": f"{here.probation_seconds / HOUR_SECONDS:g} hours",
+        "probation": "1 hour" if hours == 1 else f"{hours:g} hours",
         "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }
