@@ -19,7 +19,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from amends.errors import TooLarge
 from amends.events import new_id, statement
 from amends.protocol.canonical import canonical, digest, idempotency_key
-from amends.protocol.masking import MaskingKey, Unfit
+from amends.protocol.masking import Hidden, MaskingKey, Unfit
 from amends.values import as_targets, plain
 
 
@@ -204,3 +204,29 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(value):
     """Its text was where it lies in memory: that was approved, whatever it held by then."""
     with pytest.raises(Unfit, match="tells nothing of itself: give what it holds"):
         plain(value)
+
+
+class Way(BaseModel):
+    name: str
+
+
+class ByTransfer(Way):
+    iban: str
+    pin: SecretStr
+
+
+class Order(BaseModel):
+    way: Way
+    others: list[Way] = []
+
+
+def test_a_model_within_a_model_is_told_as_what_it_is():
+    """Pydantic tells of it what the field's type names: two transfers were one call."""
+    way = ByTransfer(name="Mia", iban="DE89", pin=SecretStr("1"))
+    order = Order(way=way, others=[Way(name="Ben")])
+
+    told = plain({"pay": order})["pay"]
+
+    assert (told["way"]["name"], told["way"]["iban"]) == ("Mia", "DE89")
+    assert isinstance(told["way"]["pin"], Hidden)
+    assert told["others"] == [{"name": "Ben"}]
