@@ -5,7 +5,7 @@ import { cut, newId, said } from "./events.js";
 import { MASKED_KEY } from "./gate.js";
 import { bitByBit, check, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
-import { canonical, isObject } from "./protocol/canonical.js";
+import { canonical, isObject, parseJson } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.js";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
@@ -35,6 +35,7 @@ export class Action {
     #retry;
     #begun = null;
     #changed = null;
+    #approved = "";
     #shape;
     #returned = null;
     #failure = null;
@@ -311,9 +312,11 @@ export class Action {
         this.run.desk.spool.write(told.event, { key: { ...this.row, state: "unknown" } });
         this.#isSettled = true;
     }
-    /** Whether the arguments were changed since they were put to the desk. */
+    /** Whether the arguments were changed since they were put to the desk, or approved. */
     #hasChanged() {
         try {
+            if (this.#changed && canonical(plain(this.#changed)) !== this.#approved)
+                return true;
             return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]);
         }
         catch {
@@ -328,7 +331,7 @@ export class Action {
         const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
         try {
             const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
-            this.#changed = now;
+            [this.#changed, this.#approved] = [now, canonical(now)]; // may be mutated
             return null;
         }
         catch (error) {
@@ -393,7 +396,7 @@ export class Action {
             throw new AmendsError("the outcome of this call is recorded already");
         const { attempt, fence, n } = this.row;
         const tried = fence === null ? { attempt } : { attempt, fence };
-        const made = this.#changed === null ? {} : { args: this.#changed };
+        const made = this.#changed === null ? {} : { args: parseJson(this.#approved) };
         return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
     }
     async #settle(told, state) {

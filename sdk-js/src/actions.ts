@@ -36,7 +36,8 @@ import {
   type Undo,
 } from "./plans.ts";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.ts";
-import { canonical, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import { canonical, isObject, parseJson } from "./protocol/canonical.ts";
+import type { Json, JsonObject } from "./protocol/canonical.ts";
 import { idempotencyKey, sha256 } from "./protocol/digests.ts";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
 import { type EffectClass, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
@@ -80,6 +81,7 @@ export class Action<A extends object = Args> {
   readonly #retry: Retry | undefined;
   #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
   #changed: JsonObject | null = null;
+  #approved = "";
   readonly #shape: { digest: string; schema: JsonObject } | null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
@@ -353,9 +355,10 @@ export class Action<A extends object = Args> {
     this.#isSettled = true;
   }
 
-  /** Whether the arguments were changed since they were put to the desk. */
+  /** Whether the arguments were changed since they were put to the desk, or approved. */
   #hasChanged(): boolean {
     try {
+      if (this.#changed && canonical(plain(this.#changed)) !== this.#approved) return true;
       return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]!);
     } catch {
       return true; // They are no longer such as could be put to anybody.
@@ -370,7 +373,7 @@ export class Action<A extends object = Args> {
     const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
     try {
       const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
-      this.#changed = now as JsonObject;
+      [this.#changed, this.#approved] = [now as JsonObject, canonical(now)]; // may be mutated
       return null;
     } catch (error) {
       if (error instanceof ArgumentsChanged) return error;
@@ -435,7 +438,7 @@ export class Action<A extends object = Args> {
     if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
     const { attempt, fence, n } = this.row;
     const tried = fence === null ? { attempt } : { attempt, fence };
-    const made = this.#changed === null ? {} : { args: this.#changed };
+    const made = this.#changed === null ? {} : { args: parseJson(this.#approved) };
     return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
   }
 

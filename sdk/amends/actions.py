@@ -36,6 +36,7 @@ from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import (
     UNSET,
+    as_text,
     as_targets,
     check_of,
     digest_of,
@@ -49,6 +50,8 @@ from amends.values import (
 log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
+ENDED = "the run ended before the call was made"
+RECORDED = "the outcome of this call is recorded already"
 Answer = TypeVar("Answer")
 MADE = "this call was made: another one is an action of its own, with an `op` of its own"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
@@ -137,6 +140,7 @@ class Action(DrivenContext):
 
     def _begins_anew(self) -> None:
         """Nothing was made or said yet; also where the same object is entered a second time."""
+        self._approved = ""
         self._changed: Any = UNSET
         self.settled = False
         self.goes_on()
@@ -189,8 +193,8 @@ class Action(DrivenContext):
                 if self._row.state == "running":
                     try:
                         self._heed(ask, arguments)
-                    except ArgumentsChanged as changed:
-                        yield from self.failing(changed, outcome="no_effect")
+                    except NoEffect as unmade:
+                        yield from self.failing(unmade, outcome="no_effect")
                         raise
                 return self
         raise AmendsError("the desk has undone this call twice while it was asked for")
@@ -218,8 +222,8 @@ class Action(DrivenContext):
         answer: Answer = await self.async_driver.run(self.performing(call, *args, **kwargs))
         return answer
 
-    def performing(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
-        if not self.replayed and self.is_changed and _text(plain(kwargs)) != _text(self._changed):
+    def performing(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Steps[Any]:
+        if not self.replayed and self.is_changed and as_text(plain(kwargs)) != self._approved:
             raise ArgumentsChanged(NOT_USED)
         return (yield from self.making(partial(call, *args, **kwargs)))
 
@@ -228,7 +232,9 @@ class Action(DrivenContext):
         if self.replayed:
             return self.result
         if self.run.ended:
-            raise NoEffect("the run ended before the call was made")
+            raise NoEffect(ENDED)
+        if self.settled:
+            raise AmendsError(RECORDED)
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
         refuse_lazy(call)
@@ -359,19 +365,23 @@ class Action(DrivenContext):
     def _has_changed(self) -> bool:
         """Whether the arguments were changed since they were put to the desk."""
         try:
-            return _text(plain(self._given)) != _text(self._planned["args"])
+            is_other = self.is_changed and as_text(plain(self._changed)) != self._approved
+            return is_other or as_text(plain(self._given)) != as_text(self._planned["args"])
         except Exception:  # noqa: BLE001 - another thread changes them while we look
             return True
 
     def _heed(self, ask: BeginRequest, arguments: Any) -> None:
+        if self.run.ended:
+            raise NoEffect(ENDED)
         """Take the arguments that an approver has changed, if any. ArgumentsChanged where the call
-        cannot be made with what was approved.
+        cannot be made with what was approved, NoEffect where its run has ended meanwhile.
         """
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
         if arguments is None:
             return
         if "accepts_changed_arguments" not in self._planned or not isinstance(arguments, dict):
+        self._approved = as_text(self._changed)  # whoever is handed them may change them
             raise ArgumentsChanged(NOT_TAKEN)
         own, masked = self._planned["args"], ask.planned.data["args"]
         self._changed = with_own_secrets(arguments, own, masked, self.run.desk.masking_key)
@@ -434,12 +444,12 @@ class Action(DrivenContext):
 
     def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
         if self.settled:
-            raise AmendsError("the outcome of this call is recorded already")
+            raise AmendsError(RECORDED)
         data = {"attempt": self.row.attempt, **data}
         if self.row.fence is not None:
             data["fence"] = self.row.fence
         if self.is_changed:
-            data["args"] = self._changed
+            data["args"] = json.loads(self._approved)
         told = self.run.build(event, data, n=self.row.n, action=self.id)
         row = replace(self.row, state=state, result=told.data.get("result"))
         self.run.desk.send(told, key=row)
@@ -493,8 +503,3 @@ class Action(DrivenContext):
         if holds_mask(shown.data["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect
-
-
-def _text(value: Any) -> str:
-    """In JSON, for to Python 1 equals True."""
-    return json.dumps(value, sort_keys=True)

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import enum
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -119,6 +120,11 @@ def _as_held(told: Any, held: Any) -> Any:
         items = list(map(_as_held, told, held))
         return _in_order(items) if isinstance(held, set | frozenset) else items
     return told
+
+
+def as_text(value: Any) -> str:
+    """In JSON, by which two are told apart, for to Python 1 equals True."""
+    return json.dumps(value, sort_keys=True)
 
 
 def is_json(value: Any) -> bool:

@@ -122,3 +122,38 @@ def test_a_secret_stays_where_it_was(desk, small_desk, made):
         GatedTools(desk).call("pay", {"amount": 100, "card_number": CARD}, "call_1", made.append)
 
     assert made == []
+
+
+def test_what_an_approver_made_of_them_is_not_changed_before_the_call(desk, small_desk, made):
+    small_desk.control(changes={"send": {"to": ["mia"]}})
+    asked = {"args": {"to": ["mia", "eve"]}, "accepts_changed_arguments": True}
+
+    def sends(act):
+        with act:
+            act.args["to"].append("eve")
+            act.perform(lambda **args: made.append(args), **act.args)
+
+    with desk.run("Send it") as run, pytest.raises(amends.ArgumentsChanged):
+        sends(run.action("send", **asked))
+    assert desk.flush(60)
+
+    assert made == []
+    assert told(small_desk, "action.failed")[0]["outcome"] == "no_effect"
+
+
+def test_what_a_tool_does_to_its_arguments_is_not_told_as_what_it_was_called_with(
+    desk, small_desk, made
+):
+    """Told so, it was a case: made with others than were approved."""
+    small_desk.control(changes={"send": {"to": ["mia"]}})
+
+    @desk.tool("send")
+    def send(to):
+        made.append(to.pop())
+
+    with desk.run("Send it"):
+        send(["mia", "eve"])
+    assert desk.flush(60)
+
+    assert made == ["mia"]
+    assert told(small_desk, "action.succeeded")[0]["args"] == {"to": ["mia"]}

@@ -241,3 +241,23 @@ def test_a_revoked_key_is_said_openly(small_desk, spool_file):
         move(run),
     ):
         raise AssertionError("the body ran")
+
+
+def test_a_yes_to_a_call_of_a_run_that_was_cancelled_meanwhile_begins_nothing(desk, small_desk):
+    """The end of the run is not told yet, so the desk says yes."""
+    small_desk.control(modes={"update_flight": "wait"})
+
+    with desk.run("Move it", run="run_1") as run:
+        desk.gate._on_wait = lambda _: cancels(run, small_desk)
+        with pytest.raises(amends.NoEffect, match="ended"), move(run):
+            pytest.fail("the body ran")
+    assert desk.flush(60)
+
+    [failed] = [one["data"] for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["outcome"] == "no_effect"
+
+
+def cancels(run, small_desk):
+    run.cancel(by="mia", reason="no longer wanted")
+    small_desk.control(modes={})
+    small_desk.control(decided=[small_desk.journal("begin")[0]["data"]["key"]])

@@ -351,3 +351,17 @@ def test_a_result_that_holds_itself_is_a_success_whose_result_is_not_kept(
     assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
     assert "not_recorded" in small_desk.journal()[1]["data"]["result"]
     assert "are not kept" in caplog.text
+
+
+@pytest.mark.parametrize("outcome", ["no_effect", "unknown", "succeeded"])
+def test_once_its_outcome_is_told_a_call_is_not_made(desk, small_desk, calls, outcome):
+    """It was made, and the ledger said on that nothing had happened."""
+    with desk.run("Move it", run="run_1") as run, move(run) as act:
+        if outcome == "succeeded":
+            act.succeeded()
+        else:
+            act.failed("busy", outcome=outcome)
+        with pytest.raises(amends.AmendsError, match="recorded already"):
+            act.perform(calls.append, 1)
+
+    assert calls == []
