@@ -3,6 +3,7 @@ import type { About, Statement } from "./events.ts";
 import type { Link } from "./link.ts";
 import { type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
+import type { KeyRow } from "./spool.ts";
 /** What is open and says, as the process ends, that nobody knows how it goes on. */
 export type Open = {
     abandon: (why: Error) => void;
@@ -29,6 +30,16 @@ export declare class Record {
     get steps(): JsonObject[];
     /** Of a call that has succeeded: what fails after it is another's failure. */
     wentWell(action: string): void;
+    /**
+     * What this agent knows of a key from this run: in another one a call is another action, with a
+     * number of its own.
+     */
+    known(key: string): KeyRow | null;
+    /** Which arguments a tool takes, where the desk has not heard it from this process. */
+    newsOf(tool: string, shape: {
+        digest: string;
+        schema: JsonObject;
+    } | null): object;
     /** The next number in this run; a resumed one counts on from where the desk saw it. */
     nextN(): number;
     /** A statement about this run, masked and ready to be sent. */

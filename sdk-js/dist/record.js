@@ -36,6 +36,19 @@ export class Record {
         if (this.lastAction === action)
             this.lastAction = null;
     }
+    /**
+     * What this agent knows of a key from this run: in another one a call is another action, with a
+     * number of its own.
+     */
+    known(key) {
+        const row = this.desk.spool.find(key);
+        return row?.run === this.id ? row : null;
+    }
+    /** Which arguments a tool takes, where the desk has not heard it from this process. */
+    newsOf(tool, shape) {
+        const isNews = shape !== null && this.desk.announced.get(tool) !== shape.digest;
+        return isNews ? { tool_schema: shape.schema } : {};
+    }
     /** The next number in this run; a resumed one counts on from where the desk saw it. */
     nextN() {
         return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));

@@ -396,14 +396,12 @@ export class Action<A extends object = Args> {
     const { desk } = this.run;
     await desk.needMaskingKey();
     await desk.freshen(); // a run may last for days, and the desk be away at their end
-    const known = desk.spool.find(key);
+    const known = this.run.known(key);
     const n = known?.n ?? this.run.nextN();
     const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
     const attempt = newId();
     const about = { n, action };
-    // Which arguments the tool takes, where the desk has not heard it from this process.
-    const isNews = this.#shape && desk.announced.get(this.tool) !== this.#shape.digest;
-    const news = isNews ? { tool_schema: this.#shape!.schema } : {};
+    const news = this.run.newsOf(this.tool, this.#shape);
     const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
     const retry = this.#retry;
     const started = this.run.build("action.started", { attempt, retry }, about);

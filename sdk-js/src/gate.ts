@@ -336,7 +336,7 @@ export class Gate {
       throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
     }
     const { planned, started } = ask;
-    if (row) {
+    if (row && row.run === planned.event.run) {
       for (const { event } of [planned, started]) [event.action, event.n] = [row.action, row.n];
     }
     const running = rowOf(ask, "running", {});

@@ -4,6 +4,7 @@ import type { About, Statement } from "./events.ts";
 import type { Link } from "./link.ts";
 import { isObject, type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
+import type { KeyRow } from "./spool.ts";
 
 /** What is open and says, as the process ends, that nobody knows how it goes on. */
 export type Open = { abandon: (why: Error) => void };
@@ -45,6 +46,21 @@ export class Record {
   wentWell(action: string): void {
     if (this.failedAction === action) this.failedAction = null;
     if (this.lastAction === action) this.lastAction = null;
+  }
+
+  /**
+   * What this agent knows of a key from this run: in another one a call is another action, with a
+   * number of its own.
+   */
+  known(key: string): KeyRow | null {
+    const row = this.desk.spool.find(key);
+    return row?.run === this.id ? row : null;
+  }
+
+  /** Which arguments a tool takes, where the desk has not heard it from this process. */
+  newsOf(tool: string, shape: { digest: string; schema: JsonObject } | null): object {
+    const isNews = shape !== null && this.desk.announced.get(tool) !== shape.digest;
+    return isNews ? { tool_schema: shape.schema } : {};
   }
 
   /** The next number in this run; a resumed one counts on from where the desk saw it. */

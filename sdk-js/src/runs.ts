@@ -146,7 +146,7 @@ export class Run extends Record {
   async checkpoint(name: string, about: Checkpoint = {}): Promise<void> {
     this.#mustBeOpen();
     const { recoveryMode, ...others } = about;
-    const given = { name, ...others, recovery_mode: recoveryMode };
+    const given = plainObject({ name, ...others, recovery_mode: recoveryMode }, "a checkpoint");
     const told = this.build("run.checkpoint", withoutEmpty(given), { n: this.nextN() });
     if (told.blobs.size > 0) {
       const { data } = told.event;

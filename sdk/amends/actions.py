@@ -399,15 +399,12 @@ class Action(DrivenContext):
         """A planned action with a number of its own; a known key keeps its first number."""
         self.run.desk.need_masking_key()
         self.run.desk.freshen()  # a run may last for days, and the desk be away at their end
-        known = self.run.desk.spool.find(key)
+        known = self.run.known(key)
         n = known.n if known else self.run.next_n()
         action = known.action if known else f"act_{n}_{secrets.token_hex(3)}"
-        planned = self.run.build(
-            EventType.ACTION_PLANNED,
-            {"tool": self.tool, "key": key, **self._planned, **self._news_of_shape()},
-            n=n,
-            action=action,
-        )
+        told = {"tool": self.tool, "key": key, **self._planned}
+        told |= self.run.news_of(self.tool, self._shape)
+        planned = self.run.build(EventType.ACTION_PLANNED, told, n=n, action=action)
         data = planned.data
         if holds_mask(data["key"]):  # two such keys would be one, and the second call never made
             raise Refused(MASKED_KEY["status"], MASKED_KEY)
@@ -420,12 +417,6 @@ class Action(DrivenContext):
             planned, key, digest_of(asked), new_id(), self._retry, gated,
             is_comparable=not holds_bare(asked),
         )  # fmt: skip
-
-    def _news_of_shape(self) -> dict[str, Any]:
-        """What arguments the tool takes, where the desk has not heard it from this process."""
-        if self._shape is None or self.run.desk.announced.get(self.tool) == self._shape[0]:
-            return {}
-        return {"tool_schema": self._shape[1]}
 
     def _breaks_order(self, key: str) -> bool:
         """Whether this comes after the run's pivot and is not such as can be retried."""

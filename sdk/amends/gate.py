@@ -306,7 +306,7 @@ class Gate:
         if ask.gated:
             raise DeskUnreachable(f"{away} {NEEDED}", retry_after=away.retry_after) from away
         running = ask.row("running")
-        if row:
+        if row and row.run == running.run:
             running = dataclasses.replace(running, action=row.action, n=row.n)
             ask.planned.event.update(action=row.action, n=row.n)
             started.event.update(action=row.action, n=row.n)

@@ -10,6 +10,7 @@ from typing import Any
 from amends.drivers import Steps, awaits, blocking, waits
 from amends.events import Statement
 from amends.link import Link
+from amends.spool import KeyRow
 
 
 def current_span() -> dict[str, str] | None:
@@ -59,6 +60,19 @@ class Record:
             self.failed_action = None
         if self.last_action == action:
             self.last_action = None
+
+    def known(self, key: str) -> KeyRow | None:
+        """What this agent knows of a key from this run: in another one a call is another action,
+        with a number of its own.
+        """
+        row = self.desk.spool.find(key)
+        return row if row and row.run == self.id else None
+
+    def news_of(self, tool: str, shape: tuple[str, Any] | None) -> dict[str, Any]:
+        """What arguments a tool takes, where the desk has not heard it from this process."""
+        if shape is None or self.desk.announced.get(tool) == shape[0]:
+            return {}
+        return {"tool_schema": shape[1]}
 
     def next_n(self) -> int:
         """The next number in this run; a resumed one counts on from where the desk saw it."""

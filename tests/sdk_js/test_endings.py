@@ -210,6 +210,24 @@ def test_arguments_that_were_changed_are_not_used(desk, agent):
     assert said_of(desk, "action.failed")["outcome"] == "no_effect"
 
 
+def test_arguments_of_an_approver_that_were_changed_are_neither_used_nor_told(desk, agent):
+    """Told as a tool left them, it was a case: made with others than were approved."""
+    yes = {"answer": "proceed", "fence": 1, "arguments": {"to": ["mia"]}}
+    desk.script["begin"] = [{"answer": {**yes, "action": f"act_{n}"}} for n in (1, 2)]
+
+    _, outside = agent("changes_what_an_approver_made_of_them")
+
+    assert outside == "ArgumentsChanged\nmia alone\n"
+    assert said_of(desk, "action.failed")["outcome"] == "no_effect"
+    assert said_of(desk, "action.succeeded")["args"] == {"to": ["mia"]}
+
+
+def test_a_state_that_is_a_map_is_kept(desk, agent):
+    agent("keeps_a_map")
+
+    assert said_of(desk, "run.checkpoint") == {"name": "half", "state": {"next": "mail"}}
+
+
 def test_a_tool_is_tried_again_its_undo_knows_the_result_and_a_rounded_result_is_not_kept(
     desk, agent
 ):

@@ -154,6 +154,25 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       });
     });
   },
+  async changes_what_an_approver_made_of_them() {
+    await desk.run("Send it", { run: "run_1" }, async (run) => {
+      const plan = { args: { to: ["mia", "eve"] }, acceptsChangedArguments: true };
+      await run
+        .action("send", { ...plan, op: "before" }, async (act) => {
+          act.args.to.push("eve");
+          await act.perform(({ to }) => said(to.join()));
+        })
+        .catch((error: Error) => said(error.name));
+      await run.action("send", { ...plan, op: "within" }, (act) =>
+        act.perform(({ to }) => said(`${to.pop()} alone`)),
+      );
+    });
+  },
+  async keeps_a_map() {
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.checkpoint("half", { state: new Map([["next", "mail"]]), summary: "" }),
+    );
+  },
   async misspells() {
     const wrong = [{ onBehalfOf: { id: "mia", mail: "mia@home.example" } }, { gaol: "to fly" }];
     for (const about of wrong) {
