@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 import sqlite3
 import threading
@@ -141,6 +142,7 @@ class Action(DrivenContext):
     def _begins_anew(self) -> None:
         """Nothing was made or said yet; also where the same object is entered a second time."""
         self._approved = ""
+        self.process = os.getpid()
         self._changed: Any = UNSET
         self.settled = False
         self.goes_on()

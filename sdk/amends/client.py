@@ -188,7 +188,8 @@ def _terminate(signum: int, _frame: FrameType | None) -> None:
 
 def _close_at_exit(desk: weakref.ref[Desk], process: int) -> None:
     living = desk()
-    if living is not None and process == os.getpid():
+    # A child that was forked since has something of its own to send where it has sent anything.
+    if living is not None and (process == os.getpid() or living.sender.is_at_work):
         living.close()
 
 

@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -161,6 +162,10 @@ class AsyncDriver:
                 raise missed.pop() from None
             value: T = done.value
             return value
+        except Exception as error:
+            if missed:  # else whoever goes on after the error was never cancelled
+                raise missed.pop() from error
+            raise
 
     async def _carry_out(self, need: Need, missed: list[asyncio.CancelledError]) -> Any:
         """What came of it. That the task was cancelled while it was done anyway is `missed`, and
@@ -221,6 +226,8 @@ class DrivenContext:
 
     driver: Driver
     async_driver: AsyncDriver
+    process: int
+    """The one that began it: of what ends a child that was forked since, it is told nothing."""
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         """What is told on the way out; `error` is what ends the block, if something does."""
@@ -232,7 +239,8 @@ class DrivenContext:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.driver.run(self.leaving(error))
+        if error is None or self.process == os.getpid():
+            self.driver.run(self.leaving(error))
 
     async def __aexit__(
         self,
@@ -240,8 +248,10 @@ class DrivenContext:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not isinstance(error, GeneratorExit):  # else its event loop is gone: nothing can be said
+        if not isinstance(error, GeneratorExit):
             await self.async_driver.run(self.leaving(error))
+        elif _in_event_loop():  # closed early: nothing can be awaited, and the disk is told at once
+            self.driver.run(self.leaving(error))
 
 
 def waits(method: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
@@ -264,6 +274,15 @@ def awaits(
         return await self.async_driver.run(method(self, *args, **kwargs))
 
     return awaiting
+
+
+def _in_event_loop() -> bool:
+    """Whether one runs here; else it is gone, and what it left is collected at any moment."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _to_the_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, Literal, Self
@@ -67,6 +68,7 @@ class Run(Record, DrivenContext):
         if self._told is not None:
             told = {"agent": self.desk.agent, **self._told}
             said = {name: value for name, value in told.items() if value}
+        self.process = os.getpid()
             yield from self.saying(EventType.RUN_STARTED, said, n=0)
             return self
         waited = self._directive_seconds

@@ -73,6 +73,11 @@ class Sender:
     def after_fork(self) -> None:
         pass
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has been woken in this process."""
+        return self._thread is not None
+
     def wake(self) -> None:
         """Say that something waits; returns at once."""
         with self._starting:  # two that wake it at once start one thread

@@ -326,3 +326,52 @@ def test_an_awaited_call_goes_on_from_the_spool_while_the_desk_is_away(desk, sma
     )  # fmt: skip
     assert desk.spool.find(key).state == "succeeded"
     assert small_desk.types()[-1] == "run.completed"
+
+
+def test_a_stream_that_is_closed_early_tells_that_its_run_and_its_call_are_over(desk, small_desk):
+    """Whoever reads it has enough: the run was shown as running until somebody looked."""
+
+    async def stream():
+        async with desk.run("Move it") as run, move(run) as act:
+            for word in ("moved", "to HAT019"):
+                yield word
+            await act.asucceeded(after=NEW)
+
+    async def story():
+        told = stream()
+        async for _ in told:
+            break
+        await told.aclose()
+        assert await desk.aflush(60)
+
+    ran(desk, story())
+
+    failed, ended = small_desk.journal()[-2:]
+    assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
+    assert ended["type"] == "run.cancelled"
+
+
+def test_a_no_that_comes_as_the_task_is_cancelled_does_not_let_it_go_on(desk, small_desk):
+    """Whoever goes on after a refusal, as agents do, was never cancelled."""
+    small_desk.control(slow=0.5, modes={"update_flight": "denied"})
+    went_on = []
+
+    async def agent(run):
+        try:
+            async with move(run):
+                raise AssertionError("the body ran")
+        except amends.Denied:
+            went_on.append("the model reads it")
+
+    async def story():
+        async with desk.run("Move it") as run:
+            task = asyncio.create_task(agent(run))
+            began = partial(small_desk.journal, "begin")
+            await asyncio.to_thread(until, began, 30, "the desk is asked")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    ran(desk, story())
+
+    assert went_on == []

@@ -97,3 +97,48 @@ def test_workers_that_a_server_forks_begin_each_key_once(tmp_path):
     )
 
     assert done.stdout.strip() == "100", done.stderr
+
+
+# A program that begins to work for good after it has left whoever started it, and ends as it likes.
+LEAVES = """
+import os, sys, amends
+desk = amends.connect(sys.argv[1], sys.argv[2], spool=sys.argv[3])
+desk.fetch_policy()
+if os.fork():
+    os._exit(0)
+desk.spool.need_room()
+held = desk.sender._sending.acquire()
+with desk.run("Move it", run="run_1"):
+    pass
+desk.sender._sending.release()
+"""
+
+
+def test_a_child_that_goes_on_alone_sends_what_is_left_as_it_ends(small_desk, spool_file):
+    command = [sys.executable, "-c", LEAVES, small_desk.url, KEY, str(spool_file)]
+
+    subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=True)
+
+    assert small_desk.types() == ["run.started", "run.completed"]
+
+
+CHILD_ENDS = """
+import os, sys, amends
+desk = amends.connect(sys.argv[1], sys.argv[2], spool=sys.argv[3])
+with desk.run("Move it", run="run_1") as run:
+    with run.action("note.add", target=("note", "1")) as act:
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        act.perform(dict)
+desk.close(seconds=30)
+"""
+
+
+def test_a_child_that_ends_ends_neither_the_parents_run_nor_its_call(small_desk, spool_file):
+    command = [sys.executable, "-c", CHILD_ENDS, small_desk.url, KEY, str(spool_file)]
+
+    subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=True)
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
