@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import secrets
-import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,6 @@ from amends.errors import (
     MissingOutcome,
     NoEffect,
     Refused,
-    SpoolFull,
     TooLarge,
     moment,
 )
@@ -158,12 +156,8 @@ class Action(DrivenContext):
         SpoolFull.
         """
         try:
-            return (yield from self._asking())
-        except sqlite3.OperationalError as disk:
-            where = self.run.desk.spool.path
-            raise SpoolFull(
-                f"the spool {where} cannot be written ({disk}), so the call was not made"
-            ) from disk
+            with self.run.desk.spool.needed():
+                return (yield from self._asking())
         except AmendsError as error:
             error.told, error.passed = moment(), False
             raise

@@ -20,6 +20,7 @@ from amends.policy import mask_paths, shows_last4
 from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import KeyRow, Spool
+from amends.sqlite import is_disk_trouble
 from amends.wire import AsyncWire, Wire, get, post
 
 log = logging.getLogger("amends")
@@ -227,7 +228,9 @@ class Link:
         """
         try:
             self.spool.write(told.event, blobs=told.blobs, key=key)
-        except sqlite3.OperationalError as full:
+        except sqlite3.DatabaseError as full:
+            if not is_disk_trouble(full):
+                raise
             log.error("the spool cannot be written (%s); the desk is told at once", full)  # noqa: TRY400
             try:
                 self.sender.tell(told)

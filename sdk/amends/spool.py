@@ -241,6 +241,17 @@ class Spool:
         if used > self.bytes_max:
             raise SpoolFull(f"{used} bytes wait in {self.path}")
 
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """SpoolFull where the disk is to blame that a call cannot be asked for."""
+        try:
+            yield
+        except sqlite3.DatabaseError as disk:
+            if not sqlite.is_disk_trouble(disk):
+                raise
+            words = f"the spool {self.path} cannot be written ({disk}), so the call was not made"
+            raise SpoolFull(words) from disk
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

@@ -26,6 +26,11 @@ def connect(path: Path | str, tables: str) -> sqlite3.Connection:
     return database
 
 
+def is_disk_trouble(error: sqlite3.DatabaseError) -> bool:
+    """Whether the disk or the file is to blame, which may be damaged, and not what was asked."""
+    return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
+
+
 def _write_ahead(database: sqlite3.Connection) -> None:
     """SQLite's own wait for a lock does not cover this change, which the first of all makes."""
     until = time.monotonic() + LOCK_SECONDS_MAX

@@ -266,6 +266,37 @@ def test_an_outcome_for_which_the_disk_has_no_room_is_told_to_the_desk_at_once(d
         leave_no_room(desk.spool, pages=2**30)
 
 
+def test_an_outcome_that_a_damaged_file_does_not_take_is_told_to_the_desk_at_once(desk, small_desk):
+    with desk.run("Move it") as run:
+        with move(run) as act:
+            assert desk.flush(60)
+            whole = damage(desk.spool)
+            act.succeeded(after=NEW)
+
+        [done] = [one for one in small_desk.journal() if one["type"] == "action.succeeded"]
+        assert done["action"] == act.id
+        with pytest.raises(amends.SpoolFull, match=r"malformed.*so the call was not made"):
+            move(run, op="second").begin()
+        mend(desk.spool, whole)
+
+
+def damage(spool):
+    """As a disk does that fails: what was written there reads otherwise."""
+    with spool._lock:
+        spool._living().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spool._let_go()
+        whole = spool.path.read_bytes()
+        page = int.from_bytes(whole[16:18], "big")
+        spool.path.write_bytes(whole[:page] + b"?" * (len(whole) - page))
+    return whole
+
+
+def mend(spool, whole):
+    with spool._lock:
+        spool._let_go()
+        spool.path.write_bytes(whole)
+
+
 def leave_no_room(spool, pages=1):
     """As on a full disk, SQLite gets no page more than it has."""
     with spool._lock:
