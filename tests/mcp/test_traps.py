@@ -197,6 +197,21 @@ def test_a_cancelled_wait_makes_no_call_although_a_yes_comes_later(through, aski
     assert "succeeded" not in outcomes(asking)
 
 
+def test_a_call_that_is_cancelled_while_its_target_is_looked_at_again_has_done_nothing(
+    through, desk_that_allows, journal
+):
+    """The server never had it: told as unknown, it was a case, and never made again."""
+    client = through("--snapshot", "note=look:text", wants={"stalls_at": 2})
+    call = client.send_call("note", text="one")
+    wait_for(journal.path.with_suffix(".stalls").exists, "the target is looked at again")
+
+    client.say(method="notifications/cancelled", params={"requestId": call})
+    client.leave()
+
+    assert [one for one in journal.lines if one.startswith("note")] == []
+    assert outcomes(desk_that_allows) == ["no_effect"]
+
+
 def test_a_call_that_is_cancelled_while_the_server_is_at_it_is_told_as_unknown(
     through, desk_that_allows, journal
 ):

@@ -43,6 +43,7 @@ PROGRESS_SECONDS = 10.0
 PROGRESS_STEP = 1e-6
 # JSON-RPC's and the protocol's words for: this request was not carried out.
 NOT_CARRIED_OUT = frozenset({-32600, -32601, -32602})
+NOT_BEGUN = "cancelled before the call was made"
 UNKNOWN = (
     "It is NOT known whether this call of {} took effect ({}). It was not repeated, and is not to"
     " be: the desk finds out, or asks a person"
@@ -239,7 +240,7 @@ class McpCall:
             begin.cancel()
             await asyncio.wait({begin})
             if not begin.cancelled() and begin.exception() is None:  # a yes that nobody waits for
-                await begin.result().leave(NoEffect("cancelled before the call was made"))
+                await begin.result().leave(NoEffect(NOT_BEGUN))
             raise
         finally:
             _cancel({next_card, *telling})
@@ -386,7 +387,8 @@ class Open:
             else:
                 await self._succeeded(result)
         except BaseException as error:
-            await self.leave(error)
+            is_cancelled = isinstance(error, asyncio.CancelledError) and not self.is_given
+            await self.leave(NoEffect(NOT_BEGUN) if is_cancelled else error)
             raise
         return result
 

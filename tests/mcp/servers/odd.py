@@ -30,6 +30,7 @@ NAMES = (
     "secrets",
 )
 listings: list[object] = []
+looks: list[object] = []
 
 
 def note(*words):
@@ -72,12 +73,20 @@ def ask_client(method, params):
             return message.get("result", message.get("error"))
 
 
+def look():
+    looks.append(len(looks) + 1)
+    if looks[-1] == wants.get("stalls_at"):
+        journal.with_suffix(".stalls").touch()
+        time.sleep(1)
+    return text(journal.read_text() if journal.exists() else "")
+
+
 def call(request, name, args, meta):  # noqa: PLR0911 - one for each tool
     if name == "back" and "inputResponses" not in request["params"]:
         asks = {"seat": {"method": "elicitation/create", "params": {"message": "Which seat?"}}}
         return {"resultType": "input_required", "requestState": "half", "inputRequests": asks}
     if name == "look":
-        return text(journal.read_text() if journal.exists() else "")
+        return look()
     if name == "secrets":
         return text(" ".join(one for one in os.environ if one.startswith("AMENDS")))
     note(name, json.dumps(args, sort_keys=True))
