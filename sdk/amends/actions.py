@@ -35,8 +35,8 @@ from amends.record import Record
 from amends.spool import KeyRow, KeyState
 from amends.values import (
     UNSET,
-    as_text,
     as_targets,
+    as_text,
     check_of,
     digest_of,
     is_json,
@@ -49,9 +49,9 @@ from amends.values import (
 log = logging.getLogger("amends")
 
 Outcome = Literal["no_effect", "unknown"]
+Answer = TypeVar("Answer")
 ENDED = "the run ended before the call was made"
 RECORDED = "the outcome of this call is recorded already"
-Answer = TypeVar("Answer")
 MADE = "this call was made: another one is an action of its own, with an `op` of its own"
 CHANGED = "the arguments were changed while the desk was asked: the call is not made"
 NOT_TAKEN = (
@@ -139,10 +139,10 @@ class Action(DrivenContext):
 
     def _begins_anew(self) -> None:
         """Nothing was made or said yet; also where the same object is entered a second time."""
-        self._approved = ""
-        self.process = os.getpid()
         self._changed: Any = UNSET
+        self._approved = ""
         self.settled = False
+        self.process = os.getpid()
         self.goes_on()
 
     def goes_on(self) -> None:
@@ -197,7 +197,7 @@ class Action(DrivenContext):
 
     begin, abegin = waits(beginning), awaits(beginning)
 
-    def perform(self, call: Callable[..., Answer], *args: Any, **kwargs: Any) -> Answer:
+    def perform(self, call: Callable[..., Answer], /, *args: Any, **kwargs: Any) -> Answer:
         """Make the call, unless it was made before: then give its first (masked) result.
 
         If nothing else is said before the body ends, what it returns is recorded as the result.
@@ -211,6 +211,7 @@ class Action(DrivenContext):
     async def aperform(
         self,
         call: Callable[..., Awaitable[Answer]] | Callable[..., Answer],
+        /,
         *args: Any,
         **kwargs: Any,
     ) -> Answer:
@@ -359,7 +360,7 @@ class Action(DrivenContext):
             raise missing
 
     def _has_changed(self) -> bool:
-        """Whether the arguments were changed since they were put to the desk."""
+        """Whether the arguments were changed since they were put to the desk, or approved."""
         try:
             is_other = self.is_changed and as_text(plain(self._changed)) != self._approved
             return is_other or as_text(plain(self._given)) != as_text(self._planned["args"])
@@ -367,20 +368,20 @@ class Action(DrivenContext):
             return True
 
     def _heed(self, ask: BeginRequest, arguments: Any) -> None:
-        if self.run.ended:
-            raise NoEffect(ENDED)
         """Take the arguments that an approver has changed, if any. ArgumentsChanged where the call
         cannot be made with what was approved, NoEffect where its run has ended meanwhile.
         """
+        if self.run.ended:
+            raise NoEffect(ENDED)
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
         if arguments is None:
             return
         if "accepts_changed_arguments" not in self._planned or not isinstance(arguments, dict):
-        self._approved = as_text(self._changed)  # whoever is handed them may change them
             raise ArgumentsChanged(NOT_TAKEN)
         own, masked = self._planned["args"], ask.planned.data["args"]
         self._changed = with_own_secrets(arguments, own, masked, self.run.desk.masking_key)
+        self._approved = as_text(self._changed)  # whoever is handed them may change them
 
     def _own_key(self) -> str:
         return idempotency_key(

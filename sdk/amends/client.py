@@ -106,6 +106,8 @@ class Desk(Link):
 
         See `amends.tools.tool` for what can be said of it.
         """
+        if not isinstance(name, str):
+            raise TypeError(f'name the tool: @desk.tool("{getattr(name, "__name__", "its_name")}")')
         return tool(name, **how)
 
     def resume(self, run: str, *, wait_seconds: float = 0) -> Run:

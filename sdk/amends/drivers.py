@@ -70,7 +70,7 @@ def blocking(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Steps[T
 
 
 def called(
-    function: Callable[..., Any], *args: Any, limit_seconds: float | None = None, **kwargs: Any
+    function: Callable[..., Any], /, *args: Any, limit_seconds: float | None = None, **kwargs: Any
 ) -> Steps[Any]:
     """`yield from` it: what a function of the agent's own returns or raises.
 

@@ -21,13 +21,17 @@ _current: ContextVar[Run | None] = ContextVar("amends_run", default=None)
 
 Retry = Literal["model", "tool", "workflow", "human"]
 NO_REASON = "no reason is given"
+OUTSIDE = (
+    "open a run first: with desk.run(...). A thread that you start knows of no run that is open:"
+    " let it call contextvars.copy_context().run(...), with a copy made where the run is open"
+)
 
 
 def current_run() -> Run:
     """The run that this code runs in. Raises NoRun outside any."""
     run = _current.get()
     if run is None:
-        raise NoRun("open a run first: with desk.run(...)")
+        raise NoRun(OUTSIDE)
     return run
 
 
@@ -64,11 +68,11 @@ class Run(Record, DrivenContext):
         Of a run that is resumed it raises Stopped where the desk wants it to stop, and AmendsError
         where it wants nothing of it.
         """
+        self.process = os.getpid()
         yield from blocking(self.desk.freshen)
         if self._told is not None:
             told = {"agent": self.desk.agent, **self._told}
             said = {name: value for name, value in told.items() if value}
-        self.process = os.getpid()
             yield from self.saying(EventType.RUN_STARTED, said, n=0)
             return self
         waited = self._directive_seconds

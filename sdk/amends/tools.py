@@ -54,7 +54,7 @@ class Declaration:
         an approver may have changed; `told` makes of what the call returns what is recorded as its
         result; `how` comes before what was declared.
         """
-        before = (yield from called(self.before, **given)) if self.before else UNSET
+        before = (yield from _of(self.before, given)) if self.before else UNSET
         knows_result = "result" not in given and self._undo_knows_result
         action = run.action(
             name,
@@ -84,7 +84,7 @@ class Declaration:
             refuse_lazy(answer, name)
             result = yield from self._telling(action, answer, given, told)
             if self.verify is not None:
-                yield from action.verifying((yield from called(self.verify, result, **given)))
+                yield from action.verifying((yield from _of(self.verify, given, result)))
         except GeneratorExit:  # its event loop is gone: the desk notices the silence
             raise
         except BaseException as error:
@@ -107,7 +107,7 @@ class Declaration:
         result, knows_result = answer, "result" not in given and self._undo_knows_result
         try:
             result = told(answer) if told else answer
-            seen = (yield from called(self.after, result, **given)) if self.after else UNSET
+            seen = (yield from _of(self.after, given, result)) if self.after else UNSET
             undo = self._undo(given, result) if knows_result else None
             if action.is_changed and not knows_result:
                 undo = self._undo(given)  # what was planned undoes another call
@@ -142,6 +142,11 @@ class Declaration:
             return self.undo
         found: Mapping[str, Any] = self.undo(*result, **given)
         return found
+
+
+def _of(said: Said, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
+    """What it says of a call, whatever the arguments of that are called."""
+    return (yield from called(functools.partial(said, *result, **given)))
 
 
 class Performed(NamedTuple):

@@ -365,3 +365,28 @@ def test_once_its_outcome_is_told_a_call_is_not_made(desk, small_desk, calls, ou
             act.perform(calls.append, 1)
 
     assert calls == []
+
+
+def test_an_argument_may_have_any_name(desk, small_desk, calls):
+    """It was taken for a parameter of the client's own: such a tool could not be called at all, and
+    one with a `limit_seconds` had that as its limit."""
+
+    @desk.tool("invoke", before=lambda **given: given, after=lambda _, **given: given,
+               verify=lambda _, **given: [("given", 3, len(given))])  # fmt: skip
+    def invoke(function, limit_seconds, call):
+        calls.append((function, limit_seconds, call))
+
+    given = {"function": "resize", "limit_seconds": 0, "call": 1}
+    with desk.run("Make it small") as run:
+        invoke(**given)
+        with run.action("invoke", op="by hand") as act:
+            act.perform(lambda **given: calls.append(tuple(given.values())), **given)
+    desk.flush()
+
+    assert calls == [("resize", 0, 1)] * 2
+    assert [one["data"]["ok"] for one in small_desk.journal() if one["type"] == "action.verified"]
+
+
+def test_a_tool_that_is_given_no_name_is_refused_in_words(desk):
+    with pytest.raises(TypeError, match=r'name the tool: @desk.tool\("refuse"\)'):
+        desk.tool(refuse)
