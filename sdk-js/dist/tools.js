@@ -1,5 +1,5 @@
 /** Tools: functions whose every call is an action of the current run. */
-import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, Unfit, } from "./errors.js";
+import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
 import { bitByBit } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
 import { canonical } from "./protocol/canonical.js";
@@ -130,7 +130,7 @@ export function noUndo(reason) {
 // The tools of a framework.
 const NOT_MADE = [
     ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
-    KeyRefused, KeyReused, Refused, SpoolFull, Unfit,
+    KeyRefused, KeyReused, Refused, SpoolFull, TooLarge, Unfit,
 ]; // prettier-ignore
 /**
  * Whether the error means that this call was not made, and that the model may go on without it.

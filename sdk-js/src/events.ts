@@ -111,7 +111,8 @@ function small(data: JsonObject, blobs: Map<string, string>): JsonObject {
       .map((place) => ({ ...place, body: canonical(place.value) }))
       .sort((one, other) => other.body.length - one.body.length);
     if (largest === undefined) {
-      throw new TooLarge(`${size} bytes remain beside what can be named by reference`);
+      const most = `${size} bytes are more than the ${DATA_BYTES_MAX} that can be told of it`;
+      throw new TooLarge(`${most}, arguments included; only snapshots and results may be larger`);
     }
     const bytes = Buffer.byteLength(largest.body);
     if (bytes > BLOB_BYTES_MAX) {

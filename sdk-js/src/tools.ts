@@ -17,6 +17,7 @@ import {
   Refused,
   SpoolFull,
   Stopped,
+  TooLarge,
   Unfit,
 } from "./errors.ts";
 import type { Link } from "./link.ts";
@@ -200,7 +201,7 @@ export function noUndo(reason: string): Undo {
 
 const NOT_MADE = [
   ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
-  KeyRefused, KeyReused, Refused, SpoolFull, Unfit,
+  KeyRefused, KeyReused, Refused, SpoolFull, TooLarge, Unfit,
 ]; // prettier-ignore
 
 /**

@@ -20,6 +20,10 @@ from amends.values import plain, signed_zeros
 DATA_BYTES_MAX = 60 * 1024
 BLOB_BYTES_MAX = 8 * 1024 * 1024
 TEXT_CHARACTERS_MAX = 4000
+TOO_MUCH = (
+    "{} bytes are more than the {} that can be told of it, arguments included; only snapshots and"
+    " results may be larger"
+)
 
 # Where a snapshot or a result may stand in `data`, and so may be named by reference.
 _LARGE = ("result", "before", "after", "state")
@@ -103,7 +107,7 @@ def _small(data: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
     while (size := len(canonical(data))) > DATA_BYTES_MAX:
         places = sorted(_places(data), key=lambda place: -len(canonical(place[0][place[1]])))
         if not places:
-            raise TooLarge(f"{size} bytes remain beside what can be named by reference")
+            raise TooLarge(TOO_MUCH.format(size, DATA_BYTES_MAX))
         holder, name = places[0]
         body = canonical(holder[name])
         if len(body) > BLOB_BYTES_MAX:

@@ -183,3 +183,11 @@ def test_before_the_desk_was_ever_reached_nothing_is_called(small_desk, spool_fi
         tools = GatedTools(desk, declared)
         with desk.run("Write it"), pytest.raises(amends.DeskUnreachable, match="never reached"):
             tools.call("note.write", {"text": "x"}, "call_1", lambda _: pytest.fail("it ran"))
+
+
+def test_a_call_too_large_to_be_asked_about_was_not_made_and_the_agent_goes_on(desk):
+    """A model writes a whole file; the error ended its agent."""
+    with desk.run("Write it"), pytest.raises(NOT_MADE, match="more than the 61440"):
+        GatedTools(desk).call(
+            "file.write", {"text": "x" * 70_000}, "call_1", lambda _: pytest.fail("it was made")
+        )

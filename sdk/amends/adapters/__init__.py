@@ -29,6 +29,7 @@ from amends.errors import (
     Refused,
     SpoolFull,
     Stopped,
+    TooLarge,
 )
 from amends.policy import catalogued_class
 from amends.protocol.canonical import canonical
@@ -42,7 +43,7 @@ from amends.values import plain
 # of them: the run is over.
 NOT_MADE = (
     ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
-    KeyRefused, KeyReused, Refused, SpoolFull,
+    KeyRefused, KeyReused, Refused, SpoolFull, TooLarge,
 )  # fmt: skip
 
 # Of a tool that is given to an adapter a second time: it would be answered by its own no.
