@@ -12,9 +12,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone, translation
-from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
 
 from ledger import disclosure
 from recovery import corrections
@@ -29,7 +28,6 @@ from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
 from workspaces.access import may, require
-from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
@@ -398,89 +396,6 @@ def draft_now(request: Request, workspace: str, pk: int) -> HttpResponse:
     else:
         messages.warning(request, "No affected person is known of this run.")
     return redirect(f"{case_url(case)}?tab=correction#more")
-
-
-@login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def settings(request: Request, workspace: str) -> HttpResponse:
-    """How corrections are worded in each language, and what is no news to anybody."""
-    here = workspace_to("administer", request, workspace)
-    asked = request.POST.get("language", request.GET.get("language", "en"))
-    language = asked if asked in wording.LANGUAGES else "en"
-    problem, status, typed = None, 200, {}
-    if request.method == "POST":
-        typed = {name: request.POST.get(name, "") for name in (*wording.SENTENCES, *OF_ALL)}
-        try:
-            wording.word(
-                here,
-                by=request.user,
-                language=language,
-                sentences=typed,
-                fields=wording.fields_read(typed["fields"].splitlines()),
-                internal=typed["internal"].splitlines(),
-                valid_days=_number(typed["valid_days"]),
-                answer_days=_number(typed["answer_days"]),
-            )
-        except InvalidInput as refusal:
-            problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
-            status = 422
-        else:
-            messages.success(request, "Kept. Corrections that are open follow at once.")
-            address = reverse("recovery:correction_settings", args=[here.slug])
-            return redirect(f"{address}?language={language}")
-    context = _settings(here, language, typed) | {"problem": problem}
-    return page(request, "recovery/correction_settings.html", context, status=status)
-
-
-OF_ALL = ("fields", "internal", "valid_days", "answer_days")
-LABELS = {
-    "nothing_to_do": "Where nothing is to be done",
-    "ask_again": "Where the request was not carried out",
-    "look_for_money": "Where money was paid back",
-    "delete_mail": "To whoever got somebody else’s mail",
-    "left_over": "Where something still stands",
-    "rights": "The right to contest",
-    "closing": "Under the first sentences",
-}
-
-
-def _number(said: str) -> int:
-    return int(said) if is_number(said) else 0
-
-
-def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str, Any]:
-    found = wording.settings_of(here)
-    own = found.sentences.get(language, {})
-    valid_days = typed.get("valid_days", str(found.valid_days))
-    with translation.override(language):
-        usual = {name: gettext(text) for name, text in wording.SENTENCES.items()}
-        fields = "\n".join(f"{name} = {text}" for name, text in wording.fields(found).items())
-    return {
-        "workspace": here,
-        "corrections_url": reverse("recovery:corrections", args=[here.slug]),
-        "language": language,
-        "languages": [
-            {"code": code, "name": name, "url": f"?language={code}", "current": code == language}
-            for code, name in wording.LANGUAGES.items()
-        ],
-        "sentences": [
-            {
-                "name": name,
-                "label": LABELS[name],
-                "usual": usual[name],
-                "own": typed.get(name, own.get(name, "")),
-            }
-            for name in wording.SENTENCES
-        ],
-        "fields": typed.get("fields", fields),
-        "internal": typed.get("internal", "\n".join(found.internal)),
-        "days": [
-            {"value": days, "label": f"{days} days", "selected": str(days) == valid_days}
-            for days in wording.DAYS
-        ],
-        "answer_days": typed.get("answer_days", str(found.answer_days)),
-        "answer_days_max": wording.ANSWER_DAYS_MAX,
-    }
 
 
 def _change(
