@@ -272,7 +272,7 @@ def test_a_look_at_which_the_engine_fails_costs_its_neighbours_nothing(plan_of, 
     broken, *others = [plan_of(name) for name in "wxy"]
     outside.mischief("x2", sleep_after=0.3)  # its answer is on its way while another look fails
     Blob.objects.create(workspace=acme, sha256="0" * 64, byte_count=1, content=b"{")
-    Effect.objects.filter(steps__plan=broken).update(before={"ref": "sha256:" + "0" * 64})
+    Step.objects.filter(plan=broken).update(before=[{"ref": "sha256:" + "0" * 64}])
 
     plan_runner.run_together(others[0].pk, queue=QUEUE)
 
