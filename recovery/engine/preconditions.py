@@ -135,7 +135,7 @@ class AlreadyRestored:
 
 @dataclass(frozen=True)
 class NotShownYet:
-    """It looks as it should be, and for so long what the agent did may only not show yet."""
+    """It does not look as the agent left it, and for so long that may only not show yet."""
 
     seconds: float
 
@@ -187,9 +187,18 @@ def check_target(
 
 
 def _compared(step: Step, operation: Operation, observation: Observation) -> Verdict:
+    found = _held_against(step, operation, observation)
+    if isinstance(found, MayProceed):
+        return found
+    seconds = seconds_until_shown(step.effect.action, operation)
+    return NotShownYet(seconds) if seconds > 0 else found
+
+
+def _held_against(
+    step: Step, operation: Operation, observation: Observation
+) -> MayProceed | AlreadyRestored | Drifted:
     if outbound_calls.satisfied(step, observation):
-        seconds = seconds_until_shown(step.effect.action, operation)
-        return NotShownYet(seconds) if seconds > 0 else AlreadyRestored(operation, observation)
+        return AlreadyRestored(operation, observation)
     differences = outbound_calls.drifted(step, observation)
     if differences:
         return Drifted([_drift_told(step, one) for one in differences])
@@ -198,7 +207,7 @@ def _compared(step: Step, operation: Operation, observation: Observation) -> Ver
 
 def seconds_until_shown(action: Action, operation: Operation) -> float:
     """For how many seconds a system that shows calls late may not show the agent's own: until then
-    a target that looks as before says nothing.
+    a target that looks otherwise than the agent left it says nothing.
     """
     over = action.finished_at if operation.probe == "eventual" else None
     if over is None:
