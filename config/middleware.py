@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from allauth.utils import get_request_param
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -165,13 +165,25 @@ class UpToThePage(AfterTheView):
     """
 
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        opens = request.method == "GET" and "text/html" in request.headers.get("Accept", "")
-        if answer.status_code != NOT_ALLOWED or not opens or not request.path.startswith("/w/"):
+        if answer.status_code != NOT_ALLOWED or not request.path.startswith("/w/"):
+            return answer
+        if request.method != "GET" or not _is_of_a_page(request):
             return answer
         query, match = request.META.get("QUERY_STRING", ""), request.resolver_match
         elsewhere = page_of(match) if match else ""
         above = elsewhere or quote(page_above(request.path))
         return redirect(f"{above}?{query}" if query else above)
+
+
+def _is_of_a_page(request: HttpRequest) -> bool:
+    """Whether somebody opens it, or saves a file by a link of the page that stands there."""
+    if "text/html" in request.headers.get("Accept", ""):
+        return True
+    try:
+        page = urlsplit(request.headers.get("Referer", ""))
+    except ValueError:
+        return False
+    return page.netloc == request.get_host() and unquote(page.path) == request.path
 
 
 STANDS_ON = {

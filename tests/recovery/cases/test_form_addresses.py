@@ -20,6 +20,10 @@ def test_a_tab_of_a_refused_page_opens_on_the_page_of_the_case(client, raised, a
 
     assert followed.redirect_chain == [(f"{there}?tab=activity", 302)]
     assert followed.context["tab"] == "activity"
+    here = {"referer": f"http://testserver{there}pause/"}  # as of a link that saves a file
+    assert client.get(f"{there}pause/?format=csv", headers=here)["Location"].startswith(there)
+    elsewhere = {"referer": f"http://elsewhere{there}pause/"}
+    assert client.get(f"{there}pause/", headers=elsewhere).status_code == 405
     assert client.get(f"{there}pause/").status_code == 405, "what is no browser is told so"
     assert client.put(f"{there}pause/", **BROWSER).status_code == 405
 
