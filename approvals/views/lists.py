@@ -118,7 +118,9 @@ def context_of_list(
             "next": more,
             "previous": "",
         },
-        "oldest": f"oldest waits {formatting.span(timezone.now() - oldest)}" if oldest else "",
+        "oldest": format_html("oldest waits {}", formatting.moment(oldest, "span"))
+        if oldest
+        else "",
         "empty": None if found else _empty(request, here, keep.get("q", "")),
         "fresh_url": reverse("approvals:fresh", args=[here.slug]) + query,
         "since": clock.now().isoformat(),

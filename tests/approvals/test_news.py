@@ -1,6 +1,7 @@
 """Consoles that ask for news: the door says “none”, and what is new in the usual inbox."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -103,6 +104,14 @@ def test_what_was_asked_or_decided_since_is_told(ben, cleo, ask):
         inbox.grant(approval, by=cleo, seen=approval.digest)
 
     assert polled(cookie, meanwhile=decided) == [204, 200]
+
+
+def test_how_long_the_oldest_waits_goes_on_counting(ask, ben):
+    ask()
+
+    page = logged_in(ben).get(INBOX.replace("fresh/", "")).text
+
+    assert re.search(r'oldest waits <time [^>]*data-moment="span"', page)
 
 
 def nothing(ask, ada, ben, cleo):
