@@ -266,7 +266,7 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "pointed_out": pointed_out(approval, earlier),
-        "notices": notices(approval, standing, deciders.rights(mandates)),
+        "notices": notices(approval, can_complete=deciders.can_complete(standing, mandates)),
         "asked_for": asked_for(approval, sees=sees),
         "way_back": call_history.way_back(approval)
         if approval.state in {*LIVING, ApprovalState.USED}
@@ -433,13 +433,10 @@ def pointed_out(
     return {"tone": tone, "items": found}
 
 
-def notices(
-    approval: Approval, standing: deciders.ApprovalProgress, able_count: int
-) -> list[dict[str, Any]]:
-    """What stands over the card; `able_count` people can still answer."""
+def notices(approval: Approval, *, can_complete: bool) -> list[dict[str, Any]]:
+    """What stands over the card."""
     found = []
-    lacking = sum(count for _, count in standing.missing())
-    if approval.state == ApprovalState.WAITING and able_count < lacking:
+    if approval.state == ApprovalState.WAITING and not can_complete:
         text = (
             "Fewer people can answer than must. Somebody has to join a team, or a rule to say"
             " selfApproval; else it expires."

@@ -320,9 +320,13 @@ def required(approval: Approval) -> list[Requirement]:
     return sorted(approval.requirements.all(), key=lambda one: one.position)
 
 
-def rights(mandates: Iterable[Mandate]) -> int:
-    """How many people these are at most: whoever holds a right for somebody adds none."""
-    return sum(one.delegation is None for one in mandates)
+def can_complete(standing: ApprovalProgress, mandates: Iterable[Mandate]) -> bool:
+    """Whether those who have said yes and those who could still answer fill every place; whoever
+    holds a right for somebody adds none.
+    """
+    still = {one.person: one.places for one in mandates if one.delegation is None}
+    places = [one.count for one in standing.requirements]
+    return len(assign(standing.fits | still, places)) == sum(places)
 
 
 def names(mandates: Iterable[Mandate]) -> list[str]:

@@ -183,13 +183,9 @@ def asked(approval: Approval) -> None:
 
 def reminded(approval: Approval, people: Sequence[User]) -> None:
     """Tell those who could still answer, and the channels, that half of the time is over."""
-    lacking = sum(count for _, count in deciders.progress(approval).missing())
-    _tell(
-        approval,
-        NotificationKind.REMINDED,
-        people,
-        stuck=deciders.rights(deciders.mandates(approval)) < lacking,
-    )
+    standing, mandates = deciders.progress(approval), deciders.mandates(approval)
+    stuck = not deciders.can_complete(standing, mandates)
+    _tell(approval, NotificationKind.REMINDED, people, stuck=stuck)
 
 
 def escalated(approval: Approval, people: Sequence[User]) -> None:

@@ -117,6 +117,24 @@ def test_where_nobody_is_left_to_answer_the_reminder_says_so(ask, ben, acme, ada
     assert "somebody has to join a team" in letter["text"]
 
 
+def test_that_nobody_is_left_in_one_of_two_teams_is_said_though_the_other_has_enough(
+    ask, ben, cleo, leads, post_office
+):
+    dora = person("dora", leads)
+    approval = ask(RequiredApprovers("finance", 1), RequiredApprovers("leads", 1))
+    card = logged_in(cleo).get(f"/w/acme/approvals/{approval.pk}/")
+    assert "Nobody can complete this." not in card.text
+    ben.groups.clear()
+
+    half_time_is_over(approval)
+    send_all()
+
+    assert {one["to"][0] for one in post_office()[-2:]} == {cleo.email, dora.email}
+    assert all(one["subject"].startswith("Nobody can answer: ") for one in post_office()[-2:])
+    card = logged_in(cleo).get(f"/w/acme/approvals/{approval.pk}/")
+    assert "Nobody can complete this." in card.text
+
+
 @pytest.mark.parametrize("end", ["granted", "rejected", "expired", "withdrawn"])
 def test_whoever_asked_is_told_the_end(ask, ada, ben, end, post_office):
     approval = ask()
