@@ -37,7 +37,7 @@ from config.providers import (
 )
 from workspaces import clock, directory, encryption, entrance, independence, teams
 from workspaces.access import workspaces_of
-from workspaces.models import Team, User, Workspace
+from workspaces.models import Invitation, Team, User, Workspace
 from workspaces.periodic import each
 from workspaces.views.entrance import choose_with, invited_with
 
@@ -100,13 +100,16 @@ def follow(provider: Provider, person: User, groups: Collection[str]) -> None:
 
 
 def left(provider: Provider, person: User) -> None:
-    """Out of every team and every browser. A later log-in puts them back, by their groups."""
+    """Out of every team and every browser, and no link of before lets them in. A later log-in puts
+    them back, by their groups.
+    """
     SocialToken.objects.filter(account__user=person).delete()
     if provider.workspace is not None:
         directory.put_out(provider.workspace, person)
         return
     for team in Team.objects.filter(group__user=person):
         directory.take_out(team, person)
+    directory.withdraw_links(Invitation.objects.all(), person)
     for session in UserSession.objects.filter(user=person):
         session.end()
 

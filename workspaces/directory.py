@@ -112,11 +112,16 @@ def put_out(workspace: Workspace, person: User) -> None:
         take_out(team, person)
     for token in PersonToken.objects.filter(workspace=workspace, person=person, revoked_at=None):
         keys.revoke(token, by=None)
-    open_ones = Invitation.objects.filter(workspace=workspace, email__iexact=person.email)
-    open_ones.filter(accepted_at=None, withdrawn_at=None).update(withdrawn_at=Now())
+    withdraw_links(Invitation.objects.filter(workspace=workspace), person)
     if not workspaces_of(person).exists():
         for session in UserSession.objects.filter(user=person):
             session.end()
+
+
+def withdraw_links(invitations: QuerySet[Invitation], person: User) -> None:
+    """Nobody who left is let in again by a link that was mailed to them before."""
+    open_ones = invitations.filter(email__iexact=person.email, accepted_at=None, withdrawn_at=None)
+    open_ones.update(withdrawn_at=Now())
 
 
 def is_out(person: User, workspace: Workspace) -> bool:

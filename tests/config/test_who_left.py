@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from config import single_sign_on
 from tests.people import acme, ada, cleo, globex, leads, operators, team
 from tests.ports import answering
-from workspaces import encryption, teams
+from workspaces import encryption, entrance, teams
 
 __all__ = ["acme", "ada", "cleo", "globex", "leads", "operators"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,6 +104,19 @@ def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
     provider.says["t1"] = (400, {"error": "invalid_grant"})
     single_sign_on.look_again()
     assert (teams_of(cleo), SocialToken.objects.exists()) == (set(), False)
+
+
+def test_who_left_is_not_let_in_again_by_a_link_of_before(provider, acme, ada, cleo):
+    came(cleo, "t1")
+    teams.add(team(acme, "admins", "view", "administer"), ada, by=None)
+    link = entrance.invite(acme, cleo.email, [team(acme, "late", "view")], by=ada)
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+
+    single_sign_on.look_again()
+
+    with pytest.raises(entrance.LinkIsOver):
+        entrance.accept(link, by=cleo)
+    assert teams_of(cleo) == set()
 
 
 def test_what_is_no_answer_keeps_nobody_waiting_who_left(provider, ada, cleo):
