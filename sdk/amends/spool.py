@@ -81,9 +81,9 @@ class SpooledEvent:
 class Spool:
     """Safe to use from several threads, and from several processes that share the file."""
 
-    def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.bytes_max = bytes_max
+        self.bytes_max = BYTES_MAX
         self._lock = threading.RLock()
         self._process = -1
         self._closed = False
