@@ -134,9 +134,8 @@ def send(token):
 
 
 def test_whoever_finds_no_connection_is_told_when_to_come_back(at_the_door, send, monkeypatch):
-    monkeypatch.setattr(pools, "POOL_WAIT_SECONDS_MAX", 0.2)
-
     async def while_all_are_taken(client):
+        monkeypatch.setattr(pools.pool(), "timeout", 0.2)
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(CONNECTIONS):
                 await taken.enter_async_context(pools.pool().connection(timeout=60))

@@ -86,7 +86,7 @@ def test_the_log_says_once_that_the_desk_is_away_and_keeps_what_happens(
         for number in range(3):
             with move(run, op=f"op{number}") as act:
                 act.succeeded(after=NEW)
-        assert not desk.flush(3)
+        assert not desk.flush(1.5)
         warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
 
     [away] = warned

@@ -16,6 +16,7 @@ from recovery.models import Case
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART, RECENT_DAYS
+from recovery.triage import triage
 from tests.recovery.cases.cast import AgentRun, submitted
 from workspaces import clock
 
@@ -32,7 +33,7 @@ def queue(agent, policy):
         done = run.does(tool, (tool.partition(".")[0], target, {"a": 1}, {"a": 2}))
         error = {"type": "Gone", "message": f"no such {target}"}
         run.ends("failed", failed_action=done, error=error)
-        run.case()
+    triage.look()
     return agent.workspace
 
 
@@ -275,10 +276,10 @@ def test_paging_by_key_lists_every_case_once(queue):
         assert sorted(seen) == ["run_1", "run_2", "run_3"], order
 
 
-def test_a_place_that_no_page_gave_out_is_refused(queue, subtests):
+def test_a_place_that_no_page_gave_out_is_refused(acme, subtests):
     for after in ("x", "!!!!", "W10", "WzFd", "eyJhIjoxfQ", "9" * 500):
         with subtests.test(after=after), pytest.raises(search.BadPlace):
-            search.find(queue, "", by=None, after=after)
+            search.find(acme, "", by=None, after=after)
 
 
 def test_words_of_an_error_that_no_page_shows_are_not_found(agent, policy):
@@ -303,9 +304,8 @@ def test_suggestions_as_one_types(queue, ada):
     assert offered.text == "failed_with_effects"
 
 
-def test_the_browser_colours_the_keys_that_the_server_has(queue, client, ada):
-    client.force_login(ada)
-    shown = client.get("/w/acme/queue/").content.decode()
+def test_the_browser_colours_the_keys_that_the_server_has(desk):
+    shown = desk.get("/w/acme/queue/").content.decode()
 
     assert f'data-query="{" ".join(KEYS)}"' in shown
 
@@ -320,14 +320,14 @@ def test_what_a_key_gives_as_an_example_and_what_it_offers_is_read(queue, ada, s
             assert hints[f"{key}:"] == row.hint
 
 
-def test_an_empty_field_shows_every_key_and_values_say_what_they_mean(queue, ada):
-    keys = search.suggest(queue, "", by=ada)
+def test_an_empty_field_shows_every_key_and_values_say_what_they_mean(acme, ada):
+    keys = search.suggest(acme, "", by=ada)
 
     assert [one.text for one in keys][:2] == ["is:", "has:"]
     assert all(one.hint for one in keys)
-    overdue = search.suggest(queue, "is:over", by=ada)[0]
+    overdue = search.suggest(acme, "is:over", by=ada)[0]
     assert (overdue.text, overdue.hint) == ("overdue", "past its time")
-    assert search.suggest(queue, "is:open ", by=ada) == [], "not in the way of what follows"
+    assert search.suggest(acme, "is:open ", by=ada) == [], "not in the way of what follows"
 
 
 def test_each_part_can_be_dropped():
