@@ -4,6 +4,7 @@ import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -92,25 +93,20 @@ def test_the_next_calls_like_it_go_on_until_they_are_used_up_and_each_is_on_the_
     assert told(acme, "approval.granted")[-1]["digest"] == grant.digest
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"amount": 61},
-        {"currency": "KWD"},
-        {"targets": [{"type": "contact", "id": "c8"}]},
-        {"targets": [{"type": "contact", "id": "c7"}, {"type": "contact", "id": "c8"}]},
-        {"targets": []},
-        {"tool": "pay.charge"},
-        {"amount": -1},
-        {"amount": "50"},
-    ],
-)
-def test_what_is_beyond_it_is_put_to_people(trip, obey, ben, more):
+def test_what_is_beyond_it_is_put_to_people(trip, obey, ben, subtests):
     obey()
     pay(trip, "k0")
     approve(ben)
-    assert answer(trip, "k1", **more) == "wait"
-    assert not GrantUse.objects.exists()
+    beyond: list[dict[str, Any]] = [
+        {"amount": 61}, {"currency": "KWD"}, {"targets": [{"type": "contact", "id": "c8"}]},
+        {"targets": [{"type": "contact", "id": "c7"}, {"type": "contact", "id": "c8"}]},
+        {"targets": []}, {"tool": "pay.charge"}, {"amount": -1}, {"amount": "50"},
+    ]  # fmt: skip
+    for number, more in enumerate(beyond, 1):
+        with subtests.test(more=more):
+            assert answer(trip, f"k{number}", **more) == "wait"
+            assert not GrantUse.objects.exists()
+    assert answer(trip, "within") == "proceed", "the grant is there all the while"
 
 
 def test_questions_that_wait_are_released_by_a_grant_that_covers_them_and_others_say_why_not(

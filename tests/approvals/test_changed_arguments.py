@@ -175,27 +175,28 @@ def test_what_a_sum_holds_goes_with_the_change(trip, obey, ben, cleo):
         change(ben, first, amount="1")
 
 
-@pytest.mark.parametrize(
-    ("typed", "why"),
-    [
-        ({"amount": "80.5"}, "is a whole number"),
-        ({"amount": "eighty"}, "is a whole number"),
-        ({"note": "for contact8"}, "Another target is another call"),
-        ({"card": "4222"}, "known to the agent alone"),
-        ({"to": "4111 1111 1111 1111"}, "would be masked"),
-        ({"to": "Eve"}, "Nothing was changed"),
-    ],
-)
+REFUSED = [
+    ({"amount": "80.5"}, "is a whole number"),
+    ({"amount": "eighty"}, "is a whole number"),
+    ({"note": "for contact8"}, "Another target is another call"),
+    ({"card": "4222"}, "known to the agent alone"),
+    ({"to": "4111 1111 1111 1111"}, "would be masked"),
+    ({"to": "Eve"}, "Nothing was changed"),
+]
+
+
 def test_what_cannot_be_changed_is_refused_in_words_and_changes_nothing(
-    trip, obey, ben, cleo, typed, why
+    trip, obey, ben, cleo, subtests
 ):
     obey()
     ask(trip)
     before = waiting()
-    with pytest.raises(InvalidInput, match=why):
-        change(ben, **typed)
-    assert waiting() == before
-    assert waiting().digest == before.digest
+    for typed, why in REFUSED:
+        with subtests.test(typed=typed):
+            with pytest.raises(InvalidInput, match=why):
+                change(ben, **typed)
+            assert waiting() == before
+            assert waiting().digest == before.digest
 
 
 def test_a_field_is_read_as_the_tool_has_announced_it(trip, obey, ben, cleo):

@@ -323,28 +323,29 @@ def test_somebody_else_is_asked_too_and_what_was_typed_stays(do):
     assert (text, page.status_code) == (FULL, 200)
 
 
-@pytest.mark.parametrize(
-    ("said", "field"),
-    [
-        ({"escalate_after": "soon", "escalate_group": "leads"}, "escalate_after"),
-        ({"escalate_after": "1h"}, "escalate_group"),
-        ({"bounded_uses": "3"}, "bounded_for"),
-        ({"bounded_uses": "0", "bounded_for": "1d"}, "bounded_uses"),
-        ({"approval": "AUTO", "escalate_after": "1h", "escalate_group": "leads"}, "escalate_after"),
-        ({"section": "review", "bounded_uses": "3"}, "bounded_uses"),
-        ({"section": "always", "approval": ""}, "approval"),
-        ({"affected_words": "May we?"}, "affected"),
-        ({"who_1": "", "count_1": "3"}, "who_1"),
-    ],
-)
-def test_a_mistake_stands_at_its_field_and_the_document_as_it_was(do, said, field):
-    typed = fields(do("add", FULL)[0].text) | {"glob": "x", "when": "args.a > 1", **said}
-    page, text = do("put", FULL, **typed)
-    assert (page.status_code, text) == (422, FULL)
-    told = re.findall(
-        r'<select[^>]*aria-invalid="true"[^>]*|<[it]\w+[^>]*aria-invalid="true"', page.text
-    )
-    assert any(f'name="rule-{field}"' in one for one in told), told
+MISTAKES = [
+    ({"escalate_after": "soon", "escalate_group": "leads"}, "escalate_after"),
+    ({"escalate_after": "1h"}, "escalate_group"),
+    ({"bounded_uses": "3"}, "bounded_for"),
+    ({"bounded_uses": "0", "bounded_for": "1d"}, "bounded_uses"),
+    ({"approval": "AUTO", "escalate_after": "1h", "escalate_group": "leads"}, "escalate_after"),
+    ({"section": "review", "bounded_uses": "3"}, "bounded_uses"),
+    ({"section": "always", "approval": ""}, "approval"),
+    ({"affected_words": "May we?"}, "affected"),
+    ({"who_1": "", "count_1": "3"}, "who_1"),
+]
+
+
+def test_a_mistake_stands_at_its_field_and_the_document_as_it_was(do, subtests):
+    begun = fields(do("add", FULL)[0].text)
+    for said, field in MISTAKES:
+        page, text = do("put", FULL, **begun | {"glob": "x", "when": "args.a > 1", **said})
+        told = re.findall(
+            r'<select[^>]*aria-invalid="true"[^>]*|<[it]\w+[^>]*aria-invalid="true"', page.text
+        )
+        with subtests.test(field=field, said=said):
+            assert (page.status_code, text) == (422, FULL)
+            assert any(f'name="rule-{field}"' in one for one in told), told
 
 
 def test_what_holds_for_all_rules_is_set_beside_them(do, browser, ada):

@@ -54,12 +54,12 @@ def cases(workspace, reader, q):
     return bool(search.find(workspace, q, by=reader).cases)
 
 
-@pytest.mark.parametrize("q", PROBES)
-def test_a_word_of_a_secret_finds_for_whoever_is_shown_it_alone(paid, readers, q):
+def test_a_word_of_a_secret_finds_for_whoever_is_shown_it_alone(paid, readers, subtests):
     vic, sue = readers
-    begins = f"{q}*"
-    assert [cases(paid, one, q) for one in (vic, sue)] == [False, True]
-    assert [runs_listed(paid, one, begins) for one in (vic, sue)] == [False, True]
+    for q in PROBES:
+        with subtests.test(q=q):
+            assert [cases(paid, one, q) for one in (vic, sue)] == [False, True]
+            assert [runs_listed(paid, one, f"{q}*") for one in (vic, sue)] == [False, True]
 
 
 def test_what_everybody_is_shown_finds_for_everybody(paid, readers):

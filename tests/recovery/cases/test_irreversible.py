@@ -178,26 +178,27 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
         assert (one.state, one.suggestion, one.suggestion_reason) == ("open", "close", look)
 
 
-@pytest.mark.parametrize("said", [None, [], [{"before": {"a": 1}, "after": {"a": 2}}]])
 @pytest.mark.parametrize("claims", ["read_only", "internal_update", "external_irreversible"])
 @pytest.mark.parametrize("tool", ["tickets.read", "tickets.update", "mail.send", "payments.charge"])
 def test_what_ends_a_plan_and_what_a_page_shows_call_the_same_untold_and_the_same_lasting(
-    begin_run, tool, claims, said
+    begin_run, tool, claims, subtests
 ):
     """The end of a plan asks the database in three looks; pages have the facts of the run."""
-    run = begin_run()
-    action = run.plans(tool, PARCEL, **{"class": claims})
-    target = {"target": {"type": PARCEL[0], "id": PARCEL[1]}}
-    told = {} if said is None else {"effects": [target | one for one in said]}
-    run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", **told)
-    run.ends("failed")
-    facts, case = facts_of(run.row), run.case()
+    for number, said in enumerate([None, [], [{"before": {"a": 1}, "after": {"a": 2}}]]):
+        run, parcel = begin_run(f"run_{number}"), f"p-{number}"
+        action = run.plans(tool, (PARCEL[0], parcel), **{"class": claims})
+        target = {"target": {"type": PARCEL[0], "id": parcel}}
+        told = {} if said is None else {"effects": [target | one for one in said]}
+        run.send(EventType.ACTION_SUCCEEDED, action, attempt="1", **told)
+        run.ends("failed")
+        facts, case = facts_of(run.row), run.case()
 
-    untold = [one for one in facts.actions if facts.is_untold(one)]
+        untold = [one for one in facts.actions if facts.is_untold(one)]
 
-    if case is not None:
-        left = bool(untold or facts.standing() or facts.irreversible())
-        assert plan_lifecycle.is_restored(case, run.row) is not left
+        if case is not None:
+            left = bool(untold or facts.standing() or facts.irreversible())
+            with subtests.test(said=said):
+                assert plan_lifecycle.is_restored(case, run.row) is not left
 
 
 def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_open(

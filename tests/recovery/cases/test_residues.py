@@ -87,29 +87,30 @@ def test_no_day_is_so_far_away_that_pages_could_not_show_it(left, ada, browser):
     assert browser(ada).get("/w/acme/residue/").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("owner", "due"),
-    [("abc", ""), ("9" * 40, ""), ("", ""), ("ada", "2027-13-45"), ("ada", "soon")],
-)
-def test_what_is_no_person_or_no_day_is_refused_in_words(raised, left, ada, browser, owner, due):
-    tomorrow = f"{timezone.now() + timedelta(days=2):%Y-%m-%d}"
-    chosen = {"owner": ada.pk if owner == "ada" else owner, "due": due or tomorrow}
-    here, before = browser(ada), left.due_at
+def test_what_is_no_person_or_no_day_is_refused_in_words(raised, left, ada, browser, subtests):
+    soon = f"{timezone.now() + timedelta(days=2):%Y-%m-%d}"
+    wrong = [("abc", soon), ("9" * 40, soon), ("", soon), (ada.pk, "2027-13-45"), (ada.pk, "soon")]
+    here, before, case = browser(ada), left.due_at, left.case
 
-    refused = here.post(f"/w/acme/residue/{left.pk}/", {"act": "move", **chosen})
+    for owner, due in wrong:
+        moved = {"act": "move", "owner": owner, "due": due}
+        with subtests.test(owner=owner, due=due):
+            refused = here.post(f"/w/acme/residue/{left.pk}/", moved)
+            assert refused.status_code == 422
+            assert "Choose who looks after it, and until which day." in refused.text
+            left.refresh_from_db()
+            assert left.due_at == before
 
-    assert refused.status_code == 422
-    assert "Choose who looks after it, and until which day." in refused.text
-    left.refresh_from_db()
-    assert left.due_at == before
-
-    case = left.case
     cases.reopen(case, by=ada, seen=case.revision, reason="There is more")
     case.refresh_from_db()
     said = {"act": "commit", "revision": case.revision, "ending": "partly", "why": "Gone"}
-    again = here.post(f"/w/acme/cases/{case.pk}/close/", said | chosen)
-    assert again.status_code == 409
-    assert "Say what is left, who looks after it, and until when." in again.text
+    for owner, due in wrong:
+        with subtests.test(owner=owner, due=due, closing=True):
+            again = here.post(
+                f"/w/acme/cases/{case.pk}/close/", said | {"owner": owner, "due": due}
+            )
+            assert again.status_code == 409
+            assert "Say what is left, who looks after it, and until when." in again.text
 
 
 def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
