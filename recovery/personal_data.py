@@ -238,9 +238,10 @@ keeps(
     because="words of an administrator for everybody, and kinds of targets",
 )  # fmt: skip
 holds(
-    "recovery.Correction", "person_name", "contact", "language", "title", "lead", "wording",
-    "facts_salt", "still_wrong_text", "token_sealed", rows=corrections,
-    facts=NOTHING_TOLD, token_digest="", person_id=F("reference"), revision=F("revision") + 1,
+    "recovery.Correction", "person_name", "contact", "title", "lead", "wording", "facts_salt",
+    "still_wrong_text", "token_sealed", rows=corrections,
+    facts=NOTHING_TOLD, token_digest="", language="", person_id=F("reference"),
+    revision=F("revision") + 1,
 )  # fmt: skip
 holds("recovery.Cause", "message", rows=causes)
 holds(

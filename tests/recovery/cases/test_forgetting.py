@@ -122,7 +122,12 @@ def of_others(agent, policy, shop, ticket, ada):
         effect = {"target": {"type": "ticket", "id": target}, "before": hers}
         effect |= {"after": hers | {"priority": "high"}, "affects": {"id": person, "name": person}}
         if person == "eve":
-            effect["affects"] = {"id": "eve", "name": "Eve Canary", "contact": "eve@example.com"}
+            effect["affects"] = {
+                "id": "eve",
+                "name": "Eve Canary",
+                "contact": "eve@example.com",
+                "language": "de",
+            }
         else:
             effect |= {"before": ticket, "after": ticket}
         run.send("action.succeeded", action, attempt="1", effects=[effect])
