@@ -48,6 +48,7 @@ router = Router(auth=ByPerson(), tags=["recovery"])
 
 class Compensate(Schema):
     digest: str = Field(max_length=64)
+    restores: str = Field(default="", max_length=64)
     revision: int
     reason: str = Field(min_length=1, max_length=2_000)
     reach: int | None = None
@@ -199,6 +200,7 @@ def compensate(request: AsPerson, pk: int, given: Compensate) -> Any:
         case,
         digest=given.digest,
         revision=given.revision,
+        restores=given.restores,
         by=request.auth.person,
         reason=given.reason,
         reach=checkpoint_of(case, given.reach),
@@ -354,6 +356,7 @@ def _drifted(request: AsPerson, stopped: TargetsDrifted) -> JsonResponse:
         type="urn:amends:problem:drifted",
         revision=found.case.revision,
         digest=found.digest,
+        restores=found.restores,
         drifted=serializers.drifted_steps(found, sensitive=reveals(request, found.case)),
     )
 

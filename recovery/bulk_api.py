@@ -33,6 +33,7 @@ class SeenCase(Schema):
     case: int
     revision: int
     digest: str = Field(default="", max_length=64)
+    restores: str = Field(default="", max_length=64)
 
 
 class BulkStart(Schema):
@@ -64,6 +65,7 @@ def preview_bulk(request: AsPerson, given: BulkPreview) -> Any:
                 "case": one.case.pk,
                 "revision": one.case.revision,
                 "digest": one.digest,
+                "restores": one.restores,
                 "headline": disclosure.without_secrets(one.headline),
                 "approval": one.approval,
                 "amount_minor": one.money.amount_minor if one.money else None,
@@ -84,7 +86,9 @@ def preview_bulk(request: AsPerson, given: BulkPreview) -> Any:
 @answering
 def start_bulk(request: AsPerson, given: BulkStart) -> Any:
     token = acting(request, given.verb)
-    frozen = [bulk.FrozenCase(one.case, one.revision, one.digest) for one in given.cases]
+    frozen = [
+        bulk.FrozenCase(one.case, one.revision, one.digest, one.restores) for one in given.cases
+    ]
     try:
         job = bulk.start(
             token.workspace, given.verb, by=token.person, reason=given.reason, frozen=frozen,

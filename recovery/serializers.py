@@ -117,6 +117,7 @@ def draft(one: PlanDraft, *, sensitive: bool) -> dict[str, Any]:
         "case": one.case.pk,
         "revision": one.case.revision,
         "digest": one.digest,
+        "restores": one.restores,
         "headline": one.headline,
         "lead": one.lead,
         "checked_at": one.checked_at,

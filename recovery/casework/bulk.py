@@ -58,6 +58,7 @@ class FrozenCase(NamedTuple):
     pk: int
     revision: int
     digest: str
+    restores: str = ""
 
 
 class TooManyCases(Exception):
@@ -149,7 +150,13 @@ def start(
     job.started_at = database_time()
     job.save(update_fields=["started_at"])
     BulkItem.objects.bulk_create(
-        BulkItem(job=job, case_id=pk, revision=one.revision, digest=one.digest)
+        BulkItem(
+            job=job,
+            case_id=pk,
+            revision=one.revision,
+            digest=one.digest,
+            restores=one.restores,
+        )
         for pk, one in sorted(items.items())
     )
     data = {"job": job.pk, "verb": verb, "cases": sorted(items), "query": query, "reason": reason}

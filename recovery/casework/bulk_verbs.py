@@ -49,6 +49,7 @@ class Eligible:
     approval: str
     money: Money | None
     reversibility: str
+    restores: str = ""
     unread: int = 0
     """Targets that could not be read just now: whether they have drifted, the submission finds."""
 
@@ -73,6 +74,7 @@ def _compensated(
             draft.approval,
             draft.money,
             str(draft.reversibility),
+            restores=draft.restores,
             unread=sum(one.drift_state == DriftState.UNKNOWN for one in draft.steps),
         )
 
@@ -188,6 +190,7 @@ def _compensate(item: BulkItem) -> Plan:
         item.case,
         digest=item.digest,
         revision=item.revision,
+        restores=item.restores,
         by=item.job.started_by,
         reason=item.job.reason,
     )

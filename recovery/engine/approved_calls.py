@@ -5,7 +5,7 @@ because something did.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from amends.protocol.vocabulary import ActionClass
@@ -14,12 +14,10 @@ from approvals.digests import CallFacts
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import ToolCall, active_policies
 from connectors import calls
-from connectors.contract import UNSET, Operation, Refused
+from connectors.contract import Operation, Refused
 from connectors.models import Connection, digest_of_settings
 from ledger.canonical import digest
 from ledger.models import Action, ActionState, Effect, Run
-from recovery.engine import outbound_calls
-from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.queries import IntentContext
 from recovery.models import Plan, Step
 
@@ -106,14 +104,11 @@ CLASSES = {
 
 
 def facts_of(step: Step, connection: Connection) -> CallFacts:
-    """The step's call as it would go out now; raises Refused if its connector is gone, and
-    SnapshotGone.
+    """The step's call as it would go out now; raises Refused if its connector is gone.
 
-    Settings and version are those of this moment, everything else is the step's own, with what is
-    to be restored, which a connector may send, too. The key is left out: a named person may raise
-    its generation, and that is a decision of its own.
+    Settings and version are those of this moment, everything else is the step's own. The key is
+    left out: a named person may raise its generation, and that is a decision of its own.
     """
-    before = outbound_calls.restored_by(step)
     return CallFacts(
         connection=connection.name,
         connection_digest=digest_of_settings(connection.connector, connection.settings),
@@ -124,7 +119,6 @@ def facts_of(step: Step, connection: Connection) -> CallFacts:
         target_type=step.target_type,
         target_id=step.target_id,
         must_be_true=step.post_condition,
-        more={} if before is UNSET else {"before": digest(before)},
     )
 
 
@@ -176,18 +170,13 @@ def why_void(step: Step, operation: Operation, fresh: IntentContext) -> Mismatch
 def _call_changed(step: Step) -> Mismatch | None:
     try:
         facts = facts_of(step, step.connection)
-    except (Refused, SnapshotGone) as refused:
+    except Refused as refused:
         return Mismatch(str(refused))
     if step.connection.is_disabled:
         return Mismatch(f"The connection {step.connection.name} is disabled.")
-    if step.digest in map(digests.call_digest, (facts, _by_older_version(facts))):
+    if digests.call_digest(facts) == step.digest:
         return None
     return Mismatch("This is not the call that was approved.", _diff(step, facts))
-
-
-def _by_older_version(facts: CallFacts) -> CallFacts:
-    """The call as a step was approved that was drafted when no digest said what is restored."""
-    return replace(facts, more={})
 
 
 def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:

@@ -51,6 +51,13 @@ class BulkItem(models.Model):
     case = models.ForeignKey(Case, on_delete=models.CASCADE)
     revision = models.BigIntegerField()
     digest = models.CharField(max_length=64, blank=True, help_text="Of the plan that was previewed")
+    restores = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Digest of what that plan restores; empty of a dry run by an older version",
+    )
     state = models.CharField(max_length=12, default=BulkItemState.WAITING)
     detail = models.CharField(max_length=400, blank=True)
     taken_at = models.DateTimeField(null=True, help_text="When somebody began to work on it")

@@ -63,6 +63,7 @@ def submit(
     *,
     digest: str,
     revision: int,
+    restores: str = "",
     by: User | None,
     reason: str,
     reach: Checkpoint | None = None,
@@ -71,8 +72,9 @@ def submit(
 ) -> Plan:
     """Freeze what was previewed and start it, or put it in front of the people the policy names.
 
-    Raises OutOfDate where the draft is no longer the one of this digest and revision, CannotSubmit
-    where it may not run, TargetsDrifted where a choice about a drifted target is missing,
+    Raises OutOfDate where the draft is no longer the one of this digest and revision, or restores
+    something else (`restores` is empty where an older version showed it), CannotSubmit where it may
+    not run, TargetsDrifted where a choice about a drifted target is missing,
     CannotMove where somebody else has claimed the case, InvalidInput where the reason is too long.
     `automatic` and no `by`: the policy itself compensates.
     """
@@ -81,7 +83,7 @@ def submit(
     refuse_if_claimed(drafted.case, by, CaseState.RECOVERING)
     if drafted.case.revision != revision:
         raise OutOfDate(drafted.case)
-    if drafted.digest != digest:
+    if drafted.digest != digest or restores not in {"", drafted.restores}:
         raise OutOfDate(drafted.case, "The plan has changed since you saw it: look at it again.")
     if drafted.hindrance:
         raise CannotSubmit(drafted.hindrance)

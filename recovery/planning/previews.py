@@ -18,6 +18,7 @@ from approvals import approval_requests
 from approvals.digests import call_digest
 from approvals.policy import Policy, PolicyDecision, RequiredApprovers
 from connectors.contract import Money
+from ledger.canonical import digest
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import reread
 from recovery.engine import approved_calls
@@ -140,7 +141,8 @@ CHOICES = ("rebase", "override", "skip")
 
 @dataclass(slots=True, kw_only=True)
 class PlanDraft(Drafted):
-    """What would run, as it stands at `checked_at`. `digest` is what a preview posts back."""
+    """What would run, as it stands at `checked_at`. `digest` and `restores` are what a
+    preview posts back."""
 
     case: Case
     facts: RunFacts
@@ -148,6 +150,11 @@ class PlanDraft(Drafted):
     choices: Mapping[int, str]
     judgement: PolicyDecision | None
     digest: str
+    restores: str
+    """Over what the steps restore, which a connector may send: posted back beside the digest. It is
+    in none that is kept with a plan, for older workers hold those against what they know.
+    """
+
     headline: str
     checked_at: datetime
     number: int
@@ -284,6 +291,7 @@ def _draft(
             case.workspace.slug,
             [call_digest(one.facts) for one in drafted.steps],
         ),
+        restores=digest([one.step.before for one in drafted.steps]),
         headline=headline(drafted),
         checked_at=timezone.now(),
         number=number or next_number(case),

@@ -61,6 +61,7 @@ def _consider(case: Case) -> bool:
         plans.submit(
             case,
             digest=draft.digest,
+            restores=draft.restores,
             revision=draft.case.revision,
             by=None,
             reason=REASON,

@@ -156,12 +156,11 @@ def _start(request: Request, here: Workspace) -> HttpResponse:
 
 
 def _frozen(item: str) -> bulk.FrozenCase | None:
-    """`id:revision:digest`, as the dry run showed it."""
-    pk, _, rest = item.partition(":")
-    revision, _, digest = rest.partition(":")
+    """`id:revision:digest:restores`, as the dry run showed it."""
+    pk, revision, digest, restores, *_ = [*item.split(":"), "", "", ""]
     if not (is_number(pk) and is_number(revision)):
         return None
-    return bulk.FrozenCase(int(pk), int(revision), digest[:64])
+    return bulk.FrozenCase(int(pk), int(revision), digest[:64], restores[:64])
 
 
 UNREAD = "could not be read just now: it is looked at again when it is submitted"
@@ -272,7 +271,7 @@ def tiles(seen: BulkDryRun) -> list[dict[str, str]]:
 
 def eligible(one: Eligible) -> dict[str, Any]:
     return {
-        "value": f"{one.case.pk}:{one.case.revision}:{one.digest}",
+        "value": f"{one.case.pk}:{one.case.revision}:{one.digest}:{one.restores}",
         "url": case_url(one.case),
         "headline": one.headline,
         "run": one.case.run.run,

@@ -59,6 +59,7 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
         plan = plans.submit(
             case,
             digest=params.get("digest", ""),
+            restores=params.get("restores", ""),
             revision=request_context.seen_revision(request),
             by=request.user,
             reason=params.get("why", ""),
@@ -106,6 +107,7 @@ def _show(
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,
+        "restores": draft.restores,
         "digest_short": formatting.digest(draft.digest),
         "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,

@@ -3,7 +3,8 @@
 Ben approves the plan; then, before anything is sent, somebody changes one thing.
 """
 
-from dataclasses import replace
+import json
+import re
 
 import pytest
 from django.db import connection
@@ -11,19 +12,19 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox
-from approvals.digests import call_digest
 from approvals.models import Approval, Requirement
 from connectors import connections, registry
 from recovery.cases.lifecycle import OutOfDate
+from recovery.casework import bulk
 from recovery.engine import approved_calls
-from recovery.models import Step
+from recovery.models import BulkItem, Plan, Step
 from recovery.planning import plans
 from tests.approvals.cast import now, put_in_force
 from tests.people import person, team
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for, send_event, states
 from tests.recovery.engine.test_starting import state_of
-from workspaces import teams
+from workspaces import keys, teams
 
 pytestmark = pytest.mark.django_db
 
@@ -85,48 +86,119 @@ def test_law_1_a_changed_end_state_stops_the_act_and_is_named(approved, outside)
     assert "c" not in outside.effects()
 
 
-def test_law_1_another_state_to_restore_stops_the_act_and_is_named(approved, outside):
-    """A connector may send it, as a webhook does."""
-    assert newest(approved).before == [{"v": 1}]
-    Step.objects.filter(pk=newest(approved).pk).update(before=[{"v": 9}])
-
-    advance(approved)
-
-    assert fields_of(newest(approved)) == ["more.before"]
-    assert "c" not in outside.effects()
-
-
-def test_what_is_restored_is_what_was_on_the_page(one_thing, handy, world, acme, ada, ben):
-    """The agent tells of another state after the page was drawn, and nothing else changes."""
+@pytest.fixture
+def told_anew(one_thing, handy, world, acme, ada):
+    """The agent tells of another state once a plan is on the page, and nothing else changes."""
     args = {"id": "target.id", "to": "{'v': 1}"}
     twin = {"connection": "world", "operation": "restore", "args": args}
     document = {"policies": {"world.*": {"approval": "MANUAL"}}, "twins": {"things.*": twin}}
     put_in_force(acme, ada, document)
-    drawn = plans.draft(one_thing)
     told = {"tool": "things.set", "targets": [{"type": "thing", "id": "a"}]}
-    send_event(handy, "run_1", "action.planned", "act_1", **told, before=[{"v": 9}])
+
+    def tell():
+        send_event(handy, "run_1", "action.planned", "act_1", **told, before=[{"v": 9}])
+
+    return tell
+
+
+def test_what_is_restored_is_what_was_on_the_page(told_anew, one_thing, ada):
+    drawn = plans.draft(one_thing)
+    told_anew()
 
     with pytest.raises(OutOfDate, match="has changed since you saw it"):
         plans.submit(
-            one_thing, digest=drawn.digest, revision=drawn.case.revision, by=ada, reason="x"
+            one_thing,
+            digest=drawn.digest,
+            restores=drawn.restores,
+            revision=drawn.case.revision,
+            by=ada,
+            reason="x",
         )
 
     assert plans.draft(one_thing).steps[0].step.before == [{"v": 9}]
 
 
-def test_what_an_older_version_drafted_without_it_runs(case, world, outside):
-    plan = plan_for(case, world)
-    drafted = list(plan.steps.order_by("position").select_related("connection"))
-    for step in drafted:
-        facts = replace(approved_calls.facts_of(step, step.connection), more={})
-        step.digest = call_digest(facts)
-        step.save(update_fields=["digest"])
-    plan.digest = approved_calls.plan_digest(plan, "acme", [one.digest for one in drafted])
-    plan.save(update_fields=["digest"])
+def test_many_at_once_restore_what_was_on_the_page(told_anew, one_thing, acme, ada):
+    (drawn,) = bulk.dry_run(acme, "compensate", by=ada).eligible
+    seen = bulk.FrozenCase(one_thing.pk, drawn.case.revision, drawn.digest, drawn.restores)
+    told_anew()
+    job = bulk.start(acme, "compensate", by=ada, reason="x", frozen=[seen])
 
-    advance(plan)
+    assert bulk.sweep() == 1
 
-    assert (states(plan), outside.effects()) == (["verified"] * 3, ["c", "b", "a"])
+    assert "has changed since you saw it" in job.items.get().detail
+    assert not Plan.objects.exists()
+
+
+HIDDEN = re.compile(r'name="(digest|restores|revision|item)" value="([^"]+)"')
+
+
+def test_the_pages_send_back_what_they_showed_to_be_restored(told_anew, one_thing, ada, client):
+    client.force_login(ada)
+    alone, many = f"/w/acme/cases/{one_thing.pk}/compensate/", "/w/acme/bulk/new/"
+    of_one = dict(HIDDEN.findall(client.get(alone).content.decode()))
+    of_many = client.get(many, {"act": "compensate", "q": "is:open"}).content.decode()
+    told_anew()
+
+    refused = client.post(alone, of_one | {"act": "commit", "why": "x"})
+    client.post(many, dict(HIDDEN.findall(of_many)) | {"act": "compensate", "why": "x"})
+    bulk.sweep()
+
+    assert (refused.status_code, sorted(of_one)) == (409, ["digest", "restores", "revision"])
+    assert "has changed since you saw it" in BulkItem.objects.get().detail
+
+
+def test_over_http_what_was_shown_to_be_restored_is_sent_back(told_anew, one_thing, ada, client):
+    _, secret = keys.create_token(one_thing.workspace, by=ada, name="test")
+    client.defaults["HTTP_AUTHORIZATION"] = f"Bearer {secret}"
+    case = f"/api/v1/cases/{one_thing.pk}"
+
+    def post(address, **said):
+        return client.post(address, json.dumps(said), "application/json").json()
+
+    shown = client.get(f"{case}/preview").json()
+    seen = {name: shown[name] for name in ("digest", "restores", "revision")}
+    (of_many,) = post("/api/v1/bulk/preview", verb="compensate", q="is:open")["eligible"]
+    item = {name: of_many[name] for name in ("case", *seen)}
+    told_anew()
+
+    assert post(f"{case}/compensate", **seen, reason="x")["status"] == 409
+    post("/api/v1/bulk", verb="compensate", reason="x", cases=[item])
+    bulk.sweep()
+
+    assert item == {"case": one_thing.pk} | seen
+    assert "has changed since you saw it" in BulkItem.objects.get().detail
+
+
+def test_what_was_seen_with_an_older_version_is_submitted(told_anew, one_thing, acme, ada):
+    """Which froze the digest alone."""
+    (drawn,) = bulk.dry_run(acme, "compensate", by=ada).eligible
+    seen = bulk.FrozenCase(one_thing.pk, drawn.case.revision, drawn.digest)
+    job = bulk.start(acme, "compensate", by=ada, reason="x", frozen=[seen])
+
+    assert bulk.sweep() == 1
+
+    assert (job.items.get().state, Plan.objects.get().digest) == ("done", drawn.digest)
+
+
+def test_an_older_worker_finds_the_call_as_it_knows_it(case, world):
+    """Its digest is over these facts, and no other."""
+    (step, *_) = plan_for(case, world).steps.order_by("position")
+    facts = approved_calls.facts_of(step, step.connection).as_json()
+
+    assert step.before == [{"v": 1}]
+    assert (facts.pop("key"), facts.pop("more"), facts.pop("targets")) == ("", {}, [])
+    assert sorted(facts) == [
+        "args",
+        "connection",
+        "connection_digest",
+        "connector_version",
+        "fingerprint",
+        "must_be_true",
+        "operation",
+        "target_id",
+        "target_type",
+    ]
 
 
 def test_law_1_a_target_that_was_touched_since_stops_the_act_field_by_field(approved, outside):
