@@ -6,10 +6,10 @@ another plan's step on the same target. Under the claim the target is read, and 
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Value
+from django.db.models import Exists, Max, OuterRef, Value
 from django.db.models.expressions import CombinedExpression
 
 from approvals import pauses
@@ -23,7 +23,7 @@ from connectors.contract import (
     Operation,
     Refused,
 )
-from ledger.models import Action
+from ledger.models import Action, ActionState
 from recovery.engine import outbound_calls, steps
 from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
@@ -209,11 +209,23 @@ def seconds_until_shown(action: Action, operation: Operation) -> float:
     """For how many seconds a system that shows calls late may not show the agent's own: until then
     a target that looks otherwise than the agent left it says nothing.
     """
-    over = action.finished_at if operation.probe == "eventual" else None
-    if over is None:
+    if operation.probe != "eventual":
         return 0.0
-    shown = over + timedelta(seconds=operation.horizon_seconds)
-    return (shown - database_time()).total_seconds()
+    return (shown_by(action, operation) - database_time()).total_seconds()
+
+
+def shown_by(action: Action, operation: Operation) -> datetime:
+    """Until when the last try of an agent's call, if it had an effect, shows it: by the horizon
+    after that was over. Of one whose outcome nobody told, that is our limit after its begin, or
+    what is known, for an agent may have waited longer.
+    """
+    tries = action.attempts.aggregate(begun=Max("started_at"), over=Max("finished_at"))
+    over = tries["over"] or action.finished_at
+    if over is None or action.state != ActionState.SUCCEEDED:
+        begun = tries["begun"] or action.started_at or database_time()
+        limit = begun + timedelta(seconds=operation.limit_seconds)
+        over = max(limit, over or limit)
+    return over + timedelta(seconds=operation.horizon_seconds)
 
 
 FORGOTTEN = "It may have been sent before: the ledger here lost entries since the run began"

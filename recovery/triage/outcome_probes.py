@@ -11,17 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.document import TwinCall
 from connectors import calllog, calls
-from connectors.contract import Finding, Operation, Refused, Target
+from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
 from ledger.models import Action
 from recovery.cases.lifecycle import locked
+from recovery.engine.preconditions import shown_by
 from recovery.models import Case, CaseState, Suggestion
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.triage import triage
@@ -106,16 +107,6 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
         connection, probe.operation, args, target, key=action.key, sent_at=sent_at
     )
     return _read(finding, proven=facts.now > shown_by(action, operation))
-
-
-def shown_by(action: Action, operation: Operation) -> datetime:
-    """Until when its last try, if it had an effect, shows it: by the horizon after the call was
-    over, as far as that is known; an agent may have waited for longer than our limit.
-    """
-    tries = action.attempts.aggregate(begun=Max("started_at"), over=Max("finished_at"))
-    begun = tries["begun"] or action.started_at or database_time()
-    over = begun + timedelta(seconds=operation.limit_seconds)
-    return max(over, tries["over"] or over) + timedelta(seconds=operation.horizon_seconds)
 
 
 def _read(finding: Finding, *, proven: bool) -> ProbeAnswer:

@@ -11,6 +11,7 @@ from connectors import calllog, calls
 from connectors.contract import Target
 from connectors.models import CallLog, Connection
 from ledger.models import Action, Attempt, Event
+from recovery.engine import preconditions
 from recovery.models import Case, Suggestion
 from recovery.triage import outcome_probes
 from tests.people import person, team
@@ -202,8 +203,8 @@ def test_the_horizon_begins_when_the_agent_waited_no_longer(doubtful, shop_conne
     begun = timezone.now()
     told = begun + timedelta(minutes=2)
     Attempt.objects.update(started_at=begun, finished_at=None)
-    assert outcome_probes.shown_by(action, operation) == begun + limit + timedelta(seconds=30)
+    assert preconditions.shown_by(action, operation) == begun + limit + timedelta(seconds=30)
 
     Attempt.objects.update(finished_at=told)
 
-    assert outcome_probes.shown_by(action, operation) == told + timedelta(seconds=30)
+    assert preconditions.shown_by(action, operation) == told + timedelta(seconds=30)

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from connectors.builtin.sql import Sql
-from ledger.models import Action, Event
+from ledger.models import Action, Attempt, Event
 from ledger.models.actions import Verified
 from recovery.models import Case, Readback
 from recovery.planning import drafting
@@ -18,6 +18,9 @@ READ = POLICY.replace(
     "{risk: LOW, approval: AUTO, compensation: SNAPSHOT}",
     "{risk: LOW, approval: AUTO, compensation: SNAPSHOT, verify: CONNECTOR}",
 )
+
+
+LONG_AGO = "2000-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -65,6 +68,7 @@ def test_what_a_system_shows_late_is_no_failed_verification_before_it_must_show(
     """Of a run that had failed so, the gate denied every further call."""
     restore = replace(Sql.operations["restore_row"], probe="eventual", horizon_seconds=3600)
     monkeypatch.setattr(Sql, "operations", {"restore_row": restore})
+    Action.objects.update(finished_at=LONG_AGO)  # that was a first try, without an effect
     triage.look()
 
     for _ in range(verification.TRIES_MAX + 1):
@@ -72,7 +76,7 @@ def test_what_a_system_shows_late_is_no_failed_verification_before_it_must_show(
         assert verification.sweep() == 0
     assert Readback.objects.get().due_at > timezone.now() + timedelta(seconds=3000)
     Readback.objects.update(due_at=timezone.now())
-    Action.objects.update(finished_at="2000-01-01T00:00:00Z")
+    Attempt.objects.update(finished_at=LONG_AGO)
 
     assert verification.sweep() == 1
     assert Action.objects.get().verified == "failed"

@@ -5,7 +5,7 @@ from django.db.models import F
 
 from approvals import pauses
 from connectors import connections
-from ledger.models import Action
+from ledger.models import Action, Attempt
 from recovery.engine import plan_lifecycle, protocol
 from recovery.engine.protocol import CheckedStep, IntentResult
 from recovery.models import Step
@@ -81,7 +81,8 @@ def test_what_a_system_shows_late_is_neither_undone_nor_changed_because_it_does_
 ):
     """It was called restored, and stood as the agent left it a moment later."""
     outside.seed({"a": shown})  # a replica that lags behind
-    Action.objects.update(finished_at=ended)
+    Action.objects.update(finished_at=LONG_AGO)  # that was a first try, without an effect
+    Attempt.objects.update(finished_at=ended)
     plan = plan_for(one_thing, world, "slowly")
 
     by_hand.advance_once(plan.pk)
@@ -92,7 +93,7 @@ def test_what_a_system_shows_late_is_neither_undone_nor_changed_because_it_does_
     if state == "ready":
         assert step.claims == 0
         assert step.wake_at is not None
-        assert step.wake_at > Action.objects.get(run__run="run_1").finished_at
+        assert step.wake_at > Attempt.objects.get(action__run__run="run_1").finished_at
         outside.seed({"a": {"v": 2}})
         advance(plan)
         assert (states(plan), outside.effects()) == (["verified"], ["a"])
