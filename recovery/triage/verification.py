@@ -108,6 +108,8 @@ def _read(run_id: int, rows: Sequence[Readback]) -> int:
         elif seen and (not is_wrong or one.effect.pk in last):
             checks[one.action.pk] += seen
             known.add(one.effect.pk)
+    # What is wrong for certain waits for no other target.
+    early = {pk: wait for pk, wait in early.items() if all(one["ok"] for one in checks[pk])}
     unread = {action.pk for action, effect in facts.standing() if effect.pk not in known}
     rewritten = {one.action.pk for one in steps} - {one.action.pk for one in newest}
     for row in rows:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from approvals import versions
 from connectors.builtin.sql import Sql
 from ledger.models import Action, Attempt, Event
 from ledger.models.actions import Verified
@@ -25,8 +26,6 @@ LONG_AGO = "2000-01-01T00:00:00Z"
 
 @pytest.fixture
 def reading(acme, policy):
-    from approvals import versions
-
     return versions.activate(versions.save(acme, READ, by=None), by=None)
 
 
@@ -80,6 +79,32 @@ def test_what_a_system_shows_late_is_no_failed_verification_before_it_must_show(
 
     assert verification.sweep() == 1
     assert Action.objects.get().verified == "failed"
+
+
+def test_what_is_wrong_for_certain_waits_for_no_target_that_may_not_show_yet(
+    acme, policy, begin_run, shop, ticket, monkeypatch
+):
+    restore = Sql.operations["restore_row"]
+    late = replace(restore, name="restore_late", probe="eventual", horizon_seconds=3600)
+    monkeypatch.setattr(Sql, "operations", {"restore_row": restore, "restore_late": late})
+    twin = "{connection: shop, operation: restore_row, args: {to: before}}"
+    of_late = "{target: customers, connection: shop, operation: restore_late, args: {to: before}}"
+    document = READ.replace(f'"tickets.*":       {twin}', f'"tickets.*": [{twin}, {of_late}]')
+    versions.activate(versions.save(acme, document, by=None), by=None)
+    shop.execute("INSERT INTO customers (id, name) VALUES (7, 'Eve')")
+    run = begin_run()
+    run.does(
+        "tickets.update",
+        ("customers", "7", {"name": "Eve"}, {"name": "Eva"}),
+        ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}),
+    )
+    run.ends()
+    triage.look()
+
+    assert verification.sweep() == 1
+
+    assert Action.objects.get().verified == "failed"
+    assert {one["name"] for one in Action.objects.get().checks} == {"ticket main/T-182: priority"}
 
 
 def test_what_cannot_be_read_is_given_up_and_becomes_a_case(done, shop_connection):
