@@ -62,7 +62,7 @@ LEFT JOIN LATERAL (
         a.id, a.compensation::text, concat(a.args::text, a.targets::text) ~ %b,
         CASE WHEN a.state IN ('planned', 'approved', 'failed') THEN json_build_object(
             'before', a.before, 'class', a.action_class, 'risk', a.risk, 'saga', a.saga)::text END,
-        CASE WHEN a.args_digest <> call.digest THEN json_build_object(
+        CASE WHEN a.args_digest <> call.digest OR a.state = 'failed' THEN json_build_object(
             'tool', a.tool, 'targets', a.targets, 'args', a.args)::text END
     FROM ledger_action a JOIN ledger_run r ON r.id = a.run_id
     WHERE a.agent_id = call.agent AND a.key = call.key AND a.key <> ''
@@ -128,12 +128,14 @@ class KnownAction:
     plan: Mapping[str, Any] | None
     """What else the plan says, under its names on the wire, while nothing has begun."""
     other_call: Mapping[str, Any] | None
-    """Tool, targets and arguments where their digest is not the request's."""
+    """Tool, targets and arguments where their digest is not the request's, or the last try had no
+    effect.
+    """
 
     @property
     def was_changed(self) -> bool:
         """Whether `other_call` has what an approver made of the arguments, and not what was asked
-        for, which the digest is of.
+        for, which the digest is of: a version before left it there after a try without effect.
         """
         call = self.other_call
         return call is not None and args_digest(**call) != self.args_digest

@@ -150,17 +150,18 @@ def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
 def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None:
     """What an approver has made of the arguments is what the current try is made with. How the call
     was to be undone as it was asked for says nothing of it. The digest stays that of what was asked
-    for, which is what a retry brings.
+    for, which is what a retry brings; a try without effect is over, and what it was made with, too.
     """
     made = [one.data["args"] for one in started
             if "args" in one.data and one.data.get("attempt") == row.current_attempt]  # fmt: skip
-    if made:
-        row.asked_args, row.args, row.compensation = row.args, made[0], None
+    made_with = made[0] if made else row.args
+    current = [one for one in row.attempts if one.attempt == row.current_attempt]
     told = [event.data.get("args", None if made else row.args)
-            for one in row.attempts if one.attempt == row.current_attempt
-            for event in one.successes]  # fmt: skip
-    if any(_comparable(one) != _comparable(row.args) for one in told):
+            for one in current for event in one.successes]  # fmt: skip
+    if any(_comparable(one) != _comparable(made_with) for one in told):
         flags.add(NOT_AS_APPROVED)
+    if made and any(one.state != "no_effect" for one in current):
+        row.asked_args, row.args, row.compensation = row.args, made_with, None
 
 
 def _comparable(args: Any) -> bytes:

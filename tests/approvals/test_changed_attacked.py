@@ -5,13 +5,13 @@ judged, and put to people, as it is asked for.
 import pytest
 
 from approvals import deciders, digests
-from approvals.gate import bounded_grants
+from approvals.gate import bounded_grants, policy_since
 from approvals.models import Approval
 from ledger.models import Action
 from ledger.replaying import rebuild
 from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, told, waiting
 from tests.approvals.door import Agent as Trip
-from tests.people import person
+from tests.people import person, team
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,6 +95,41 @@ def test_who_asks_next_for_what_the_approver_had_made_of_it_has_that_on_record(
     assert Action.objects.get().args["amount"] == 80
     list(rebuild(acme.pk))
     assert Action.objects.get().args["amount"] == 80
+
+
+UNDO = {"tool": "pay.charge", "args": {"amount": 100}}
+
+
+@pytest.mark.parametrize(
+    ("left", "now"),
+    [
+        ({}, {}),
+        ({}, {"args": ASKED | {"amount": 90}}),
+        ({}, {"compensation": UNDO}),
+        ({"args": ASKED | {"amount": 80}}, {}),
+    ],
+    ids=["again", "another", "with an undo", "a version before left what the last was made with"],
+)
+def test_of_a_try_after_one_without_effect_all_that_is_shown_and_changed_is_as_it_is_asked_for(
+    trip, client, failed, obey, acme, ben, left, now
+):
+    failed({"approval": "MANUAL"})
+    Action.objects.update(**left)
+    ask(trip, attempt="a2", **now)
+    asked = waiting().calls[0]
+    obey({"when": "args.amount > 85", "approval": "DENY"}, {"approval": "AUTO"})
+
+    assert "never allows this call" in policy_since.notice(waiting())["title"]
+    client.force_login(person("finn", team(acme, "auditors", "view", "view_sensitive")))
+    shown = client.post("/w/acme/reveal/run_1/").text
+    assert "Arguments as they were asked for" not in shown
+    assert Action.objects.get().compensation == asked["more"]["compensation"]
+
+    obey({"approval": "MANUAL"})
+    assert change(ben, amount="70").calls[0]["more"]["asked"]["args"] == asked["args"]
+    before = list(Action.objects.values())
+    list(rebuild(acme.pk))
+    assert list(Action.objects.values()) == before
 
 
 def test_where_a_change_is_void_people_are_asked_by_the_rule_of_what_was_asked_for(
