@@ -17,6 +17,7 @@ from approvals.gate import covered_questions
 from approvals.gate.begin_context import as_approved
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
+    BY_RULE,
     KEY_REUSED,
     ApprovalRequired,
     BeginResponse,
@@ -31,10 +32,11 @@ from approvals.gate.decision_table import (
     UseGrant,
     order_breach,
 )
-from approvals.gate.slow_path_statements import Decided
+from approvals.gate.slow_path_statements import Decided, judged_as_asked
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CannotEvaluate, Rule, fitting_rules
 from approvals.policy.conditions import FINDINGS, of_call
+from ledger import drivers
 
 RULES_TOLD_MAX = 100
 NOT_ASKED = "Not asked: the rest of the condition says it"
@@ -54,7 +56,10 @@ def explained(
             would = {"answer": "proceed", "action": proceed.action}
         case UseGrant(approval=approval):
             asked = Approval.objects.select_related("workspace", "action").get(pk=approval)
-            would = _with_question(found, asked, fits=not why_not(request, found, asked))
+            fits = not why_not(request, found, asked)
+            if not fits and asked.replaces_id is not None:
+                found = drivers.run(judged_as_asked(request, found), drivers.plain_connection())
+            would = _with_question(found, asked, fits=fits)
         case ApprovalRequired():
             would = {"answer": "wait"}
         case Denied() as denied:
@@ -81,6 +86,8 @@ def _with_question(found: Decided, approval: Approval, *, fits: bool) -> dict[st
     """The answer where people were asked: they may not have answered, or have said yes for later;
     where it no longer `fits`, they are asked anew, or nobody is.
     """
+    if not fits and found.judgement.approval == "DENY":
+        return Denied(BY_RULE, found.judgement.why).as_body()
     if not fits:
         return {"answer": "proceed" if found.judgement.approval == "AUTO" else "wait"}
     is_waiting = approval.state == ApprovalState.WAITING

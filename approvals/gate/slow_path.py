@@ -23,7 +23,6 @@ from approvals.gate.begin_context import BeginContext, KnownAction
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
-    CHANGED,
     KEY_REUSED,
     ApprovalRequired,
     BeginResponse,
@@ -36,7 +35,6 @@ from approvals.gate.decision_table import (
     Proceed,
     UseGrant,
     decide,
-    judged,
     order_breach,
     wait_body,
 )
@@ -47,6 +45,7 @@ from approvals.gate.slow_path_statements import (
     check_accepted,
     denial_statement,
     is_on_record,
+    judged_as_asked,
     kept_code,
     look_and_decide,
     needs_a_look,
@@ -223,18 +222,11 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
 def _ask_as_asked(
     request: BeginRequest, found: Decided, decision: ApprovalRequired
 ) -> BeginResponse:
-    """Judge the call as the agent asks for it, since what an approver had made of it is void, and
-    ask people about that; never unasked, as it was.
-    """
-    context = replace(found.context, approval=None)
-    gathered = run_statements(gather(request, context, found.policy))
-    judgement = judged(request, context, found.policy, gathered.findings)
-    if judgement.approval == "DENY":
-        return _denied(request, context, Denied(BY_RULE, judgement.why))
-    if judgement.approval == "AUTO":
-        judgement = judgement.but_asked(f"{CHANGED}; {judgement.why}")
-    drivers.execute(drivers.plain_connection(), [tallies.let_go(gathered.caller)])
-    anew = replace(found, context=context, gathered=gathered, judgement=judgement)
+    """Ask people about what the agent asks for, since what an approver had made of it is void."""
+    anew = run_statements(judged_as_asked(request, found))
+    if anew.judgement.approval == "DENY":
+        return _denied(request, anew.context, Denied(BY_RULE, anew.judgement.why))
+    drivers.execute(drivers.plain_connection(), [tallies.let_go(anew.gathered.caller)])
     return _ask_people(request, anew, decision)
 
 

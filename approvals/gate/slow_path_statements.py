@@ -7,7 +7,7 @@ than statements is returned as `Decided`, and the thread does it (`approvals.gat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from amends.protocol.vocabulary import EventType
@@ -17,6 +17,7 @@ from approvals.gate.begin_context import BeginContext, Gathered, as_approved, co
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
+    CHANGED,
     BeginResponse,
     Decision,
     Denied,
@@ -25,6 +26,7 @@ from approvals.gate.decision_table import (
     KnownAnswer,
     Proceed,
     decide,
+    judged,
 )
 from approvals.gate.gathering import gather, reads_texts
 from approvals.models import RESTORED
@@ -92,6 +94,18 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
         case InProgress():
             return decision.as_reply()
     return Decided(context, policy, gathered, judgement, decision)
+
+
+def judged_as_asked(request: BeginRequest, found: Decided) -> StatementGenerator[Decided]:
+    """Judge the call as the agent asks for it, where what an approver had made of it is void; it is
+    made unasked no more than that was.
+    """
+    context = replace(found.context, approval=None)
+    gathered = yield from gather(request, context, found.policy)
+    judgement = judged(request, context, found.policy, gathered.findings)
+    if judgement.approval == "AUTO":
+        judgement = judgement.but_asked(f"{CHANGED}; {judgement.why}")
+    return replace(found, context=context, gathered=gathered, judgement=judgement)
 
 
 NOT_ACCEPTED = problem(

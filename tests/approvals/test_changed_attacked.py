@@ -163,7 +163,13 @@ def test_where_a_change_is_void_what_was_asked_for_is_neither_made_unasked_nor_p
     cleo.groups.clear()
     obey({"when": "args.amount > 90", **rule}, {"when": "args.amount <= 90", "approval": "MANUAL"})
 
-    assert ask(trip).json()["answer"] == answer
+    would = ask(trip, explain=True).json()
+    said = ask(trip).json()
+
+    assert (said["answer"], would["answer"]) == (answer, answer)
+    assert would.get("reason") == said.get("reason")
+    assert would["explain"]["approval"] == ("DENY" if answer == "denied" else "MANUAL")
+    assert [one["met"] for one in would["explain"]["conditions"]] == [True, False]
 
     assert Approval.objects.filter(state="waiting").count() == (answer == "wait")
 
