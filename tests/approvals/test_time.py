@@ -221,6 +221,21 @@ def test_who_has_typed_a_moment_approves_nothing_at_once(trip, acme, ada, ben, c
     assert no.status_code == 302, "a no is a no at any time"
 
 
+def test_no_card_offers_a_moment_beside_the_glass_which_would_pass_over_it(
+    trip, acme, ada, ben, operators, client
+):
+    rule = {"approval": "MANUAL"}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}, "breakGlass": {"after": "15m"}})
+    trip.begin(tool="pay.card")
+    Approval.objects.update(asked_at=now() - timedelta(hours=1))
+    approval, olga = Approval.objects.get(), person("olga", operators)
+
+    for who, moment, glass in ((ben, True, False), (olga, False, True)):
+        client.force_login(who)
+        page = client.get(f"/w/acme/approvals/{approval.pk}/").text
+        assert ('name="not-before"' in page, "one of two" in page) == (moment, glass), who
+
+
 @pytest.mark.parametrize("end", ["withdrawn", "expired"])
 def test_an_open_card_of_a_yes_that_is_over_says_so_at_its_badge_and_waits_for_no_moment(
     trip, acme, ada, ben, client, end
