@@ -145,40 +145,47 @@ def media_type(scope: Scope) -> str:
     return header(scope, b"content-type").partition(";")[0].strip().lower()
 
 
-# What is here of bodies that are still arriving, at most: of all in this process, and of those that
-# show one key. Whoever sends much and does not end it would fill the machine, for a minute each.
+# What is here of bodies that are still arriving, at most: of all in this process, and of those of
+# one workspace. Whoever sends much and does not end it would fill the machine, for a minute each.
 ARRIVING_BYTES_MAX = 512 * 1024 * 1024
 ARRIVING_OF_ONE_MAX = 128 * 1024 * 1024
+UNCOUNTED_BYTES = 72 * 1024
+"""The beginning of each body, which the limits on connections bound. A question to the gate is no
+larger, so that none is turned away because of what others send: whoever asked would take the desk
+for away."""
 
 
 class Arriving:
-    """How much is held of bodies that are not here whole, by the keys that they came with."""
+    """How much is held of bodies that are not here whole, by workspace."""
 
     def __init__(self) -> None:
         self._all = 0
-        self._of: Counter[str] = Counter()
+        self._of: Counter[int] = Counter()
 
-    def add(self, key: str, count: int) -> None:
+    def add(self, workspace: int, count: int) -> None:
         """Raises `Refused` (503) where there is no room for so many bytes more."""
-        if self._all + count > ARRIVING_BYTES_MAX or self._of[key] + count > ARRIVING_OF_ONE_MAX:
+        its_own = self._of[workspace] + count
+        if self._all + count > ARRIVING_BYTES_MAX or its_own > ARRIVING_OF_ONE_MAX:
             again = (("retry-after", str(RETRY_AFTER_SECONDS)),)
             what = problem("overloaded", "Overloaded, come back in a moment", 503)
             raise Refused(what, again)
         self._all += count
-        self._of[key] += count
+        self._of[workspace] = its_own
 
-    def take_off(self, key: str, count: int) -> None:
+    def take_off(self, workspace: int, count: int) -> None:
         self._all -= count
-        self._of[key] -= count
-        if not self._of[key]:
-            del self._of[key]
+        self._of[workspace] -= count
+        if not self._of[workspace]:
+            del self._of[workspace]
 
 
 arriving = Arriving()
 
 
-async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
-    """The whole body, inflated, neither form larger; raises `Refused` (413, 415, 400, 503)."""
+async def body_of(scope: Scope, receive: Receive, bytes_max: int, *, workspace: int) -> bytes:
+    """The whole body, inflated, neither form larger; raises `Refused` (413, 415, 400, 503).
+    `workspace` is the one whose key was shown.
+    """
     too_large = refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
     encoding = header(scope, b"content-encoding").strip().lower()
     if encoding not in {"", "identity", "gzip"}:
@@ -186,7 +193,7 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
     length = header(scope, b"content-length")
     if length.isdigit() and int(length) > bytes_max:
         raise too_large
-    body, held, key = bytearray(), 0, header(scope, b"authorization")
+    body, counted = bytearray(), 0
     try:
         for _ in range(CHUNKS_MAX):
             message = await receive()
@@ -197,10 +204,12 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
                 raise too_large
             if not message.get("more_body"):
                 return inflated(bytes(body), bytes_max) if encoding == "gzip" else bytes(body)
-            arriving.add(key, len(body) - held)
-            held = len(body)
+            if (more := len(body) - UNCOUNTED_BYTES - counted) > 0:
+                arriving.add(workspace, more)
+                counted += more
     finally:
-        arriving.take_off(key, held)
+        if counted:
+            arriving.take_off(workspace, counted)
     raise too_large
 
 

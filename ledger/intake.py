@@ -82,7 +82,7 @@ async def events(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /api/v1/events`: a JSON array, or NDJSON where its type says so; gzip or not."""
     actor = await actor_of(scope, "ingest")
     ndjson = media_type(scope) in NDJSON_TYPES
-    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
+    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX, workspace=actor.workspace_id)
     results: msgspec.Raw | list[EventResult]
     if len(body) > INLINE_BYTES_MAX:
         results = msgspec.Raw(await pools.in_thread(take_in, body, actor, ndjson))
@@ -170,7 +170,7 @@ async def blob(scope: Scope, receive: Receive, send: Send) -> None:
     """`PUT /api/v1/blobs/{sha256}`: the canonical JSON of a snapshot or result, already masked."""
     actor = await actor_of(scope, "ingest")
     sha256 = scope["path_params"]["sha256"]
-    body = await body_of(scope, receive, BLOB_BYTES_MAX)
+    body = await body_of(scope, receive, BLOB_BYTES_MAX, workspace=actor.workspace_id)
     if len(body) > INLINE_BYTES_MAX:
         await pools.in_thread(check_blob, body, sha256, actor)
     else:

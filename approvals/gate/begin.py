@@ -85,7 +85,8 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     explain = _explain(scope)
-    request = parse(await body_of(scope, receive, BODY_BYTES_MAX), actor, explain=explain)
+    sent = await body_of(scope, receive, BODY_BYTES_MAX, workspace=actor.workspace_id)
+    request = parse(sent, actor, explain=explain)
     planned = request.planned
     with tracing.span(
         "begin", trace=planned.trace, workspace=actor.workspace, agent=actor.name,

@@ -72,7 +72,8 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     actor = await actor_of(scope, "begin")
     pk = int(scope["path_params"]["id"])
     try:
-        said = _replies.decode(await body_of(scope, receive, BODY_BYTES_MAX))
+        body = await body_of(scope, receive, BODY_BYTES_MAX, workspace=actor.workspace_id)
+        said = _replies.decode(body)
     except msgspec.DecodeError as wrong:
         raise refuse("schema", "The body does not fit", 422, str(wrong)[:200]) from wrong
     await answer(send, 200, await slow_path.run_in_thread(_reply, pk, actor, said))

@@ -371,7 +371,7 @@ def in_problems(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> H
 async def take_in(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aais/v1/documents`: 201, or 200 where it was here before."""
     actor = await actor_of(scope, "begin")
-    document = await aap.strict_body(scope, receive)
+    document = await aap.strict_body(scope, receive, actor)
     try:
         asked = parse(document)
     except ValueError as wrong:
@@ -420,7 +420,7 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aais/v1/requests/{id}/outcome`: what became of the call."""
     actor, id_ = await _asked_of(scope)
-    succeeded, note = await aap.reported_outcome(scope, receive)
+    succeeded, note = await aap.reported_outcome(scope, receive, actor)
     seen = await slow_path.run_in_thread(aap.report, actor, id_, succeeded, note)
     await answer(send, 200, _told(seen))
 

@@ -89,7 +89,7 @@ async def provision(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/instances`: a receiver registers with the agent's key, and is verified."""
     actor = await actor_of(scope, "begin")
     key = idempotency_key(scope)
-    submission = instances.checked(await strict_body(scope, receive))
+    submission = instances.checked(await strict_body(scope, receive, actor))
     is_new = not await slow_path.run_in_thread(instances.is_known, actor, key, submission)
     if is_new:
         if submission.receiver is not None:
@@ -112,7 +112,7 @@ async def read_instance(scope: Scope, receive: Receive, send: Send) -> None:
 async def change_instance(scope: Scope, receive: Receive, send: Send) -> None:
     """`PATCH /aap/v1/instances/{id}`: another receiver is verified before it takes the place."""
     actor, id_ = await actor_of(scope, "begin"), scope["path_params"]["id"]
-    key, body = idempotency_key(scope), await strict_body(scope, receive)
+    key, body = idempotency_key(scope), await strict_body(scope, receive, actor)
     removes = isinstance(body, dict) and "delivery" in body and body["delivery"] is None
     given = {name: body[name] for name in body if body[name] is not None} if removes else body
     submission = instances.checked(given)._replace(body=body)
@@ -142,7 +142,7 @@ async def create(scope: Scope, receive: Receive, send: Send) -> None:
     key = idempotency_key(scope)
     if key.startswith(requests.DOCUMENTS):
         raise refuse("reserved_key", f"Keys with {requests.DOCUMENTS} are those of documents.", 400)
-    body = await strict_body(scope, receive)
+    body = await strict_body(scope, receive, actor)
     try:
         submission = requests.checked(body)
     except ValueError as wrong:
@@ -198,14 +198,14 @@ async def consume(scope: Scope, receive: Receive, send: Send) -> None:
 async def outcome(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /aap/v1/requests/{id}/outcome`."""
     actor = await actor_of(scope, "begin")
-    succeeded, note = await reported_outcome(scope, receive)
+    succeeded, note = await reported_outcome(scope, receive, actor)
     seen = await slow_path.run_in_thread(report, actor, scope["path_params"]["id"], succeeded, note)
     await answer(send, 200, seen.document)
 
 
-async def reported_outcome(scope: Scope, receive: Receive) -> tuple[bool, str]:
+async def reported_outcome(scope: Scope, receive: Receive, actor: Actor) -> tuple[bool, str]:
     """What a body says became of a call: whether it succeeded, and a note."""
-    body = await strict_body(scope, receive)
+    body = await strict_body(scope, receive, actor)
     note = body.get("note", "") if isinstance(body, dict) else None
     if (
         not isinstance(body, dict)
@@ -236,8 +236,8 @@ def _wait(scope: Scope) -> float:
     return float(min(int(found[1]), WAIT_SECONDS_MAX))
 
 
-async def strict_body(scope: Scope, receive: Receive) -> Any:
-    raw = await body_of(scope, receive, BODY_BYTES_MAX)
+async def strict_body(scope: Scope, receive: Receive, actor: Actor) -> Any:
+    raw = await body_of(scope, receive, BODY_BYTES_MAX, workspace=actor.workspace_id)
     try:
         value = msgspec.json.decode(raw)  # strictly: Python's own takes NaN, and half characters
         twice = wire.repeated(raw)

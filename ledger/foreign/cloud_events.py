@@ -77,7 +77,7 @@ async def cloud_events(scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /api/v1/cloudevents`."""
     actor = await actor_of(scope, "ingest")
     media = media_type(scope)
-    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
+    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX, workspace=actor.workspace_id)
     if len(body) > INLINE_BYTES_MAX:
         answers = await pools.in_thread(take_in, scope, media, body, actor)
     else:

@@ -121,7 +121,7 @@ async def _taken_in(scope: Scope, receive: Receive, media: str) -> bytes:
     actor = await actor_of(scope, "import")
     if "ingest" not in actor.scopes:
         raise refuse("scope", "The key may not do this", 403, "It lacks the scope “ingest”.")
-    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX)
+    body = await body_of(scope, receive, wire.BATCH_BYTES_MAX, workspace=actor.workspace_id)
     answered: bytes = await pools.in_thread(take_in, body, actor, media)
     return answered
 

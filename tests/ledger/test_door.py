@@ -11,16 +11,17 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from approvals.gate.begin_request import BODY_BYTES_MAX
 from config.edge import Edge
 from edge import asgi, pools
 from ledger import desk_events, drivers
 from ledger.intake import INLINE_BYTES_MAX
 from ledger.models import Blob, Event, EventKey, Run, Unsealed
 from ledger.wire import BATCH_BYTES_MAX
-from tests.approvals.door import CONNECTIONS
+from tests.approvals.door import CONNECTIONS, planned
 from tests.ledger.conftest import bearer, event, post
 from workspaces import keys
-from workspaces.models import APIKey
+from workspaces.models import Agent, APIKey, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,38 +66,58 @@ def test_of_a_body_that_does_not_say_its_length_no_more_is_read_than_may_be(at_t
     assert sent <= BATCH_BYTES_MAX // 2**20 + 1
 
 
-def test_of_bodies_that_do_not_end_a_key_keeps_so_much_here_and_no_more(
-    at_the_door, send, token, trip_desk, ada, monkeypatch
+@pytest.fixture
+def neighbour(ada):
+    """The key of an agent of another workspace."""
+    globex = Workspace.objects.create(slug="globex", name="Globex")
+    agent = Agent.objects.create(workspace=globex, name="ours", owner=ada)
+    return keys.create_key(agent, by=ada, name="laptop")[1]
+
+
+def test_of_bodies_that_do_not_end_a_workspace_keeps_so_much_here_and_every_question_is_answered(
+    at_the_door, send, token, neighbour, trip_desk, ada, monkeypatch
 ):
     monkeypatch.setattr(asgi, "ARRIVING_OF_ONE_MAX", 3 * 2**20)
     other = keys.create_key(trip_desk, by=ada, name="other")[1]
 
     async def while_one_does_not_end(client):
-        arrived, ending = asyncio.Semaphore(0), asyncio.Event()
+        arrived, ending, at_once = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
+        at_once.set()
 
-        async def batch(until=ending):
+        async def batch(until):
             yield b" " * 2 * 2**20
             arrived.release()
             await until.wait()
             yield b"[]"
 
-        def post(**of):
-            shown = bearer(of.pop("key", token))
-            return client.post("/api/v1/events", content=batch(**of), headers=shown)
+        def post(key, until=at_once):
+            return client.post("/api/v1/events", content=batch(until), headers=bearer(key))
 
-        first = asyncio.create_task(post())
+        async def question():
+            yield b" " * (BODY_BYTES_MAX - 2**10)
+            yield json.dumps(planned()).encode()
+
+        def ask():
+            where = "/api/v1/actions/begin"
+            return client.post(where, content=question(), headers=bearer(token))
+
+        first = asyncio.create_task(post(token, until=ending))
         await arrived.acquire()
-        at_once = asyncio.Event()
-        at_once.set()
-        found = [await post(until=at_once), await post(until=at_once, key=other),
-                 await send(client, event("run.started"))]  # fmt: skip
+        found = [await post(other), await post(neighbour), await send(client, event("run.started"))]
+        with monkeypatch.context() as full:
+            full.setattr(asgi, "ARRIVING_BYTES_MAX", 2**20)
+            found += [await post(neighbour), await ask()]
         ending.set()
-        return *found, await first, await post(until=at_once)
+        return *found, await first, await post(token)
 
-    turned_away, *taken = at_the_door(while_one_does_not_end)
+    of_the_same, *taken, while_all_is_taken, asked, first, later = at_the_door(
+        while_one_does_not_end
+    )
 
-    assert_come_back(turned_away)
-    assert [one.status_code for one in taken] == [200, 200, 200, 200]
+    assert_come_back(of_the_same)
+    assert_come_back(while_all_is_taken)
+    assert [one.status_code for one in (*taken, asked, first, later)] == [200] * 5
+    assert asked.json()["answer"] == "proceed"
 
 
 @pytest.mark.parametrize(("trusted", "status"), [(False, 308), (True, 401)])
