@@ -125,9 +125,13 @@ def withdraw_links(invitations: QuerySet[Invitation], person: User) -> None:
 
 
 def is_out(person: User, workspace: Workspace) -> bool:
-    """Whether the directory says that they have left."""
-    rows = DirectoryPerson.objects.filter(workspace=workspace, person=person)
-    return rows.filter(active=False).exists()
+    """Whether the directory says that they have left. Whom it deleted are out only while it has a
+    token: without one it could bring nobody back, and a company that ends it deletes everybody.
+    """
+    rows = who_left(workspace).filter(person=person)
+    if not DirectoryToken.objects.filter(workspace=workspace, revoked_at=None).exists():
+        rows = rows.filter(gone_at=None)
+    return rows.exists()
 
 
 @transaction.atomic
@@ -147,13 +151,32 @@ def forget(row: DirectoryPerson) -> None:
         row.delete()
         return
     DirectoryPerson.objects.filter(pk=row.pk).update(
-        gone_at=Now(), active=False, user_name=row.scim_id, external_id="", document={}
+        gone_at=Now(),
+        changed_at=Now(),
+        active=False,
+        user_name=row.scim_id,
+        external_id="",
+        document={},
     )
+
+
+@transaction.atomic
+def let_back_in(row: DirectoryPerson, *, by: User) -> None:
+    """That the directory deleted them counts no more: groups of the log-in put them into teams."""
+    gone = DirectoryPerson.objects.filter(pk=row.pk).exclude(gone_at=None)
+    if row.person is not None and gone.delete()[0]:
+        data = {"person": row.person.email}
+        outbox.record(row.workspace, EventType.DIRECTORY_PERSON_LET_BACK_IN, by=by, data=data)
 
 
 def people_of(workspace: Workspace) -> QuerySet[DirectoryPerson]:
     """Whom the directory knows, the active and those who left."""
     return DirectoryPerson.objects.filter(workspace=workspace, gone_at=None)
+
+
+def who_left(workspace: Workspace) -> QuerySet[DirectoryPerson]:
+    """With those whom the directory has deleted since."""
+    return DirectoryPerson.objects.filter(workspace=workspace, active=False)
 
 
 # Groups.

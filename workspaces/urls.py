@@ -44,6 +44,11 @@ urlpatterns = [
         name="revoke_directory_token",
     ),
     path(HERE + "settings/directory/teams/", directory.hand_over, name="hand_over_team"),
+    path(
+        HERE + "settings/directory/people/<int:pk>/let-back-in/",
+        directory.let_back_in,
+        name="let_back_in",
+    ),
     path(HERE + "settings/keys/", keys.list_keys, name="keys"),
     path(HERE + "settings/keys/new/", keys.make_key, name="make_key"),
     path(HERE + "settings/keys/<int:pk>/revoke/", keys.revoke_key, name="revoke_key"),

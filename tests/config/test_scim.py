@@ -146,7 +146,7 @@ def test_a_group_is_a_team_and_its_people_stand_in_it(
 @pytest.mark.django_db
 @pytest.mark.usefixtures("operators")
 def test_who_leaves_is_out_at_once(
-    acme: Workspace, ada: User, directory: Directory, settings: Any
+    acme: Workspace, ada: User, directory: Directory, company: providers.Provider
 ) -> None:
     cleo_id, ben_id = directory.person("cleo"), directory.person("ben")
     directory.group("finance", cleo_id, ben_id)
@@ -180,10 +180,6 @@ def test_who_leaves_is_out_at_once(
     assert not UserSession.objects.filter(user=cleo).exists()
     assert teams_of(ben.email) == {"finance"}
     assert directory.says("GET", f"/Users/{cleo_id}").json()["active"] is False
-    settings.OIDC_TEAMS = ["deciders=acme/finance"]
-    settings.OIDC_URL = "https://login.example.com"
-    company = providers.provider_of(providers.COMPANY)
-    assert company is not None
     single_sign_on.follow(company, cleo, {"deciders"})
     assert teams_of(cleo.email) == set(), "no group of the log-in puts her back"
 
@@ -199,6 +195,80 @@ def test_who_leaves_is_out_at_once(
     directory.group("leads", directory.person("cleo"))
     single_sign_on.follow(company, cleo, {"deciders"})
     assert teams_of(cleo.email) == {"leads", "finance"}, "until it does again"
+
+
+@pytest.fixture
+def company(settings: Any) -> providers.Provider:
+    """The company's log-in, of which one group is a team."""
+    settings.OIDC_TEAMS = ["deciders=acme/finance"]
+    settings.OIDC_URL = "https://login.example.com"
+    found = providers.provider_of(providers.COMPANY)
+    assert found is not None
+    return found
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_whom_it_deleted_an_administrator_lets_back_in(
+    client: Client, acme: Workspace, directory: Directory, company: providers.Provider
+) -> None:
+    """Hired again after the account had got another address: the directory makes a second one."""
+    ann = person("ann", team(acme, "administrators", "view", "administer"))
+    cleo_id = directory.person("cleo")
+    cleo = User.objects.get(email="cleo@example.com")
+    directory.group("finance", cleo_id)
+    User.objects.filter(pk=cleo.pk).update(email="cleo@new.example")
+    directory.says("DELETE", f"/Users/{cleo_id}")
+    directory.person("cleo")
+    single_sign_on.follow(company, cleo, {"deciders"})
+    assert teams_of("cleo@new.example") == set()
+
+    client.force_login(ann)
+    left = client.get(DIRECTORY).content.decode().partition('id="left-title"')[2]
+    assert "cleo@new.example" in left
+    assert cleo_id not in left, "an id tells nobody who that is"
+    [act] = re.findall(r'action="([^"]+/let-back-in/)"', left)
+    for _ in "twice":
+        client.post(act)
+    single_sign_on.follow(company, cleo, {"deciders"})
+
+    assert teams_of("cleo@new.example") == {"finance"}
+    assert "left-title" not in client.get(DIRECTORY).content.decode()
+    desk_events.take_in()
+    [said] = told(acme, "directory.person_let_back_in")
+    assert said["person"] == "cleo@new.example"
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_whom_it_still_knows_nobody_but_itself_lets_back_in(
+    client: Client, acme: Workspace, directory: Directory
+) -> None:
+    client.force_login(person("ann", team(acme, "administrators", "view", "administer")))
+    directory.person("cleo", active=False)
+    row = DirectoryPerson.objects.get()
+
+    assert "let-back-in" not in client.get(DIRECTORY).content.decode()
+    assert client.post(f"{DIRECTORY}people/{row.pk}/let-back-in/").status_code == 404
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("operators")
+def test_once_there_is_no_directory_any_more_the_log_in_decides_on_whom_it_deleted(
+    directory: Directory, company: providers.Provider, ada: User
+) -> None:
+    """A company that ends its provisioning has it delete everybody first."""
+    cleo_id = directory.person("cleo")
+    cleo = User.objects.get(email="cleo@example.com")
+    directory.group("finance", cleo_id)
+    directory.says("DELETE", f"/Users/{cleo_id}")
+    single_sign_on.follow(company, cleo, {"deciders"})
+    assert teams_of(cleo.email) == set()
+
+    keys.revoke(directory.row, by=ada)
+    single_sign_on.follow(company, cleo, {"deciders"})
+
+    assert teams_of(cleo.email) == {"finance"}
 
 
 @pytest.mark.django_db

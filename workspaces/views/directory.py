@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from workspaces import directory, exporting, fresh_login, keys
 from workspaces.access import may
-from workspaces.models import DirectoryToken, Workspace
+from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
 from workspaces.pages import Request, is_number, page, workspace_to
 
 SHOWN_MAX = 200
@@ -86,7 +86,9 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
         "probation": "1 hour" if hours == 1 else f"{hours:g} hours",
-        "left": people.filter(active=False).order_by("-changed_at")[:SHOWN_MAX],
+        "left": directory.who_left(here)
+        .select_related("person")
+        .order_by("-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }
     return page(request, "workspaces/directory.html", context, status=status)
@@ -125,4 +127,16 @@ def hand_over(request: Request, workspace: str) -> HttpResponse:
     team = get_object_or_404(here.teams, pk=chosen if is_number(chosen) else None)
     directory.hand_over(team, by=request.user)
     messages.success(request, f"The directory decides on {team.name}.")
+    return redirect("workspaces:directory", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def let_back_in(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Somebody whom the directory has deleted, and does not bring back by itself."""
+    here = workspace_to("administer", request, workspace)
+    gone = DirectoryPerson.objects.exclude(gone_at=None).select_related("workspace", "person")
+    row = get_object_or_404(gone, pk=pk, workspace=here)
+    directory.let_back_in(row, by=request.user)
+    messages.success(request, f"Groups of the log-in put {row.person} into their teams again.")
     return redirect("workspaces:directory", workspace=here.slug)

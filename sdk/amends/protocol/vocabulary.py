@@ -105,6 +105,7 @@ class EventType(StrEnum):
     DELEGATION_ENDED = "delegation.ended"
     DELEGATION_GIVEN = "delegation.given"
 
+    DIRECTORY_PERSON_LET_BACK_IN = "directory.person_let_back_in"
     DIRECTORY_TEAM_HANDED_OVER = "directory.team_handed_over"
 
     INVITATION_WITHDRAWN = "invitation.withdrawn"

@@ -99,6 +99,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     "scim/v2/<slug:workspace>/<path:rest>": ({"rest": "Users"}, {"rest": "Groups/1"}),
     **dict.fromkeys((f"{W}settings/members/invitations/<int:pk>/withdraw/",
         f"{W}settings/directory/tokens/<int:pk>/revoke/",
+        f"{W}settings/directory/people/<int:pk>/let-back-in/",
         f"{W}settings/delegations/<int:pk>/revoke/",
         f"{W}settings/keys/<int:pk>/revoke/", f"{W}settings/keys/<int:pk>/first/",
         f"{W}settings/tokens/<int:pk>/revoke/",

@@ -26,7 +26,7 @@ from tests.recovery.cases.test_disclosure import (
     known,
 )
 from workspaces import entrance, keys
-from workspaces.models import Delegation, Invitation, PersonToken
+from workspaces.models import Delegation, DirectoryPerson, Invitation, PersonToken
 
 __all__ = ["finance", "known"]
 
@@ -35,6 +35,7 @@ OURS = {
     f"{W}settings/members/invitations/<int:pk>/withdraw/": "invitation",
     f"{W}settings/delegations/<int:pk>/revoke/": "delegation",
     f"{W}settings/directory/tokens/<int:pk>/revoke/": "directory_token",
+    f"{W}settings/directory/people/<int:pk>/let-back-in/": "who_left",
     f"{W}settings/teams/<int:pk>/": "team", f"{W}settings/teams/<int:pk>/people/": "team",
     f"{W}settings/keys/<int:pk>/revoke/": "key", f"{W}settings/keys/<int:pk>/first/": "key",
     f"{W}settings/tokens/<int:pk>/revoke/": "token",
@@ -76,6 +77,9 @@ def ours(known, acme, ada, agent):
     key, _ = keys.create_key(agent, by=ada, name="Ocelot key")
     token, _ = keys.create_token(acme, by=ada, name="Ocelot token")
     directory, _ = keys.create_directory_token(acme, by=ada, name="Ocelot directory")
+    who_left = DirectoryPerson.objects.create(
+        workspace=acme, user_name="gone", person=ada, active=False, gone_at=timezone.now()
+    )
     entrance.invite(acme, "ocelot@example.com", [administrators], by=ada)
     pause = pauses.pause(acme, "tool", "ocelot.*", by=ada, reason="Ocelot")
     job = BulkJob.objects.create(workspace=acme, verb="close", query="Ocelot", started_by=ada)
@@ -92,7 +96,7 @@ def ours(known, acme, ada, agent):
         "team": administrators.pk, "channel": channel.pk, "key": key.pk, "token": token.pk,
         "invitation": Invitation.objects.get().pk, "pause": pause.pk, "job": job.pk,
         "version": version.number, "delegation": delegation.pk,
-        "directory_token": directory.pk,
+        "directory_token": directory.pk, "who_left": who_left.pk,
     }  # fmt: skip
 
 
