@@ -268,6 +268,7 @@ def look_again() -> int:
             encryption.CannotOpen,
             KeyError,
             ValueError,
+            RecursionError,
         ) as error:
             logger.warning("%s could not be asked about: %s", token.account.user, error)
         spent[who] += time.monotonic() - begun
@@ -321,14 +322,13 @@ def ask_about(asked: ProviderSession, token: SocialToken) -> None:
     )
     said = answer.json() if answer.headers.get("content-type", "").startswith(JSON) else {}
     said = said if isinstance(said, dict) else {}
-    if answer.status_code == requests.codes.bad_request and said.get("error") in GONE:
+    error = str(said.get("error", ""))
+    if answer.status_code == requests.codes.bad_request and error in GONE:
         left(provider, person)
         logger.warning("%s left: the identity provider took their log-in back.", person)
         return
     if not answer.ok or "access_token" not in said:
-        raise ProviderUndecided(
-            f"the provider answered {answer.status_code} {said.get('error', '')}"
-        )
+        raise ProviderUndecided(f"the provider answered {answer.status_code} {error}")
     if isinstance(renewed := said.get("refresh_token"), str) and renewed:
         token.token_secret = encryption.seal(renewed).decode()
         SocialToken.objects.filter(pk=token.pk).update(token_secret=token.token_secret)

@@ -44,7 +44,7 @@ class Provider:
                 self.tell(*provider.says.get(token, (200, {"access_token": "short"})))
 
             def tell(self, status, body):
-                content = json.dumps(body).encode()
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
@@ -90,7 +90,7 @@ def teams_of(person):
     "answer",
     [(400, {"error": "invalid_client"}), (401, {"error": "invalid_grant"}), (500, {}),
      (503, {"error": "temporarily_unavailable"}), (200, {"no": "token"}), (400, ["invalid_grant"]),
-     (200, {"access_token": "€"})],
+     (400, {"error": []}), (200, b"[" * 200_000), (200, {"access_token": "€"})],
 )  # fmt: skip
 def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
     came(cleo, "t1")
