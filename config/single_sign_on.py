@@ -9,10 +9,9 @@ rests on their word is void (approvals/grants.py), for that asks the teams.
 """
 
 import logging
-import random
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,7 +22,8 @@ from allauth.socialaccount.models import SocialAccount, SocialLogin, SocialToken
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.db import transaction
-from django.db.models.functions import Now
+from django.db.models import QuerySet, Window
+from django.db.models.functions import Now, RowNumber
 from django.http import HttpRequest
 from django.shortcuts import render
 
@@ -246,15 +246,14 @@ def look_again() -> int:
     """Ask the providers about everybody whose time it is; how many. The job `desk.who_left`.
 
     What one of them answers, and how long it takes, keeps nobody waiting of whom another tells; of
-    its own people whom it leaves no time for have to wait for another turn, now these, now those.
+    its own people whom it leaves no time for, it is asked about first in the next turn.
     """
-    due, known = list(claimed()), dict[str, "ProviderSession | None"]()
-    random.shuffle(due)
+    known = dict[str, "ProviderSession | None"]()
     spent: defaultdict[str, float] = defaultdict(float)
 
     def ask(token: SocialToken) -> int:
         who, begun = token.account.provider, time.monotonic()
-        if spent[who] > SECONDS_A_TURN:
+        if spent[who] > SECONDS_A_TURN or not claim(token):
             return 0
         try:
             if who not in known:
@@ -274,7 +273,7 @@ def look_again() -> int:
         spent[who] += time.monotonic() - begun
         return 1
 
-    return each(due, ask)
+    return each(due(), ask)
 
 
 class ProviderSession(NamedTuple):
@@ -298,14 +297,19 @@ def _asked(provider_id: str) -> "ProviderSession | None":
     return ProviderSession(provider, session, said)
 
 
-def claimed() -> Iterator[SocialToken]:
+def due() -> QuerySet[SocialToken]:
+    """Whose time it is: of each provider who has waited longest, then of each the second."""
+    of_one = Window(RowNumber(), partition_by="account__provider", order_by="expires_at")
+    waiting = SocialToken.objects.exclude(token_secret="").filter(expires_at__lte=Now())
+    in_turn = waiting.annotate(place=of_one).order_by("place", "expires_at")
+    return in_turn.select_related("account__user")[:PEOPLE_AT_ONCE_MAX]
+
+
+def claim(token: SocialToken) -> bool:
     """Each by one scheduler alone, for a provider may take a refresh token once."""
-    due = SocialToken.objects.exclude(token_secret="").filter(expires_at__lte=Now())
-    for token in due.select_related("account__user").order_by("expires_at")[:PEOPLE_AT_ONCE_MAX]:
-        later = clock.now() + timedelta(seconds=settings.OIDC_LOOK_SECONDS)
-        same = SocialToken.objects.filter(pk=token.pk, expires_at=token.expires_at)
-        if same.update(expires_at=later):
-            yield token
+    later = clock.now() + timedelta(seconds=settings.OIDC_LOOK_SECONDS)
+    same = SocialToken.objects.filter(pk=token.pk, expires_at=token.expires_at)
+    return bool(same.update(expires_at=later))
 
 
 def ask_about(asked: ProviderSession, token: SocialToken) -> None:

@@ -12,11 +12,11 @@ from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.db.models.functions import Now
 
 from config import single_sign_on
-from tests.people import acme, ada, cleo, globex, leads, operators, team
+from tests.people import acme, ada, ben, cleo, globex, leads, operators, team
 from tests.ports import answering
 from workspaces import encryption, entrance, teams
 
-__all__ = ["acme", "ada", "cleo", "globex", "leads", "operators"]
+__all__ = ["acme", "ada", "ben", "cleo", "globex", "leads", "operators"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -138,8 +138,23 @@ def test_a_provider_that_takes_its_time_has_so_much_of_a_turn_and_no_more(
     came(cleo, "t2")
 
     assert single_sign_on.look_again() == 1
+    assert single_sign_on.look_again() == 1
 
-    assert len(provider.asked) == 1
+    assert provider.asked == ["t1", "t2"], "who had no turn is the first of the next"
+    assert single_sign_on.look_again() == 0
+
+
+def test_whoever_waits_for_one_provider_keeps_nobody_of_another_from_their_turn(
+    provider, ada, ben, cleo, monkeypatch
+):
+    """Of a silent one as many may wait as are asked about in a turn."""
+    monkeypatch.setattr(single_sign_on, "PEOPLE_AT_ONCE_MAX", 2)
+    for person in (ada, ben, cleo):
+        came(person, person.name)
+    SocialAccount.objects.filter(user=cleo).update(provider="another")
+    SocialToken.objects.filter(account__user=cleo).update(expires_at=Now())
+
+    assert [token.account.user for token in single_sign_on.due()] == [ada, cleo]
 
 
 def test_a_token_that_is_given_anew_is_the_one_that_asks_next(provider, cleo):
@@ -177,13 +192,13 @@ def test_what_an_older_version_left_in_clear_is_sealed_and_who_left_is_noticed_a
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):
     came(ada, "t1")
     came(cleo, "t2")
-    one, other = single_sign_on.claimed(), single_sign_on.claimed()
+    one, other = list(single_sign_on.due()), list(single_sign_on.due())
 
-    mine = [next(one)]
-    theirs = list(other)
-    mine += list(one)
+    mine = [single_sign_on.claim(one[0])]
+    theirs = [single_sign_on.claim(token) for token in other]
+    mine += [single_sign_on.claim(one[1])]
 
-    assert sorted(token.account.user.name for token in mine + theirs) == ["Ada", "Cleo"]
+    assert (mine, theirs) == ([True, False], [False, True])
 
 
 @pytest.fixture
