@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
         value = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
         # Pydantic's models, which most frameworks hand to tools
-        return _as_held(plain(dump(mode="json")), _members(value, dump()))
+        return _with_hidden(plain(_dumped(dump, mode="json")), _dumped(dump))
     if isinstance(value, Mapping):
         named = {_text(str(name)): plain(item) for name, item in value.items()}
         if len(named) < len(value):
@@ -88,37 +88,28 @@ def _hidden(secret: Any) -> Hidden:
     return Hidden(known if isinstance(known, str) else canonical(known).decode())
 
 
-def _members(model: Any, dumped: Any) -> Any:
-    """What a model dumps, with what its fields hold in the place of what is dumped of that."""
-    if getattr(model, "__pydantic_root_model__", False):
-        return model.root
-    if not isinstance(dumped, dict):
-        return dumped
-    found = dict(dumped)
-    for name, about in getattr(type(model), "model_fields", {}).items():
-        told = name if name in dumped else getattr(about, "serialization_alias", None)
-        if told in dumped and not getattr(about, "exclude", None):
-            found[told] = getattr(model, name, dumped[told])
-    return found
-
-
-def _as_held(told: Any, held: Any) -> Any:
-    """A model's JSON with what it is silent of: a secret, which is only stars there, and of a model
-    within it what the field's type does not name, and its subclass holds.
+def _dumped(dump: Callable[..., Any], **how: Any) -> Any:
+    """What a model dumps, and each model within it as what it is: Pydantic names of it the fields
+    of the declared type, and none that only its subclass has, where it is not asked to.
     """
+    try:
+        return dump(polymorphic_serialization=True, **how)
+    except TypeError:  # of Pydantic before 2.13, or a method of the model's own
+        return dump(**how)
+
+
+def _with_hidden(told: Any, held: Any) -> Any:
+    """A model's JSON, where a secret is only stars, with what the model holds at these places."""
     if hasattr(held, HIDES):
         return plain(held)
     if isinstance(told, dict) and isinstance(held, Mapping):
         by_name = {_text(str(name)): item for name, item in held.items()}
-        return {name: _as_held(item, by_name.get(name)) for name, item in told.items()}
-    if isinstance(told, dict) and (hasattr(held, "model_dump") or dataclasses.is_dataclass(held)):
-        found = plain(held)
-        return told | found if isinstance(found, dict) else told
+        return {name: _with_hidden(item, by_name.get(name)) for name, item in told.items()}
     if isinstance(told, list) and isinstance(held, list | tuple | set | frozenset):
         if len(told) != len(held):  # in words of the model's own
             return told
-        items = list(map(_as_held, told, held))
-        return _in_order(items) if isinstance(held, set | frozenset) else items
+        found = list(map(_with_hidden, told, held))
+        return _in_order(found) if isinstance(held, set | frozenset) else found
     return told
 
 

@@ -9,12 +9,21 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    RootModel,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from amends.errors import TooLarge
 from amends.events import new_id, statement
@@ -220,13 +229,128 @@ class Order(BaseModel):
     others: list[Way] = []
 
 
+class Iban(RootModel[SecretStr]):
+    pass
+
+
+class Pay(BaseModel):
+    to: Iban
+    amount: int
+
+
+class Shown(BaseModel):
+    pin: SecretStr
+    way: Way
+    at: list[Annotated[datetime, PlainSerializer(lambda at: at.year)]]
+
+    @field_serializer("pin")
+    def show(self, pin):
+        return pin.get_secret_value()
+
+    @field_serializer("way")
+    def name(self, way):
+        return {"id": way.name[0]}
+
+
+class Titled(BaseModel):
+    full_name: str = Field(alias="fullName")
+    title: str | None = None
+    inner: str = "kept to itself"
+
+
+class Renamed(BaseModel):
+    who: Titled = Field(alias="by")
+
+    def model_dump(self, **how):
+        kept = {"who": {"inner"}}
+        return super().model_dump(by_alias=True, exclude_none=True, exclude=kept, **how)
+
+
+class Terse(BaseModel):
+    way: Way
+
+    def model_dump(self, *, mode="python"):
+        return {"way": self.way.name if mode == "json" else self.way}
+
+
+@dataclass
+class Slot:
+    begins: datetime
+
+
+@pydantic_dataclass
+class Ticket:
+    number: int
+    cache: str = Field("", exclude=True)
+
+
+class Booking(BaseModel):
+    slot: Slot
+    ticket: Ticket
+    ways: dict[str, Way]
+
+
+MODELS = {
+    "a secret that is a model of its own": (Pay(to="DE1", amount=5), {"to": "DE1", "amount": 5}),
+    "serializers": (
+        Shown(pin="1234", way=Way(name="Mia"), at=[datetime(2026, 3, 1, tzinfo=UTC)]),
+        {"pin": "1234", "way": {"id": "M"}, "at": [2026]},
+    ),
+    "names and omissions of its own": (
+        Renamed(by=Titled(fullName="Mia")),
+        {"by": {"fullName": "Mia"}},
+    ),
+    "a dump of its own": (Terse(way=Way(name="Mia")), {"way": "Mia"}),
+    "dataclasses": (
+        Booking(
+            slot=Slot(datetime(2026, 3, 1, 9, tzinfo=UTC)),
+            ticket=Ticket(7, "x"),
+            ways={"a": Way(name="Mia")},
+        ),
+        {
+            "slot": {"begins": "2026-03-01T09:00:00Z"},
+            "ticket": {"number": 7},
+            "ways": {"a": {"name": "Mia"}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "told"), MODELS.values(), ids=MODELS)
+def test_a_model_is_told_in_its_own_words(model, told):
+    """In others it would be another call after an upgrade, and be made again; and what its author
+    left out would be told."""
+    assert plain(model) == told
+
+
+class Split(BaseModel):
+    seats: list[str]
+
+    @field_serializer("seats", when_used="json")
+    def each(self, seats):
+        return [one for all_of in seats for one in all_of.split()]
+
+
+def test_a_list_that_json_makes_longer_is_told_whole():
+    """It was cut to as many items as the model holds: two calls were one."""
+    assert plain(Split(seats=["1A 1B"])) == {"seats": ["1A", "1B"]}
+
+
+def test_a_secret_that_is_a_model_of_its_own_is_told_apart_and_hidden():
+    """Two of them were the same stars: the second payment was answered with the first's result."""
+    one, other = (plain(Pay(to=to, amount=5))["to"] for to in ("DE1", "DE2"))
+
+    assert isinstance(one, Hidden)
+    assert one != other
+
+
 def test_a_model_within_a_model_is_told_as_what_it_is():
     """Pydantic tells of it what the field's type names: two transfers were one call."""
     way = ByTransfer(name="Mia", iban="DE89", pin=SecretStr("1"))
-    order = Order(way=way, others=[Way(name="Ben")])
+    order = Order(way=way, others=[Way(name="Ben"), way])
 
     told = plain({"pay": order})["pay"]
 
-    assert (told["way"]["name"], told["way"]["iban"]) == ("Mia", "DE89")
+    whole = {"name": "Mia", "iban": "DE89", "pin": "1"}
+    assert told == {"way": whole, "others": [{"name": "Ben"}, whole]}
     assert isinstance(told["way"]["pin"], Hidden)
-    assert told["others"] == [{"name": "Ben"}]
