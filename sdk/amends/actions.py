@@ -260,9 +260,8 @@ class Action(DrivenContext):
 
         `more` holds `summary`, `reversibility`, `undo_until` or `affects` of each effect. For
         effects that differ give `effects` instead: each with `target` and any of these; an empty
-        list says that nothing was changed. `undo` is
-        what only the result tells how to undo; what was planned comes first. A call that was made
-        before has been recorded already.
+        list says that nothing was changed. `undo` is what only the result tells how to undo; what
+        was planned comes first. A call that was made before has been recorded already.
         """
         if self.replayed:
             return
@@ -338,8 +337,19 @@ class Action(DrivenContext):
             raise
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
+        """Say what is left to say; what cannot be told of a call that was made has passed it."""
+        try:
+            yield from self._leaving(self._passed_by(error))
+        except AmendsError as untold:
+            self._passed_by(untold)
+            raise
+
+    def _passed_by(self, error: BaseException | None) -> BaseException | None:
         if isinstance(error, AmendsError):
             error.passed, error.told = self._once.locked() or error.told > self._began, moment()
+        return error
+
+    def _leaving(self, error: BaseException | None) -> Steps[None]:
         if self.settled or self.replayed:
             return
         # Else it is another's word: of a helper, or of an action within this one.
@@ -424,18 +434,16 @@ class Action(DrivenContext):
     def _gate(self, ask: BeginRequest) -> Steps[Begun]:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
-        started = self.run.build(
-            EventType.ACTION_STARTED, told, n=event["n"], action=event["action"]
-        )
+        about = {"n": event["n"], "action": event["action"]}
+        started = self.run.build(EventType.ACTION_STARTED, told, **about)
         begin, wait = self.run.desk.gate.begin, self._wait_seconds
         return (yield from begin(ask, started=started, wait_seconds=wait, on_wait=self.on_wait))
 
     def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
         if self.settled:
             raise AmendsError(RECORDED)
-        data = {"attempt": self.row.attempt, **data}
-        if self.row.fence is not None:
-            data["fence"] = self.row.fence
+        fence = {} if self.row.fence is None else {"fence": self.row.fence}
+        data = {"attempt": self.row.attempt, **data, **fence}
         if self.is_changed:
             data["args"] = json.loads(self._approved)
         told = self.run.build(event, data, n=self.row.n, action=self.id)
@@ -485,9 +493,8 @@ class Action(DrivenContext):
         if effect.get("reversibility") != "exact":
             return effect
         before = effect.get("before", self._planned.get("before"))
-        shown = self.run.build(
-            EventType.ACTION_SUCCEEDED, {"effects": [{**effect, "before": before}]}
-        )
+        told = {"effects": [{**effect, "before": before}]}
+        shown = self.run.build(EventType.ACTION_SUCCEEDED, told)
         if holds_mask(shown.data["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect

@@ -149,6 +149,17 @@ def test_an_approver_changes_an_argument_and_the_server_gets_it(through, desk_th
     assert done["args"] == {"text": "two"}
 
 
+def test_a_call_that_was_made_with_too_much_to_be_told_is_not_told_as_not_made(
+    through, desk_that_allows, journal
+):
+    """The model would make it in another way, for a second time."""
+    desk_that_allows.control(changes={"note": {"text": "x" * 70_000}})
+
+    assert "It is NOT known whether this call of note" in words(through().call("note", text="one"))
+
+    assert len(journal.lines) == 1
+
+
 def test_nobody_decides_in_time_or_other_arguments_come_after_the_yes(through, asking, journal):
     client = through("--wait-seconds", "0.5")
     assert "nobody has decided yet" in words(client.call("note", text="one"))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 import amends
-from amends.adapters import GatedTools
+from amends.adapters import NOT_MADE, GatedTools
 
 CARD = "4111 1111 1111 1111"
 
@@ -157,3 +157,17 @@ def test_what_a_tool_does_to_its_arguments_is_not_told_as_what_it_was_called_wit
 
     assert made == ["mia"]
     assert told(small_desk, "action.succeeded")[0]["args"] == {"to": ["mia"]}
+
+
+def test_of_a_call_that_was_made_with_too_much_to_be_told_it_is_not_said_that_it_was_not(
+    desk, small_desk, made
+):
+    """The model would make it in another way, for a second time."""
+    small_desk.control(changes={"note.write": {"text": "x" * 70_000}})
+
+    with desk.run("Write it"), pytest.raises(amends.AmendsError) as said:
+        GatedTools(desk).call("note.write", {"text": "x"}, "call_1", made.append)
+
+    assert [len(one["text"]) for one in made] == [70_000]
+    assert not isinstance(said.value, NOT_MADE)
+    assert "note.write was called, and then: " in str(said.value)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from amends.actions import Action
-from amends.adapters import NOT_MADE, args_digest, not_made
+from amends.adapters import args_digest, not_made
 from amends.drivers import blocking
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.gate import Waits
@@ -135,15 +135,13 @@ class McpCall:
             return await self._answer()
         except (ServerRefused, Abandoned):
             raise
-        except NOT_MADE as error:
-            return refusal(not_made(error))
         except Exception as error:
             if self.is_forwarded:
                 log.warning("the outcome of %s is not known: %s", self.name, error)
                 return refusal(UNKNOWN.format(self.name, str(error) or type(error).__name__))
             if not isinstance(error, AmendsError | ValueError):
                 log.exception("%s was not made", self.name)
-            return refusal(f"This call was NOT made: {error}")
+            return refusal(not_made(str(error)))
 
     async def _answer(self) -> dict[str, Any]:
         if not TOOL_NAME.fullmatch(self.name):
