@@ -1,6 +1,6 @@
 /** An action: one call of one tool, announced before and recorded after. */
 import { type Args, type CallOptions, type Check, type Outcome, type Plan, type Told } from "./plans.ts";
-import type { Json } from "./protocol/canonical.ts";
+import { type Json } from "./protocol/canonical.ts";
 import { type EffectClass } from "./protocol/vocabulary.ts";
 import type { Record as RunRecord } from "./record.ts";
 import type { KeyRow } from "./spool.ts";

@@ -1,11 +1,11 @@
 /** An action: one call of one tool, announced before and recorded after. */
 import { randomBytes } from "node:crypto";
-import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TimedOut, TooLarge, Unfit, } from "./errors.js";
+import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TooLarge, Unfit, } from "./errors.js";
 import { cut, newId, said } from "./events.js";
 import { MASKED_KEY } from "./gate.js";
-import { bitByBit, check, shapeOf, } from "./plans.js";
+import { bitByBit, callWithin, check, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
-import { canonical, isObject, parseJson } from "./protocol/canonical.js";
+import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.js";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
@@ -35,7 +35,7 @@ export class Action {
     #retry;
     #begun = null;
     #changed = null;
-    #approved = "";
+    #approved = null;
     #shape;
     #returned = null;
     #failure = null;
@@ -135,8 +135,9 @@ export class Action {
     }
     /** Nothing was made or said yet; also where the same object is begun a second time. */
     #beginsAnew() {
-        [this.#changed, this.#returned, this.#failure, this.#began] = [null, null, null, moment()];
+        this.#changed = this.#approved = this.#returned = this.#failure = null;
         this.#isMade = this.#isSettled = false;
+        this.#began = moment();
     }
     /** Throws, and records that nothing happened, where the call is not to be made after all. */
     async #mayBeMade(ask, changed) {
@@ -183,7 +184,7 @@ export class Action {
         const over = new AbortController();
         void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
         try {
-            const result = await this.#within(call);
+            const result = await callWithin(this.#plan, this.args, call);
             this.#returned = { result };
             return result;
         }
@@ -195,22 +196,6 @@ export class Action {
         finally {
             over.abort();
         }
-    }
-    /** Call it; where it has a limit, it is left to itself when the time is over. */
-    async #within(call) {
-        const { timeLimitSeconds: limit, signal: given } = this.#plan;
-        const { args } = this;
-        const timer = new AbortController();
-        const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
-        if (limit === undefined)
-            return call(args, { signal });
-        const late = new TimedOut(`no end within ${limit} s; it may still happen`);
-        return new Promise((resolve, reject) => {
-            const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
-            const done = () => clearTimeout(bell);
-            const made = (async () => call(args, { signal }))();
-            made.finally(done).then(resolve, reject);
-        });
     }
     /**
      * Record the success. `before` and `after` are snapshots of the target, one per target.
@@ -273,6 +258,15 @@ export class Action {
     }
     /** What is left to say when the body of the action is over. `within` does it for you. */
     async leave(error) {
+        try {
+            await this.#leave(error);
+        }
+        catch (untold) {
+            saidBy(untold, this.#began, this.#isMade); // it has passed this call, where that was made
+            throw untold;
+        }
+    }
+    async #leave(error) {
         this.run.openActions.delete(this);
         const isOther = saidBy(error, this.#began, this.#isMade);
         if (this.#isSettled || this.replayed)
@@ -315,7 +309,7 @@ export class Action {
     /** Whether the arguments were changed since they were put to the desk, or approved. */
     #hasChanged() {
         try {
-            if (this.#changed && canonical(plain(this.#changed)) !== this.#approved)
+            if (canonical(plain(this.#changed)) !== canonical(this.#approved))
                 return true;
             return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]);
         }
@@ -331,7 +325,7 @@ export class Action {
         const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
         try {
             const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
-            [this.#changed, this.#approved] = [now, canonical(now)]; // may be mutated
+            [this.#changed, this.#approved] = [now, structuredClone(now)]; // the one may be mutated
             return null;
         }
         catch (error) {
@@ -394,7 +388,7 @@ export class Action {
             throw new AmendsError("the outcome of this call is recorded already");
         const { attempt, fence, n } = this.row;
         const tried = fence === null ? { attempt } : { attempt, fence };
-        const made = this.#changed === null ? {} : { args: parseJson(this.#approved) };
+        const made = this.#approved && { args: this.#approved };
         return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
     }
     async #settle(told, state) {

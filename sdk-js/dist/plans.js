@@ -1,7 +1,22 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
+import { TimedOut } from "./errors.js";
 import { canonical } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { plainObject } from "./values.js";
+/** Call it; where it has a limit, it is left to itself when the time is over. */
+export async function callWithin({ timeLimitSeconds: limit, signal: given }, args, call) {
+    const timer = new AbortController();
+    const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
+    if (limit === undefined)
+        return call(args, { signal });
+    const late = new TimedOut(`no end within ${limit} s; it may still happen`);
+    return new Promise((resolve, reject) => {
+        const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
+        const done = () => clearTimeout(bell);
+        const made = (async () => call(args, { signal }))();
+        made.finally(done).then(resolve, reject);
+    });
+}
 const SCHEMA_CHARACTERS_MAX = 8 * 1024;
 /** The digest of a schema and itself; none that the desk would not show to anybody. */
 export function shapeOf(schema) {

@@ -14,7 +14,6 @@ import {
   NoEffect,
   Refused,
   saidBy,
-  TimedOut,
   TooLarge,
   Unfit,
 } from "./errors.ts";
@@ -24,6 +23,7 @@ import {
   type Args,
   bitByBit,
   type CallOptions,
+  callWithin,
   type Check,
   check,
   type Effect,
@@ -36,8 +36,7 @@ import {
   type Undo,
 } from "./plans.ts";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.ts";
-import { canonical, isObject, parseJson } from "./protocol/canonical.ts";
-import type { Json, JsonObject } from "./protocol/canonical.ts";
+import { canonical, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import { idempotencyKey, sha256 } from "./protocol/digests.ts";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
 import { type EffectClass, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
@@ -81,7 +80,7 @@ export class Action<A extends object = Args> {
   readonly #retry: Retry | undefined;
   #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
   #changed: JsonObject | null = null;
-  #approved = "";
+  #approved: JsonObject | null = null;
   readonly #shape: { digest: string; schema: JsonObject } | null;
   #returned: { result: unknown } | null = null;
   #failure: Error | null = null;
@@ -188,8 +187,9 @@ export class Action<A extends object = Args> {
 
   /** Nothing was made or said yet; also where the same object is begun a second time. */
   #beginsAnew(): void {
-    [this.#changed, this.#returned, this.#failure, this.#began] = [null, null, null, moment()];
+    this.#changed = this.#approved = this.#returned = this.#failure = null;
     this.#isMade = this.#isSettled = false;
+    this.#began = moment();
   }
 
   /** Throws, and records that nothing happened, where the call is not to be made after all. */
@@ -227,7 +227,7 @@ export class Action<A extends object = Args> {
     const over = new AbortController();
     void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
     try {
-      const result = await this.#within(call);
+      const result = await callWithin(this.#plan, this.args, call);
       this.#returned = { result };
       return result;
     } catch (error) {
@@ -237,22 +237,6 @@ export class Action<A extends object = Args> {
     } finally {
       over.abort();
     }
-  }
-
-  /** Call it; where it has a limit, it is left to itself when the time is over. */
-  async #within<T>(call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T> {
-    const { timeLimitSeconds: limit, signal: given } = this.#plan;
-    const { args } = this;
-    const timer = new AbortController();
-    const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
-    if (limit === undefined) return call(args, { signal });
-    const late = new TimedOut(`no end within ${limit} s; it may still happen`);
-    return new Promise<T>((resolve, reject) => {
-      const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
-      const done = () => clearTimeout(bell);
-      const made = (async () => call(args, { signal }))();
-      made.finally(done).then(resolve, reject);
-    });
   }
 
   /**
@@ -318,6 +302,15 @@ export class Action<A extends object = Args> {
 
   /** What is left to say when the body of the action is over. `within` does it for you. */
   async leave(error?: unknown): Promise<void> {
+    try {
+      await this.#leave(error);
+    } catch (untold) {
+      saidBy(untold, this.#began, this.#isMade); // it has passed this call, where that was made
+      throw untold;
+    }
+  }
+
+  async #leave(error: unknown): Promise<void> {
     this.run.openActions.delete(this);
     const isOther = saidBy(error, this.#began, this.#isMade);
     if (this.#isSettled || this.replayed) return;
@@ -358,7 +351,7 @@ export class Action<A extends object = Args> {
   /** Whether the arguments were changed since they were put to the desk, or approved. */
   #hasChanged(): boolean {
     try {
-      if (this.#changed && canonical(plain(this.#changed)) !== this.#approved) return true;
+      if (canonical(plain(this.#changed)) !== canonical(this.#approved)) return true;
       return canonical(plain(this.#plan.args ?? {})) !== canonical(this.#planned["args"]!);
     } catch {
       return true; // They are no longer such as could be put to anybody.
@@ -372,8 +365,8 @@ export class Action<A extends object = Args> {
     }
     const [own, told] = [this.#planned["args"], ask.planned.event.data["args"]];
     try {
-      const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey);
-      [this.#changed, this.#approved] = [now as JsonObject, canonical(now)]; // may be mutated
+      const now = withOwnSecrets(changed, own, told, this.run.desk.maskingKey) as JsonObject;
+      [this.#changed, this.#approved] = [now, structuredClone(now)]; // the one may be mutated
       return null;
     } catch (error) {
       if (error instanceof ArgumentsChanged) return error;
@@ -436,7 +429,7 @@ export class Action<A extends object = Args> {
     if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
     const { attempt, fence, n } = this.row;
     const tried = fence === null ? { attempt } : { attempt, fence };
-    const made = this.#changed === null ? {} : { args: parseJson(this.#approved) };
+    const made = this.#approved && { args: this.#approved };
     return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
   }
 

@@ -1,5 +1,6 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 
+import { TimedOut } from "./errors.ts";
 import { canonical, type JsonObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
 import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
@@ -69,6 +70,24 @@ export type Check =
 
 /** What a call is handed beside the arguments. */
 export type CallOptions = { signal: AbortSignal };
+
+/** Call it; where it has a limit, it is left to itself when the time is over. */
+export async function callWithin<A extends object, T>(
+  { timeLimitSeconds: limit, signal: given }: Plan<A>,
+  args: A,
+  call: (args: A, options: CallOptions) => T | PromiseLike<T>,
+): Promise<T> {
+  const timer = new AbortController();
+  const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
+  if (limit === undefined) return call(args, { signal });
+  const late = new TimedOut(`no end within ${limit} s; it may still happen`);
+  return new Promise<T>((resolve, reject) => {
+    const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
+    const done = () => clearTimeout(bell);
+    const made = (async () => call(args, { signal }))();
+    made.finally(done).then(resolve, reject);
+  });
+}
 
 const SCHEMA_CHARACTERS_MAX = 8 * 1024;
 

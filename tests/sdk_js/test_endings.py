@@ -222,6 +222,31 @@ def test_arguments_of_an_approver_that_were_changed_are_neither_used_nor_told(de
     assert said_of(desk, "action.succeeded")["args"] == {"to": ["mia"]}
 
 
+def test_a_number_of_an_approver_that_is_wider_than_any_double_is_told_as_it_is(desk, agent):
+    """As a double it was refused once the call was made: neither success nor failure was told."""
+    yes = {"answer": "proceed", "fence": 1, "action": "act_1", "arguments": {"wei": 10**21}}
+    desk.script["begin"] = [{"answer": yes}]
+
+    _, outside = agent("is_approved_with_a_wide_number")
+
+    assert outside == f"{10**21}\n"
+    assert said_of(desk, "action.succeeded")["args"] == {"wei": 10**21}
+
+
+def test_of_a_call_that_was_made_with_too_much_to_be_told_it_is_not_said_that_it_was_not(
+    desk, agent
+):
+    """The model would make it in another way, for a second time."""
+    yes = {"answer": "proceed", "fence": 1, "action": "act_1", "arguments": {"text": "x" * 70_000}}
+    desk.script["begin"] = [{"answer": yes}]
+
+    _, outside = agent("is_approved_with_too_much_to_be_told")
+
+    made, told = outside.splitlines()
+    assert made == "70000"
+    assert told.startswith("false write was called, and then: ")
+
+
 def test_a_state_that_is_a_map_is_kept(desk, agent):
     agent("keeps_a_map")
 

@@ -168,6 +168,20 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       );
     });
   },
+  async is_approved_with_a_wide_number() {
+    await desk.run("Pay it", { run: "run_1" }, (run) =>
+      run.action("pay", { args: { wei: 1 }, acceptsChangedArguments: true }, (act) =>
+        act.perform(({ wei }) => said(String(wei))),
+      ),
+    );
+  },
+  async is_approved_with_too_much_to_be_told() {
+    await desk.run("Write it", { run: "run_1" }, () =>
+      new GatedTools(desk)
+        .call("write", { text: "x" }, "call_1", ({ text }) => said(String(text.length)))
+        .catch((error: Error) => said(`${isNotMade(error)} ${error.message}`)),
+    );
+  },
   async keeps_a_map() {
     await desk.run("Move it", { run: "run_1" }, (run) =>
       run.checkpoint("half", { state: new Map([["next", "mail"]]), summary: "" }),
