@@ -302,7 +302,8 @@ def due() -> QuerySet[SocialToken]:
     of_one = Window(RowNumber(), partition_by="account__provider", order_by="expires_at")
     waiting = SocialToken.objects.exclude(token_secret="").filter(expires_at__lte=Now())
     in_turn = waiting.annotate(place=of_one).order_by("place", "expires_at")
-    return in_turn.select_related("account__user")[:PEOPLE_AT_ONCE_MAX]
+    found: QuerySet[SocialToken] = in_turn.select_related("account__user")[:PEOPLE_AT_ONCE_MAX]
+    return found
 
 
 def claim(token: SocialToken) -> bool:
