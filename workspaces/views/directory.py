@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -88,7 +88,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         "probation": "1 hour" if hours == 1 else f"{hours:g} hours",
         "left": directory.who_left(here)
         .select_related("person")
-        .order_by("-changed_at")[:SHOWN_MAX],
+        .order_by(F("gone_at").desc(nulls_last=True), "-changed_at")[:SHOWN_MAX],
         "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
     }
     return page(request, "workspaces/directory.html", context, status=status)
