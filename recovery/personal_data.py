@@ -253,7 +253,7 @@ holds("recovery.Report", "text", rows=of_cases("case__run"))
 holds("recovery.Comment", "text", rows=of_cases("case__run"))
 holds("recovery.Residue", "text", "done_note", rows=of_cases("case__run"))
 # Digests over calls have no salt: whoever tries every address would find hers.
-holds("recovery.BulkItem", "detail", "digest", rows=of_cases("case__run"))
+holds("recovery.BulkItem", "detail", "digest", "restores", rows=of_cases("case__run"))
 holds("recovery.Readback", "detail", rows=of_runs("action__run", "action"))
 holds("recovery.Directive", "steps", rows=of_runs("run"))
 holds("recovery.Plan", "headline", "reason", "digest", rows=of_cases("case__run"))
