@@ -61,21 +61,31 @@ CHUNK_BYTES = 256 * 1024
 PLANNING = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 
 
-# Comments and indents. None of our sheets has a `/*` in a string.
-NOT_SERVED = re.compile(rb"/\*.*?\*/|^\s+", re.DOTALL | re.MULTILINE)
+# Comments and indents of sheets, and lines of scripts that are nothing but a comment. None of our
+# sheets has a `/*` in a string, and none of our scripts has such a line in one.
+OF_SHEETS = re.compile(rb"/\*.*?\*/|^\s+", re.DOTALL | re.MULTILINE)
+OF_SCRIPTS = re.compile(rb"^[ \t]*//.*\n", re.MULTILINE)
+
+
+def served(name: str, content: bytes) -> bytes:
+    """What a browser is given of a static file, by its name below the folder of these: our own
+    sheets, which stand in no folder, and scripts without what is for their readers alone.
+    """
+    if name.endswith(".css") and "/" not in name:
+        return OF_SHEETS.sub(b"", content)
+    return OF_SCRIPTS.sub(b"", content) if name.startswith("js/") else content
 
 
 class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
     """Names carry a hash, also those that an ES module imports, so browsers keep them for good.
-    Our own sheets, which stand in no folder, are collected without their comments.
+    They are collected as they are `served`.
     """
 
     support_js_module_import_aggregation = True
 
     def _save(self, name: str, content: Any) -> str:
-        if name.endswith(".css") and "/" not in name:
-            content = ContentFile(NOT_SERVED.sub(b"", b"".join(content.chunks())))
-        return str(super()._save(name, content))
+        found = b"".join(content.chunks())
+        return str(super()._save(name, ContentFile(served(name, found))))
 
 
 class Files:

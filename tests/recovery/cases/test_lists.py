@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from approvals import inbox, named_lists, versions
-from config.edge import NOT_SERVED
+from config.edge import served
 from connectors import channels, connections
 from recovery.models import Case, Residue
 from recovery.triage import triage
@@ -59,7 +59,7 @@ NO_LISTS = {
     "settings/summary/": "a form", "settings/signing-keys/": "of one person at a time",
     "teach/": "a form",
 }  # fmt: skip
-WEIGHT_BYTES_MAX = 60 * 1024
+WEIGHT_BYTES_MAX = 60_000
 """Compressed, with the sheet and the scripts, without the letters."""
 
 
@@ -186,11 +186,7 @@ def _weight(text):
 
 @cache
 def _weight_of_file(file):
-    return _weight(_served(file))
-
-
-def _served(file):
-    return NOT_SERVED.sub(b"", file.read_bytes()) if file.suffix == ".css" else file.read_bytes()
+    return _weight(served(str(file.relative_to(STATIC)), file.read_bytes()))
 
 
 def _plain(name):
