@@ -55,7 +55,8 @@ class Desk:
         """One of the product's processes, as `make up` starts it."""
         command = process_list(port, "127.0.0.1", demo=False)[name] + list(more)
         log = (self.folder / f"{name}.log").open("ab")
-        environment = os.environ | self.environment | {"AMENDS_PROCESS": name}
+        own = {"AMENDS_PROCESS": name, "TMPDIR": str(self.folder)}
+        environment = os.environ | self.environment | own
         if port:
             environment["AMENDS_URL"] = f"http://localhost:{port}"
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
