@@ -1,7 +1,7 @@
 """What a policy would have said of what really happened: a dry run over the last days.
 
 It judges the newest actions of the ledger, the calls that a rule denied at the gate, and the
-questions that are open now. Nothing is written.
+questions that are open now, and looks whether its twins could be called. Nothing is written.
 
 Runs that happened elsewhere and were imported passed no gate, so nothing is held against them. What
 it would have asked people for, or denied, is listed instead.
@@ -20,6 +20,7 @@ from approvals import denials, grants, plan_sums
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import Policy, ToolCall, judge, lookups, strictest
 from approvals.rules import VERDICT_WORDS
+from connectors import calls
 from ledger.models import Action, ActionState, Run
 from ledger.schemas import IMPORTED
 from workspaces.models import Workspace
@@ -63,6 +64,8 @@ class PolicyDryRun:
     """Of how many a rule asks what only the gate looks up."""
     examples: list[Example] = field(default_factory=list)
     open_changes: list[str] = field(default_factory=list)
+    cannot_run: list[str] = field(default_factory=list)
+    """The twins and probes that cannot be called as the connections stand."""
 
     def words(self) -> str:
         asked, denied = self.sums["MANUAL"], self.sums["DENY"]
@@ -127,6 +130,7 @@ def rehearse(
             found.examples.append(Example(run, name, call.tool, *answers, becomes.why))
     found.capped = found.judged >= ACTIONS_MAX
     found.open_changes = list(_open(workspace, new))
+    found.cannot_run = list(_cannot_run(workspace, new))
     return found
 
 
@@ -176,6 +180,22 @@ def _open(workspace: Workspace, new: Policy) -> Iterator[str]:
             wanted = " and ".join(map(str, judgement.requires))
             already = ", though it is approved" if _is_granted(approval) else ""
             yield f"“{approval.headline}” would be asked anew, of {wanted}{already}"
+
+
+def _cannot_run(workspace: Workspace, new: Policy) -> Iterator[str]:
+    """No mistake of the document, for a connection may be made later; until then nothing is
+    undone by it.
+    """
+    named = [
+        (twin.tool, one.connection, one.operation)
+        for twin in new.twins
+        for one in (twin, twin.probe)
+        if one is not None
+    ]
+    why = calls.missing(workspace, [(name, operation) for _, name, operation in named])
+    for tool, name, operation in named:
+        if (name, operation) in why:
+            yield f"{tool} names {name}.{operation}. {why[name, operation]}"
 
 
 def _is_granted(approval: Approval) -> bool:

@@ -22,6 +22,7 @@ from approvals import digests
 from approvals.dry_run import call_of
 from approvals.models import Approval, ApprovalState, ToolShape
 from approvals.policy import Policy, PolicyDecision, judge
+from connectors import calls
 from ledger.append.statements import Statement
 from ledger.canonical import canonical, digest
 from ledger.models import Action
@@ -183,7 +184,9 @@ class InventoryEntry:
 
 
 def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
-    """The inventory; a compensation that the rules name without a twin shows as not runnable."""
+    """The inventory; a compensation that the rules name without a twin, or with one that cannot be
+    called as the connections stand, shows as not runnable.
+    """
     asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX}
     with connection.cursor() as cursor:
         cursor.execute(NEWEST_OF_EACH, asked)
@@ -191,6 +194,8 @@ def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
     rows = list(Action.objects.filter(pk__in=counts).select_related("agent", "run"))
     undone = _last_undone(workspace, [one.tool for one in rows])
     shapes = newest_of({(one.agent_id, one.tool) for one in rows if one.agent_id})
+    named = [(twin.connection, twin.operation) for twin in policy.twins]
+    missing = calls.missing(workspace, named)
     found = [
         _line(
             policy,
@@ -198,6 +203,7 @@ def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
             counts[one.pk],
             undone.get(one.tool, (None, None)),
             shapes.get((one.agent_id or 0, one.tool), []),
+            missing,
         )
         for one in rows
     ]
@@ -209,13 +215,19 @@ Undone = tuple[datetime | None, datetime | None]
 
 
 def _line(
-    policy: Policy, action: Action, seen: int, undone: Undone, shapes: list[ToolShape]
+    policy: Policy,
+    action: Action,
+    seen: int,
+    undone: Undone,
+    shapes: list[ToolShape],
+    missing: Mapping[tuple[str, str], str],
 ) -> InventoryEntry:
     judgement = judge(policy, call_of(action))
     target = str(action.targets[0].get("type", "")) if action.targets else ""
     twin = policy.twin(action.tool, target)
     entry = policy.tool(action.tool)
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
+    why_not = missing.get((twin.connection, twin.operation), "") if twin else ""
     return InventoryEntry(
         tool=action.tool,
         classified=entry is not None and entry.action_class is not None,
@@ -223,8 +235,9 @@ def _line(
         risk=judgement.risk,
         answer=judgement.approval,
         rule=judgement.why,
-        twin=words,
-        runnable=twin is not None or judgement.compensation in {None, "NONE"},
+        twin=f"{words}: {why_not}" if why_not else words,
+        runnable=not why_not
+        and (twin is not None or judgement.compensation in {None, "NONE"}),
         teachable=action.agent_id is not None
         and twin is None
         and judgement.compensation != "NONE"

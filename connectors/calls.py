@@ -11,7 +11,7 @@ it, and otherwise `unknown` or `cannot_tell`. `observe` and `verify` raise Canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -48,7 +48,7 @@ from connectors.outbound import AnswerTooLarge, Deadline, NotSent, Outbound, Out
 from ledger.canonical import digest
 from ledger.desk_events import masking_key
 from workspaces.encryption import CannotOpen
-from workspaces.models import Secret
+from workspaces.models import Secret, Workspace
 
 __all__ = ["GRACE_SECONDS", "Facts"]
 T = TypeVar("T")
@@ -167,6 +167,31 @@ def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
     connector, settings = _connector(connection)
     return _operations(connection, connector, settings)
+
+
+def missing(
+    workspace: Workspace, operations: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Of these operations, each a connection's name and its own, those that cannot be called as
+    the connections stand: why, in a sentence.
+    """
+    wanted = dict.fromkeys(operations)
+    names = {name for name, _ in wanted}
+    here = Connection.objects.filter(workspace=workspace, name__in=names)
+    by_name = {one.name: one for one in here}
+    found: dict[tuple[str, str], str] = {}
+    for name, operation in wanted:
+        connection = by_name.get(name)
+        if connection is None:
+            found[name, operation] = f"There is no connection “{name}”."
+        elif connection.is_disabled:
+            found[name, operation] = f"The connection “{name}” is disabled."
+        else:
+            try:
+                operation_of(connection, operation)
+            except Refused as wrong:
+                found[name, operation] = str(wrong)
+    return found
 
 
 def connector_version(connection: Connection) -> str:

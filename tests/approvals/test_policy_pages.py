@@ -192,6 +192,14 @@ def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(
 
     assert "Unclassified" in html
     assert "Not runnable" in html
+
+    named = f"{source}twins:\n  crm.update: {{connection: crm, operation: restore}}\n"
+    why = "There is no connection “crm”."
+    assert f"crm.update names crm.restore. {why}" in ada_s.post(NEW, {"source": named}).text
+    versions.activate(versions.save(acme, named, by=ada), by=ada)
+    html = ada_s.get(TOOLS).text
+    assert "Not runnable" in html
+    assert f"crm.restore: {why}" in html
     assert "crm.<wbr>update" in html
 
 

@@ -103,15 +103,28 @@ def test_a_policy_is_loaded_from_a_file_by_command(acme, ada, ben, tmp_path, cap
         call_command("load_policy", "acme", str(file))
 
 
-def test_the_command_of_the_guide_loads_a_policy(acme, ada, monkeypatch, tmp_path):
+def test_the_commands_of_the_guide_rehearse_a_policy_and_then_put_it_in_force(
+    acme, ada, monkeypatch, tmp_path, capsys
+):
     guide = (ROOT / "docs" / "policy.md").read_text()
-    [line] = re.findall(r"```sh\n(.*?)\n```", guide)
-    command = shlex.split(line.replace(" airline ", f" {acme.slug} "))
-    assert command[:2] == ["python", "manage.py"]
+    [lines] = re.findall(r"```sh\n(.*?)\n```", guide, re.DOTALL)
+    dry, real = (
+        shlex.split(line.replace(" airline ", f" {acme.slug} ")) for line in lines.splitlines()
+    )
+    assert dry[:2] == real[:2] == [".venv/bin/python", "manage.py"]
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "policy.yaml").write_text("policies:\n  a: {approval: DENY}\n")
+    twin = "twins:\n  a: {connection: nonesuch, operation: restore}\n"
+    (tmp_path / "policy.yaml").write_text(f"policies:\n  a: {{approval: DENY}}\n{twin}")
 
-    call_command(*command[2:])
+    call_command(*dry[2:])
+
+    assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
+    assert told(acme, "policy.saved") == []
+    said = capsys.readouterr().out
+    assert "Over 0 actions of the last 30 days it would have asked 0 times" in said
+    assert "a names nonesuch.restore. There is no connection “nonesuch”." in said
+
+    call_command(*real[2:])
 
     assert judge(active(acme), ToolCall(tool="a")).approval == "DENY"
     [saved] = told(acme, "policy.activated")
