@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -57,7 +57,11 @@ EVENT_BYTES_MAX = 64 * 1024
 BATCH_EVENTS_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 N_MAX = 2**31 - 1
-CHOICES = {"class": CLASSES, "risk": RISKS}
+CHOICES = {
+    "class": CLASSES, "risk": RISKS, "saga": ("pivot", "retriable"),
+    "outcome": ("no_effect", "unknown"), "reversibility": get_args(schemas.Reversibility),
+}  # fmt: skip
+"""What a member may say, by its name, for who said something else."""
 _NO_DOTS = r"(?!(?:.*/)?\.\.?(?:/|$))"
 """No part is `.` or `..`: no address holds them, since browsers and clients leave them out."""
 ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,64}")
@@ -302,7 +306,8 @@ def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
         msgspec.convert(parsed.data, schemas.AGENT_TYPES[parsed.type])
     except msgspec.ValidationError as wrong:
         words = next((f"; it is one of {', '.join(known)}" for name, known in CHOICES.items()
-                      if str(wrong).endswith(f"- at `$.{name}`")), "")  # fmt: skip
+                      if str(wrong).startswith("Invalid enum") and
+                      str(wrong).endswith(f".{name}`")), "")  # fmt: skip
         raise _Wrong("schema", "The data does not fit its type", 422, f"{wrong}{words}") from wrong
     parsed.unread = schemas.unread(parsed.type, parsed.data)
     if parsed.type == EventType.ACTION_PLANNED and not is_all_seen(parsed.data["tool"]):

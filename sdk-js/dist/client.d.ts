@@ -1,7 +1,7 @@
 /** The desk as an agent sees it: one address, one key, one spool. */
 import type { Replies, Waits } from "./gate.ts";
 import { Link } from "./link.ts";
-import type { Args } from "./plans.ts";
+import { type Args } from "./plans.ts";
 import { type About, Run } from "./runs.ts";
 import type { Log, Parked } from "./sender.ts";
 import { type Call, type Declaration } from "./tools.ts";

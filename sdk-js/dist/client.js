@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { AmendsError, Terminated } from "./errors.js";
 import { shortId } from "./events.js";
 import { FLUSH_SECONDS, Link } from "./link.js";
+import { mustBeKnown } from "./plans.js";
+import { isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { Run, withoutEmpty } from "./runs.js";
 import { tool } from "./tools.js";
@@ -18,8 +20,8 @@ const RUN_ID = /^(?!(?:.*\/)?\.\.?(?:\/|$))[\x21-\x7e]{1,120}$/;
 const SHELL_SIGNAL = 128;
 const SIGTERM = 15;
 const SPOOL_NAME_HEX_DIGITS = 16;
-// Beside the members that are taken out of it: run, trace and onBehalfOf.
-const ABOUT = ["goal", "model", "labels"];
+// The last three are taken out of it before.
+const ABOUT = ["goal", "model", "labels", "onBehalfOf", "run", "trace"];
 // What the desk reads of the person for whom a run acts; `contact` is a mail address, `language` a
 // tag as browsers send it (de-AT).
 const PERSON = ["id", "name", "contact", "language"];
@@ -37,6 +39,9 @@ export class Desk extends Link {
     }
     /** A run of `body`, for what the user said in their words. Inside it is the current run. */
     async run(request, about, body) {
+        if (typeof body !== "function") {
+            throw new AmendsError("desk.run(request, about, body): the body is missing; about may be {}");
+        }
         return (await this.open(request, about)).within(body);
     }
     /** The same in two halves: `await using run = await desk.open(...)`, and end it yourself. */
@@ -44,6 +49,9 @@ export class Desk extends Link {
         if (id !== undefined && !RUN_ID.test(id)) {
             const fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”";
             throw new AmendsError(`a run's id is ${fits}`);
+        }
+        if (onBehalfOf && !isObject(onBehalfOf)) {
+            throw new AmendsError('onBehalfOf is an object, such as { id: "mia", name: "Mia Li" }');
         }
         mustBeKnown(about, "what is said of a run", ABOUT);
         mustBeKnown(onBehalfOf ?? {}, "onBehalfOf", PERSON);
@@ -102,13 +110,6 @@ export class Desk extends Link {
             }
         }
     }
-}
-/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
-function mustBeKnown(said, what, known) {
-    const strange = Object.keys(said).find((name) => !known.includes(name));
-    if (strange === undefined)
-        return;
-    throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
 }
 /** The desk at AMENDS_URL under AMENDS_KEY, or as the options say. */
 export function connect(options = {}) {

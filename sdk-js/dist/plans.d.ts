@@ -40,6 +40,10 @@ export type Plan<A extends object = Args> = {
     /** Ends the wait for the desk, and is handed to the call. */
     signal?: AbortSignal | undefined;
 };
+/** Throws AmendsError where a plan says what nobody would read: a class that is misspelled, say. */
+export declare function mustBePlan(plan: object, tool: string): void;
+/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
+export declare function mustBeKnown(said: object, what: string, known: readonly string[]): void;
 export type Undo = {
     connection: string;
     operation: string;

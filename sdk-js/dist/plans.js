@@ -1,8 +1,28 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
-import { TimedOut } from "./errors.js";
-import { canonical } from "./protocol/canonical.js";
+import { AmendsError, TimedOut } from "./errors.js";
+import { canonical, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { plainObject } from "./values.js";
+const PLAN = {
+    target: true, args: true, before: true, effectClass: true, op: true, key: true, undo: true,
+    saga: true, risk: true, intent: true, retry: true, waitSeconds: true, timeLimitSeconds: true,
+    acceptsChangedArguments: true, schema: true, signal: true,
+};
+/** Throws AmendsError where a plan says what nobody would read: a class that is misspelled, say. */
+export function mustBePlan(plan, tool) {
+    mustBeKnown(plan, `what is said of a call of ${tool}`, Object.keys(PLAN));
+    const { undo } = plan;
+    if (undo !== undefined && !isObject(undo)) {
+        throw new AmendsError('undo is undo("connection.operation", {…}) or noUndo("why not")');
+    }
+}
+/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
+export function mustBeKnown(said, what, known) {
+    const strange = Object.keys(said).find((name) => !known.includes(name));
+    if (strange === undefined)
+        return;
+    throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
+}
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export async function callWithin({ timeLimitSeconds: limit, signal: given }, args, call) {
     const timer = new AbortController();

@@ -2,7 +2,7 @@
 import { Action } from "./actions.ts";
 import { Stopped } from "./errors.ts";
 import type { Link } from "./link.ts";
-import type { Args, Plan } from "./plans.ts";
+import { type Args, type Plan } from "./plans.ts";
 import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import { Record } from "./record.ts";
 import { type Target } from "./values.ts";

@@ -3,6 +3,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { Action } from "./actions.js";
 import { AmendsError, DeskUnreachable, MissingOutcome, NoRun, saidBy, Stopped, } from "./errors.js";
 import { said } from "./events.js";
+import { mustBePlan } from "./plans.js";
 import { canonical } from "./protocol/canonical.js";
 import { Record } from "./record.js";
 import { asTargets, plainObject } from "./values.js";
@@ -83,12 +84,16 @@ export class Run extends Record {
      * before: it makes it with `act.perform` and says how it went. What it throws is a failure.
      */
     async action(tool, plan, body) {
+        if (typeof body !== "function") {
+            throw new AmendsError("run.action(tool, plan, body): the body is missing; plan may be {}");
+        }
         return (await this.begin(tool, plan)).within(body);
     }
     /** The same in two halves: `await using act = await run.begin(tool, plan)`. */
     async begin(tool, plan = {}) {
         this.#mustBeOpen();
         try {
+            mustBePlan(plan, tool);
             return await new Action(this, tool, plan).begin();
         }
         catch (error) {

@@ -8,7 +8,8 @@ import { AmendsError, Terminated } from "./errors.ts";
 import { shortId } from "./events.ts";
 import type { Replies, Waits } from "./gate.ts";
 import { FLUSH_SECONDS, Link } from "./link.ts";
-import type { Args } from "./plans.ts";
+import { type Args, mustBeKnown } from "./plans.ts";
+import { isObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
 import { type About, Run, withoutEmpty } from "./runs.ts";
 import type { Log, Parked } from "./sender.ts";
@@ -24,8 +25,8 @@ const RUN_ID = /^(?!(?:.*\/)?\.\.?(?:\/|$))[\x21-\x7e]{1,120}$/;
 const SHELL_SIGNAL = 128;
 const SIGTERM = 15;
 const SPOOL_NAME_HEX_DIGITS = 16;
-// Beside the members that are taken out of it: run, trace and onBehalfOf.
-const ABOUT = ["goal", "model", "labels"];
+// The last three are taken out of it before.
+const ABOUT = ["goal", "model", "labels", "onBehalfOf", "run", "trace"];
 // What the desk reads of the person for whom a run acts; `contact` is a mail address, `language` a
 // tag as browsers send it (de-AT).
 const PERSON = ["id", "name", "contact", "language"];
@@ -74,6 +75,9 @@ export class Desk extends Link {
     about: About,
     body: (run: Run) => T | PromiseLike<T>,
   ): Promise<T> {
+    if (typeof body !== "function") {
+      throw new AmendsError("desk.run(request, about, body): the body is missing; about may be {}");
+    }
     return (await this.open(request, about)).within(body);
   }
 
@@ -82,6 +86,9 @@ export class Desk extends Link {
     if (id !== undefined && !RUN_ID.test(id)) {
       const fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”";
       throw new AmendsError(`a run's id is ${fits}`);
+    }
+    if (onBehalfOf && !isObject(onBehalfOf)) {
+      throw new AmendsError('onBehalfOf is an object, such as { id: "mia", name: "Mia Li" }');
     }
     mustBeKnown(about, "what is said of a run", ABOUT);
     mustBeKnown(onBehalfOf ?? {}, "onBehalfOf", PERSON);
@@ -150,13 +157,6 @@ export class Desk extends Link {
       }
     }
   }
-}
-
-/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
-function mustBeKnown(said: object, what: string, known: readonly string[]): void {
-  const strange = Object.keys(said).find((name) => !known.includes(name));
-  if (strange === undefined) return;
-  throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
 }
 
 /** The desk at AMENDS_URL under AMENDS_KEY, or as the options say. */

@@ -1,7 +1,7 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 
-import { TimedOut } from "./errors.ts";
-import { canonical, type JsonObject } from "./protocol/canonical.ts";
+import { AmendsError, TimedOut } from "./errors.ts";
+import { canonical, isObject, type JsonObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
 import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
 import { plainObject, type Targets } from "./values.ts";
@@ -43,6 +43,28 @@ export type Plan<A extends object = Args> = {
   /** Ends the wait for the desk, and is handed to the call. */
   signal?: AbortSignal | undefined;
 };
+
+const PLAN: Record<keyof Plan, true> = {
+  target: true, args: true, before: true, effectClass: true, op: true, key: true, undo: true,
+  saga: true, risk: true, intent: true, retry: true, waitSeconds: true, timeLimitSeconds: true,
+  acceptsChangedArguments: true, schema: true, signal: true,
+};
+
+/** Throws AmendsError where a plan says what nobody would read: a class that is misspelled, say. */
+export function mustBePlan(plan: object, tool: string): void {
+  mustBeKnown(plan, `what is said of a call of ${tool}`, Object.keys(PLAN));
+  const { undo } = plan as { undo?: unknown };
+  if (undo !== undefined && !isObject(undo)) {
+    throw new AmendsError('undo is undo("connection.operation", {…}) or noUndo("why not")');
+  }
+}
+
+/** Whoever misspells a member hears of it: the desk would keep it, and nobody read it. */
+export function mustBeKnown(said: object, what: string, known: readonly string[]): void {
+  const strange = Object.keys(said).find((name) => !known.includes(name));
+  if (strange === undefined) return;
+  throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
+}
 
 export type Undo = { connection: string; operation: string; args: JsonObject } | { none: string };
 

@@ -13,7 +13,7 @@ import {
 } from "./errors.ts";
 import { said } from "./events.ts";
 import type { Link } from "./link.ts";
-import type { Args, Plan } from "./plans.ts";
+import { type Args, mustBePlan, type Plan } from "./plans.ts";
 import { canonical, type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { Record } from "./record.ts";
@@ -128,6 +128,9 @@ export class Run extends Record {
     plan: Plan<A>,
     body: (act: Action<A>) => T | PromiseLike<T>,
   ): Promise<T> {
+    if (typeof body !== "function") {
+      throw new AmendsError("run.action(tool, plan, body): the body is missing; plan may be {}");
+    }
     return (await this.begin(tool, plan)).within(body);
   }
 
@@ -135,6 +138,7 @@ export class Run extends Record {
   async begin<A extends object = Args>(tool: string, plan: Plan<A> = {}): Promise<Action<A>> {
     this.#mustBeOpen();
     try {
+      mustBePlan(plan, tool);
       return await new Action<A>(this, tool, plan).begin();
     } catch (error) {
       saidBy(error, Infinity);

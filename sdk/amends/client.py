@@ -34,6 +34,7 @@ RUN_ID = re.compile(r"(?!(?:.*/)?\.\.?(?:/|$))[\x21-\x7e]{1,120}")
 
 # What the desk reads of the person for whom a run acts.
 PERSON = ("id", "name", "contact", "language")
+NO_PERSON = 'a mapping, such as {"id": "mia", "name": "Mia Li"}'
 NOT_OF_A_PERSON = (
     "on_behalf_of has no “{}”: it is id, name, contact (a mail address), and language (de, fr-CA)"
 )
@@ -95,6 +96,8 @@ class Desk(Link):
         if run is not None and not RUN_ID.fullmatch(run):
             fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”"
             raise ValueError(f"a run's id is {fits}")
+        if not isinstance(on_behalf_of, Mapping | None):
+            raise ValueError(f"on_behalf_of is {NO_PERSON}, not a {type(on_behalf_of).__name__}")
         if strange := [name for name in on_behalf_of or () if name not in PERSON]:
             raise ValueError(NOT_OF_A_PERSON.format(strange[0]))
         told = {"request": request, "goal": goal, "model": model, "on_behalf_of": on_behalf_of,

@@ -361,7 +361,7 @@ def refuse_lazy(found: Any, whose: Any = None) -> None:
         raise TypeError(NOT_AWAITED.format(whose))
     is_lazy = isinstance(bare, LAZY) or type(bare).__module__ == "itertools"
     if is_bits or is_lazy or inspect.isgenerator(bare) or inspect.isasyncgen(bare):
-        raise TypeError(BIT_BY_BIT.format(whose or found))
+        raise TypeError(BIT_BY_BIT.format(whose or getattr(_bare(found), "__qualname__", found)))
 
 
 def whole(function: Callable[..., Any], whose: str, *, is_awaited: bool) -> Callable[..., Any]:

@@ -105,6 +105,8 @@ def test_a_refusal_says_what_would_do(call, token):
         '{"id": "a", "type": "run.start", "run": "r"}': "run.start is none of run.started, ",
         '{"id": "b", "type": "action.started", "run": "r"}': "“action”, an id of yours",
         ACTION % "planned" + '{"tool": "t", "class": "readonly"}}': "it is one of read_only, ",
+        ACTION % "planned" + '{"tool": "t", "saga": "last"}}': "it is one of pivot, retriable",
+        ACTION % "failed" + '{"outcome": "none"}}': "it is one of no_effect, unknown",
         RUN + '"args": {}}': "`args`: what an event tells stands in `data`",
     }
     headers = bearer(token, "application/x-ndjson")

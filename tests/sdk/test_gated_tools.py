@@ -84,6 +84,12 @@ def test_of_calls_that_a_framework_does_not_name_only_what_reads_is_done_anew(de
     assert made == ["crm.find", "crm.find", "note.add"]
 
 
+@pytest.mark.parametrize("declared", [["update_flight"], {"update_flight": {"target": ("a", "b")}}])
+def test_what_could_never_be_found_of_a_tool_is_refused_before_any_call(desk, declared):
+    with pytest.raises(TypeError, match=r"a mapping from names of tools to amends.declare"):
+        GatedTools(desk, declared)
+
+
 def test_outside_a_run_nothing_is_called(desk):
     with pytest.raises(amends.NoRun):
         GatedTools(desk).call("note.add", {}, "call_1", lambda _: pytest.fail("it was called"))

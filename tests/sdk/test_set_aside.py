@@ -114,3 +114,9 @@ def test_a_call_without_a_proper_target_is_not_made(small_desk, spool_file):
         pytest.raises(ValueError, match="'nope' is no target"),
     ):
         run.action("update_flight", target="nope", args={})  # type: ignore[arg-type]
+    with (
+        amends.connect(small_desk.url, KEY, spool=spool_file) as desk,
+        desk.run("Move it") as run,
+        pytest.raises(ValueError, match=r"undo is amends\.undo\("),
+    ):
+        run.action("update_flight", undo="airline.restore")  # type: ignore[arg-type]

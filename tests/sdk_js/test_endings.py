@@ -203,6 +203,20 @@ def test_a_word_of_a_run_that_nobody_would_read_is_refused(desk, agent):
     assert desk.heard == []
 
 
+def test_a_word_of_a_call_that_nobody_would_read_is_refused_and_nothing_is_asked(desk, agent):
+    """A class in the spelling of Python was left out, and the call passed as a milder one."""
+    _, outside = agent("misspells_a_call")
+
+    lines = outside.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["AmendsError"] * 6
+    for line, words in zip(lines, (
+        "onBehalfOf is an object", "the body is missing", "has no “effect_class”: it is target,",
+        "undo is undo(", "the body is missing", "has no “undo_of_result”",
+    ), strict=True):  # fmt: skip
+        assert words in line
+    assert not [one for one in desk.heard if one.startswith("action")]
+
+
 def test_arguments_that_were_changed_are_not_used(desk, agent):
     _, outside = agent("changes_its_arguments")
 

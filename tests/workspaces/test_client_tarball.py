@@ -2,6 +2,7 @@
 it is.
 """
 
+import json
 import subprocess
 
 import httpx
@@ -37,6 +38,7 @@ def test_an_agent_elsewhere_installs_it_from_the_desk_and_has_its_command(proces
     assert node(tmp_path, command).stderr.startswith("amends verify FILE")
     kept = tmp_path / "node_modules" / "@amends" / "client"
     assert (kept / "LICENSE").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
+    assert "scripts" not in json.loads((kept / "package.json").read_text("utf-8"))
 
 
 @pytest.mark.django_db(transaction=True)

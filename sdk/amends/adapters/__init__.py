@@ -50,6 +50,9 @@ NOT_MADE = (
 TWICE = "{} is behind the desk already: asked for twice, it would wait for itself"
 
 
+DECLARED = "what is declared is a mapping from names of tools to amends.declare(...)"
+
+
 @dataclass(frozen=True)
 class GatedTools:
     """The tools of one framework, behind one desk.
@@ -65,6 +68,16 @@ class GatedTools:
     declared: Mapping[str, Declaration] = field(default_factory=dict)
     repeatable: frozenset[str] = frozenset()
     wait_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """TypeError where `declared` is nothing that could be looked up: what a tool changes would
+        be told of no call.
+        """
+        if not isinstance(self.declared, Mapping):
+            raise TypeError(f"{DECLARED}, not a {type(self.declared).__name__}")
+        for name, said in self.declared.items():
+            if not isinstance(said, Declaration):
+                raise TypeError(f"{DECLARED}: of {name!r} it is a {type(said).__name__}")
 
     def calling(
         self,

@@ -195,6 +195,21 @@ const stories: { [how: string]: () => Promise<unknown> } = {
         .catch((error: Error) => said(`${error.name}: ${error.message}`));
     }
   },
+  async misspells_a_call() {
+    const told = (error: Error) => said(`${error.name}: ${error.message}`);
+    const untyped = (value: unknown) => value as never;
+    await desk.run("Move it", untyped({ onBehalfOf: "mia" }), () => undefined).catch(told);
+    await desk.run("Move it", untyped(() => undefined), untyped(undefined)).catch(told);
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const wrong = [{ effect_class: "external_irreversible" }, { undo: "airline.restore" }];
+      for (const plan of wrong) {
+        await run.action("update_flight", untyped(plan), () => said("called")).catch(told);
+      }
+      await run.action("update_flight", untyped(() => said("called")), untyped(undefined)).catch(told);
+    });
+    const loose = desk.tool("update_flight", untyped({ undo_of_result: () => null }), () => said("called"));
+    await desk.run("Move it", { run: "run_2" }, () => loose({})).catch(told);
+  },
   async is_refused_after_the_call() {
     const refuse = () => {
       throw new NoEffect("busy", { retryable: true });
