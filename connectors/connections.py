@@ -326,7 +326,11 @@ def check_settings(
                 raise BadSettings(f"Settings may have {SETTINGS_BYTES_MAX} bytes.")
             read = msgspec.convert(given, plug.settings_schema)
             fault = asked(asker, plug, "its settings", partial(_fault, plug, read))
-        except (msgspec.ValidationError, ValueError, Refused, CannotRead) as wrong:
+        except msgspec.ValidationError as wrong:
+            fields = msgspec.structs.fields(plug.settings_schema)
+            wanted = ", ".join(one.encode_name for one in fields) or "nothing"
+            raise BadSettings(f"{wrong}. {plug.title} wants: {wanted}.") from wrong
+        except (ValueError, Refused, CannotRead) as wrong:
             raise BadSettings(str(wrong)) from wrong
         if fault:
             raise BadSettings(fault)

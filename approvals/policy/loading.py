@@ -136,7 +136,10 @@ def _read(document: str | Mapping[str, Any]) -> tuple[Policy, Form]:
     root: Path = ()
     value = form.mapping(text.value, root)
     if "agentSafety" in value:
-        form.mapping(value, root, ("agentSafety", "$schema", "version"))
+        form.mapping(value, root, ("agentSafety", "$schema", "version", *SECTIONS))
+        for name in SECTIONS:
+            if name in value:
+                form.wrong((name,), "stands beside agentSafety: it belongs below it")
         root = ("agentSafety",)
         value = value["agentSafety"]
         if value is None:

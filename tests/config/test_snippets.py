@@ -70,7 +70,7 @@ RUN_BY = {
         "tests/mcp/test_story.py::test_a_repository_is_as_it_was_before_the_agent",
     ],
     "policy.md": [
-        "tests/approvals/test_versions.py::test_the_command_of_the_guide_loads_a_policy",
+        "tests/approvals/test_versions.py::test_the_commands_of_the_guide_rehearse_a_policy_and_then_put_it_in_force",
         "tests/approvals/test_policy.py::test_the_example_of_the_guide_is_a_policy",
         "tests/approvals/test_policy.py::test_the_rules_that_hold_always_of_the_guide",
         "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
