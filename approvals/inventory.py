@@ -236,8 +236,7 @@ def _line(
         answer=judgement.approval,
         rule=judgement.why,
         twin=f"{words}: {why_not}" if why_not else words,
-        runnable=not why_not
-        and (twin is not None or judgement.compensation in {None, "NONE"}),
+        runnable=not why_not and (twin is not None or judgement.compensation in {None, "NONE"}),
         teachable=action.agent_id is not None
         and twin is None
         and judgement.compensation != "NONE"

@@ -49,7 +49,9 @@ def digest() -> str:
 def _files() -> Iterator[tuple[str, bytes]]:
     """What package.json names as its files, and what npm adds to every package."""
     # npm runs none of its scripts, and warns of each that it does not run.
-    told = {name: said for name, said in _told.items() if name not in {"scripts", "devDependencies"}}
+    told = {
+        name: said for name, said in _told.items() if name not in {"scripts", "devDependencies"}
+    }
     yield "package.json", json.dumps(told, indent=2).encode()
     yield "README.md", (_FOLDER / "README.md").read_bytes()
     yield "LICENSE", (_ROOT / "LICENSE").read_bytes()

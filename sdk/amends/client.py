@@ -97,7 +97,7 @@ class Desk(Link):
             fits = "1 to 120 printable ASCII characters without spaces, no part “.” or “..”"
             raise ValueError(f"a run's id is {fits}")
         if not isinstance(on_behalf_of, Mapping | None):
-            raise ValueError(f"on_behalf_of is {NO_PERSON}, not a {type(on_behalf_of).__name__}")
+            raise TypeError(f"on_behalf_of is {NO_PERSON}, not a {type(on_behalf_of).__name__}")
         if strange := [name for name in on_behalf_of or () if name not in PERSON]:
             raise ValueError(NOT_OF_A_PERSON.format(strange[0]))
         told = {"request": request, "goal": goal, "model": model, "on_behalf_of": on_behalf_of,

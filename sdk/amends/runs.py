@@ -123,7 +123,9 @@ class Run(Record, DrivenContext):
         targets = as_targets(target)
         snapshots = UNSET if before is UNSET else per_target(before, len(targets))
         if not isinstance(undo, Mapping | None):
-            raise ValueError('undo is amends.undo("connection.operation", ...) or amends.no_undo(why)')
+            raise TypeError(
+                'undo is amends.undo("connection.operation", ...) or amends.no_undo(why)'
+            )
         optional = {"saga": saga, "risk": risk, "intent": intent, "compensation": undo,
                     "retry": retry or ("workflow" if self.directive else None)}  # fmt: skip
         given = {name: value for name, value in optional.items() if value is not None}

@@ -33,7 +33,7 @@ def told(source, read=load):
         ('{"policies": {"a": {"words": "\\ud800"}}}', "line 1, column 21: policies.a.words"),
         ('{"policies": {"a": {"words": "\\u0000"}}}', "line 1, column 21: policies.a.words"),
         ('policies:\n  "a\\0b": {}\n', "line 2, column 3: policies."),
-        ('agentSafety: {}\nunknownTools: ASK', "line 2, column 1: unknownTools: stands beside"),
+        ("agentSafety: {}\nunknownTools: ASK", "line 2, column 1: unknownTools: stands beside"),
         ('{"agentSafety":\n null}', "line 1, column 2: agentSafety: an object is wanted"),
         ('{"policies": {"a": {"risk": "LOW",}}}', "line 1, column 35: not JSON"),
         ("policies:\n  a: {risk: LOW\n", "line 3, column 1: not YAML"),

@@ -117,6 +117,6 @@ def test_a_call_without_a_proper_target_is_not_made(small_desk, spool_file):
     with (
         amends.connect(small_desk.url, KEY, spool=spool_file) as desk,
         desk.run("Move it") as run,
-        pytest.raises(ValueError, match=r"undo is amends\.undo\("),
+        pytest.raises(TypeError, match=r"undo is amends\.undo\("),
     ):
         run.action("update_flight", undo="airline.restore")  # type: ignore[arg-type]

@@ -61,7 +61,8 @@ class Command(BaseCommand):
         except PolicyUnreadable as wrong:
             raise CommandError(f"The policy in force cannot be read: {wrong}") from wrong
         changed = [
-            f"{formatting.named(one.tool)} in {formatting.named(one.run)}: {one.was} becomes {one.becomes}. {one.why}"
+            f"{formatting.named(one.tool)} in {formatting.named(one.run)}:"
+            f" {one.was} becomes {one.becomes}. {one.why}"
             for one in found.examples
         ]
         for line in (found.words(), *found.cannot_run, *found.open_changes, *changed):

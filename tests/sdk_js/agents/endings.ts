@@ -205,9 +205,11 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       for (const plan of wrong) {
         await run.action("update_flight", untyped(plan), () => said("called")).catch(told);
       }
-      await run.action("update_flight", untyped(() => said("called")), untyped(undefined)).catch(told);
+      const body = () => said("called");
+      await run.action("update_flight", untyped(body), untyped(undefined)).catch(told);
     });
-    const loose = desk.tool("update_flight", untyped({ undo_of_result: () => null }), () => said("called"));
+    const misspelt = untyped({ undo_of_result: () => null });
+    const loose = desk.tool("update_flight", misspelt, () => said("called"));
     await desk.run("Move it", { run: "run_2" }, () => loose({})).catch(told);
   },
   async is_refused_after_the_call() {
