@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from approvals import awaiting, call_context, call_history, card_context
-from approvals.argument_fields import as_text, leaves_of, spelled
+from approvals.argument_fields import leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
 from workspaces import formatting
@@ -140,7 +140,7 @@ def _member(approval: Approval) -> GroupedApproval:
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    texts = {name: "nothing" if value is None else as_text(value) for name, value in values.items()}
+    texts = {name: formatting.value_text(value) for name, value in values.items()}
     money = call_context.sum_among(texts, approval.amount_minor)
     if money:
         texts[money] = formatting.money(approval.amount_minor or 0, approval.currency)

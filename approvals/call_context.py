@@ -6,11 +6,11 @@ stands every argument, and the raw call is one key away.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from approvals.argument_fields import as_text, leaves_of, spelled
+from approvals.argument_fields import Path, as_text, leaves_of, spelled
 from approvals.models import Approval
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.expressions import Expression
@@ -73,7 +73,7 @@ def _payload(facts: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, An
         "entry": _entry(named) if kind == "calendar" else [],
         **_diff(shown),
         "was_words": "as the agent saw it" if shown.get("diff_is_reported") else "now",
-        "arguments": list(_arguments(shown, letter)),
+        "arguments": list(_arguments(facts, shown, letter)),
         "raw": json.dumps(facts, indent=2, ensure_ascii=False, sort_keys=True),
     }
 
@@ -93,29 +93,37 @@ def _facts(
         yield {"name": "On", "value": target, "mono": True}
     if shown.get("kind") == "http" and (line := _request_line(named)):
         yield {"name": "Request", "value": line, "mono": True}
-    told = letter["names"] if letter else ()
+    told, texts = letter["names"] if letter else (), _texts(facts)
     for name, value in shown.get("rows", []):
         if name.lower() not in told and not _stands_above(name, value, targets, shown):
-            yield {"name": name, "value": value}
+            is_text = (name, value) in texts
+            yield {"name": name, "value": formatting.value_text(value) if is_text else value}
     if shown.get("recipients") and not letter:
         yield {"name": "Reaches", "value": ", ".join(shown["recipients"])}
     if not shown.get("rows") and "args" not in shown:
         for name, value in _args(facts):
-            yield {"name": name, "value": as_text(value)}
+            yield {"name": name, "value": formatting.value_text(value)}
+
+
+def _texts(facts: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The arguments that are texts, each with its name."""
+    leaves = _leaves(facts.get("args"))
+    return {(spelled(path) or "value", leaf) for path, leaf in leaves if isinstance(leaf, str)}
 
 
 def _arguments(
-    shown: Mapping[str, Any], letter: Mapping[str, Any] | None
+    facts: Mapping[str, Any], shown: Mapping[str, Any], letter: Mapping[str, Any] | None
 ) -> Iterator[dict[str, str]]:
     """Every argument as it is sent; beside the one that says how much it moves, as money."""
-    rows, money = shown.get("args", []), shown.get("money")
+    rows, money, texts = shown.get("args", []), shown.get("money"), _texts(facts)
     of_money = sum_among(dict(rows), money and money["amount_minor"])
     for name, text in rows:
         above = letter and text == letter["text"]
         note = formatting.money(money["amount_minor"], money["currency"]) if money else ""
+        as_meant = formatting.value_text(text) if (name, text) in texts else text
         yield {
             "name": name,
-            "value": ABOVE if above else text,
+            "value": ABOVE if above else as_meant,
             "note": note if name == of_money else "",
         }
 
@@ -246,7 +254,7 @@ def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     for field, now, becomes, truly in found:
         is_same = not goes and _written(truly) == _written(becomes)
         kind = "removed" if goes else "same" if is_same else "changed"
-        row = {"field": field, "was": plain(now), "now": plain(becomes), "kind": kind}
+        row = {"field": field, "was": now, "now": becomes, "kind": kind}
         rows["same" if is_same else "diff"].append(row)
     return rows
 
@@ -254,10 +262,6 @@ def _diff(shown: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def _written(value: Any) -> str:
     """As JSON says it: to Python 1 is True, and a card would call that change none."""
     return json.dumps(value, sort_keys=True)
-
-
-def plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 # Previews.
@@ -376,8 +380,7 @@ class TooLargeToShow(Exception):
 def flat(value: Any) -> list[tuple[str, str]]:
     """Structured arguments as rows of path and text, nothing left out; raises TooLargeToShow."""
     found, characters = [], 0
-    leaves = leaves_of(value) if value and isinstance(value, dict | list) else [((), value)]
-    for path, leaf in leaves:
+    for path, leaf in _leaves(value):
         if not path and leaf is None:  # it has no arguments
             break
         name, text = spelled(path) or "value", as_text(leaf)
@@ -386,6 +389,10 @@ def flat(value: Any) -> list[tuple[str, str]]:
             raise TooLargeToShow("Its arguments are too large to be shown to anybody.")
         found.append((name, text))
     return found
+
+
+def _leaves(value: Any) -> Iterable[tuple[Path, Any]]:
+    return leaves_of(value) if value and isinstance(value, dict | list) else [((), value)]
 
 
 def _value(one: Any, facts: Mapping[str, Any]) -> Any:

@@ -295,7 +295,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         return None
     rows = digests.changes_of(approval) if sees else []
     of_money = call_context.sum_among(
-        {one.field: call_context.plain(one.now) for one in rows}, approval.amount_minor
+        {one.field: as_text(one.now) for one in rows}, approval.amount_minor
     )
     was_in = digests.currency_before(rows, approval.currency)
     return {
@@ -306,8 +306,8 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         "rows": [
             {
                 "field": one.field,
-                "was": call_context.plain(one.approved),
-                "now": call_context.plain(one.now),
+                "was": one.approved,
+                "now": one.now,
                 "kind": "changed",
                 **(_as_money(one, was_in, approval.currency) if one.field == of_money else {}),
             }

@@ -5,6 +5,7 @@ measured to be most of the cost of a long list. Nothing here knows of requests o
 """
 
 import html
+import json
 import re
 import unicodedata
 from collections.abc import Callable
@@ -83,6 +84,11 @@ WEB_PATH = re.compile(r"(https?://[^\s<>/]+)(/[^\s<>]*)")
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
 # How people are called: up to six words, without signs that end a sentence's part.
 NAME = re.compile(r"(?=.{1,80}\Z)[\w.’'@+\-]+(?: [\w.’'@+\-]+){0,5}(?: \([\w.:/@#+\-]+\))?")
+NO_TEXT = re.compile(
+    r"\s*+(?:(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|\[\]|\{\})\s*+)?"
+    r"|“.*”|[^\S\n].*|.*[^\S\n]"
+)
+"""Texts that look like another value than a text, and lines whose ends nobody sees."""
 QUOTES = re.compile("[“”„‟«»〝〞〟＂❝❞⹂]")
 BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 BREAK, TAB = "⏎", "⇥"
@@ -309,6 +315,15 @@ def quoted(text: object, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
     raw = str(text)
     goes_on = "…" if len(raw) > characters_max else ""
     return f"“{plain(straight(raw[:characters_max]))}{goes_on}”"
+
+
+def value_text(value: Any) -> str:
+    """A JSON value as people read it. A text is as it is, but in quotation marks where it would be
+    read as a number, a truth value or nothing, or where its ends are not seen: “1” is not 1.
+    """
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return f"“{value}”" if NO_TEXT.fullmatch(value) else value
 
 
 def straight(text: object) -> str:

@@ -106,7 +106,9 @@ def in_words(found: Sequence[ArgumentChange], approval: Approval) -> str:
 
     def shown(value: Any, field: str) -> str:
         moved = call_context.money_beside(value, currency) if field == of_money else ""
-        return moved or formatting.quoted(argument_fields.as_text(value))
+        words = argument_fields.as_text(value)
+        is_number = isinstance(value, int | float)  # a truth value is one
+        return moved or (words if is_number else formatting.quoted(words))
 
     told = [
         f"{formatting.named(one.field)} {shown(one.approved, one.field)}"

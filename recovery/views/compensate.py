@@ -291,7 +291,7 @@ def _afterwards(preview: Preview) -> list[dict[str, str]]:
     fields = {} if preview.kind == "row" else wanted.get("fields") or {}
     if wanted and not fields and preview.kind != "row":
         return [{"name": "It is found there", "value": "yes"}]
-    return [{"name": name, "value": as_text(value)} for name, value in fields.items()]
+    return [{"name": name, "value": formatting.value_text(value)} for name, value in fields.items()]
 
 
 def _difference(one: DraftStep) -> list[dict[str, Any]]:

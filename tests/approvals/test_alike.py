@@ -90,6 +90,19 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     assert "No two questions like this one wait for you" in client.get(here(other)).content.decode()
 
 
+def test_a_number_and_the_text_that_looks_like_it_are_not_the_same(key, acme, ada, ben):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    trip = Trip(key)
+    for n, room in enumerate([1, "1"]):
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args={"room": room})
+
+    found = alike.of(Approval.objects.order_by("pk")[0], ben)
+
+    assert (found.differing, [one.values["room"] for one in found.members]) == (
+        ["room"], ["1", "“1”"]
+    )  # fmt: skip
+
+
 def test_a_number_that_no_float_holds_breaks_no_page_and_stands_out(key, acme, ada, ben, client):
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
     trip = Trip(key)

@@ -73,6 +73,29 @@ def test_money_stands_large_and_every_argument_below(card):
     assert ("to", "p9") in facts_of(drawn)
 
 
+def test_a_text_that_looks_like_another_value_stands_in_quotation_marks(card):
+    """Whoever approves 1 must see that it is not the text “1”, and the other way round."""
+    args = {"n": 1, "s": "1", "on": True, "word": "true", "none": None, "null": "null", "no": "",
+            "end": "ann ", "sums": ["2.50", 2.5], "said": "“1”", "plain": "Ann 1", "id": "E-4711",
+            "lines": "a\n b\n"}  # fmt: skip
+
+    facts = dict(facts_of(exactly(card("api.post", args))))
+
+    assert {name: facts[name] for name in ("n", "on", "none", "sums[1]", "plain", "id")} == {
+        "n": "1", "on": "true", "none": "null", "sums[1]": "2.5", "plain": "Ann 1", "id": "E-4711",
+    }  # fmt: skip
+    assert (facts["s"], facts["word"], facts["null"]) == ("“1”", "“true”", "“null”")
+    assert (facts["no"], facts["end"], facts["sums[0]"]) == ("“”", "“ann ”", "“2.50”")
+    assert (facts["said"], facts["lines"]) == ("““1””", "a\n b")
+
+
+def test_a_field_that_becomes_a_text_is_told_from_the_number_that_it_was(card):
+    drawn = exactly(card("crm.update", {"fields": {"floor": "1"}}, before={"floor": 1}))
+
+    row = re.search(r'<th scope="row">floor</th><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>', drawn)
+    assert row and row.groups() == ("1", "“1”")
+
+
 def test_a_mail_stands_as_its_recipient_will_read_it(card):
     letter = "Dear Eve,\n\nyour invoice is <b>attached</b>.\n\nAcme"
     drawn = exactly(card("mail.send", {"to": ["eve@x.example"], "subject": "88", "body": letter}))

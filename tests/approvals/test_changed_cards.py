@@ -104,7 +104,7 @@ def test_the_card_offers_each_argument_and_shows_what_became_of_it(
     assert f'href="{card(new)}"' in client.get(card(old)).content.decode()
 
     client.force_login(cleo)
-    assert "amount “100” → “80”" in client.get("/w/acme/approvals/").content.decode()
+    assert "amount 100 → 80" in client.get("/w/acme/approvals/").content.decode()
     agree(cleo)
     trip.succeeded(ask(trip), attempt="a1", args=new.calls[0]["args"], result={})
     client.force_login(person("finn", team(acme, "auditors", "view", "view_sensitive")))
@@ -162,7 +162,7 @@ def test_whoever_comes_second_sees_what_became_of_it_and_keeps_what_they_typed(t
 
     page = answer.content.decode()
     assert answer.status_code == 409
-    assert "Cleo was first: amount “100” → “90”" in page
+    assert "Cleo was first: amount 100 → 90" in page
     assert "What you had typed" in page
     assert "Mia said so" in page
     assert f'name="digest" value="{waiting().digest}"' in page, "the next press is about this one"
