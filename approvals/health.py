@@ -78,6 +78,8 @@ SELECT {DAY.format("asked_at")} AS day, count(*),
     count(*) FILTER (WHERE state IN ('granted', 'used') OR was = 'granted'),
     count(*) FILTER (WHERE state = 'rejected'),
     count(*) FILTER (WHERE state = 'expired' AND was <> 'granted'),
+    count(*) FILTER (WHERE state = 'withdrawn' AND was <> 'granted'),
+    count(*) FILTER (WHERE state = 'waiting'),
     percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds)
         FILTER (WHERE state IN ('granted', 'used', 'rejected'))
 FROM seen WHERE asked_at >= %(since)s
@@ -95,6 +97,8 @@ class DecisionTimes:
     granted: int = 0
     rejected: int = 0
     expired: int = 0
+    withdrawn: int = 0
+    waiting: int = 0
     median_seconds: float | None = None
 
 
@@ -364,6 +368,11 @@ def rejected() -> Q:
     return Q(state=ApprovalState.REJECTED)
 
 
+def withdrawn() -> Q:
+    """Taken back before people had answered."""
+    return Q(was=ApprovalState.WAITING, state=ApprovalState.WITHDRAWN)
+
+
 def granted() -> Q:
     """What people said yes to, whatever became of it."""
     return Q(was=ApprovalState.GRANTED) | Q(state=ApprovalState.GRANTED)
@@ -376,6 +385,7 @@ ENDS: dict[str, Callable[[], Q | Exists]] = {
     "overturned": overturned,
     "unused": unused,
     "rejected": rejected,
+    "withdrawn": withdrawn,
 }
 """What stands behind the figures, as the list of decided approvals is asked for it: is:fast."""
 

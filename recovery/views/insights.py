@@ -372,6 +372,8 @@ def _approvals(of: InsightsScope) -> list[Card]:
     times = {one.day: one.median_seconds for one in days}
     shown = [times.get(day) for day in of.dates]
     decided = reverse("approvals:history", args=[of.here.slug])
+    note = f"of {plural(whole.asked - whole.waiting, 'question')}"
+    note += f"; {formatting.count(whole.waiting)} more wait" if whole.waiting else ""
     also = [f"asked:{window.days}d", f"agent:{of.agent.name}" if of.agent else ""]
     also += [f'tool:"{window.tool}"' if window.tool else ""]
 
@@ -382,7 +384,7 @@ def _approvals(of: InsightsScope) -> list[Card]:
         _card(
             "Time to decide, median",
             span(whole.median_seconds),
-            f"of {plural(whole.asked, 'question')}" if whole.asked else "nobody was asked yet",
+            note if whole.asked else "nobody was asked yet",
             line(f"Median time to decide by day: {span(whole.median_seconds)}", of.dates, shown),
             [(span(one), "") for one in shown],
             url=reverse("approvals:health", args=[of.here.slug]),
@@ -390,6 +392,7 @@ def _approvals(of: InsightsScope) -> list[Card]:
                 ("", "granted", whole.granted, ended("is:granted")),
                 ("", "rejected", whole.rejected, ended("is:rejected")),
                 ("", "expired", whole.expired, ended("is:expired")),
+                ("", "withdrawn", whole.withdrawn, ended("is:withdrawn")),
             ],
         )
     ]

@@ -1,10 +1,11 @@
 // Keep: nothing that was typed is lost. If a form's answer is a conflict (409) or a complaint (422),
-// the text is put back into the fields of the same name; it is forgotten once it has been accepted.
+// the text is put back into the same fields; it is forgotten once it has been accepted.
 
 const typed = 'textarea[name], input[name][type="text"], input[name]:not([type])';
 // Not form.action: a field of that name would stand in its place.
 const address = (form) => new URL(form.getAttribute("action") || location.href, location.href).pathname;
-const slot = (form, field) => `amends.kept:${address(form)}:${field.name}`;
+// By the field's id, which no other on the page has: two forms of one address may have fields of one name.
+const slot = (form, field) => `amends.kept:${address(form)}:${field.id || field.name}`;
 
 function fields(form) {
   return [...form.querySelectorAll(typed)].filter((field) => field.value && !field.readOnly);
@@ -12,7 +13,9 @@ function fields(form) {
 
 function keep(form, wanted = () => true) {
   if (form.method !== "post" || form.hasAttribute("data-keep-nothing")) return;
-  for (const field of fields(form).filter(wanted)) sessionStorage.setItem(slot(form, field), field.value);
+  for (const field of fields(form).filter(wanted)) {
+    sessionStorage.setItem(slot(form, field), JSON.stringify([field.value, field.defaultValue]));
+  }
 }
 
 document.addEventListener("submit", (event) => keep(event.target), true);
@@ -24,11 +27,12 @@ document.addEventListener("htmx:beforeOnLoad", (event) => {
   for (const form of document.forms) keep(form, (field) => field.value !== field.defaultValue);
 });
 
+// Into an empty field, or one in which stands what stood there when it was changed: what is new is not typed over.
 function restore(root) {
   for (const form of root.querySelectorAll('form[method="post"]')) {
     for (const field of form.querySelectorAll(typed)) {
-      const text = sessionStorage.getItem(slot(form, field));
-      if (text && !field.value) field.value = text;
+      const [text, before] = JSON.parse(sessionStorage.getItem(slot(form, field)) ?? "[]");
+      if (text && (!field.value || (field.value === before && text !== before))) field.value = text;
     }
   }
 }

@@ -27,6 +27,11 @@ function isBusy() {
   return Boolean(typing || document.querySelector(".row-pick:checked, dialog[open]"));
 }
 
+// Nor is the page loaded anew under it, where somebody began while the answer was on its way: it is asked again.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  if (event.detail.xhr.getResponseHeader("HX-Refresh") && isBusy()) event.preventDefault();
+});
+
 function show(place, news) {
   const pill = place.querySelector("[data-pill]") ?? document.querySelector("[data-pill]");
   if (pill && "new" in news) {

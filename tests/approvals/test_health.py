@@ -81,8 +81,15 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
     whole, days = health.decision_times_of(acme)
 
     assert (whole.asked, whole.granted) == (found.asked, found.granted) == (6, 4)
-    ends = (found.ends["rejected"], found.ends["expired"])
-    assert (whole.rejected, whole.expired) == ends == (1, 1)
+    inbox.withdraw(ask(), by=ben, reason="asked twice")
+    ask()
+    now, found = health.decision_times_of(acme)[0], health.of(acme)
+    names = ("rejected", "expired", "withdrawn", "waiting")
+    ends = tuple(found.ends[one] for one in names)
+    assert tuple(getattr(now, one) for one in names) == ends == (1, 1, 1, 1)
+    assert (now.asked, now.granted + sum(ends)) == (8, 8), "each question is one of these"
+    listed = logged_in(ben).get("/w/acme/approvals/history/?q=is:withdrawn").context["rows"]
+    assert len(listed) == now.withdrawn, "one that was granted and then taken back is another"
     assert whole.median_seconds == pytest.approx(found.median_seconds)
     medians = {f"{one.day:%Y-%m-%d}": one.median_seconds for one in days}
     assert medians == {day: pytest.approx(median(each)) for day, each in found.by_day.items()}

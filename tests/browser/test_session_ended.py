@@ -1,6 +1,6 @@
 """In a real browser: what somebody typed before the session ended is there after the log-in."""
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Visit
 from tests.browser.test_record import sue
@@ -8,6 +8,13 @@ from workspaces.models import Team, User
 
 __all__ = ["sue"]
 SECRET = "a long enough secret"
+
+
+def log_in(page: Page, person: User) -> None:
+    page.wait_for_url("**/accounts/login/**")
+    page.fill('input[name="login"]', person.email)
+    page.fill('input[name="password"]', SECRET)
+    page.get_by_role("button", name="Log in").click()
 
 
 def test_what_was_typed_waits_at_its_place_and_is_not_sent_by_itself(
@@ -21,10 +28,7 @@ def test_what_was_typed_waits_at_its_place_and_is_not_sent_by_itself(
     sue.save()
 
     name.press("Enter")
-    page.wait_for_url("**/accounts/login/**")
-    page.fill('input[name="login"]', sue.email)
-    page.fill('input[name="password"]', SECRET)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, sue)
 
     page.wait_for_url("**/w/northwind/settings/members/")
     expect(name).to_have_value("People who were asked")
@@ -32,3 +36,52 @@ def test_what_was_typed_waits_at_its_place_and_is_not_sent_by_itself(
     name.press("Enter")
     expect(name).to_have_value("")  # it was taken, and is forgotten here
     assert Team.objects.filter(name="People who were asked").exists()
+
+
+def test_what_was_changed_comes_back_over_what_stood_there_and_into_no_other_form(
+    visit: Visit, sue: User
+) -> None:
+    page = visit(sue)
+    page.goto("/w/northwind/settings/")  # two forms of one address, each with a field `name`
+    page.locator("#id_name").fill("Northwind Air")
+    sue.name = ""
+    sue.set_password(SECRET)
+    sue.save()
+
+    page.get_by_role("button", name="Save the workspace").click()
+    log_in(page, sue)
+
+    page.wait_for_url("**/w/northwind/settings/")
+    expect(page.locator("#id_name")).to_have_value("Northwind Air")
+    expect(page.locator("#id_own_name")).to_have_value("")
+
+
+def test_a_page_is_not_loaded_anew_under_a_hand_that_has_begun_to_type(
+    visit: Visit, sue: User
+) -> None:
+    page = visit(sue)
+    page.goto("/w/northwind/settings/members/")
+    name = page.locator('form[action$="/teams/"] input[name="name"]')
+    asked = []
+
+    def over(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:  # she begins while the first answer is on its way
+            name.type("People")
+        route.fulfill(headers={"HX-Refresh": "true"})
+
+    page.route("**/over/", over)
+    page.evaluate(
+        "document.querySelector('main').insertAdjacentHTML('beforeend',"
+        " '<section id=over data-poll=\"/over/\"></section>')"
+    )
+    expect(name).to_have_value("People")
+    page.wait_for_timeout(500)  # as long as a page that is loaded anew takes
+
+    name.type(" who")
+    assert page.locator("#over").count() == 1
+    with page.expect_navigation():
+        name.blur()
+    expect(name).to_have_value("People who")
+    expect(page.locator("#over")).to_have_count(0)
+    assert len(asked) == 2
