@@ -292,18 +292,29 @@ def may_end_residue(residue: Residue, person: User) -> bool:
     return is_owner or access.may(person, "recover", here)
 
 
+def residue_seen(residue: Residue) -> str:
+    """Who looks after it until when, as its page showed it."""
+    return f"{residue.owner_id} {residue.due_at.isoformat()}"
+
+
 @transaction.atomic
-def residue_moved(residue: Residue, *, owner: User, due_at: datetime, by: User) -> Residue:
+def residue_moved(
+    residue: Residue, *, owner: User, due_at: datetime, by: User, seen: str | None = None
+) -> Residue:
     """Somebody else looks after what is left, or until another day. Raises NotAllowed,
-    InvalidInput, or CannotMove where it is done.
+    InvalidInput, or CannotMove where it is done, or stands otherwise than was `seen`.
     """
     if not may_end_residue(residue, by):
         access.require(by, "recover", residue.case.workspace)
     if unfit := _unfit_residue(residue.case, Remainder(residue.text, owner, due_at)):
         raise InvalidInput(unfit)
-    living = Residue.objects.filter(pk=residue.pk, done_at=None)
-    if not living.update(owner=owner, due_at=due_at, reminded_at=None):
-        raise CannotMove(residue, RESIDUE_DONE, "It is done already.")
+    as_shown = Q(pk=residue.pk, owner=residue.owner_id, due_at=residue.due_at)
+    is_shown = seen in {None, residue_seen(residue)}
+    living = Residue.objects.filter(as_shown, done_at=None)
+    if not (is_shown and living.update(owner=owner, due_at=due_at, reminded_at=None)):
+        residue.refresh_from_db()
+        why = "Somebody else has given it to another, or moved its date, since you saw it."
+        raise CannotMove(residue, RESIDUE_DONE, "It is done already." if residue.done_at else why)
     residue.refresh_from_db()
     data = {"residue": residue.pk, "owner": owner.pk, "due_at": due_at.isoformat()}
     record(residue.case, EventType.CASE_RESIDUE_MOVED, by=by, data=data)

@@ -14,11 +14,13 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import EventType
 from recovery.models import CorrectionSettings
-from workspaces import access, outbox
+from workspaces import access, locks, outbox
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
 
 LANGUAGES: dict[str, str] = dict(settings.LANGUAGES)
 SENTENCE_CHARACTERS_MAX = 500
@@ -90,6 +92,12 @@ def fields_read(lines: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def as_seen(settings: CorrectionSettings, language: str) -> str:
+    """What the form of this language shows, told apart from what it showed before."""
+    own = settings.sentences.get(language, {})
+    return digest([own, settings.internal, settings.valid_days, settings.answer_days])
+
+
 @transaction.atomic
 def word(
     workspace: Workspace,
@@ -101,9 +109,11 @@ def word(
     valid_days: int,
     answer_days: int,
     fields: Mapping[str, str] | None = None,
+    seen: str | None = None,
 ) -> CorrectionSettings:
-    """Set them; raises NotAllowed or InvalidInput. What is left empty is the catalogue's.
-    `fields`: what fields are called, by their names (`fields_read`).
+    """Set them; raises NotAllowed, InvalidInput, or CannotMove where something else stands there
+    than was `seen` (`as_seen`). What is left empty is the catalogue's. `fields`: what fields are
+    called, by their names (`fields_read`).
     """
     access.require(by, "administer", workspace)
     if language not in LANGUAGES:
@@ -119,7 +129,13 @@ def word(
         if (text := kept_text(sentences.get(name, ""), SENTENCE_CHARACTERS_MAX))
     }
     own |= {f"{FIELD}{name}": text for name, text in (fields or {}).items()}
+    list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
     settings = settings_of(workspace)
+    if seen not in {None, as_seen(settings, language)}:
+        raise CannotMove(
+            settings, "worded", "Somebody has changed them since you saw them. What you typed stands"
+            " below; in another tab you see what holds now. Saved again, yours takes its place.",
+        )  # fmt: skip
     settings.sentences = {**settings.sentences, language: own}
     settings.internal, settings.valid_days, settings.answer_days = globs, valid_days, answer_days
     settings.save()

@@ -220,13 +220,15 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
     note = request.POST.get("note", "")
     try:
         if request.POST.get("act") == "move":
-            closing.residue_moved(found, by=request.user, **_moved(request, found))
+            seen = request.POST.get("seen")
+            closing.residue_moved(found, by=request.user, seen=seen, **_moved(request, found))
             messages.success(request, "It has another owner or date now.")
             return redirect("recovery:residue", workspace=here.slug, pk=pk)
         closing.residue_done(found, note=note, by=request.user)
     except (CannotMove, InvalidInput) as refusal:
         problem = {"tone": "bad", "title": "Nothing was written down.", "text": str(refusal)}
         status = 409 if isinstance(refusal, CannotMove) else 422
+        found = get_object_or_404(closing.residues_of(here), pk=pk)
         return _show_residue(request, found, problem=problem, note=note, status=status)
     messages.success(request, "Done, in your name.")
     return redirect("recovery:residue", workspace=here.slug, pk=pk)
@@ -265,6 +267,7 @@ def _show_residue(
     row = residue_row(found)
     who = "Whoever recovers" if row["is_lost"] else f"Whoever recovers, or {found.owner},"
     trouble = trouble_of(found.case, sensitive=disclosure.sees(request.user, here))
+    chosen = request.POST.get("owner", str(found.owner_id))
     context = {
         "workspace": here,
         "list_url": reverse("recovery:residues", args=[here.slug]),
@@ -273,11 +276,16 @@ def _show_residue(
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,
+        "seen": closing.residue_seen(found),
         "people": [
-            {"value": one.pk, "label": formatting.with_address(one), "selected": one == found.owner}
+            {
+                "value": one.pk,
+                "label": formatting.with_address(one),
+                "selected": str(one.pk) == chosen,
+            }
             for one in _people(here, found.owner)
         ],
-        "due_day": f"{timezone.localdate(found.due_at)}",
+        "due_day": request.POST.get("due", f"{timezone.localdate(found.due_at)}"),
         "why_not": "" if may_end else f"{who} can say so.",
     }
     return page(request, "recovery/residue.html", context, status=status)

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from recovery.corrections import wording
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
+from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_to
 
 
@@ -39,10 +40,11 @@ def settings(request: Request, workspace: str) -> HttpResponse:
                 internal=typed["internal"].splitlines(),
                 valid_days=_number(typed["valid_days"]),
                 answer_days=_number(typed["answer_days"]),
+                seen=request.POST.get("seen"),
             )
-        except InvalidInput as refusal:
+        except (InvalidInput, CannotMove) as refusal:
             problem = {"tone": "bad", "title": "Nothing was changed.", "text": str(refusal)}
-            status = 422
+            status = 409 if isinstance(refusal, CannotMove) else 422
         else:
             messages.success(request, "Kept. Corrections that are open follow at once.")
             address = reverse("recovery:correction_settings", args=[here.slug])
@@ -78,6 +80,7 @@ def _settings(here: Workspace, language: str, typed: dict[str, str]) -> dict[str
         "workspace": here,
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
         "language": language,
+        "seen": wording.as_seen(found, language),
         "languages": [
             {"code": code, "name": name, "url": f"?language={code}", "current": code == language}
             for code, name in wording.LANGUAGES.items()

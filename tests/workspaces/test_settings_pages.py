@@ -74,6 +74,22 @@ def test_a_setting_is_shown_kept_and_told_by_being_named_in_the_form(desk, clien
     assert client.post("/w/airline/settings/", said).status_code == 403
 
 
+def test_of_two_old_pages_the_second_puts_nothing_back_without_a_word(desk, airline):
+    here = "/w/airline/settings/"
+    seen = re.search(r'name="seen" value="([^"]+)"', desk.get(here).text)[1]
+    said = {"name": airline.name, "timezone": airline.timezone, "seen": seen}
+    assert desk.post(here, said | {"timezone": "Europe/Paris"}).status_code == 302
+
+    second = desk.post(here, said | {"name": "Flights"})
+
+    airline.refresh_from_db()
+    assert (second.status_code, airline.timezone) == (409, "Europe/Paris")
+    assert "Somebody has changed these settings" in second.text
+    assert 'value="Flights"' in second.text, "what was typed is kept"
+    again = re.search(r'name="seen" value="([^"]+)"', second.text)[1]
+    assert desk.post(here, said | {"name": "Flights", "seen": again}).status_code == 302
+
+
 def test_whoever_presses_a_button_hears_what_came_of_it(desk, airline, ben):
     def said(path, **fields):
         answer = desk.post(f"/w/airline/settings/{path}", fields, follow=True)

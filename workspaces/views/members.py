@@ -17,8 +17,19 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, delegations, entrance, exporting, formatting, outbox, pages, teams
+from workspaces import (
+    clock,
+    delegations,
+    entrance,
+    exporting,
+    formatting,
+    locks,
+    outbox,
+    pages,
+    teams,
+)
 from workspaces.access import may, require, workspaces_of
 from workspaces.delegations import Term
 from workspaces.forms import (
@@ -31,6 +42,7 @@ from workspaces.forms import (
 )
 from workspaces.free_text import InvalidInput
 from workspaces.models import Delegation, Invitation, Team, User, Workspace
+from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404, workspace_to
 
 # Settings of a workspace: its name and zone, members and teams, agents and keys.
@@ -51,27 +63,54 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         _save_own(request.user, person.cleaned_data)
         messages.success(request, "Saved for you, in every workspace.")
         return redirect("workspaces:settings", workspace=here.slug)
+    status = 422 if form.errors or person.errors else 200
     if form.is_valid():
-        require(request.user, "administer", here)
-        asked = form.cleaned_data
-        was = {name: getattr(here, name) for name in asked if getattr(here, name) != asked[name]}
-        Workspace.objects.filter(pk=here.pk).update(**asked)
-        new = {name: asked[name] for name in was}
-        outbox.record(here, EventType.WORKSPACE_CHANGED, by=request.user, data=new | {"was": was})
-        messages.success(request, "Saved.")
-        return redirect("workspaces:settings", workspace=here.slug)
+        try:
+            _save(here, form.cleaned_data, by=request.user, seen=request.POST.get("seen"))
+        except CannotMove as refusal:
+            form.add_error(None, str(refusal))
+            here.refresh_from_db()
+            status = 409
+        else:
+            messages.success(request, "Saved.")
+            return redirect("workspaces:settings", workspace=here.slug)
     return page(
         request,
         "workspaces/settings.html",
         {
             "workspace": here,
             "form": form,
+            "seen_as": _as_seen(here),
             "person_form": person,
             "stuck_after": formatting.span(timedelta(seconds=here.stuck_after_seconds)),
             "may_administer": may(request.user, "administer", here),
         },
-        status=422 if form.errors or person.errors else 200,
+        status=status,
     )
+
+
+def _as_seen(here: Workspace) -> str:
+    """What the form shows, told apart from what it showed before."""
+    return digest([getattr(here, name) for name in WorkspaceForm.Meta.fields])
+
+
+@transaction.atomic
+def _save(here: Workspace, asked: dict[str, Any], *, by: User, seen: str | None) -> None:
+    """Raises NotAllowed, or CannotMove where something else stands there than was `seen`: of two
+    old pages the last would put back what the first has changed.
+    """
+    require(by, "administer", here)
+    now = locks.locked(Workspace.objects.filter(pk=here.pk)).get()
+    if seen not in {None, _as_seen(now)}:
+        raise CannotMove(
+            now, "changed",
+            "Somebody has changed these settings since you saw them, so nothing was saved. They are"
+            f" {formatting.quoted(now.name)} and {now.timezone} now; what you chose stands below.",
+        )  # fmt: skip
+    was = {name: getattr(now, name) for name in asked if getattr(now, name) != asked[name]}
+    Workspace.objects.filter(pk=here.pk).update(**asked)
+    new = {name: asked[name] for name in was}
+    outbox.record(here, EventType.WORKSPACE_CHANGED, by=by, data=new | {"was": was})
 
 
 @transaction.atomic

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from recovery.casework import closing
-from recovery.models import Case, Correction, Residue
+from recovery.models import Case, Correction, CorrectionSettings, Residue
 from tests.people import person, team
 from tests.recovery.cases import test_correction_pages, test_corrections
 from workspaces.free_text import NOTE_CHARACTERS_MAX
@@ -160,3 +160,42 @@ def test_whoever_claims_several_has_the_list_in_its_order(desk, case):
     answer = desk.post("/w/acme/queue/claim/", said)
 
     assert answer["Location"] == "/w/acme/queue/?q=is%3Aopen&sort=due"
+
+
+def test_words_of_an_old_page_take_the_place_of_no_newer_ones(drafted, client, alma):
+    client.force_login(alma)
+    there = "/w/acme/corrections/settings/"
+    said = {"language": "en", "valid_days": "365", "answer_days": "9", "seen": seen(client, there)}
+    assert client.post(there, said | {"closing": "Sorry."}).status_code == 302
+    german = said | {"language": "de", "seen": seen(client, f"{there}?language=de")}
+    assert client.post(there, german | {"closing": "Pardon."}).status_code == 302
+
+    second = client.post(there, said | {"closing": "Bye."})
+
+    assert second.status_code == 409
+    assert "Bye." in second.text
+    own = CorrectionSettings.objects.get().sentences
+    assert [own[one]["closing"] for one in ("en", "de")] == ["Sorry.", "Pardon."]
+
+
+def test_what_is_left_goes_to_whom_it_was_given_last_on_a_page_that_knew(desk, case, ada, nils):
+    due = timezone.now() + timedelta(days=9)
+    left = Residue.objects.create(case=case, owner=ada, text="Call them", due_at=due)
+    there = f"/w/acme/residue/{left.pk}/"
+    old = seen(desk, there)
+    said = {"act": "move", "seen": old, "due": f"{timezone.localdate() + timedelta(days=2)}"}
+    assert desk.post(there, said | {"owner": nils.pk}).status_code == 302
+
+    later = f"{timezone.localdate() + timedelta(days=5)}"
+    second = desk.post(there, said | {"owner": ada.pk, "due": later})
+
+    left.refresh_from_db()
+    assert (second.status_code, left.owner) == (409, nils)
+    assert "since you saw it" in second.text
+    assert chosen(second, "owner") == [str(ada.pk)], "what was chosen stays, to be looked at"
+    assert f'value="{later}"' in second.text
+    assert seen(desk, there) != old
+
+
+def seen(client, there):
+    return re.search(r'name="seen" value="([^"]+)"', client.get(there).text)[1]
