@@ -159,13 +159,18 @@ def _found_instead(check: Mapping[str, Any]) -> str:
     name = formatting.quoted(str(check.get("name") or "its check"), CHECK_CHARACTERS_MAX)
     if isinstance(expected, bool) and isinstance(actual, bool):
         return f"Not so: {name}"
-    return f"Not so: {name}; found {_said(actual)} instead of {_said(expected)}"
+    look_alike = str(expected) == str(actual)  # 1, and the text “1”
+    found, wanted = (
+        formatting.quoted(one) if look_alike and isinstance(one, str) else _said(one)
+        for one in (actual, expected)
+    )
+    return f"Not so: {name}; found {found} instead of {wanted}"
 
 
 def _said(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
-    text = str(value)
+    text = value if isinstance(value, str) else formatting.value_text(value)
     return (
         formatting.named(text)
         if len(text) <= VALUE_CHARACTERS_MAX

@@ -331,8 +331,8 @@ def _checks(action: Action, *, sensitive: bool) -> list[dict[str, Any]]:
         {
             "name": one.get("name", ""),
             "ok": bool(one.get("ok")),
-            "expected": one.get("expected") if sensitive else HIDDEN,
-            "actual": one.get("actual") if sensitive else HIDDEN,
+            "expected": formatting.value_text(one.get("expected")) if sensitive else HIDDEN,
+            "actual": formatting.value_text(one.get("actual")) if sensitive else HIDDEN,
         }
         for one in checks
     ]

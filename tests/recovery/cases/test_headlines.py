@@ -8,7 +8,7 @@ from ledger import desk_events
 from ledger.models import Action, Compensated
 from recovery.casework import cases, settling
 from recovery.triage import headlines
-from tests.people import logged_in
+from tests.people import logged_in, person, team
 from tests.recovery.cases.conftest import POLICY
 
 WITH_SUMS = POLICY.replace(
@@ -42,6 +42,27 @@ def test_a_mail_to_the_wrong_person_is_told_with_both_and_the_sum(begin_run, acm
     done = {"positions": [0], "outcome": "corrected", "verified": True}
     desk_events.record(acme, EventType.ACTION_COMPENSATED, run=run.run, action=action, data=done)
     assert run.case().headline_in_full == told, "what went wrong is still what went wrong"
+
+
+def test_a_number_found_instead_of_the_text_that_looks_like_it_is_told_apart(
+    begin_run, client, acme
+):
+    run = begin_run()
+    action = run.does("mail.send", ("mail", "m1", None, {"subject": "12"}))
+    checks = [
+        {"name": "seats", "expected": 1, "actual": "1", "ok": False},
+        {"name": "paid", "expected": True, "actual": None, "ok": False},
+    ]
+    run.send("action.verified", action, ok=False, checks=checks)
+    run.ends()
+
+    case = run.case()
+
+    assert "“seats”; found “1” instead of 1" in case.headline_in_full
+    client.force_login(person("sue", team(acme, "seniors", "view", "view_sensitive")))
+    page = client.get(f"/w/acme/cases/{case.pk}/").text
+    assert "seats: expected <code>1</code>, found <code>“1”</code>" in page
+    assert "paid: expected <code>true</code>, found <code>null</code>" in page
 
 
 def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
