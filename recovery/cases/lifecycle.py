@@ -30,12 +30,13 @@ class NotPossible(Exception):
     """
 
 
+CHANGED = "Somebody changed this case since you saw it."
+
+
 class OutOfDate(Exception):
     """We stopped because the case is no longer as it was shown. Nothing was changed: show it."""
 
-    def __init__(
-        self, case: Case, why: str = "Somebody changed this case since you saw it."
-    ) -> None:
+    def __init__(self, case: Case, why: str = CHANGED) -> None:
         super().__init__(why)
         self.case = case
 

@@ -13,8 +13,8 @@ from django_htmx.http import HttpResponseClientRefresh
 
 from approvals import pauses
 from approvals.models import PauseKind
-from ledger import desk_events, disclosure
-from ledger.models import Event, Reversibility, RunState
+from ledger import disclosure
+from ledger.models import Reversibility, RunState
 from recovery import search
 from recovery.cases.lifecycle import REFUSALS, holder_of
 from recovery.casework import cases, closing
@@ -53,14 +53,13 @@ from workspaces.erasure_registry import ERASED
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, named, page
+from workspaces.pages import Request, named, page
 from workspaces.wakeups import wake_on_commit
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
 
 TABS = ("evidence", "related", "activity", "correction")
 RELATED_MAX = 20
-ACTIVITY_MAX = 100
 
 
 def tabs(case: Case, tab: str, kept: str = "") -> list[dict[str, Any]]:
@@ -82,7 +81,7 @@ def chosen(request: Request, case: Case, facts: RunFacts, tab: str) -> dict[str,
     recovers = may(request.user, "recover", case.workspace)
     if tab == "activity":
         return {
-            "activity": _activity(case),
+            "activity": story.activity(case),
             "comment_url": f"{case_url(case)}comment/" if recovers else "",
         }
     if tab == "related":
@@ -132,24 +131,6 @@ def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
             + ("cause" if case.cause_id and one.cause_id == case.cause_id else "customer"),
         }
         for one in found[:RELATED_MAX]
-    ]
-
-
-def _activity(case: Case) -> list[dict[str, Any]]:
-    """What people and the desk did about the case, newest first, from the ledger."""
-    events_told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
-    events = list(events_told.exclude(actor_kind="agent").order_by("-place")[:ACTIVITY_MAX])
-    people = desk_events.people_of(events)
-    return [
-        {
-            "who": str(people.get(int(event.actor), "somebody"))
-            if is_number(event.actor)
-            else f"The desk ({event.actor})",
-            "words": story.act_words(event),
-            "comment": (event.data or {}).get("text") or (event.data or {}).get("reason") or "",
-            "time": formatting.moment(event.received_at),
-        }
-        for event in events
     ]
 
 

@@ -14,9 +14,10 @@ from django_htmx.http import HttpResponseClientRedirect
 from ledger import disclosure
 from ledger.api import trace_url
 from ledger.models import RunState
-from recovery.cases.lifecycle import OutOfDate
+from recovery.cases.lifecycle import CHANGED, OutOfDate
 from recovery.models import Case, CaseState
 from recovery.triage.headlines import without_sum
+from recovery.views import story
 from workspaces import access, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -117,8 +118,14 @@ def window_words(case: Case) -> str:
 
 def stale(reason: Exception) -> dict[str, str]:
     """A notice for the page that somebody acted on too late; nothing typed is lost."""
-    title = "It has changed since you saw it." if isinstance(reason, OutOfDate) else "Not done."
-    return {"tone": "wait", "title": title, "text": f"{reason} Nothing was changed."}
+    title, last = "Not done.", ""
+    if isinstance(reason, OutOfDate):
+        title = "It has changed since you saw it."
+        acts = story.activity(reason.case, 1) if str(reason) == CHANGED else []
+        last = "".join(
+            f" Last, {one['who']} {one['words']}, {formatting.ago(one['at'])}." for one in acts
+        )
+    return {"tone": "wait", "title": title, "text": f"{reason}{last} Nothing was changed by you."}
 
 
 TO_THE_RECORD = "the record"

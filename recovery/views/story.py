@@ -13,6 +13,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
 from approvals import call_context, card_context, endings
 from approvals.models import Approval
+from ledger import desk_events
 from ledger.api import traces_of
 from ledger.disclosure import HIDDEN
 from ledger.models import (
@@ -37,6 +38,7 @@ from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import capitalised, plural, target_words
 from recovery.triage.headlines import money_of
 from workspaces import folding, formatting
+from workspaces.pages import is_number
 
 # Effects in one line each, wherever the effects of a case are listed.
 
@@ -465,3 +467,25 @@ def act_words(event: Event) -> str:
     if event.type == EventType.CASE_SNOOZED:
         return "put the case off" if (event.data or {}).get("until") else "brought the case back"
     return f"{did.replace('_', ' ')} the {of}"
+
+
+ACTIVITY_MAX = 100
+
+
+def activity(case: Case, most: int = ACTIVITY_MAX) -> list[dict[str, Any]]:
+    """What people and the desk did about the case, newest first, from the ledger."""
+    told = Event.objects.filter(workspace=case.workspace, run=case.run.run, action="")
+    events = list(told.exclude(actor_kind="agent").order_by("-place")[:most])
+    people = desk_events.people_of(events)
+    return [
+        {
+            "who": str(people.get(int(event.actor), "somebody"))
+            if is_number(event.actor)
+            else f"The desk ({event.actor})",
+            "words": act_words(event),
+            "comment": (event.data or {}).get("text") or (event.data or {}).get("reason") or "",
+            "at": event.received_at,
+            "time": formatting.moment(event.received_at),
+        }
+        for event in events
+    ]

@@ -398,6 +398,20 @@ def test_closing_without_a_reason_says_so(desk, case):
     assert "Say why" in answer.text
 
 
+def test_the_second_of_two_reads_who_was_first_and_did_what(desk, case, finn):
+    said = {"revision": case.revision, "why": "typed", "act": "commit"}
+    closing.close(
+        case, outcome="expected", reason="as agreed", by=finn, seen=case.revision, left=[]
+    )
+
+    answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
+
+    assert answer.status_code == 409
+    told = "Somebody changed this case since you saw it. Last, Finn closed the case, 0 s ago."
+    assert f"{told} Nothing was changed by you." in answer.text
+    assert "Look at resuming it" not in answer.text, "a closed case can only be reopened"
+
+
 def test_two_people_cannot_both_act(desk, case, finn):
     cases.claim(case, by=finn, seen=case.revision)
     shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/")
