@@ -132,10 +132,11 @@ def word(
     list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
     settings = settings_of(workspace)
     if seen not in {None, as_seen(settings, language)}:
-        raise CannotMove(
-            settings, "worded", "Somebody has changed them since you saw them. What you typed stands"
-            " below; in another tab you see what holds now. Saved again, yours takes its place.",
-        )  # fmt: skip
+        why = (
+            "Somebody has changed them since you saw them. What you typed stands below; in another"
+        )
+        why += " tab you see what holds now. Saved again, yours takes its place."
+        raise CannotMove(settings, "worded", why)
     settings.sentences = {**settings.sentences, language: own}
     settings.internal, settings.valid_days, settings.answer_days = globs, valid_days, answer_days
     settings.save()

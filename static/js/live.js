@@ -67,6 +67,10 @@ function leave(id, words) {
   }
   const place = row.querySelector("[data-became]");
   if (place) place.textContent = words;
+  // What is open beside the list still offers an answer; a phone shows no list at all.
+  if (row.querySelector("[aria-current]") && document.querySelector("#card [data-commits]")) {
+    say(`${words} meanwhile: what is open here is as it was before. Load the page again.`, { seconds: 0 });
+  }
 }
 
 function comeBack(id) {

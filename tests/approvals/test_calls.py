@@ -93,7 +93,8 @@ def test_a_field_that_becomes_a_text_is_told_from_the_number_that_it_was(card):
     drawn = exactly(card("crm.update", {"fields": {"floor": "1"}}, before={"floor": 1}))
 
     row = re.search(r'<th scope="row">floor</th><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>', drawn)
-    assert row and row.groups() == ("1", "“1”")
+    assert row
+    assert row.groups() == ("1", "“1”")
 
 
 def test_a_mail_stands_as_its_recipient_will_read_it(card):

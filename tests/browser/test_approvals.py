@@ -320,12 +320,16 @@ def test_a_question_that_somebody_else_answers_keeps_its_line_and_moves_no_other
     lower = page.locator("[data-list] [data-id]").nth(1)
     upper_id, at = lines.first.get_attribute("data-id"), lower.bounding_box()
     upper = next(one for one in (first, second) if str(one.pk) == upper_id)
+    card = visit(ben, viewport=PHONE)  # which shows no list
+    card.goto(f"/w/acme/approvals/{upper_id}/")
 
     inbox.grant(upper, by=cleo, seen=upper.digest)
 
     line = page.locator(f"[data-id='{upper_id}'].gone")
     line.get_by_text("Approved").wait_for()
     assert lower.bounding_box() == at
+    expect(card.locator("#toasts")).to_contain_text("Approved meanwhile: what is open here is as")
+    expect(page.locator("#toasts")).to_be_empty()
     expect(page.locator("[data-count='approvals']").first).to_have_text("1")
     assert_accessible(page)
     page.reload()
