@@ -472,6 +472,7 @@ def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
     grant = Approval.objects.latest("pk")
     assert made.headers["location"] == f"/w/acme/approvals/{grant.pk}/"
     card = client.get(made.headers["location"]).content.decode()
+    assert "1 call ·" not in card, "it is of as many as its terms say"
     assert "Granted: 0 of 9 calls used, 0 of 120 in all." in card
     assert "Withdraw before it is used" not in card
     approval.refresh_from_db()
