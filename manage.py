@@ -1,8 +1,11 @@
 #!/usr/bin/env python
 import os
+import signal
 import sys
 
 if __name__ == "__main__":
+    # What a command began it takes away again (a half backup), also where it is told to end.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line
 

@@ -12,6 +12,7 @@ whoever takes over the desk can write backups and read none. What is not in them
 AMENDS_SECRET_KEYS and DJANGO_SECRET_KEY, without which credentials in the dump stay closed.
 """
 
+import fcntl
 import hashlib
 import io
 import os
@@ -20,10 +21,10 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 import msgspec
 import psycopg
@@ -40,6 +41,9 @@ from edge import sockets
 FORM = 1
 NOTE, DATABASE, HEADS = "backup.json", "database.age", "heads.age"
 PARTIAL = ".partial"
+MOMENT, MOMENT_GLOB = "%Y%m%dT%H%M%SZ", "[0-9]" * 8 + "T" + "[0-9]" * 6 + "Z"
+"""In a folder's name; as a glob it fits no other workspace's export, whose short name may go on as
+ours does."""
 SSH = b"-----BEGIN "
 """How the private half of a recipient `ssh-…` begins; one with a passphrase opens nothing here."""
 CHUNK_BYTES = 1024 * 1024
@@ -151,39 +155,73 @@ def identities(path: Path) -> list[Any]:
 
 def take(url: str, destination: Path, keys: Sequence[Any], progress: Progress) -> Path:
     """Write a backup into a new folder below `destination`, complete or not at all; that folder."""
-    with psycopg.connect(sockets.postgres(url)) as connection:
+    # Closed and not committed: what the server says at the end of a long dump spoils no whole one.
+    with closing(psycopg.connect(sockets.postgres(url))) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         cursor = connection.execute("SELECT pg_export_snapshot(), clock_timestamp()")
-        snapshot, taken_at = cursor.fetchall()[0]
+        snapshot, local = cursor.fetchall()[0]
+        taken_at = local.astimezone(UTC)
         sizes: dict[str, int] = dict(connection.execute(TABLES).fetchall())
         contents = Contents(
             migrations=connection.execute("SELECT app, name FROM django_migrations").fetchall(),
             heads=[SavedHead(*row) for row in connection.execute(HEADS_OF).fetchall()],
         )
-        folder = destination / f"amends-{taken_at:%Y%m%dT%H%M%SZ}"
-        partial = folder.with_name(folder.name + PARTIAL)
-        if folder.exists() or partial.exists():
-            raise CannotBackUp(f"{folder} is there already, or being written.")
+        folder = destination / f"amends-{taken_at:{MOMENT}}"
         try:
-            partial.mkdir(mode=0o700, parents=True)
-            dump = ["pg_dump", "--format=custom", f"--snapshot={snapshot}", "--no-owner",
-                    "--no-privileges", "--verbose"]  # fmt: skip
-            with running(dump, url, progress_of(sizes, progress), stdout=subprocess.PIPE) as child:
-                files = {DATABASE: encrypted(pipe(child.stdout), partial / DATABASE, keys)}
-            files[HEADS] = encrypted(
-                io.BytesIO(msgspec.json.encode(contents)), partial / HEADS, keys
-            )
-            note = BackupManifest(FORM, taken_at, connection.info.server_version, files)
-            durably(partial / NOTE, msgspec.json.format(msgspec.json.encode(note)))
-            partial.rename(folder)
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise CannotBackUp(f"{destination}: {error}") from error
-            raise
+            with new_folder(folder, f"amends-{MOMENT_GLOB}") as partial:
+                dump = ["pg_dump", "--format=custom", f"--snapshot={snapshot}", "--no-owner",
+                        "--no-privileges", "--verbose"]  # fmt: skip
+                read = progress_of(sizes, progress)
+                with running(dump, url, read, stdout=subprocess.PIPE) as child:
+                    files = {DATABASE: encrypted(pipe(child.stdout), partial / DATABASE, keys)}
+                files[HEADS] = encrypted(
+                    io.BytesIO(msgspec.json.encode(contents)), partial / HEADS, keys
+                )
+                note = BackupManifest(FORM, taken_at, connection.info.server_version, files)
+                durably(partial / NOTE, msgspec.json.format(msgspec.json.encode(note)))
+        except OSError as error:
+            raise CannotBackUp(f"{destination}: {error}") from error
     progress("done", 1.0)
     return folder
+
+
+@contextmanager
+def new_folder(folder: Path, alike: str) -> Iterator[Path]:
+    """A folder to write into, which is called `folder` once that ended well and is gone otherwise.
+
+    What was left behind by those who were killed (`alike`, a glob of names) goes first: who still
+    writes beside us holds a lock on theirs. Raises OSError.
+    """
+    partial = folder.with_name(folder.name + PARTIAL)
+    for left in folder.parent.glob(alike + PARTIAL):
+        with suppress(OSError), opened(left) as handle:  # where nothing can be locked it stays
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left)
+    if folder.exists():
+        raise FileExistsError(f"{folder.name} is there already.")
+    partial.mkdir(mode=0o700, parents=True)
+    try:
+        with opened(partial) as handle:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            yield partial
+            os.fsync(handle)
+            partial.rename(folder)
+        with opened(folder.parent) as handle:
+            os.fsync(handle)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def progress_of(sizes: dict[str, int], progress: Progress) -> Callable[[str], None]:
@@ -241,6 +279,9 @@ def running(
             child.kill()
             child.wait()
         listener.join()
+        for end in filter(None, (child.stdin, child.stdout, child.stderr)):
+            with suppress(BrokenPipeError):
+                end.close()
     if child.returncode != 0:
         errors = [line for line in last if "error:" in line or "ERROR" in line] or list(last)
         raise ProgramFailed(f"{command[0]} failed: {' '.join(errors)}")
@@ -252,15 +293,24 @@ def pipe(end: IO[bytes] | None) -> IO[bytes]:
 
 
 class Hashing:
-    """A file that is written through, and what was written: its size and digest."""
+    """What is read from one file and what is written to another one: its size and digest; or why
+    it could not be, of which pyrage keeps the words alone.
+    """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._digest, self.byte_count = file, hashlib.sha256(), 0
+    def __init__(self, clear: IO[bytes], file: IO[bytes]) -> None:
+        self._clear, self._file = clear, file
+        self._digest, self.byte_count = hashlib.sha256(), 0
+        self.failure: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        with self._kept():
+            return self._clear.read(size)
 
     def write(self, part: bytes) -> int:
         self._digest.update(part)
         self.byte_count += len(part)
-        return self._file.write(part)
+        with self._kept():
+            return self._file.write(part)
 
     def flush(self) -> None:
         self._file.flush()
@@ -268,11 +318,22 @@ class Hashing:
     def as_file(self) -> File:
         return File(self.byte_count, self._digest.hexdigest())
 
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.failure = error
+            raise
+
 
 def encrypted(clear: IO[bytes], path: Path, keys: Sequence[Any]) -> File:
     with path.open("xb") as file:
-        through = Hashing(file)
-        pyrage.encrypt_io(clear, through, keys)
+        through = Hashing(clear, file)
+        try:
+            pyrage.encrypt_io(through, through, keys)
+        except pyrage.EncryptError as error:
+            raise through.failure or error from error
         file.flush()
         os.fsync(file.fileno())
     return through.as_file()
@@ -371,91 +432,3 @@ def bar(out: Any) -> Iterator[Callable[[str, float], None]]:
             shown.update(task, description=what[:40], completed=part)
 
         yield tell
-
-
-# Backups in S3, or whatever speaks its protocol: a folder here is objects below a prefix there. A
-# backup is written here first, whole, and carried over then: pg_dump is held up by no network, and
-# what is half there lacks `backup.json`, which is carried last. Region, endpoint and credentials
-# are those that boto3 finds for itself (`AWS_…`, a profile, the machine's role).
-
-SCHEME = "s3://"
-FILES_MAX = 20
-"""A backup has three files; a prefix with more is none."""
-
-
-class StorageLocation(NamedTuple):
-    """`s3://BUCKET/PREFIX`; the prefix without slashes at its ends, and maybe empty."""
-
-    bucket: str
-    prefix: str
-
-    def __str__(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
-
-    def below(self, name: str) -> "StorageLocation":
-        return StorageLocation(self.bucket, f"{self.prefix}/{name}".lstrip("/"))
-
-
-def place_of(text: str) -> StorageLocation | None:
-    """Where an address leads to; None for a path of this machine."""
-    if not text.startswith(SCHEME):
-        return None
-    bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
-    return StorageLocation(bucket, prefix.strip("/"))
-
-
-def carry_over(folder: Path, to: StorageLocation, progress: Progress) -> StorageLocation:
-    """The folder's files, as objects below its name there, `backup.json` last. Raises
-    CannotBackUp."""
-    there = to.below(folder.name)
-    files = sorted(folder.iterdir(), key=lambda one: (one.name == NOTE, one.name))
-    whole, done = sum(one.stat().st_size for one in files) or 1, 0
-    with _storage(CannotBackUp) as s3:
-        if _names(s3, there):
-            raise CannotBackUp(f"{there} is there already.")
-        for file in files:
-            key = there.below(file.name).prefix
-            progress(f"to {there}: {file.name}", done / whole)
-            s3.upload_file(str(file), there.bucket, key, ExtraArgs={"ChecksumAlgorithm": "SHA256"})
-            size = file.stat().st_size
-            if s3.head_object(Bucket=there.bucket, Key=key)["ContentLength"] != size:
-                raise CannotBackUp(f"{there.below(file.name)} is not as long as it is here.")
-            done += size
-    progress("done", 1.0)
-    return there
-
-
-def fetch(there: StorageLocation, folder: Path, progress: Progress) -> None:
-    """A backup that was carried over, into an empty folder here. Raises CannotRestore."""
-    with _storage(CannotRestore) as s3:
-        names = _names(s3, there)
-        if NOTE not in names:
-            raise CannotRestore(f"{there} is no whole backup: there is no {NOTE}.")
-        if len(names) > FILES_MAX:
-            raise CannotRestore(f"{there} has more than a backup's files: name the backup itself.")
-        for number, name in enumerate(names):
-            progress(f"from {there}: {name}", number / len(names))
-            s3.download_file(there.bucket, there.below(name).prefix, str(folder / name))
-
-
-def _names(s3: Any, there: StorageLocation) -> list[str]:
-    """The files there, FILES_MAX and one more at most; what lies in folders below is none of it."""
-    prefix = f"{there.prefix}/" if there.prefix else ""
-    asked = {"Bucket": there.bucket, "Prefix": prefix, "Delimiter": "/", "MaxKeys": FILES_MAX + 1}
-    found = s3.list_objects_v2(**asked).get("Contents", [])
-    return sorted(one["Key"].removeprefix(prefix) for one in found)
-
-
-@contextmanager
-def _storage(stopped: type[Exception]) -> Iterator[Any]:
-    """A client; what it says goes wrong is raised as `stopped`, in its own words."""
-    try:
-        import boto3
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError as missing:
-        raise stopped("An address of S3 takes boto3: pip install 'amends-desk[s3]'.") from missing
-    try:
-        yield boto3.client("s3")
-    except (Boto3Error, BotoCoreError, ClientError) as error:
-        raise stopped(str(error)) from error

@@ -17,9 +17,9 @@ that broke off is begun again and goes on. It takes the owner's role.
 
 import hashlib
 import json
+import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -35,7 +35,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
 from config import providers
-from config.backups import Progress
+from config.backups import MOMENT, MOMENT_GLOB, Progress, durably, new_folder
 from connectors.models import Connection
 from ledger import desk_events, entries, erasure, logkeys, proofs, sealer
 from ledger.agent_keys import KEY_SECONDS_CACHED_MAX
@@ -62,10 +62,7 @@ from workspaces.models import (
 
 FORM = 1
 NOTE, LOG, HEAD, KEYS, HEADS = "export.json", "log.ndjson", "head.txt", "log.pub", "heads.ndjson"
-PEOPLE, BLOBS, PARTIAL = "people.ndjson", "blobs", ".partial"
-MOMENT, MOMENT_GLOB = "%Y%m%dT%H%M%SZ", "[0-9]" * 8 + "T" + "[0-9]" * 6 + "Z"
-"""In a folder's name; as a glob it fits no other workspace's, whose short name may go on as ours
-does."""
+PEOPLE, BLOBS = "people.ndjson", "blobs"
 ROWS_AT_A_TIME = 2_000
 
 NOT_EXPORTED = {
@@ -148,16 +145,11 @@ def export(workspace: Workspace, destination: Path, progress: Progress) -> Path:
     """Write a new folder below `destination`; raises CannotExport, OSError."""
     moment = clock.now().strftime(MOMENT)
     folder = destination / f"{workspace.slug}-{moment}"
-    partial = destination / f"{folder.name}{PARTIAL}"
-    for left in destination.glob(f"{workspace.slug}-{MOMENT_GLOB}{PARTIAL}"):
-        shutil.rmtree(left)  # of an export of this workspace that broke off
-    destination.mkdir(parents=True, exist_ok=True)
-    partial.mkdir(mode=0o700)
-    (partial / BLOBS).mkdir()
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        _write_all(workspace, partial, moment, progress)
-    partial.rename(folder)
+    with new_folder(folder, f"{workspace.slug}-{MOMENT_GLOB}") as partial:
+        (partial / BLOBS).mkdir()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            _write_all(workspace, partial, moment, progress)
     return folder
 
 
@@ -183,7 +175,7 @@ def _write_all(workspace: Workspace, folder: Path, moment: str, progress: Progre
         "form": FORM, "workspace": workspace.slug, "name": workspace.name, "at": moment,
         "origin": head.origin, "size": head.size, "rows": files.lines, "files": files.digests,
     }  # fmt: skip
-    (folder / NOTE).write_text(json.dumps(note, indent=1))
+    durably(folder / NOTE, json.dumps(note, indent=1).encode())
 
 
 class _Files:
@@ -201,6 +193,8 @@ class _Files:
                 file.write(line)
                 digest.update(line)
                 count += 1
+            file.flush()
+            os.fsync(file.fileno())
         self.digests[name] = f"sha256:{digest.hexdigest()}"
         if name.endswith(".ndjson"):
             self.lines[name] = count

@@ -5,9 +5,12 @@ What was done after the backup is not known to the desk that came back. It must 
 
 import json
 import os
+import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +242,66 @@ def test_a_desk_without_a_key_or_a_place_for_backups_says_so(
     assert "is no key" in broken
     assert str(file) in manage("backup", str(file), fails=True, **public)
     assert list(tmp_path.glob("amends-*")) == []
+
+
+def test_a_backup_whose_session_the_server_ended_is_whole_and_named_by_utc(
+    backup_key: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    """As one does that lets no transaction stand idle: ours holds the snapshot for pg_dump."""
+    secret, public = backup_key
+    url = os.environ["DATABASE_OWNER_URL"]
+    ours = make_conninfo(url, options="-c timezone=Etc/GMT+11")
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = $$" + (
+        backups.HEADS_OF + "$$"
+    )
+    ended: list[Any] = []
+
+    def progress(*_: Any) -> None:
+        ended.extend([] if ended else rows(url, end))
+
+    folder = backups.take(ours, tmp_path, backups.recipients([*public.values()]), progress)
+
+    assert ended == [(True,)]
+    assert backups.look(folder, backups.identities(secret), lambda *_: None)
+    named = datetime.strptime(folder.name, f"amends-{backups.MOMENT}").replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - named) < timedelta(hours=1)
+
+
+def test_a_backup_for_which_there_is_no_room_says_so_and_leaves_nothing(
+    backup_key: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    _, public = backup_key
+    keys = backups.recipients([*public.values()])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(backups.CannotBackUp, match="File too large"):
+            backups.take(os.environ["DATABASE_URL"], tmp_path / "to", keys, lambda *_: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+def test_a_backup_that_is_told_to_end_leaves_nothing_and_the_next_clears_away_the_dead_alone(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    _, public = backup_key
+    to, programs = tmp_path / "to", tmp_path / "programs"
+    programs.mkdir()
+    (programs / "pg_dump").write_text("#!/bin/sh\nexec sleep 100\n")
+    (programs / "pg_dump").chmod(0o700)
+    slow = public | {"AMENDS_POSTGRES_PROGRAMS": str(programs), "AMENDS_DEMO": "0"}
+    (to / "amends-20200101T000000Z.partial").mkdir(parents=True)  # of one that was killed
+    command = [sys.executable, "-W", "ignore", "manage.py", "backup", str(to)]
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | slow) as child:
+        while not (made := [one for one in to.iterdir() if "2020" not in one.name]):
+            assert child.poll() is None
+            time.sleep(0.05)
+        time.sleep(1.1)  # so that the other one has a name of its own
+
+        whole = Path(manage("backup", str(to), **public).split(" (")[0])
+
+        assert sorted(to.iterdir()) == sorted([*made, whole])
+        child.terminate()
+    assert child.returncode == 143
+    assert list(to.iterdir()) == [whole]

@@ -17,6 +17,7 @@ from amends.__main__ import main
 from amends.protocol import proofs
 from amends.protocol.canonical import canonical
 from config import leaving, providers
+from config.backups import MOMENT_GLOB, new_folder
 from connectors import channels
 from connectors.channels import Message
 from ledger import audit, entries, erasure
@@ -178,14 +179,16 @@ def test_an_export_that_broke_off_is_begun_anew(acted, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
-def test_an_export_leaves_the_one_of_a_neighbour_alone_and_is_read_by_nobody_else(
+def test_an_export_leaves_others_that_are_being_written_alone_and_is_read_by_nobody_else(
     acted, tmp_path, capsys
 ):
     """Somebody else's short name goes on as ours does, and theirs is just being written."""
     theirs = tmp_path / "acme-eu-20261125T100000Z.partial"
     theirs.mkdir()
 
-    folder = exported(tmp_path, capsys)
+    with new_folder(tmp_path / "acme-20261125T100000Z", f"acme-{MOMENT_GLOB}") as ours:
+        folder = exported(tmp_path, capsys)
+        assert ours.is_dir()
 
     assert theirs.is_dir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -9,8 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as DjangoDatabaseError
 from psycopg import Error as DatabaseError
 
-from config import backups
-from config.backups import StorageLocation, bar
+from config import backups, object_storage
+from config.backups import bar
+from config.object_storage import StorageLocation
 from workspaces import periodic
 
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, dest: str, **options: Any) -> None:
-        place = backups.place_of(dest)
+        place = object_storage.place_of(dest)
         try:
             keys = backups.recipients(settings.AMENDS_BACKUP_RECIPIENTS)
             with bar(self.stderr) as progress:
@@ -54,4 +55,4 @@ class Command(BaseCommand):
     ) -> tuple[StorageLocation, int]:
         with TemporaryDirectory(prefix="amends-backup-") as here:
             folder, size = self.take(Path(here), keys, progress)
-            return backups.carry_over(folder, to, progress), size
+            return object_storage.carry_over(folder, to, progress), size

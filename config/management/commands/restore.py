@@ -19,7 +19,7 @@ from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
-from config import backups
+from config import backups, object_storage
 from config.backups import CannotRestore, SavedHead, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer
@@ -67,7 +67,8 @@ class Command(BaseCommand):
     def report(
         self, note: backups.BackupManifest, held: dict[str, int], lost: dict[str, list[str]]
     ) -> None:
-        lines = [f"Restored from the backup of {note.taken_at:%d %B %Y, %H:%M:%S} UTC.", ""]
+        when = note.taken_at.astimezone(UTC)
+        lines = [f"Restored from the backup of {when:%d %B %Y, %H:%M:%S} UTC.", ""]
         lines += [f"{count:>8} {what}" for what, count in held.items()]
         lines += ["", "Compared with the heads that were kept outside (AMENDS_HEADS_FOLDER):"]
         lines += [f"  {slug}: {words}" for slug, all_ in sorted(lost.items()) for words in all_]
@@ -84,12 +85,12 @@ class Command(BaseCommand):
 @contextmanager
 def here(source: str, progress: backups.Progress) -> Iterator[Path]:
     """The backup's folder on this machine; one that lies elsewhere is fetched for as long."""
-    place = backups.place_of(source)
+    place = object_storage.place_of(source)
     if place is None:
         yield Path(source)
         return
     with TemporaryDirectory(prefix="amends-restore-") as folder:
-        backups.fetch(place, Path(folder), progress)
+        object_storage.fetch(place, Path(folder), progress)
         yield Path(folder)
 
 
