@@ -10,8 +10,7 @@ while IFS= read -r line || [ -n "$line" ]; do # NAME=value, taken as it stands, 
     *=*) export "${line?}" ;;
     esac
 done < "${AMENDS_ENVIRONMENT:-/etc/amends/environment}"
-cd "$here/app"
 if [ "$(id -u)" -eq 0 ] && id amends > /dev/null 2>&1; then
-    exec setpriv --reuid=amends --regid=amends --init-groups -- "$here/venv/bin/python" manage.py "$@"
+    exec setpriv --reuid=amends --regid=amends --init-groups -- "$here/venv/bin/python" "$here/app/manage.py" "$@"
 fi
-exec "$here/venv/bin/python" manage.py "$@"
+exec "$here/venv/bin/python" "$here/app/manage.py" "$@"
