@@ -250,6 +250,9 @@ class Delivery(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["next_try_at"], name="delivery_due", condition=Q(state="waiting")),
+            models.Index(
+                fields=["next_try_at"], name="delivery_failed", condition=Q(state="failed")
+            ),
             models.Index(fields=["workspace", "-id"], name="delivery_newest"),
         ]
 

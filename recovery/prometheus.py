@@ -7,6 +7,7 @@ same on a large desk. deploy/prometheus/alerts.yaml says which of them should wa
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from django.db import Error, connection, transaction
@@ -19,10 +20,12 @@ from prometheus_client.registry import Collector
 
 from amends.protocol.vocabulary import RISKS
 from approvals.models import ApprovalState, PauseKind
+from connectors.channels import PAUSES_SECONDS
 from connectors.models import DeliveryState
 from recovery.models import CaseState, PlanState, StepState
 from recovery.models.plans import DONE, TROUBLED
-from workspaces.periodic import BACKUP, RETENTION, patience
+from workspaces import periodic
+from workspaces.periodic import BACKUP, RETENTION, SCHEDULER, SWEEPER, patience
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +59,16 @@ SELECT risk, count(*) FROM (
         AND due_at < clock_timestamp() LIMIT %s)
 AS late GROUP BY risk"""  # noqa: S608
 MESSAGES = f"""
-SELECT state, count(*) FROM (
-    SELECT state FROM connectors_delivery WHERE state <> '{DeliveryState.SENT}'
-    ORDER BY id DESC LIMIT %s)
-AS unsent GROUP BY state"""  # noqa: S608
+SELECT '{DeliveryState.WAITING}', count(*) FROM (
+    SELECT FROM connectors_delivery WHERE state = '{DeliveryState.WAITING}' LIMIT %s)
+AS waiting
+UNION ALL
+SELECT '{DeliveryState.FAILED}', count(*) FROM (
+    SELECT FROM connectors_delivery
+    WHERE state = '{DeliveryState.FAILED}' AND tries > {len(PAUSES_SECONDS)}
+        AND next_try_at > statement_timestamp() - interval '1 day' LIMIT %s)
+AS given_up"""  # noqa: S608
+"""Given up after the last try; what was taken back, erased or not sent after a restore is not."""
 
 
 class BacklogGauge(NamedTuple):
@@ -138,13 +147,20 @@ WAITING = (
         WENT_BACK,
     ),
 )
+# Of a session of another role PostgreSQL tells neither its state nor its kind.
 SESSIONS = """
-SELECT coalesce(state, 'other'), count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 1 LIMIT %s"""
-ROOM = "SELECT current_setting('max_connections')::int"
+SELECT CASE WHEN datname = current_database() THEN coalesce(state, 'other') ELSE 'other' END,
+    count(*) FROM pg_stat_activity
+WHERE datname IS NOT NULL AND usesysid IS NOT NULL
+    AND coalesce(backend_type, 'client backend') = 'client backend' GROUP BY 1 LIMIT %s"""
+ROOM = """
+SELECT current_setting('max_connections')::int
+    - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true), '0')::int"""
 HEARTBEATS = """
 SELECT name, extract(epoch FROM clock_timestamp() - beat_at), every_seconds, last_error <> ''
 FROM workspaces_heartbeat LIMIT %s"""
+PROCESSES = ("worker", SCHEDULER, SWEEPER)
 AGES = {
     BACKUP: ("amends_backup_age_seconds", "Since the last backup was made and carried away."),
     RETENTION: (
@@ -204,28 +220,28 @@ def metrics() -> Iterator[Metric]:
         ("risk",),
         [(risk, late.get(risk, 0)) for risk in RISKS],
     )
-    unsent = dict(ask(MESSAGES, CASES_MAX))
     yield gauge(
         "amends_messages_unsent",
-        "Messages to channels and people that wait for their next try, or were given up.",
+        "Messages to channels and people that wait for their next try, or were given up in the"
+        f" last day, counted up to {CASES_MAX}.",
         ("state",),
-        [(state, unsent.get(state, 0)) for state in ("waiting", "failed")],
+        ask(MESSAGES, CASES_MAX, CASES_MAX),
     )
     for one in WAITING:
         yield from waiting(one, ask(one.sql, *[CASES_MAX] * one.sql.count("%s")))
     noted = ask(HEARTBEATS, CONNECTIONS_MAX)
-    beats = [row for row in noted if row[0] not in AGES]
-    yield from heartbeat(beats)
+    yield from heartbeat(noted)
     for name, (called, words) in AGES.items():
         yield gauge(called, words, (), [(age,) for what, age, *_ in noted if what == name])
-    yield processes(beats)
+    yield processes(noted)
     yield gauge(
         "amends_database_sessions",
-        "Sessions of PostgreSQL in this database, by what they do; of another role: other.",
+        "Sessions of PostgreSQL, by what they do; of another role or database: other.",
         ("state",),
         ask(SESSIONS, CONNECTIONS_MAX),
     )
-    yield gauge("amends_database_sessions_max", "What max_connections lets in.", (), ask(ROOM))
+    words = "What max_connections lets in beside what is kept for superusers."
+    yield gauge("amends_database_sessions_max", words, (), ask(ROOM))
 
 
 def waiting(what: BacklogGauge, rows: Sequence[tuple[Any, ...]]) -> Iterator[Metric]:
@@ -236,8 +252,14 @@ def waiting(what: BacklogGauge, rows: Sequence[tuple[Any, ...]]) -> Iterator[Met
     yield gauge(what.oldest, f"Since when the oldest waits: {what.words}.", labels, oldest)
 
 
-def heartbeat(rows: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metric]:
-    """By loop and process: its age, the limit of patience, and whether its last round failed."""
+def heartbeat(noted: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metric]:
+    """By loop and kind of process: its age, without an end where it never ran; the limit of
+    patience, and whether its last round failed. Not of a loop that this version has no more.
+    """
+    known = dict.fromkeys(PROCESSES, (inf, 0.0, False))
+    jobs = {job.name for job in periodic.jobs()}
+    known |= {name: row for name, *row in noted if name in known or name in jobs}
+    rows = [(name, *row) for name, row in known.items()]
     yield gauge(
         "amends_heartbeat_age_seconds",
         "Since the last sign of life of a loop or a kind of process.",
@@ -260,7 +282,7 @@ def heartbeat(rows: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metric
 
 def processes(rows: Sequence[tuple[str, float, float, bool]]) -> Metric:
     """How many of each kind gave a sign of life of their own lately."""
-    alive = {"worker": 0, "scheduler": 0, "sweeper": 0}
+    alive = dict.fromkeys(PROCESSES, 0)
     for name, age, every, _ in rows:
         kind, _, place = name.partition("@")
         if place and kind in alive and age <= patience(every):

@@ -1,16 +1,20 @@
 """What the engine does is told to Prometheus, from the rows themselves."""
 
+import math
+import os
 from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import Error
+from django.db import Error, connection
 from django.db.models.functions import Now
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from approvals.models import Pause
+from config.local.postgres import RUNTIME
 from connectors import calllog
-from connectors.models import Connection
+from connectors.models import Connection, Delivery
 from recovery import prometheus as metrics
 from recovery.models import Case, Plan
 from tests.recovery.engine import by_hand
@@ -121,6 +125,44 @@ def test_a_log_that_went_back_and_loops_that_went_silent_show(case, told):
     assert told("amends_heartbeat_age_seconds", name="ledger.seal") < 30
 
 
+def test_an_alarm_of_silence_is_of_what_should_be_heard_here(case, told):
+    """Of an older version's loop, and of one of several that was killed, nobody hears again."""
+    for name in ("ledger.walls", "worker@gone/1", "worker", "sweeper"):
+        periodic.beat(name, every_seconds=1)
+
+    assert told("amends_heartbeat_age_seconds", name="ledger.walls") == []
+    assert told("amends_heartbeat_age_seconds", name="worker@gone/1") == []
+    assert told("amends_heartbeat_age_seconds", name="worker") < 30
+    assert told("amends_heartbeat_age_seconds", name="scheduler") == math.inf, "it never ran"
+
+
+def test_messages_that_were_given_up_show_for_a_day_and_those_taken_back_do_not(case, told):
+    def failed(key, **more):
+        Delivery.objects.create(
+            workspace=case.workspace, key=key, kind="mail", subject="s", state="failed", **more
+        )
+
+    failed("taken back", tries=1)
+    failed("given up", tries=8)
+    failed("given up long ago", tries=8, next_try_at=after(-90_000.0))
+
+    assert told("amends_messages_unsent", state="failed") == 1
+    assert told("amends_messages_unsent", state="waiting") == 0
+
+
+def test_those_who_ask_for_messages_again_and_again_read_none_that_were_sent(case):
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {metrics.MESSAGES}", [1, 1])
+        plan = str(cursor.fetchall())
+        cursor.execute("RESET enable_seqscan")
+    assert ("delivery_due" in plan, "delivery_failed" in plan, "pkey" in plan) == (
+        True,
+        True,
+        False,
+    )
+
+
 def test_processes_that_live_and_sessions_of_the_database_are_counted(case, told):
     assert told("amends_processes", kind="worker") == 0
     for name in ("worker@one/1", "worker@two/1", "worker", "ledger.seal"):
@@ -129,5 +171,11 @@ def test_processes_that_live_and_sessions_of_the_database_are_counted(case, told
     Heartbeat.objects.filter(pk="worker@three/1").update(beat_at=Now() - timedelta(hours=1))
 
     assert told("amends_processes", kind="worker") == 2
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET ROLE {RUNTIME}")  # which is not told what another role does
+        before = told("amends_database_sessions", state="other")
+        with psycopg.connect(os.environ["DATABASE_OWNER_URL"]):
+            assert told("amends_database_sessions", state="other") == before + 1
+        cursor.execute("RESET ROLE")
     assert told("amends_database_sessions", state="active") >= 1
     assert told("amends_database_sessions_max") > told("amends_database_sessions", state="active")
