@@ -26,7 +26,8 @@ from amends.protocol.vocabulary import EventType
 from config import backups
 from config.local.places import ROOT
 from config.local.postgres import OWNER
-from ledger import desk_events
+from config.management.commands import restore
+from ledger import desk_events, merkle, sealer
 from ledger.sealer import seal_all
 from tests import people
 from tests.approvals.door import Agent, planned
@@ -209,6 +210,24 @@ def test_a_backup_that_was_changed_or_is_anothers_is_refused_before_anything_is_
     (folder / "backup.json").write_text(json.dumps({"form": 1}))
     assert "is no backup" in refused(secret)
     assert rows(empty, "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
+
+
+def test_without_its_heads_a_restore_does_not_say_that_nothing_is_missing(
+    acme: Any, tmp_path: Path, settings: Any
+) -> None:
+    settings.AMENDS_HEADS_FOLDER = str(tmp_path / "kept")
+    desk_events.record(acme, EventType.CASE_OPENED, data={"case": 1})
+    seal_all()
+    root = merkle.base64_text(sealer.remembered("localhost/acme").root)
+
+    def told(size: int) -> str:
+        head = backups.SavedHead("acme", "localhost/acme", size, root)
+        return " ".join(restore.missing([head]).get("acme", []))
+
+    assert told(1) == ""
+    assert "is not known" in told(2), "what is kept is older than the backup"
+    settings.AMENDS_HEADS_FOLDER = str(tmp_path / "lost")
+    assert "is not known" in told(1)
 
 
 def test_what_is_made_for_an_ssh_key_is_read_with_its_private_half(

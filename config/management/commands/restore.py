@@ -36,6 +36,8 @@ OF_NONE = (
     " the log began anew"
 )
 
+UNKNOWN = "no head of {} as new as the backup is kept outside, so what is missing is not known"
+
 
 class Command(BaseCommand):
     help = "Restores the backup in SOURCE into the empty database of DATABASE_OWNER_URL."
@@ -152,9 +154,9 @@ def missing(heads: list[SavedHead]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for head in heads:
         kept = sealer.remembered(head.origin)
-        if kept is None:
-            continue
-        if kept.size > head.size:
+        if kept is None or kept.size < head.size:
+            words = UNKNOWN.format(head.origin)
+        elif kept.size > head.size:
             words = f"{kept.size - head.size} signed entries of {head.origin} are missing"
         elif kept.size == head.size and merkle.base64_text(kept.root) != head.root.strip():
             words = f"{head.origin} was rewritten"
