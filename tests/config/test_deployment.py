@@ -57,9 +57,11 @@ def test_units_and_containers_start_what_make_up_starts(kind: str) -> None:
     assert contained["environment"]["AMENDS_PROCESS"] == kind
 
 
-@pytest.mark.parametrize("kind", ["prepare", "scheduler"])
-def test_who_looks_whether_a_log_went_back_has_the_heads_that_are_kept_outside(kind: str) -> None:
-    """`prepare` before anybody is let in, the scheduler from then on."""
+@pytest.mark.parametrize("kind", ["prepare", *KINDS])
+def test_every_process_has_the_heads_that_are_kept_outside(kind: str) -> None:
+    """`prepare` and the scheduler see by them whether a log went back; web, worker and sweeper
+    believe a person's signature by them, and web's check of the log reads them.
+    """
     unit = (DEPLOY / "systemd" / f"amends-{kind}.service").read_text()
     contained = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"][kind]
 
