@@ -6,6 +6,7 @@ but one short-lived key in the cache.
 """
 
 import os
+import re
 import smtplib
 import tempfile
 import time
@@ -26,7 +27,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from config import backups, celery, env, pooling, providers, sealed
+from config import backups, celery, env, object_storage, pooling, providers, sealed
 from edge import sockets
 from ledger import checks as ledger_checks
 from ledger import rights
@@ -42,6 +43,8 @@ BROKER_SECONDS_MAX = 5
 # Of each web process beside its two pools: what threads take in, and the waiters' line.
 CONNECTIONS_BESIDE_POOLS = 4
 NAMED_MAX = 5
+HOST = re.compile(r"\*|\.?[\w.-]+|\[[0-9A-Fa-f:.]+\]")
+"""As ALLOWED_HOSTS takes them."""
 
 Check = Callable[..., list[CheckMessage]]
 
@@ -70,7 +73,43 @@ def databases_answer() -> Iterator[CheckMessage]:
     faults = [fault for name, url in urls.items() for fault in database_faults(name, url)]
     yield from faults
     if not faults:
+        yield from owner_faults()
         yield from state_of_the_database()
+
+
+WHERE = "SELECT system_identifier::text, current_database() FROM pg_control_system()"
+OWNS = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('ledger_event')"
+
+
+def owner_faults() -> Iterator[CheckMessage]:
+    """Both roles reach one database, and the second owns its tables: else migrations, partitions
+    and backups are those of another one, or nobody's.
+    """
+    here, there = settings.DATABASE_URL, settings.DATABASE_OWNER_URL
+    if here == there:
+        return
+    try:
+        with (
+            psycopg.connect(sockets.postgres(here)) as desk,
+            psycopg.connect(sockets.postgres(there)) as owner,
+        ):
+            same = desk.execute(WHERE).fetchall() == owner.execute(WHERE).fetchall()
+            owns = owner.execute(OWNS).fetchall() in ([], [(True,)])
+    except psycopg.Error as error:
+        yield Error(f"DATABASE_OWNER_URL: {first_line(error)}", id="config.E002")
+        return
+    if not same:
+        yield Error(
+            "DATABASE_OWNER_URL leads to another database than DATABASE_URL.",
+            hint="Migrations, partitions, retention and backups would be of that one.",
+            id="config.E008",
+        )
+    elif not owns:
+        yield Error(
+            "The role of DATABASE_OWNER_URL does not own the tables.",
+            hint="Name the role with which `manage.py prepare` made them.",
+            id="config.E009",
+        )
 
 
 @deployed
@@ -169,7 +208,7 @@ def state_of_the_database() -> Iterator[CheckMessage]:
             id="config.E007",
         )
     processes = max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores())))
-    each = env.number("AMENDS_POOL_SIZE", 20) + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
+    each = settings.POOL_SIZE + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
     if room < processes * each and not settings.POOLER:
         yield Warning(
             f"PostgreSQL lets {room} sessions in (max_connections); the {processes} web processes"
@@ -183,15 +222,14 @@ def state_of_the_database() -> Iterator[CheckMessage]:
 def cache_answers() -> Iterator[CheckMessage]:
     """REDIS_URL takes a key and gives it back, wakes whoever listens, and throws nothing away."""
     url = settings.REDIS_URL
-    client = redis.Redis.from_url(url, **sockets.redis(url, BROKER_SECONDS_MAX))
     try:
-        with client:
+        with redis.Redis.from_url(url, **sockets.redis(url, BROKER_SECONDS_MAX)) as client:
             client.ping()
             cache.set("amends.check", "well", timeout=10)
             kept = cache.get("amends.check")
             client.publish("amends.check", "")
             policy = eviction_policy(client)
-    except (redis.RedisError, OSError) as error:
+    except (redis.RedisError, OSError, ValueError) as error:
         yield Error(
             f"REDIS_URL: {first_line(error)}",
             hint="Rates, live pages and waiting agents need it: host, port, password, TLS,"
@@ -309,7 +347,7 @@ def mail_fault(names: str, error: Exception) -> CheckMessage:
 
 @deployed
 def folders_are_there() -> Iterator[CheckMessage]:
-    """Static files were collected, and signed heads can be kept."""
+    """Static files were collected, and signed heads and backups can be kept."""
     manifest = Path(settings.STATIC_ROOT) / "staticfiles.json"
     if settings.HASHED_STATIC and not manifest.is_file():
         yield Error(
@@ -317,15 +355,19 @@ def folders_are_there() -> Iterator[CheckMessage]:
             hint="Run `manage.py prepare` where this process will run.",
             id="config.E050",
         )
-    if folder := settings.AMENDS_HEADS_FOLDER:
+    kept_in = {"AMENDS_HEADS_FOLDER": settings.AMENDS_HEADS_FOLDER}
+    if not (to := os.environ.get("AMENDS_BACKUP_TO", "")).startswith(object_storage.SCHEME):
+        kept_in["AMENDS_BACKUP_TO"] = to
+    for name, folder in kept_in.items():
+        if not folder:
+            continue
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             yield Error(
-                f"AMENDS_HEADS_FOLDER: nothing can be kept in {folder}: {error.strerror}.",
-                id="config.E051",
+                f"{name}: nothing can be kept in {folder}: {error.strerror}.", id="config.E051"
             )
 
 
@@ -343,6 +385,8 @@ def backups_can_be_read() -> Iterator[CheckMessage]:
         backups.recipients(settings.AMENDS_BACKUP_RECIPIENTS)
     except backups.CannotBackUp as fault:
         yield Error(str(fault), id="config.E052")
+    if not (program := backups.programs() / "pg_dump").is_file():
+        yield Error(f"AMENDS_POSTGRES_PROGRAMS: there is no {program}.", id="config.E053")
 
 
 @deployed
@@ -392,6 +436,12 @@ def people_reach_it() -> Iterator[CheckMessage]:
         yield Warning(
             "AMENDS_DEMO is on: the demo's people, whose passwords are known, can log in.",
             id="config.W060",
+        )
+    if wrong := [host for host in env.words("AMENDS_HOSTS") if not HOST.fullmatch(host)]:
+        yield Error(
+            f"AMENDS_HOSTS: {', '.join(wrong)} is no name of a host.",
+            hint="Names alone, without https:// and without a port.",
+            id="config.E063",
         )
     if not settings.SECURE:
         yield Warning(

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from config.local.places import local_home
@@ -74,12 +75,15 @@ def claim(name: str, *, default: bool) -> bool:
     return text(name, "1" if default else "0").lower() in {"1", "true", "yes", "on"}
 
 
-def number(name: str, default: int) -> int:
+def number(name: str, default: int, *, at_least: int = 0) -> int:
     given = text(name, str(default))
     try:
-        return int(given)
+        said = int(given)
     except ValueError as error:
         raise ImproperlyConfigured(f"{name} is a whole number, not {given!r}.") from error
+    if said < at_least:
+        raise ImproperlyConfigured(f"{name} is at least {at_least}, not {said}.")
+    return said
 
 
 def cores() -> int:
@@ -150,9 +154,16 @@ def secret(name: str) -> str:
     return load(local_home())[name]
 
 
-def database(url: str) -> dict[str, Any]:
-    """A Django DATABASES entry. Whatever libpq understands may stand in the URL."""
-    options = sockets.postgres_parameters() | conninfo_to_dict(url)
+def database(name: str, url: str) -> dict[str, Any]:
+    """A Django DATABASES entry of what the variable says; whatever libpq understands may stand in
+    it. Raises ImproperlyConfigured, without the password that may be in it.
+    """
+    try:
+        options = sockets.postgres_parameters() | conninfo_to_dict(url)
+    except ProgrammingError:
+        raise ImproperlyConfigured(
+            f"{name} is no address like postgresql://user:password@host/database."
+        ) from None
     return {
         "ENGINE": "edge.postgresql",
         "NAME": options.pop("dbname", DATABASE),

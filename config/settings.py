@@ -140,15 +140,14 @@ POOLER = env.claim("AMENDS_POOLER", default=False)
 PREPARE_AFTER = env.number("AMENDS_PREPARE_AFTER", 0 if POOLER else 2) or None
 
 
-def database(url: str, *, pooler: bool = False) -> dict[str, Any]:
-    entry = env.database(url)
+def database(name: str, url: str, *, pooler: bool = False) -> dict[str, Any]:
+    entry = env.database(name, url)
     entry["DISABLE_SERVER_SIDE_CURSORS"] = pooler
     if PROCESS == "web":
         # Celery's Django fix-up closes connections around every task and would close a pool with
         # them:
         # workers keep one plain connection each.
-        size = env.number("AMENDS_POOL_SIZE", 20)
-        entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": size, "timeout": 10}
+        entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": POOL_SIZE, "timeout": 10}
         entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, and lets all go at once
     else:
         entry["CONN_MAX_AGE"] = None
@@ -167,16 +166,18 @@ def database(url: str, *, pooler: bool = False) -> dict[str, Any]:
     return entry
 
 
-DATABASES = {"default": database(env.database_url(), pooler=POOLER)}
+POOL_SIZE = env.number("AMENDS_POOL_SIZE", 20, at_least=1)
+DATABASES = {"default": database("DATABASE_URL", env.database_url(), pooler=POOLER)}
 # The role that owns the tables: migrations, partitions, retention, erasure. One may be both.
 DATABASE_OWNER_URL = env.owner_url()
 if env.database_url() != DATABASE_OWNER_URL:
-    DATABASES["owner"] = database(DATABASE_OWNER_URL) | {"TEST": {"MIRROR": "default"}}
+    owner = database("DATABASE_OWNER_URL", DATABASE_OWNER_URL)
+    DATABASES["owner"] = owner | {"TEST": {"MIRROR": "default"}}
 DATABASE_URL = env.database_url()
 # A standby that lists and insights are read from (workspaces/replica.py).
 REPLICA_URL = env.text("AMENDS_REPLICA_URL", "")
 if REPLICA_URL:
-    DATABASES["replica"] = database(REPLICA_URL, pooler=POOLER)
+    DATABASES["replica"] = database("AMENDS_REPLICA_URL", REPLICA_URL, pooler=POOLER)
     DATABASE_ROUTERS = ["workspaces.replica.Router"]
 # age public keys (`age1…`, `ssh-ed25519 …`) to which backups are encrypted, divided by commas.
 AMENDS_BACKUP_RECIPIENTS = env.words("AMENDS_BACKUP_RECIPIENTS")
@@ -189,7 +190,7 @@ OWN_BROKER = bool(os.environ.get("BROKER_URL"))  # another server than REDIS_URL
 # task runs, or copies are about (which do nothing, and cost a look).
 REDELIVER_SECONDS = env.number("AMENDS_REDELIVER_SECONDS", 600)
 # Connections of the edge (config/edge.py), which has a pool of its own.
-HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10)
+HOT_POOL_SIZE = env.number("AMENDS_HOT_POOL_SIZE", 10, at_least=1)
 # Requests a minute that agents may make (workspaces/rates.py); 0 is no limit.
 RATES = {
     name: env.number(f"AMENDS_RATE_{name.upper()}", 0) for name in ("key", "agent", "workspace")
@@ -360,6 +361,7 @@ OUTBOUND_ALLOW = env.words("AMENDS_OUTBOUND_ALLOW")
 # Where a trace can be read, with {trace_id} in it, such as https://traces.example.com/{trace_id}.
 AMENDS_TRACE_URL = env.text("AMENDS_TRACE_URL", "")
 
+LOG_LEVEL = env.choice("AMENDS_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -377,7 +379,7 @@ LOGGING = {
             "formatter": env.choice("AMENDS_LOG_FORMAT", "plain", "json"),
         }
     },
-    "root": {"handlers": ["stderr"], "level": env.text("AMENDS_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"filters": ["without_traceback"]},
         "django.security.DisallowedHost": {"filters": ["without_traceback"]},

@@ -17,7 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from cryptography.fernet import Fernet
 from django.test import override_settings
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from config import backups, checks
 from config.local.places import ROOT
@@ -133,6 +133,17 @@ def test_a_role_without_a_right_that_the_desk_needs_is_told_with_the_table(check
     assert "lacks rights" not in check(DATABASE_URL=as_desk)[1]
 
 
+def test_an_owner_of_other_tables_is_told_with_its_variable(check: Check) -> None:
+    """Backups would be those of another desk, or of nothing; next week's partition nobody's."""
+    url = os.environ["DATABASE_URL"]
+    there = make_conninfo(url, dbname="postgres")
+
+    code, said = check(DATABASE_URL=as_runtime(url), DATABASE_OWNER_URL=there)
+    assert (code, "DATABASE_OWNER_URL leads to another database" in said) == (1, True), said
+    code, said = check(DATABASE_OWNER_URL=as_runtime(url))
+    assert (code, "DATABASE_OWNER_URL does not own the tables" in said) == (1, True), said
+
+
 def test_clocks_that_went_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 30)
@@ -161,6 +172,27 @@ def test_a_key_for_backups_that_is_none_is_told(check: Check) -> None:
     code, said = check(AMENDS_BACKUP_RECIPIENTS="age1half")
     assert code == 1
     assert "AMENDS_BACKUP_RECIPIENTS: age1half… is no key." in said
+
+
+def test_places_and_names_that_are_none_are_told_with_their_variable(
+    check: Check, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    code, said = check(
+        REDIS_URL="http://127.0.0.1/0",
+        AMENDS_BACKUP_RECIPIENTS=backups.new_identity()[1],
+        AMENDS_BACKUP_TO=str(file),
+        AMENDS_POSTGRES_PROGRAMS=str(tmp_path),
+        AMENDS_HOSTS="desk.example.com,*,.example.com,https://other.example.com",
+    )
+
+    assert code == 1
+    assert "Traceback" not in said
+    assert "AMENDS_HOSTS: https://other.example.com is no name" in said
+    for name in ("REDIS_URL:", "AMENDS_BACKUP_TO:", "AMENDS_POSTGRES_PROGRAMS:"):
+        assert name in said, name
 
 
 def test_keys_that_do_not_open_what_is_kept_are_counted(check: Check, acme: Workspace) -> None:
@@ -214,7 +246,11 @@ def test_a_provider_that_is_away_and_a_group_without_a_team_are_told_with_their_
     ("name", "given", "told"),
     [
         ("AMENDS_POOL_SIZE", "twenty", "AMENDS_POOL_SIZE is a whole number, not 'twenty'"),
+        ("AMENDS_POOL_SIZE", "0", "AMENDS_POOL_SIZE is at least 1, not 0"),
+        ("AMENDS_RATE_KEY", "-5", "AMENDS_RATE_KEY is at least 0, not -5"),
+        ("AMENDS_LOG_LEVEL", "LOUD", "AMENDS_LOG_LEVEL is one of INFO, DEBUG"),
         ("AMENDS_URL", "desk.example.com", "AMENDS_URL is an address like https://"),
+        ("DATABASE_OWNER_URL", "x://a:hidden@b", "DATABASE_OWNER_URL is no address like postgresq"),
     ],
 )
 def test_a_variable_that_cannot_be_read_is_named(
@@ -224,6 +260,7 @@ def test_a_variable_that_cannot_be_read_is_named(
 
     assert code != 0
     assert told in said
+    assert "hidden" not in said
 
 
 def test_the_first_steps_on_empty_servers_end_at_a_set_up_link(
