@@ -258,7 +258,7 @@ def heartbeat(noted: Sequence[tuple[str, float, float, bool]]) -> Iterator[Metri
     """
     known = dict.fromkeys(PROCESSES, (inf, 0.0, False))
     jobs = {job.name for job in periodic.jobs()}
-    known |= {name: row for name, *row in noted if name in known or name in jobs}
+    known |= {row[0]: row[1:] for row in noted if row[0] in known or row[0] in jobs}
     rows = [(name, *row) for name, row in known.items()]
     yield gauge(
         "amends_heartbeat_age_seconds",
