@@ -6,10 +6,9 @@ mark, a text that is too long) is None, never False: a rule that rests on it the
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from collections.abc import Iterator
+from datetime import date
+from itertools import pairwise
 from typing import Any
 
 from amends.protocol.masking import (
@@ -20,6 +19,7 @@ from amends.protocol.masking import (
     secret_name,
     without_last4,
 )
+from approvals.policy import quantities
 from workspaces import formatting
 from workspaces.lookalikes import plain
 
@@ -33,29 +33,30 @@ NATIONAL_DIGITS_MIN = 9  # what must agree where one of two numbers lacks its co
 COUNTRY_DIGITS_MAX = 3
 NORTH_AMERICAN = (10, 11)  # digits without and with its 1, which is often written without a plus
 IBAN_CHARACTERS = range(15, 35)  # ISO 13616
-YEAR = timedelta(days=366)
-"""A day that is written without its year may be so far away."""
+CODE_RUNS_MAX = 8
+LONG_NUMBER_DIGITS = 4
+GROUP_DIGITS = 3  # of a number whose thousands are set apart
 
 _WORD = re.compile(r"\w+")
-# Signs of money with their codes of ISO 4217, other codes, and what stands in their place.
-_SIGNS = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy", "₹": "inr", "₩": "krw", "₺": "try"}
-_CODES = (
-    "eur|usd|gbp|chf|jpy|cad|aud|nzd|sek|nok|dkk|isk|pln|czk|huf|ron|bgn|try|ils|inr|cny|hkd|sgd"
-    "|krw|thb|idr|myr|php|brl|mxn|ars|clp|cop|zar|aed|sar|kr|rs|fr"
-)
-_MARK = rf"(?:{_CODES}|[{''.join(_SIGNS)}])"
-_DIGITS = r"[-+]?\d+(?:[ .,'’_]\d+)*"
-_NUMBER = re.compile(
-    # Not of a code (ORD-17), a day (2026-11-29, 3/4) or a time (10:30).
-    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:.,'’_]\d)"
-)
-_SUM = re.compile(rf"({_MARK})?\s?({_DIGITS})\s?({_MARK})?")
-_GROUPED = re.compile(r"\d{1,3}(?:[ .,'’_]\d{2,3})*[ .,'’_]\d{3}")
 _PHONE = re.compile(r"(?<![\w])\+?\(?\d[\d ()/.-]{5,22}\d(?!\w)")
 _IBAN = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]){11,30}")
 _MAILBOX = re.compile(r"(?:[^<>@]*<|mailto:)?([^<>@\s,;]+@[^<>@\s,;]+)>?")
-_CODE = re.compile(r"#?([^\W\d_]+)[ _-]?(\d{2,})")
+_LINK = re.compile(r"(?:https?://(?=[^\s/]+\.)|(?=www\.))(\S+?)/?")
+_CODE = re.compile(r"#?[^\W_]+(?:[ _-][^\W_]+)*")
+_RUNS = re.compile(r"[^\W\d_]+|\d+")
+_NUMBER_WORD = r"[ .:#]{0,2}(?:(?:no|nr|number|id)\b[ .:#]{0,2})?"
+_ONE_WORD = re.compile(r"[\w-]+")
+_SAYS_SOMETHING = re.compile(r"[^\x00-/:-@\[-`{-~]")  # a letter, a digit, or a sign beyond ASCII
+# That a short number is no group of a longer one, and no part of a time or a day.
+_NO_GROUP_BEFORE = r"(?<!\d[.,/:])(?<!\d['’_])"
+_NO_GROUP_BEHIND = r"(?![.,/:'’_]\d| \d{3}(?!\d))"
+# Writing that puts no space between words is set apart from what stands beside it.
+_SCRIPTS = ("々㐀-䶿一-鿿", "\u3041-ゟ", "゠-ヿ", "가-힣", "\u0e00-\u0e7f")
+_SEAM = re.compile(
+    "|".join(rf"(?<=[{one}])(?=[^\W{one}])|(?<=[^\W{one}])(?=[{one}])" for one in _SCRIPTS)
+)
 _NAME = re.compile(r"[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)+")
+_WITHOUT_SPACE = re.compile(r"[^\W\d_]+")
 _TITLE = re.compile(r"\b(?:dr|prof|mr|mrs|ms|herr|frau|sr|sra|mme)\b\.? ")
 _TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "æ": "ae", "ø": "oe"})
 _ONE_LETTER = str.maketrans({"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
@@ -74,7 +75,7 @@ def stands_in(
     if not text.strip() or len(parts) > LEAVES_MAX:
         return None
     read = text[:TEXT_CHARACTERS_MAX]
-    seen = plain(read)
+    seen = _spaced(plain(read))
     answers = [_leaf_stands_in(one, seen, read, key, today) for one in parts]
     if parts and all(answer is True for answer in answers):
         return True
@@ -138,25 +139,29 @@ def as_seen(text: str) -> str:
     return "".join(one for one in text if one in "\t\n" or not formatting.is_unseen(one))
 
 
+def _spaced(text: str) -> str:
+    return text if text.isascii() else _SEAM.sub(" ", text)
+
+
 def _leaf_stands_in(
     value: Any, seen: str, text: str, key: MaskingKey | None, today: date | None
 ) -> bool | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return _amount(str(value)) in set(_amounts(seen))
+        return quantities.holds_number(value, seen)
     if holds_mask(value):
         return _masked_stands_in(value, text, key)
-    wanted = plain(value).strip()
-    if not wanted:
+    wanted = _spaced(plain(value)).strip()
+    if not _SAYS_SOMETHING.search(wanted):
         return False
     return (
         _as_it_is(wanted, seen)
-        or _as_sum(wanted, seen)
-        or _as_day(wanted, seen, today)
+        or quantities.holds(wanted, seen, today)
         or _as_phone(wanted, seen)
         or _as_iban(wanted, seen)
         or _as_mail(wanted, seen)
+        or _as_link(wanted, seen)
         or _as_code(wanted, seen)
         or _as_name(wanted, seen)
     )
@@ -166,127 +171,21 @@ def _as_it_is(wanted: str, seen: str) -> bool:
     """By itself, and not as a part of a longer word, address or number, nor of a longer path the
     beginning.
     """
-    end = r"(?![/\\]\S*\w)" if re.search(r"[/\\]", wanted) else ""
-    return _alone(r"\s+".join(map(re.escape, wanted.split())) + end, seen)
+    pattern = r"\s+".join(map(re.escape, wanted.split()))
+    if wanted.isdecimal() and len(wanted) <= GROUP_DIGITS:
+        spaced = r"(?<!\d )" * (len(wanted) == GROUP_DIGITS)
+        pattern = rf"{spaced}{_NO_GROUP_BEFORE}{pattern}{_NO_GROUP_BEHIND}"
+    elif re.search(r"[/\\]", wanted):
+        pattern += r"(?![/\\]\S*\w)"
+    elif _ONE_WORD.fullmatch(wanted):
+        pattern = rf"{pattern}(?![/\\]\S*[/\\.]\w)"
+    return _alone(pattern, seen)
 
 
 def _alone(pattern: str, seen: str) -> bool:
-    return re.search(rf"(?<![\w@.+-])(?:{pattern})(?![\w@+-]|\.\w)", seen) is not None
-
-
-def _all_of(wanted: Iterable[Any], seen: Iterable[Any]) -> bool:
-    """Whether each way in which a value can be read is one of the text: what can be read in two
-    ways there is found, what can be here has to be said so.
-    """
-    ways = set(wanted)
-    return bool(ways) and ways <= set(seen)
-
-
-# Amounts.
-
-
-def _as_sum(wanted: str, seen: str) -> bool:
-    """`1,250.00` or `EUR 250`; the money that it names has to be named by the text."""
-    found = _SUM.fullmatch(wanted)
-    if not found:
-        return False
-    marks = {_SIGNS.get(one, one) for one in (found[1], found[3]) if one}
-    named = set(re.findall(rf"(?<![^\W\d_]){_MARK}(?![^\W\d_])", seen))
-    if not marks <= {_SIGNS.get(one, one) for one in named}:
-        return False
-    amount = _amount(found[2])
-    ways = _readings(found[2]) if amount is None else [amount]
-    return _all_of(ways, _amounts(seen))
-
-
-def _amounts(seen: str) -> Iterator[Decimal]:
-    """Each number of the text, and where its separators can be read in two ways, both."""
-    for found in _NUMBER.findall(seen):
-        yield from _readings(found)
-
-
-def _readings(text: str) -> Iterator[Decimal]:
-    digits = re.sub(r"[ '’_]", "", text)
-    last = max(digits.rfind("."), digits.rfind(","))
-    whole = _amount(re.sub("[.,]", "", digits))
-    if last < 0:
-        if whole is not None:
-            yield whole
-        return
-    fraction = _amount(re.sub("[.,]", "", digits[:last]) + "." + digits[last + 1 :])
-    if fraction is not None and digits.count(digits[last]) == 1:
-        yield fraction
-    if _GROUPED.fullmatch(text.lstrip("+-")) and whole is not None:
-        yield whole
-
-
-def _amount(text: str) -> Decimal | None:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None
-
-
-# Days, as they are written in the languages in which the desk writes to people.
-
-_MONTHS = {
-    name: number
-    for names in (
-        "january february march april may june july august september october november december",
-        "januar februar märz april mai juni juli august september oktober november dezember",
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-        "jan feb mar apr may jun jul aug sep oct nov dec",
-        "jan feb mrz apr mai jun jul aug sept okt nov dez",
-    )
-    for number, name in enumerate(names.split(), 1)
-}
-_MONTH = rf"({'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
-_DAY = r"(\d{1,2})(?:st|nd|rd|th|er|\.)?"
-_YEAR = r"(?:,?(?: de)?[ -]*(\d{4}|\d{2}(?![\w:])))?(?!\d)"
-_DAY_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
-_MONTH_DAY = re.compile(rf"\b{_MONTH}[ -]*{_DAY}(?![\d:]){_YEAR}")
-_YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([./-]?)(\d{2})\2(\d{2})(?![\d/-])")
-_YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})?(?![\d/-])")
-_WITHOUT_YEAR = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\d/.-])")
-_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[t ].*)?")
-
-
-def _as_day(wanted: str, seen: str, today: date | None) -> bool:
-    moment = _MOMENT.fullmatch(wanted)
-    text = moment[1] if moment else wanted
-    forms = (_DAY_MONTH, _MONTH_DAY, _YEAR_FIRST, _YEAR_LAST)
-    if not any(form.fullmatch(text) for form in forms):
-        return False
-    return _all_of(_days(text, None), _days(seen, today))
-
-
-def _days(text: str, today: date | None) -> Iterator[date]:
-    """Each day of the text; 3/4/2026 is one of March and one of April."""
-    named = [(day, month, year) for month, day, year in _MONTH_DAY.findall(text)]
-    for day, month, year in [*_DAY_MONTH.findall(text), *named]:
-        yield from _of_year(year, _MONTHS[month], int(day), today)
-        if len(year) == len("26"):  # or what comes behind the day is no year
-            yield from _of_year("", _MONTHS[month], int(day), today)
-    for year, _, month, day in _YEAR_FIRST.findall(text):
-        yield from _of_year(year, int(month), int(day), today)
-    both = [(one, other, year) for one, _, other, year in _YEAR_LAST.findall(text)]
-    both += [(one, other, "") for one, other in _WITHOUT_YEAR.findall(text)]
-    for one, other, year in both:
-        yield from _of_year(year, int(other), int(one), today)
-        yield from _of_year(year, int(one), int(other), today)
-
-
-def _of_year(year: str, month: int, day: int, today: date | None) -> Iterator[date]:
-    """The day, of this century where the year has two digits; without one, those around today."""
-    years: Iterable[int] = [int(year) + (len(year) == len("26")) * 2000] if year else []
-    if not year and today is not None:
-        years = (today.year - 1, today.year, today.year + 1)
-    for one in years:
-        with suppress(ValueError):
-            found = date(one, month, day)
-            if year or (today is not None and abs(found - today) < YEAR):
-                yield found
+    # Behind an @ only what it calls by name: `@alice`, and no part of an address.
+    before, behind = r"(?<![\w.+-])(?<!\S@)", r"(?![\w@+-]|\.\w)"
+    return re.search(rf"{before}(?:{pattern}){behind}", seen) is not None
 
 
 # Numbers of phones and accounts, addresses, codes and names.
@@ -340,12 +239,31 @@ def _as_mail(wanted: str, seen: str) -> bool:
     return bool(boxes) and all(one is not None and _as_it_is(one[1], seen) for one in boxes)
 
 
-def _as_code(wanted: str, seen: str) -> bool:
-    """`#W1234`, `HAT 136`, `ORD-17`: letters and then digits, however they are joined."""
-    found = _CODE.fullmatch(wanted)
+def _as_link(wanted: str, seen: str) -> bool:
+    """A link with or without `https://` and the slash at its end; not the beginning of another."""
+    found = _LINK.fullmatch(wanted)
     if not found:
+        return False
+    rest = rf"(?:https?://|(?<![/\\])){re.escape(found[1])}(?![/\\?#:]\S*\w)"
+    return _alone(rest, seen)
+
+
+def _as_code(wanted: str, seen: str) -> bool:
+    """`#W1234`, `HAT 136`, `INV-2026-1`: letters and digits, however they are joined; a long number
+    also behind the word that its letters begin (`ORD-12345`, *order 12345*); `one_way`.
+    """
+    runs = _RUNS.findall(wanted)
+    digits = [run for run in runs if run.isdecimal()]
+    is_code = _CODE.fullmatch(wanted) and 1 < len(runs) <= CODE_RUNS_MAX
+    if not is_code or not (len("".join(digits)) > 1 or "_" in wanted):
         return wanted.startswith("#") and _as_it_is(wanted[1:].strip() or wanted, seen)
-    return _alone(rf"#?{re.escape(found[1])}[ _-]?{found[2]}", seen)
+    pattern = re.escape(runs[0])
+    for one, following in pairwise(runs):
+        is_seam = one.isdecimal() != following.isdecimal()
+        pattern += "[ _-]" + "?" * is_seam + re.escape(following)
+    if runs[1:] == digits and len(runs[-1]) >= LONG_NUMBER_DIGITS:
+        pattern += rf"|{re.escape(runs[0])}[^\W\d_]*{_NUMBER_WORD}{runs[-1]}"
+    return _alone(rf"#?(?:{pattern})", seen)
 
 
 def _as_iban(wanted: str, seen: str) -> bool:
@@ -370,7 +288,8 @@ def _as_name(wanted: str, seen: str) -> bool:
     left away, and `ü` be written as `ue`. What has no space in it stays together.
     """
     name = _TITLE.sub("", wanted)
-    if not _NAME.fullmatch(name):
+    is_short = _WITHOUT_SPACE.fullmatch(name) and not (name + seen).isascii()
+    if not is_short and not _NAME.fullmatch(name):
         return False
     stands = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
     return any(

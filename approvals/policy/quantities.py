@@ -1,0 +1,303 @@
+"""Whether an amount, a day or a time stands in what people wrote, in any usual spelling.
+
+What a text may mean in two ways it says in both; what a value may mean in two ways has to be said
+in both.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
+
+YEAR = timedelta(days=366)
+"""A day that is written without its year may be so far away."""
+WEEK_DAYS = 7
+HALF_DAY_HOURS = 12
+
+# Signs of money with their codes of ISO 4217, other codes, and what stands in their place.
+_SIGNS = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy", "₹": "inr", "₩": "krw", "₺": "try"}
+_CODES = (
+    "eur|usd|gbp|chf|jpy|cad|aud|nzd|sek|nok|dkk|isk|pln|czk|huf|ron|bgn|try|ils|inr|cny|hkd|sgd"
+    "|krw|thb|idr|myr|php|brl|mxn|ars|clp|cop|zar|aed|sar|kr|rs|fr"
+)
+_MARK = rf"(?:{_CODES}|[{''.join(_SIGNS)}])"
+# What people call money, and the codes that it may mean.
+_MONEY_WORDS = (
+    (r"euros?", ("eur",)),
+    (r"dollars?|d[oó]lar(?:es)?|bucks", ("usd", "cad", "aud", "nzd", "sgd", "hkd")),
+    (r"pounds?|pfund|libras?|livres?", ("gbp",)),
+    (r"francs?|franken|francos?", ("chf",)),
+    (r"yen", ("jpy",)),
+    (r"rupees?|rupien", ("inr",)),
+    (r"kron(?:or|er|en)|crowns", ("sek", "nok", "dkk", "isk", "czk")),
+)
+_DIGITS = r"[-+]?\d+(?:[ .,'’_]\d+)*"
+_NUMBER = re.compile(
+    # Not of a code (ORD-17), a day (2026-11-29, 3/4) or a time (10:30).
+    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:.,'’_]\d)"
+)
+_SCALES = {"k": 3, "thousand": 3, "tausend": 3, "tsd": 3, "mille": 3, "mil": 3, "mio": 6,
+           "million": 6, "millions": 6, "millionen": 6, "millón": 6, "millones": 6, "cent": -2,
+           "cents": -2, "ct": -2}  # fmt: skip
+"""By which power of ten a word multiplies the number before it."""
+_SCALED = re.compile(  # of few groups: it is tried at each of them
+    rf"(?<![\w.,])(?<!\w-)(?:{_MARK})?([-+]?\d+(?:[ .,'’_]\d+){{0,4}}) ?({'|'.join(_SCALES)})"
+    rf"(?:{_MARK})?(?![\w-])"
+)
+_SUM = re.compile(rf"({_MARK})?\s?({_DIGITS})\s?({_MARK})?")
+_GROUPED = re.compile(r"\d{1,3}(?:[ .,'’_]\d{2,3})*[ .,'’_]\d{3}")
+
+
+def holds_number(value: float, seen: str) -> bool:
+    """Whether the text, as `spelling` compares it, says this number."""
+    return _amount(str(value)) in set(_amounts(seen))
+
+
+def holds(wanted: str, seen: str, today: date | None) -> bool:
+    """Whether the text says this amount, code of money, day or time; `today` is what *tomorrow*
+    and a day without its year go by.
+    """
+    return _as_sum(wanted, seen) or _as_day(wanted, seen, today) or _as_time(wanted, seen)
+
+
+def _all_of(wanted: Iterable[object], seen: Iterable[object]) -> bool:
+    """Whether each way in which a value can be read is one of the text: what can be read in two
+    ways there is found, what can be here has to be said so.
+    """
+    ways = set(wanted)
+    return bool(ways) and ways <= set(seen)
+
+
+# Amounts.
+
+
+def _as_sum(wanted: str, seen: str) -> bool:
+    """`1,250.00` or `EUR 250`; the money that it names has to be named by the text. `EUR`."""
+    if re.fullmatch(_MARK, wanted):
+        return _SIGNS.get(wanted, wanted) in _named(seen)
+    found = _SUM.fullmatch(wanted)
+    if not found:
+        return False
+    marks = {_SIGNS.get(one, one) for one in (found[1], found[3]) if one}
+    if not marks <= _named(seen):
+        return False
+    amount = _amount(found[2])
+    ways = _readings(found[2]) if amount is None else [amount]
+    return _all_of(ways, _amounts(seen))
+
+
+def _named(seen: str) -> set[str]:
+    """The codes of the money that a text names."""
+    signs = re.findall(rf"(?<![^\W\d_]){_MARK}(?![^\W\d_])", seen)
+    words = [codes for word, codes in _MONEY_WORDS if re.search(rf"\b(?:{word})\b", seen)]
+    return {_SIGNS.get(one, one) for one in signs}.union(*words)
+
+
+def _amounts(seen: str) -> Iterator[Decimal]:
+    """Each number of the text, and where its separators can be read in two ways, both."""
+    for found in _NUMBER.findall(seen):
+        yield from _readings(found)
+    for digits, scale in _SCALED.findall(seen):
+        yield from (one.scaleb(_SCALES[scale]) for one in _readings(digits))
+    yield from map(_in_words, _NUMBER_WORDS.findall(seen))
+
+
+def _readings(text: str) -> Iterator[Decimal]:
+    digits = re.sub(r"[ '’_]", "", text)
+    last = max(digits.rfind("."), digits.rfind(","))
+    whole = _amount(re.sub("[.,]", "", digits))
+    if last < 0:
+        if whole is not None:
+            yield whole
+        return
+    fraction = _amount(re.sub("[.,]", "", digits[:last]) + "." + digits[last + 1 :])
+    if fraction is not None and digits.count(digits[last]) == 1:
+        yield fraction
+    if _GROUPED.fullmatch(text.lstrip("+-")) and whole is not None:
+        yield whole
+
+
+def _amount(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+# Numbers in words: of English whole ones, and elsewhere those that stand by themselves.
+
+_SMALL = {
+    word: value
+    for first, words in (
+        (1, "one two three four five six seven eight nine ten eleven twelve"),
+        (13, "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"),
+        (2, "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
+        (2, "dos tres cuatro cinco seis siete ocho nueve diez"),
+        (2, "deux trois quatre cinq six sept huit neuf dix onze douze"),
+        (12, "dozen"),
+    )
+    for value, word in enumerate(words.split(), first)
+}  # fmt: skip
+_TENS_IN_ORDER = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = {word: value * 10 for value, word in enumerate(_TENS_IN_ORDER.split(), 2)}
+_UNIT, _TEN = "|".join(_SMALL), "|".join(_TENS)
+_BELOW_HUNDRED = rf"(?:(?:{_TEN})(?:[ -](?:{_UNIT}))?|{_UNIT})"
+_BELOW_THOUSAND = (
+    rf"(?:(?:a|{_BELOW_HUNDRED}) hundred(?: (?:and )?{_BELOW_HUNDRED})?|{_BELOW_HUNDRED})"
+)
+_NUMBER_WORDS = re.compile(
+    rf"(?<![\w-])(?:(?:a|{_BELOW_THOUSAND}) thousand(?:,? (?:and )?{_BELOW_THOUSAND})?"
+    rf"|{_BELOW_THOUSAND})(?![\w])"
+)
+
+
+def _in_words(text: str) -> Decimal:
+    """`two hundred and fifty` as a number."""
+    whole = part = 0
+    for word in re.findall(r"\w+", text):
+        if word == "thousand":
+            whole, part = (whole + max(part, 1)) * 1_000, 0
+        elif word == "hundred":
+            part = max(part, 1) * 100
+        else:
+            part += _SMALL.get(word) or _TENS.get(word, 0)
+    return Decimal(whole + part)
+
+
+# Days, as they are written in the languages in which the desk writes to people.
+
+_ITALIAN = (
+    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre"
+)
+_MONTHS = {
+    name: number
+    for names in (
+        "january february march april may june july august september october november december",
+        "januar februar märz april mai juni juli august september oktober november dezember",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+        "jan feb mar apr may jun jul aug sep oct nov dec",
+        "jan feb mrz apr mai jun jul aug sept okt nov dez",
+        _ITALIAN,
+        "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+        "januari februari maart april mei juni juli augustus september oktober november december",
+    )
+    for number, name in enumerate(names.split(), 1)
+}
+_MONTH = rf"({'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_DAY = r"(\d{1,2})(?:st|nd|rd|th|er|\.)?"
+_YEAR = r"(?:,?(?: de)?[ -]*(\d{4}|\d{2}(?![\w:])))?(?!\d)"
+_DAY_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
+_MONTH_DAY = re.compile(rf"\b{_MONTH}(?: the)?[ -]*{_DAY}(?![\d:]){_YEAR}")
+_YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([./-]?)(\d{2})\2(\d{2})(?![\d/-])")
+_YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})?(?![\d/-])")
+_WITHOUT_YEAR = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\d/.-])")
+_EAST_ASIAN = re.compile(r"(?:(\d{4}) ?年 ?)?(\d{1,2}) ?月 ?(\d{1,2}) ?日")
+_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[t ].*)?")
+
+
+def _as_day(wanted: str, seen: str, today: date | None) -> bool:
+    moment = _MOMENT.fullmatch(wanted)
+    text = moment[1] if moment else wanted
+    forms = (_DAY_MONTH, _MONTH_DAY, _YEAR_FIRST, _YEAR_LAST, _EAST_ASIAN)
+    if not any(form.fullmatch(text) for form in forms):
+        return False
+    return _all_of(_days(text, None), _days(seen, today))
+
+
+def _days(text: str, today: date | None) -> Iterator[date]:
+    """Each day of the text; 3/4/2026 is one of March and one of April."""
+    named = [(day, month, year) for month, day, year in _MONTH_DAY.findall(text)]
+    for day, month, year in [*_DAY_MONTH.findall(text), *named]:
+        yield from _of_year(year, _MONTHS[month], int(day), today)
+        if len(year) == len("26"):  # or what comes behind the day is no year
+            yield from _of_year("", _MONTHS[month], int(day), today)
+    for year, month, day in _EAST_ASIAN.findall(text):
+        yield from _of_year(year, int(month), int(day), today)
+    if today is not None:
+        yield from _relative(text, today)
+    for year, _, month, day in _YEAR_FIRST.findall(text):
+        yield from _of_year(year, int(month), int(day), today)
+    both = [(one, other, year) for one, _, other, year in _YEAR_LAST.findall(text)]
+    both += [(one, other, "") for one, other in _WITHOUT_YEAR.findall(text)]
+    for one, other, year in both:
+        yield from _of_year(year, int(other), int(one), today)
+        yield from _of_year(year, int(one), int(other), today)
+
+
+def _of_year(year: str, month: int, day: int, today: date | None) -> Iterator[date]:
+    """The day, of this century where the year has two digits; without one, those around today."""
+    years: Iterable[int] = [int(year) + (len(year) == len("26")) * 2000] if year else []
+    if not year and today is not None:
+        years = (today.year - 1, today.year, today.year + 1)
+    for one in years:
+        with suppress(ValueError):
+            found = date(one, month, day)
+            if year or (today is not None and abs(found - today) < YEAR):
+                yield found
+
+
+# Days by their distance from today, by the database's clock in UTC.
+
+_NEAR = {
+    "today": 0, "tonight": 0, "heute": 0, "hoy": 0, "aujourd'hui": 0,
+    "day after tomorrow": 2, "übermorgen": 2, "pasado mañana": 2, "après-demain": 2,
+    "tomorrow": 1, "morgen": 1, "mañana": 1, "demain": 1,
+    "yesterday": -1, "gestern": -1, "ayer": -1,
+}  # fmt: skip
+_NEAR_DAY = re.compile(rf"\b(?:{'|'.join(_NEAR)})\b")
+_WEEKDAYS = {
+    name: number
+    for names in (
+        "monday tuesday wednesday thursday friday saturday sunday",
+        "montag dienstag mittwoch donnerstag freitag samstag sonntag",
+        "lunes martes miércoles jueves viernes sábado domingo",
+        "lundi mardi mercredi jeudi vendredi samedi dimanche",
+    )
+    for number, name in enumerate(names.split())
+}
+_NEXT = r"next |nächste[nr]? |kommende[nr]? |próximo "
+_WEEKDAY = re.compile(
+    # Not of a day that is written out.
+    rf"({_NEXT})?\b({'|'.join(_WEEKDAYS)})\b(?!,? (?:the |den |dem |le |el )?\d{{1,2}}[^\d:])"
+    r"( prochain)?"
+)
+
+
+def _relative(seen: str, today: date) -> Iterator[date]:
+    """`tomorrow`, and `on Friday`: the one to come; `next Friday` also the one after it."""
+    for near in _NEAR_DAY.findall(seen):
+        yield today + timedelta(days=_NEAR[near])
+    for before, name, behind in _WEEKDAY.findall(seen):
+        days = (_WEEKDAYS[name] - today.weekday()) % WEEK_DAYS
+        yield today + timedelta(days=days)
+        if before or behind or not days:
+            yield today + timedelta(days=days + WEEK_DAYS)
+
+
+# Times of a day.
+
+_CLOCK = re.compile(
+    r"(?<![\w.,:/-])(\d{1,2})(?:[:.](\d{2}))?(?::00)? ?(am|pm|a\.m\.|p\.m\.|uhr|h|o'clock)?"
+    r"(?![\w/:-]|\.\d)"
+)
+
+
+def _as_time(wanted: str, seen: str) -> bool:
+    """`14:00` of *2 pm*, *14 Uhr* or *2:00*."""
+    if ":" not in wanted or not _CLOCK.fullmatch(wanted):
+        return False
+    times = list(_times(wanted))
+    return bool(times) and times[0] in set(_times(seen))
+
+
+def _times(text: str) -> Iterator[tuple[int, int]]:
+    """Each hour and minute; one up to twelve that does not say which half of the day, both."""
+    for hour, minute, sign in _CLOCK.findall(text):
+        if not (minute or sign):
+            continue
+        at = int(hour) % HALF_DAY_HOURS if sign[:1] in {"a", "p"} else int(hour)
+        yield at + HALF_DAY_HOURS * (sign[:1] == "p"), int(minute or 0)
+        if at < HALF_DAY_HOURS and sign[:1] not in {"a", "p"}:
+            yield at + HALF_DAY_HOURS, int(minute or 0)
