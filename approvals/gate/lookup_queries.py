@@ -31,6 +31,7 @@ from approvals.policy.spelling import (
     as_seen,
     leaves,
     names_in,
+    pointers_in,
     stands_in,
 )
 from approvals.tallies import AMOUNT_MAX, Meter, meter_of, number, texts_of, value_of
@@ -246,12 +247,15 @@ def _read_untrusted(
 def _tainted(
     lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
-    """By value: whether a part of it stands in what strangers wrote, and not in the request."""
+    """By value: whether a part of it, or where it leads to, stands in what strangers wrote and not
+    in the request.
+    """
     value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
     cannot = LookupResult(UNKNOWN, f"Where {lookup.subject} comes from cannot be told")
-    parts = list(leaves(value))
     if value is UNKNOWN:
         return cannot
+    parts = [*leaves(value)]
+    parts += dict.fromkeys(to for one in parts[:TAINTED_MAX] for to in pointers_in(one))
     if not policy.untrusted_globs or run is None:
         return LookupResult(value=False)
 
@@ -261,7 +265,7 @@ def _tainted(
         if not seen:
             is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
             return LookupResult(value=False) if is_told else cannot
-        if len(parts) > TAINTED_MAX:
+        if len(parts) > TAINTED_MAX or any(len(str(one)) > TEXT_CHARACTERS_MAX for one in parts):
             return cannot
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         names = dict.fromkeys(name for result in seen for name in names_in(result))

@@ -190,6 +190,11 @@ _DAY = r"(\d{1,2})(?:st|nd|rd|th|er|\.)?"
 _YEAR = r"(?:,?(?: de)?[ -]*(\d{4}|\d{2}(?![\w:])))?(?!\d)"
 _DAY_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
 _MONTH_DAY = re.compile(rf"\b{_MONTH}(?: the)?[ -]*{_DAY}(?![\d:]){_YEAR}")
+_BETWEEN = (
+    r"(?: ?[-–] ?| (?:to|and|until|till|through|bis|und|au|et|al|y|hasta|e) )(?:the |el |le |zum )?"
+)
+_DAYS_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}{_BETWEEN}{_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
+_MONTH_DAYS = re.compile(rf"\b{_MONTH}(?: the)?[ -]*{_DAY}{_BETWEEN}{_DAY}(?![\d:]){_YEAR}")
 _YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([./-]?)(\d{2})\2(\d{2})(?![\d/-])")
 _YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})?(?![\d/-])")
 _WITHOUT_YEAR = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\d/.-])")
@@ -209,6 +214,9 @@ def _as_day(wanted: str, seen: str, today: date | None) -> bool:
 def _days(text: str, today: date | None) -> Iterator[date]:
     """Each day of the text; 3/4/2026 is one of March and one of April."""
     named = [(day, month, year) for month, day, year in _MONTH_DAY.findall(text)]
+    ranges = [(*days, month, year) for month, *days, year in _MONTH_DAYS.findall(text)]
+    for first, last, month, year in [*_DAYS_MONTH.findall(text), *ranges]:
+        named += [(first, month, year), (last, month, year)]
     for day, month, year in [*_DAY_MONTH.findall(text), *named]:
         yield from _of_year(year, _MONTHS[month], int(day), today)
         if len(year) == len("26"):  # or what comes behind the day is no year

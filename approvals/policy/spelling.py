@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote
 
 from amends.protocol.masking import (
     MaskingKey,
@@ -46,6 +47,10 @@ _CODE = re.compile(r"#?[^\W_]+(?:[ _-][^\W_]+)*")
 _RUNS = re.compile(r"[^\W\d_]+|\d+")
 _NUMBER_WORD = r"[ .:#]{0,2}(?:(?:no|nr|number|id)\b[ .:#]{0,2})?"
 _ONE_WORD = re.compile(r"[\w-]+")
+_ADDRESS_WITHIN = re.compile(r"[^\s<>@,;:()\"'=]{1,64}@[\w-]+(?:\.[\w-]+)+")
+_HOST_WITHIN = re.compile(
+    r"(?:\bhttps?:[/\\]*|(?<![\w.@-])(?=www\.))(?:[^\s/?#@]{0,64}@)?([\w-]+(?:\.[\w-]+)+)"
+)
 _SAYS_SOMETHING = re.compile(r"[^\x00-/:-@\[-`{-~]")  # a letter, a digit, or a sign beyond ASCII
 # That a short number is no group of a longer one, and no part of a time or a day.
 _NO_GROUP_BEFORE = r"(?<!\d[.,/:])(?<!\d['’_])"
@@ -102,6 +107,17 @@ def names_in(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from names_in(inner)
+
+
+def pointers_in(value: Any) -> Iterator[str]:
+    """Where a longer text leads to: the addresses, accounts and hosts of links in it, which may
+    stand there behind `%3A`.
+    """
+    if isinstance(value, str):
+        for text in dict.fromkeys((value, unquote(value))):
+            seen = plain(text)
+            found = [*_ADDRESS_WITHIN.findall(seen), *_HOST_WITHIN.findall(seen), *_accounts(seen)]
+            yield from (one for one in found if one != seen)
 
 
 def as_known(text: str) -> str:
