@@ -27,6 +27,7 @@ from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
 from ledger.canonical import canonical_of
+from workspaces.lookalikes import skeleton
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -197,6 +198,10 @@ class ToolPolicy(NamedTuple):
     """Those of its rules that ask about more than the call itself."""
     caps: Mapping[str, Cap]
     """By the keys of their lookups the sums and counts that are only held against numbers."""
+    is_listed: bool
+    """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue; not of
+    a name that only reads like one that is written out, whatever wider glob it fits.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +277,13 @@ class Policy:
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
         asking = tuple(rule.when for rule in fitting(self.asking) if rule.when)
+        written = {one.glob for one in (*self.rules, *self.always, *self.tools)}
+        reads_like = skeleton(name) in {skeleton(one) for one in written - {name}}
+        is_listed = bool(rules or entries) and (name in written or not reads_like)
         return ToolPolicy(
             max(entries, key=Tool.rank, default=None),
             tuple(rules), fitting(self.always), fitting(self.review), asking, _caps(asking),
+            is_listed,
         )  # fmt: skip
 
     @property
@@ -306,11 +315,6 @@ class Policy:
     def tool(self, name: str) -> Tool | None:
         """The most specific catalogue entry that fits, among equals the strictest; or None."""
         return self.of_tool(name).entry
-
-    def lists(self, name: str) -> bool:
-        """Whether anybody wrote of this tool: a rule, met or not, or an entry of the catalogue."""
-        listed = (*(rule.glob for rule in self.rules), *(tool.glob for tool in self.tools))
-        return any(glob_matches(glob, name) for glob in listed)
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""

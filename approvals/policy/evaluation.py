@@ -37,11 +37,11 @@ def judge(policy: Policy, call: ToolCall) -> PolicyDecision:
     """What the policy says of `call`. Never raises: what cannot be evaluated is read carefully."""
     action_class, base, facts = _seen(policy, call)
     met = _deciding(policy, call, base, facts)
-    always = _always(policy, call, base, facts)
-    if met:
-        return _joined(policy, action_class, [*met, *always], facts)
+    rules = [*met, *_always(policy, call, base, facts)]
+    if met and not _is_unknown(policy, call):
+        return _joined(policy, action_class, rules, facts)
     found = _by_class(policy, call, action_class, base)
-    return strictest([found, _joined(policy, action_class, always, facts)]) if always else found
+    return strictest([found, _joined(policy, action_class, rules, facts)]) if rules else found
 
 
 def verdict(policy: Policy, call: ToolCall) -> Verdict:
@@ -49,7 +49,9 @@ def verdict(policy: Policy, call: ToolCall) -> Verdict:
     _, base, facts = _seen(policy, call)
     found = [verdict for _, _, verdict in _deciding(policy, call, base, facts)]
     always = [verdict for _, _, verdict in _always(policy, call, base, facts)]
-    return higher(VERDICTS, *(found or [_verdict_without_rule(policy, call, base)]), *always)
+    if not found or _is_unknown(policy, call):
+        found.append(_verdict_without_rule(policy, call, base))
+    return higher(VERDICTS, *found, *always)
 
 
 def lookups(policy: Policy, call: ToolCall) -> tuple[Lookup, ...]:
@@ -83,7 +85,8 @@ def _seen(policy: Policy, call: ToolCall) -> tuple[ActionClass, Risk, dict[str, 
 
 def _is_unknown(policy: Policy, call: ToolCall) -> bool:
     """Whether this is a tool of which the workspace wants to be asked, as nobody has listed it."""
-    return policy.asks_of_unknown and not call.is_step and not policy.lists(call.tool)
+    is_asked = policy.asks_of_unknown and not call.is_step
+    return is_asked and not policy.of_tool(call.tool).is_listed
 
 
 def _verdict_without_rule(policy: Policy, call: ToolCall, risk: Risk) -> Verdict:

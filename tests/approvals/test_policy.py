@@ -114,6 +114,20 @@ def test_a_tool_that_nobody_listed_is_asked_about_where_unknown_tools_ask():
     assert judged(document | {"unknownTools": "ALLOW"}, "new").approval == "AUTO"
 
 
+@pytest.mark.parametrize("name", ["files.ѕhare", "files.Share", "files_share", "fi1es.wipe"])
+def test_a_tool_that_only_looks_like_a_listed_one_does_not_go_on_by_a_wider_glob(name):
+    document = {
+        "unknownTools": "ASK",
+        "policies": {"f*": {"approval": "AUTO"}, "files.share": {"approval": "DENY"}},
+        "always": {"files.wipe": {"approval": "DENY"}},
+    }
+    assert judged(document, name).approval == "MANUAL"
+    assert "unknown tools ask" in judged(document, name).why
+    assert judged(document, "files.move").approval == "AUTO"
+    assert judged(document | {"policies": {"f*": {"approval": "DENY"}}}, name).approval == "DENY"
+    assert judged(document | {"unknownTools": "ALLOW"}, name).approval == "AUTO"
+
+
 ASKED_OF_A_STEP = [
     "args.iban in lists.payees", "known(args.iban)", "!known(args.iban)", "mentioned(args.iban)",
     "rejected_before", "!rejected_before", "working_hours", "lookalike(args.iban)",
