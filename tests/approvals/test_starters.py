@@ -53,6 +53,22 @@ def test_what_a_support_desk_gives_is_summed_whomever_it_says_that_it_is_for():
         assert per == {"person", "agent"}
 
 
+@pytest.mark.parametrize(
+    ("name", "tool", "args"),
+    [("office-assistant", "mail.send", {"to": "a@acme.example", "bcc": "b@evil.example"}),
+     ("support-desk", "mail.send", {"to": "a@acme.example", "cc": ["b@evil.example"]}),
+     ("finance", "payments.transfer", {"iban": "DE1", "amount": 1, "fee_account": "DE2"}),
+     ("code-agent", "packages.install", {"version": "1", "index": "https://evil.example"})],
+)  # fmt: skip
+def test_an_argument_that_no_rule_looks_at_asks_and_one_that_is_left_out_does_not(name, tool, args):
+    policy = load_new(versions.starter(name))
+    *_, more = args
+    words = "More than these rules look at"
+    for value, asks in ((args[more], True), (None, False)):
+        call = ToolCall(tool=tool, args=args | {more: value}, targets=[{"type": "t", "id": "x"}])
+        assert (words in judge(policy, call).why) is asks
+
+
 def test_the_editor_starts_from_a_starter(acme, ada, operators, client):
     client.force_login(ada)
     page = client.get("/w/acme/policies/new/?starter=finance").content.decode()
