@@ -277,7 +277,8 @@ class Policy:
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
         asking = tuple(rule.when for rule in fitting(self.asking) if rule.when)
-        written = {one.glob for one in (*self.rules, *self.always, *self.tools)}
+        written = {rule.glob for rule in (*self.rules, *self.always)}
+        written |= {tool.glob for tool in self.tools}
         reads_like = skeleton(name) in {skeleton(one) for one in written - {name}}
         is_listed = bool(rules or entries) and (name in written or not reads_like)
         return ToolPolicy(
