@@ -10,7 +10,7 @@ from typing import Any
 from amends.protocol.masking import without_last4
 from amends.protocol.vocabulary import EventType
 from ledger.canonical import canonical
-from ledger.fold.attempts import AttemptRow, action_state, fold_attempts
+from ledger.fold.attempts import AttemptRow, action_state, finished_at, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
 from ledger.fold.meaning import MOVES_ACTION, meanings, text, value_of
 from ledger.parsed_events import StoredEvent
@@ -85,7 +85,7 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     row.trusted = bool(spoken) and all(event.trusted for event in spoken)
     row.planned_at = _first(planned)
     row.started_at = _first(kinds[EventType.ACTION_STARTED])
-    row.finished_at = min([one.finished_at for one in tried.rows if one.finished_at], default=None)
+    row.finished_at = finished_at(tried.rows, state)
     succeeded = kinds[EventType.ACTION_SUCCEEDED] if state == "succeeded" and not found else []
     if any(event.data.get("effects") == [] for event in succeeded):
         flags.add(CHANGED_NOTHING)

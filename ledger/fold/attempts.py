@@ -32,14 +32,27 @@ class AttemptRow:
     retry: str = ""
     error: Any = None
     started_at: datetime | None = None
-    finished_at: datetime | None = None
+    told_at: dict[str, datetime] = field(default_factory=dict)
+    """When an outcome was first told, by outcome."""
     successes: list[StoredEvent] = field(default_factory=list)
     success_claimed: bool = False
     late: list[StoredEvent] = field(default_factory=list)
     """Successes of a lower fence."""
 
+    @property
+    def finished_at(self) -> datetime | None:
+        """When what is known of its outcome was first told; a doubt is the end of it only as long
+        as nobody has told more, for what was doubted may have gone on. Of two that contradict each
+        other the later.
+        """
+        known = [at for outcome, at in self.told_at.items() if outcome != "unknown"]
+        return max(known, default=self.told_at.get("unknown"))
+
     def learn(self, state: str) -> None:
         self.state = join(self.state, state)
+
+    def tell(self, outcome: str, at: datetime) -> None:
+        self.told_at[outcome] = min(at, self.told_at.get(outcome, at))
 
 
 @dataclass(slots=True)
@@ -73,7 +86,7 @@ def one_success(kinds: Kinds) -> Attempts | None:
     ):
         return None
     row = AttemptRow(
-        _name(succeeded[0], ""), "succeeded", finished_at=succeeded[0].received,
+        _name(succeeded[0], ""), "succeeded", told_at={"succeeded": succeeded[0].received},
         successes=succeeded, success_claimed=True,
     )  # fmt: skip
     return Attempts([row], "", 0, "")
@@ -123,6 +136,18 @@ def action_state(rows: Iterable[AttemptRow], *, approved: bool) -> str:
     if states:
         return "failed"
     return "approved" if approved else "planned"
+
+
+def finished_at(rows: Iterable[AttemptRow], state: str) -> datetime | None:
+    """When the action came to this state: with the first success, or else with what was told last;
+    not while a try of it runs.
+    """
+    if state == "running":
+        return None
+    if state == "succeeded":
+        rows = [found for found in rows if found.state == "succeeded"]
+    ends = [found.finished_at for found in rows if found.finished_at]
+    return min(ends, default=None) if state == "succeeded" else max(ends, default=None)
 
 
 def _flag(rows: Collection[AttemptRow], flags: set[str]) -> None:
@@ -175,7 +200,7 @@ def _end(
 ) -> None:
     state = _said_state(kind, event)
     row.success_claimed |= state == "succeeded"
-    row.finished_at = min(filter(None, (row.finished_at, event.received)))
+    row.tell(state, event.received)
     if kind == EventType.ACTION_FAILED and row.error is None:
         row.error = event.data.get("error")
     if _is_stale(row, state, event, issued, fence):
@@ -219,7 +244,7 @@ def _settle(row: AttemptRow, event: StoredEvent) -> None:
     if state is not None:
         row.learn("running")
         row.learn(state)
-        row.finished_at = min(filter(None, (row.finished_at, event.received)))
+        row.tell(state, event.received)
 
 
 def _latest_settlements(settlements: list[StoredEvent]) -> list[StoredEvent]:

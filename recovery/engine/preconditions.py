@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, Max, OuterRef, Value
+from django.db.models import Exists, Max, OuterRef, Q, Value
 from django.db.models.expressions import CombinedExpression
 
 from approvals import pauses
@@ -23,7 +23,7 @@ from connectors.contract import (
     Operation,
     Refused,
 )
-from ledger.models import Action, ActionState
+from ledger.models import Action, ActionState, AttemptState
 from recovery.engine import outbound_calls, steps
 from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
@@ -215,17 +215,20 @@ def seconds_until_shown(action: Action, operation: Operation) -> float:
 
 
 def shown_by(action: Action, operation: Operation) -> datetime:
-    """Until when the last try of an agent's call, if it had an effect, shows it: by the horizon
-    after that was over. Of one whose outcome nobody told, that is our limit after its begin, or
-    what is known, for an agent may have waited longer.
+    """Until when the tries of an agent's call, if they had an effect, show it: by the horizon after
+    they were over. Of one whose outcome its agent did not tell, that is our limit after its begin,
+    or what is known, for an agent may have waited longer.
     """
-    tries = action.attempts.aggregate(begun=Max("started_at"), over=Max("finished_at"))
-    over = tries["over"] or action.finished_at
-    if over is None or action.state != ActionState.SUCCEEDED:
-        begun = tries["begun"] or action.started_at or database_time()
-        limit = begun + timedelta(seconds=operation.limit_seconds)
-        over = max(limit, over or limit)
-    return over + timedelta(seconds=operation.horizon_seconds)
+    told = Q(state__in=(AttemptState.SUCCEEDED, AttemptState.NO_EFFECT))
+    untold = None if action.settled_by or action.state != ActionState.SUCCEEDED else ~told
+    tries = action.attempts.aggregate(
+        begun=Max("started_at", filter=untold), over=Max("finished_at")
+    )
+    begun, over = tries["begun"], tries["over"] or action.finished_at
+    if begun is None and (over is None or action.state != ActionState.SUCCEEDED):
+        begun = action.started_at or database_time()
+    limit = begun and begun + timedelta(seconds=operation.limit_seconds)
+    return max(filter(None, (limit, over))) + timedelta(seconds=operation.horizon_seconds)
 
 
 FORGOTTEN = "It may have been sent before: the ledger here lost entries since the run began"

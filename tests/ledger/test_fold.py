@@ -193,6 +193,31 @@ def test_a_late_success_is_in_doubt_where_the_last_try_had_no_effect_until_it_is
         assert "contradiction" not in row.flags
 
 
+STARTED = ("action.started", {"attempt": "a1", "fence": 1})
+UNKNOWN = {"attempt": "a1", "outcome": "unknown"}
+NO_EFFECT = {"attempt": "a1", "outcome": "no_effect"}
+WORKED = ("action.succeeded", {"attempt": "a1"})
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ([("action.failed", UNKNOWN)], 2),
+        ([("action.failed", UNKNOWN), ("run.note", {}), WORKED, WORKED], 4),
+        ([("action.failed", UNKNOWN), ("action.settled", {"outcome": "applied"})], 3),
+        ([("action.failed", NO_EFFECT), WORKED], 3),
+        ([("action.failed", NO_EFFECT), ("action.started", {"attempt": "a2", "fence": 2})], None),
+        ([("action.failed", NO_EFFECT), ("action.started", {"attempt": "a2", "fence": 2}),
+          ("action.succeeded", {"attempt": "a2"})], 4),
+    ],
+)  # fmt: skip
+def test_a_call_is_over_when_its_outcome_was_told_and_not_when_it_was_doubted(said, seconds):
+    """A try whose lease ended goes on: what it did was taken for shown before it was done."""
+    found = of(PLAN, STARTED, *said)
+
+    assert found.finished_at == (None if seconds is None else T0 + timedelta(seconds=seconds))
+
+
 def test_law_8_a_replayed_completion_never_alters_before():
     row = of(
         ("action.succeeded", {"target": TARGETS[0], "before": {"s": 1}, "after": {"s": 2}}),

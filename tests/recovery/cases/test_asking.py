@@ -208,3 +208,16 @@ def test_the_horizon_begins_when_the_agent_waited_no_longer(doubtful, shop_conne
     Attempt.objects.update(finished_at=told)
 
     assert preconditions.shown_by(action, operation) == told + timedelta(seconds=30)
+
+
+def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful, shop_connection):
+    """Its agent had given up on it, and the call may have been on its way for as long as any."""
+    begun, told = timezone.now(), timezone.now() + timedelta(seconds=1)
+    known = calls.operation_of(shop_connection, "restore_row")
+    operation = replace(known, horizon_seconds=30)
+    Action.objects.update(state="succeeded", settled_by="probe")
+    Attempt.objects.update(started_at=begun, finished_at=told, state="succeeded")
+
+    found = preconditions.shown_by(Action.objects.get(), operation)
+
+    assert found == begun + timedelta(seconds=15 + 30)
