@@ -118,7 +118,9 @@ def settle_step(
     """Say whether a compensating call happened; raises OutOfDate, CannotMove or InvalidInput.
 
     What happened is read back. What did not is tried once more if the person says so (`again`), and
-    else the step is skipped; of a step that is still unknown the absence itself leads to a try.
+    else the step is skipped; of a step that is still unknown the absence itself leads to a try, not
+    before a probe would have proven it: the first call may be on its way, and a look not show it.
+    A probe that is under way just now changes nothing any more.
     """
     step = _locked_step(step, by, outcome, seen)
     text = _text(evidence)
@@ -208,9 +210,10 @@ def _check(case: Case, by: User, outcome: str) -> None:
 
 def _again(step: Step) -> dict[str, Any]:
     """A named person authorises one more try: where the old key might be dead, under a new one."""
-    changes: dict[str, Any] = {"lease_until": None, "wake_at": None, "probes": 0, "claims": 0}
-    changes["drift"] = None
-    if step.state == StepState.UNKNOWN and may_repeat(step):
+    changes: dict[str, Any] = {"lease_until": None, "probes": 0, "claims": 0, "drift": None}
+    if step.state != StepState.UNKNOWN:
+        changes["wake_at"] = None
+    elif may_repeat(step):
         return changes
     generation = step.generation + 1
     action = step.effect.action

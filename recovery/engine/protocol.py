@@ -307,17 +307,16 @@ def settle_until(answered: Sequence[AnsweredTry], *, until: float) -> list[Step]
 
 
 def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
-    """Write the answers on their attempts and move the steps. Returns copies of the steps that
-    moved, since the caller's transaction may fail and be tried again.
+    """Write the answers on their attempts and move the steps. Returns copies of those that moved,
+    since the caller's transaction may fail and be tried again.
     """
     mine = [
         replace(tried, intent=replace(tried.intent, step=copied(tried.intent.step)))
         for tried in answered
     ]
     applied = [tried for tried in mine if tried.answer.outcome == "applied"]
-    if not applied:
-        ask_all([_kept_answers(answered)])
     moved = _settle_applied(applied, before=[_kept_answers(answered)])
+    steps.applied_late([tried.intent.attempt for tried in applied], ours=moved)
     for tried in mine:
         if tried.answer.outcome != "applied":
             with suppress(CannotMove):

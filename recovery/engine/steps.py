@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -161,11 +162,13 @@ def move_all(
     A step that another worker has taken meanwhile is not among them. `per_step` has, by column, one
     value for each step, `for_all` one expression. `drafts` gives the events of a step that moves;
     they are parsed while PostgreSQL executes, and the caller records them in the same transaction.
-    The statements `before` travel with the UPDATE, ahead of it.
+    The statements `before` travel with the UPDATE, ahead of it, or alone where nothing is moving.
 
     `moving` are copies: they are changed before it is known which of them have moved.
     """
     if not moving:
+        if before:
+            ask_all(before)
         return []
     (seen,) = {step.state for step in moving}
     if to not in STEP_MOVES[seen]:
@@ -304,6 +307,19 @@ def needs_human(step: Step, why: str, **changes: Any) -> None:
     step_needs_a_person(step, why)
 
 
+def applied_late(answered: Iterable[StepAttempt], *, ours: Iterable[Step]) -> None:
+    """Of these tries, which were applied, those whose steps were no longer `ours` to move. Where a
+    person has said since that it did not happen, and the step is about to be made under another
+    key, of which the outside knows nothing, they are asked once more.
+    """
+    moved = {step.pk for step in ours}
+    for late in answered:
+        step = None if late.step_id in moved else load(late.step_id)
+        if step and step.state in {StepState.READY, StepState.CLAIMED} and step.key != late.key:
+            with suppress(CannotMove):
+                needs_human(step, "It happened: the first try was answered after all.")
+
+
 # Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
 
 FAILED = "compensation.failed"
@@ -325,6 +341,8 @@ def step_needs_a_person(step: Step, why: str) -> None:
     logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
     run = step.effect.action.run
     let_triage_look(run)
+    # Whoever looks at the case has not seen this, and may be about to say the opposite.
+    Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
     message = Message(
         title=f"Step {step.position} of case {step.plan.case_id} needs a person",
         text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",

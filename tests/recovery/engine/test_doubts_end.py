@@ -4,8 +4,9 @@ import pytest
 
 from connectors import registry
 from connectors.contract import Answer, Finding
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import settling
-from recovery.engine import plan_lifecycle
+from recovery.engine import failure_paths, outbound_calls, plan_lifecycle
 from recovery.models import Plan, Step
 from recovery.run_facts.runs import facts_of
 from tests.recovery.engine import by_hand
@@ -195,3 +196,87 @@ def test_what_is_refused_once_more_as_its_plan_is_stopped_is_in_doubt_as_before(
 
     step = plan.steps.get()
     assert (step.was, step.state, step.is_lost) == ("ready", "needs_human", True)
+
+
+def said(step, case, ada, outcome, **more):
+    case.refresh_from_db()
+    words = {"outcome": outcome, "evidence": "I looked.", "by": ada, "seen": case.revision}
+    return settling.settle_step(step, **words, **more)
+
+
+def test_what_a_person_says_and_a_probe_under_way_are_not_both_written(
+    one_thing, world, outside, ada, monkeypatch
+):
+    """Whoever comes second, and did not see what the first has found, writes nothing."""
+    outside.mischief("a", fail=1)
+    plan = plan_for(one_thing, world, "refund")
+    advance_once(plan)
+    advance_once(plan)
+    assert states(plan) == ["unknown"]
+    absent = Finding(found="absent")
+
+    def probe(*_):
+        said(plan.steps.get(), one_thing, ada, "applied")
+        return absent
+
+    monkeypatch.setattr(outbound_calls, "probe", probe)
+    make_due(plan)
+    assert not failure_paths.probe(plan.steps.get().pk)
+    assert states(plan) == ["applied"]
+    assert plan.steps.get().attempts.get().outcome == "unknown"
+
+    Step.objects.update(was="intended", state="unknown", tries=3)
+    one_thing.refresh_from_db()
+    seen = one_thing.revision
+    monkeypatch.setattr(outbound_calls, "probe", lambda *_: absent)
+    assert failure_paths.probe(plan.steps.get().pk)
+    assert states(plan) == ["needs_human"]
+    with pytest.raises(OutOfDate):
+        settling.settle_step(
+            plan.steps.get(), outcome="applied", evidence="I saw it", by=ada, seen=seen
+        )
+
+
+@pytest.mark.parametrize("operation", ["slowly", "mail"])
+def test_what_a_person_has_not_found_is_not_tried_before_a_probe_would_have_shown_it(
+    one_thing, world, outside, ada, operation
+):
+    """The first call may be on its way, and a look at its target not show it yet."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world, operation)
+    advance_once(plan)
+    by_hand.advance_once(plan.pk)
+    unknown = plan.steps.get()
+    assert (unknown.state, outside.effects()) == ("unknown", ["a"])
+
+    said(unknown, one_thing, ada, "no_effect", again=True)
+    by_hand.advance(plan.pk)
+
+    step = plan.steps.get()
+    assert (step.state, step.wake_at, step.tries) == ("ready", unknown.wake_at, 1)
+    assert outside.effects() == ["a"]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_what_is_answered_after_a_person_has_ruled_it_out_is_not_done_again(
+    one_thing, world, outside, ada, claimed
+):
+    """Its worker stood still, and wrote the answer down as the second try was about to go out."""
+    plan = plan_for(one_thing, world, "mail")
+    advance_once(plan)
+    held = in_hand(plan)
+    found = looked_at(held)
+    first = by_hand.intend(held, found.operation, found.observation)
+    for _ in range(2):
+        advance_once(plan)
+    assert states(plan) == ["needs_human"]
+    said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
+    if claimed:
+        in_hand(plan)
+
+    assert not by_hand.settles(first, found.operation, Answer(outcome="applied"))
+
+    step = plan.steps.get()
+    assert (step.state, step.generation) == ("needs_human", 2)
+    assert step.note.startswith("It happened")
+    assert said(step, one_thing, ada, "applied").state == "applied"
