@@ -125,13 +125,14 @@ def withdraw_links(invitations: QuerySet[Invitation], person: User) -> None:
 
 
 def is_out(person: User, workspace: Workspace) -> bool:
-    """Whether the directory says that they have left. Whom it deleted are out only while it has a
-    token: without one it could bring nobody back, and a company that ends it deletes everybody.
+    """Whether the directory says that they have left, or said so last where it has no token now:
+    between an old one and a new one nobody comes back. That it has ended an administrator says.
     """
-    rows = who_left(workspace).filter(person=person)
-    if not DirectoryToken.objects.filter(workspace=workspace, revoked_at=None).exists():
-        rows = rows.filter(gone_at=None)
-    return rows.exists()
+    return who_left(workspace).filter(person=person).exists()
+
+
+def may_speak(workspace: Workspace) -> bool:
+    return DirectoryToken.objects.filter(workspace=workspace, revoked_at=None).exists()
 
 
 @transaction.atomic
@@ -141,12 +142,7 @@ def forget(row: DirectoryPerson) -> None:
     """
     if row.person is not None:
         put_out(row.workspace, row.person)
-    for group in groups_of(row.workspace):
-        if row.pk in group.members:
-            group.members.remove(row.pk)
-            DirectoryGroup.objects.filter(pk=group.pk).update(
-                members=group.members, version=F("version") + 1, changed_at=Now()
-            )
+    _leave_groups(row)
     if row.person is None:
         row.delete()
         return
@@ -160,13 +156,36 @@ def forget(row: DirectoryPerson) -> None:
     )
 
 
+def _leave_groups(row: DirectoryPerson) -> None:
+    for group in groups_of(row.workspace):
+        if row.pk in group.members:
+            group.members.remove(row.pk)
+            DirectoryGroup.objects.filter(pk=group.pk).update(
+                members=group.members, version=F("version") + 1, changed_at=Now()
+            )
+
+
+def may_come_back(workspace: Workspace) -> QuerySet[DirectoryPerson]:
+    """Those who left whom the directory does not bring back by itself: it has deleted them, or has
+    no token any more.
+    """
+    rows = who_left(workspace).exclude(person=None)
+    return rows.exclude(gone_at=None) if may_speak(workspace) else rows
+
+
 @transaction.atomic
-def let_back_in(row: DirectoryPerson, *, by: User) -> None:
-    """That the directory deleted them counts no more: groups of the log-in put them into teams."""
-    gone = DirectoryPerson.objects.filter(pk=row.pk).exclude(gone_at=None)
-    if row.person is not None and gone.delete()[0]:
-        data = {"person": row.person.email}
-        outbox.record(row.workspace, EventType.DIRECTORY_PERSON_LET_BACK_IN, by=by, data=data)
+def let_back_in(rows: QuerySet[DirectoryPerson], *, by: User) -> int:
+    """That these left counts no more: groups of the log-in put them into teams. How many they were;
+    one whom somebody has let back in meanwhile is none.
+    """
+    count = 0
+    for row in rows.select_related("workspace", "person"):
+        if DirectoryPerson.objects.filter(pk=row.pk, active=False).delete()[0]:
+            _leave_groups(row)
+            data = {"person": row.person.email if row.person else row.user_name}
+            outbox.record(row.workspace, EventType.DIRECTORY_PERSON_LET_BACK_IN, by=by, data=data)
+            count += 1
+    return count
 
 
 def people_of(workspace: Workspace) -> QuerySet[DirectoryPerson]:

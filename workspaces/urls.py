@@ -49,6 +49,11 @@ urlpatterns = [
         directory.let_back_in,
         name="let_back_in",
     ),
+    path(
+        HERE + "settings/directory/people/let-back-in/",
+        directory.let_all_back_in,
+        name="let_all_back_in",
+    ),
     path(HERE + "settings/keys/", keys.list_keys, name="keys"),
     path(HERE + "settings/keys/new/", keys.make_key, name="make_key"),
     path(HERE + "settings/keys/<int:pk>/revoke/", keys.revoke_key, name="revoke_key"),

@@ -28,6 +28,7 @@ from tests.processes import Processes
 from workspaces import delegations, entrance, independence, keys, teams
 from workspaces.delegations import Term
 from workspaces.models import (
+    DirectoryGroup,
     DirectoryPerson,
     DirectoryToken,
     LoginProvider,
@@ -254,21 +255,37 @@ def test_whom_it_still_knows_nobody_but_itself_lets_back_in(
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("operators")
-def test_once_there_is_no_directory_any_more_the_log_in_decides_on_whom_it_deleted(
-    directory: Directory, company: providers.Provider, ada: User
+def test_once_there_is_no_directory_any_more_an_administrator_lets_the_log_in_decide(
+    client: Client, acme: Workspace, directory: Directory, company: providers.Provider, ada: User
 ) -> None:
-    """A company that ends its provisioning has it delete everybody first."""
-    cleo_id = directory.person("cleo")
-    cleo = User.objects.get(email="cleo@example.com")
-    directory.group("finance", cleo_id)
-    directory.says("DELETE", f"/Users/{cleo_id}")
-    single_sign_on.follow(company, cleo, {"deciders"})
-    assert teams_of(cleo.email) == set()
+    """A gap between two tokens lets nobody in; a company that ends its directory says so here."""
+    client.force_login(person("ann", team(acme, "administrators", "view", "administer")))
+    rows = {who: directory.person(who) for who in ("cleo", "finn", "gus")}
+    directory.group("finance", *rows.values())
+    people = {who: User.objects.get(email=f"{who}@example.com") for who in rows}
+    directory.says("DELETE", f"/Users/{rows['cleo']}")
+    for who in ("finn", "gus"):
+        directory.patch(f"/Users/{rows[who]}", {"op": "replace", "path": "active", "value": False})
+    assert client.post(f"{DIRECTORY}people/let-back-in/").status_code == 404
 
     keys.revoke(directory.row, by=ada)
-    single_sign_on.follow(company, cleo, {"deciders"})
+    for one in people.values():
+        single_sign_on.follow(company, one, {"deciders"})
+    assert [teams_of(one.email) for one in people.values()] == [set()] * 3
 
-    assert teams_of(cleo.email) == {"finance"}
+    page = client.get(DIRECTORY).content.decode()
+    assert page.count("Let back in</button>") == 3
+    gus = DirectoryPerson.objects.get(person=people["gus"])
+    client.post(f"{DIRECTORY}people/{gus.pk}/let-back-in/")
+    client.post(f"{DIRECTORY}people/let-back-in/")
+    for one in people.values():
+        single_sign_on.follow(company, one, {"deciders"})
+
+    assert [teams_of(one.email) for one in people.values()] == [{"finance"}] * 3
+    assert "left-title" not in client.get(DIRECTORY).content.decode()
+    desk_events.take_in()
+    assert len(told(acme, "directory.person_let_back_in")) == 3
+    assert DirectoryGroup.objects.get().members == []
 
 
 @pytest.mark.django_db

@@ -11,7 +11,7 @@ from django.utils import timezone
 from workspaces import entrance, teams
 from workspaces.access import may
 from workspaces.forms import OneLine
-from workspaces.models import Act, Agent, APIKey, Invitation, User
+from workspaces.models import Act, Agent, APIKey, DirectoryPerson, Invitation, User
 
 pytestmark = pytest.mark.django_db
 
@@ -319,3 +319,19 @@ def test_a_name_of_two_lines_becomes_one_and_its_owner_can_still_invite(desk, ad
     assert "invites you into viewers. There people see what software agents did" in asked
     form = OneLine(max_length=80)
     assert form.clean("Ada\r\nBcc: all@example.com") == "Ada Bcc: all@example.com"
+
+
+def test_everybody_who_left_is_found_on_the_page_of_the_directory(desk, airline):
+    """Only the first two hundred were, and nothing said so."""
+    left = {f"p{number:03}@example.com" for number in range(220)}
+    DirectoryPerson.objects.bulk_create(
+        DirectoryPerson(workspace=airline, user_name=one, active=False) for one in left
+    )
+    found: set[str] = set()
+    address = "/w/airline/settings/directory/"
+    while address:
+        page = desk.get(address).text
+        found |= set(re.findall(r"p[0-9]{3}@example.com", page))
+        [address] = re.findall(r'href="([^"]+)" rel="next"', page) or [""]
+
+    assert found == left

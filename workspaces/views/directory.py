@@ -3,19 +3,30 @@
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import F, QuerySet
-from django.http import HttpResponse, HttpResponseBase
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from workspaces import directory, exporting, fresh_login, keys
+from workspaces import directory, exporting, formatting, fresh_login, keys
 from workspaces.access import may
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
-from workspaces.pages import Request, is_number, page, workspace_to
+from workspaces.pages import (
+    ROWS_A_PAGE,
+    Request,
+    before_place,
+    is_number,
+    page,
+    page_of,
+    place_of,
+    workspace_to,
+)
 
 SHOWN_MAX = 200
+BACK_MAX = 500
+"""Who are let back in by one press: each of them is told of on the record."""
 NAME_CHARACTERS_MAX = 120
 HOUR_SECONDS = 3600
 
@@ -67,6 +78,11 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
     people = directory.people_of(here).select_related("person")
     groups, hours = directory.groups_of(here), here.probation_seconds / HOUR_SECONDS
     theirs = {one.team_id for one in groups}
+    gone = directory.who_left(here).select_related("person").order_by("-changed_at", "-pk")
+    gone = before_place(gone, "changed_at", request.GET.get("after", ""))
+    rows = list(gone[: ROWS_A_PAGE + 1])
+    left, pager = page_of(request, rows, lambda one: place_of(one.changed_at, one.pk))
+    nameless = people.filter(active=True, person=None).order_by("pk")
     context = {
         "workspace": here,
         "tab": "directory",
@@ -86,10 +102,11 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         "others": [team for team in here.teams.order_by("name") if team.pk not in theirs],
         "count": people.filter(active=True).count(),
         "probation": "1 hour" if hours == 1 else f"{hours:g} hours",
-        "left": directory.who_left(here)
-        .select_related("person")
-        .order_by(F("gone_at").desc(nulls_last=True), "-changed_at")[:SHOWN_MAX],
-        "waiting": people.filter(active=True, person=None).order_by("pk")[:SHOWN_MAX],
+        "left": left,
+        "pager": pager | {"files": []},
+        "speaks": directory.may_speak(here),
+        "waiting": nameless[:SHOWN_MAX],
+        "waiting_more": max(0, nameless.count() - SHOWN_MAX),
     }
     return page(request, "workspaces/directory.html", context, status=status)
 
@@ -133,10 +150,26 @@ def hand_over(request: Request, workspace: str) -> HttpResponse:
 @login_required
 @require_POST
 def let_back_in(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """Somebody whom the directory has deleted, and does not bring back by itself."""
+    """Somebody whom the directory does not bring back by itself."""
     here = workspace_to("administer", request, workspace)
-    gone = DirectoryPerson.objects.exclude(gone_at=None).select_related("workspace", "person")
-    row = get_object_or_404(gone, pk=pk, workspace=here)
-    directory.let_back_in(row, by=request.user)
+    row = get_object_or_404(directory.may_come_back(here).select_related("person"), pk=pk)
+    directory.let_back_in(DirectoryPerson.objects.filter(pk=pk), by=request.user)
     messages.success(request, f"Groups of the log-in put {row.person} into their teams again.")
+    return redirect("workspaces:directory", workspace=here.slug)
+
+
+@login_required
+@require_POST
+def let_all_back_in(request: Request, workspace: str) -> HttpResponse:
+    """Everybody who left, where the company has ended its directory."""
+    here = workspace_to("administer", request, workspace)
+    if directory.may_speak(here):
+        raise Http404("The directory speaks still.")
+    some = directory.may_come_back(here).order_by("pk").values("pk")[:BACK_MAX]
+    count = directory.let_back_in(DirectoryPerson.objects.filter(pk__in=some), by=request.user)
+    more = directory.may_come_back(here).count()
+    words = f" {formatting.count(more)} are still out: press once more." if more else ""
+    messages.success(
+        request, f"Back in, by the groups of the log-in: {formatting.count(count)}.{words}"
+    )
     return redirect("workspaces:directory", workspace=here.slug)
