@@ -89,11 +89,13 @@ def _said_effects(
     """Of each attempt that succeeded the list of its smallest event id; None if none has one.
 
     A second attempt that succeeded did its effects once more; what it repeats word for word is one.
+    What no `begin` let through comes last: told late, it moves no effect that was undone by then,
+    for that is named by its position.
     """
     if len(rows) == 1 and len(rows[0].successes) == 1:
         return _listed(rows[0].successes[0].data, targets)  # the usual case
     told = []
-    for row in rows:
+    for row in sorted(rows, key=lambda one: one.fence is None):
         lists = [
             one for event in row.successes if (one := _listed(event.data, targets)) is not None
         ]

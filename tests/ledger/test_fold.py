@@ -218,6 +218,23 @@ def test_a_call_is_over_when_its_outcome_was_told_and_not_when_it_was_doubted(sa
     assert found.finished_at == (None if seconds is None else T0 + timedelta(seconds=seconds))
 
 
+def test_a_success_that_no_begin_let_through_moves_no_effect_that_was_undone():
+    """It was shown as undone in place of the other, which stood."""
+    done = [
+        PLAN,
+        STARTED,
+        ("action.succeeded", {"attempt": "a1", "fence": 1, "effects": [{"target": TARGETS[0]}]}),
+        ("action.compensated", {"positions": [0]}),
+        ("action.succeeded", {"attempt": "a0", "effects": [{"target": TARGETS[1]}]}),
+    ]
+
+    row = of(*done)
+
+    assert [(one.target_id, one.compensated) for one in row.effects] == [
+        (TARGETS[0]["id"], "compensated"), (TARGETS[1]["id"], "none")]  # fmt: skip
+    assert row.compensated == "partly"
+
+
 def test_law_8_a_replayed_completion_never_alters_before():
     row = of(
         ("action.succeeded", {"target": TARGETS[0], "before": {"s": 1}, "after": {"s": 2}}),
