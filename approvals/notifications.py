@@ -58,6 +58,7 @@ ENDS = {
     ApprovalState.GRANTED: "approved",
     ApprovalState.REJECTED: "rejected",
     ApprovalState.EXPIRED: "expired: nobody answered in time, or the grant was not used",
+    ApprovalState.USED: "used: the time for its calls is over",
     ApprovalState.WITHDRAWN: "withdrawn",
 }
 TITLES = {

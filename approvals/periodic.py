@@ -50,15 +50,13 @@ def _expire(approval: Approval) -> bool:
     due = Approval.objects.filter(
         pk=row.pk, state=row.state, state__in=LIVING, expires_at__lte=Now()
     )
-    if row.uses.exists():  # a bounded grant that has let calls pass ends as what was used
-        used = due.update(was=row.state, state=ApprovalState.USED, used_at=Now())
-        if used:
-            record(row, EventType.APPROVAL_EXPIRED, granted=True)
-        return bool(used)
-    if not due.update(was=row.state, state=ApprovalState.EXPIRED, decided_at=Now()):
+    # A bounded grant that has let calls pass ends as what was used.
+    end = ApprovalState.USED if row.uses.exists() else ApprovalState.EXPIRED
+    at = {"used_at" if end == ApprovalState.USED else "decided_at": Now()}
+    if not due.update(was=row.state, state=end, **at):
         return False
     record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
-    row.state = ApprovalState.EXPIRED
+    row.state = end
     notifications.ended(row)
     publish_on_commit(row.pk)
     return True

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Case, F, IntegerField, JSONField, When
+from django.db.models import Case, F, IntegerField, JSONField, When, prefetch_related_objects
 from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import reverse
@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
-from approvals import awaiting, card_context, digests, dry_run, finding
+from approvals import awaiting, card_context, deciders, digests, dry_run, finding
 from approvals.gate.changed_arguments import in_words as changed_words
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from approvals.models.approvals import ApprovalQuerySet
@@ -90,6 +90,7 @@ def context_of_list(
     found = list(ordered.annotate(wanted=WANTED, given=GIVEN, **CHANGED)[: PAGE + 1])
     for one in found:
         one.workspace = here
+    _count_those_who_still_may(found)
     zone = timezone.get_current_timezone()
     keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}
     more = None
@@ -140,6 +141,7 @@ def line_now(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     lines = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     one = lines.defer(*UNLISTED).annotate(wanted=WANTED, given=GIVEN, **CHANGED).get(pk=pk)
     one.workspace = here
+    _count_those_who_still_may([one])
     root = reverse("approvals:inbox", args=[here.slug])
     query = urlsplit(request.htmx.current_url or "").query
     line = _line(one, timezone.get_current_timezone(), root, f"?{query}" if query else "", pk)
@@ -252,6 +254,17 @@ def _asked_by(one: Any) -> str:
     if one.replaces_id is not None:
         return f"asked by {one.agent}, changed by {one.requested_by}"
     return f"asked by {one.asker}"
+
+
+def _count_those_who_still_may(found: Sequence[Any]) -> None:
+    """Of WANTED and GIVEN the yes that counts no more, as of one who has left the team. Of the few
+    that some have said yes to and others still must.
+    """
+    waiting = (one for one in found if one.state == ApprovalState.WAITING)
+    partly = [one for one in waiting if one.wanted > 1 and one.given]
+    prefetch_related_objects(partly, "decisions__delegation", "requirements")
+    for one in partly:
+        one.given = len(deciders.progress(one).filled)
 
 
 def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) -> dict[str, Any]:

@@ -160,7 +160,6 @@ LEFT_SHOWN_MAX = 200
 
 WAITING = {
     "waiting": "Nothing runs before the people whom the policy names have agreed.",
-    "recovering": "The plan runs, newest step first. This page keeps itself up to date.",
     "resuming": "The agent was told where to go on. If it does not answer, the case returns.",
 }
 
@@ -209,6 +208,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     tab = tab or request.GET.get("tab", TABS[0])
     tab = tab if tab in TABS else TABS[0]
     kept = list_of(request)
+    plan = plan_card.card(case, request.user, sensitive=sensitive)
     return {
         "workspace": case.workspace,
         "case": head(case, request.user)
@@ -222,10 +222,10 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "acts_why": acts.why_not(offered),
         "outlook_url": "" if compensating["why_not"] else f"{case_url(case)}outlook/",
         "outlook_preview": f"{case_url(case)}compensate/",
-        "suggestion": _suggestion(case),
+        "suggestion": _suggestion(case, plan["goes"] if plan else ""),
         "story": story.of(case, facts, sensitive=sensitive),
         **_effects(facts, request.user),
-        "plan": plan_card.card(case, request.user, sensitive=sensitive),
+        "plan": plan,
         "notices": _notices(case, facts, request.user),
         "pausing": pauses_offered(case, request.user),
         "residue": _residue(case),
@@ -274,12 +274,13 @@ def _claim(case: Case, person: User, kept: str) -> dict[str, Any] | None:
     }
 
 
-def _suggestion(case: Case) -> dict[str, str] | None:
+def _suggestion(case: Case, goes: str) -> dict[str, str] | None:
     """The next step and its reason; what is waited for while nothing is to be done."""
     if case.state == CaseState.CLOSED:
         return None
     if case.state != CaseState.OPEN:
-        return {"title": case.get_state_display().capitalize(), "reason": WAITING[case.state]}
+        reason = WAITING.get(case.state, goes)
+        return {"title": case.get_state_display().capitalize(), "reason": reason}
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
 
 

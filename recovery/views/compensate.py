@@ -51,8 +51,11 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     """GET shows the plan; POST with `act=commit` submits exactly the plan that was shown."""
     case = case_to_recover(request, workspace, pk)
     params = request.POST or request.GET
-    reach, choices = _reach(case, params.get("reach", "")), _choices(params)
-    if request.method == "GET" or params.get("act") != "commit":
+    commits = request.method == "POST" and params.get("act") == "commit"
+    # `reach` is of the plan that is shown, `back` what was chosen to be shown next.
+    wanted = params.get("reach", "") if commits else params.get("back", params.get("reach", ""))
+    reach, choices = _reach(case, wanted), _choices(params)
+    if not commits:
         return _show(request, case, reach, choices)
     try:
         refuse_if_claimed(case, request.user, CaseState.RECOVERING)

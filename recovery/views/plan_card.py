@@ -30,6 +30,16 @@ OUTCOMES: dict[str, str] = {
 }
 SAID_BY_A_PERSON = "A person says it is done; it cannot be read back."
 
+GOES: dict[str, str] = {
+    PlanState.WAITING: "The plan is about to begin.",
+    PlanState.STARTING: "The agent is told to stop; the plan begins once it has.",
+    PlanState.RUNNING: "The plan runs, newest step first. This page keeps itself up to date.",
+    PlanState.STOPPED: "The plan was stopped. What was sent is seen through, and nothing else.",
+    StepState.NEEDS_HUMAN: "The plan waits for a person: settle the step at which it stands.",
+}
+"""What is waited for while a case is recovering, by the state that the card shows."""
+OVER = "The plan is over; what follows of that is being looked at."
+
 APPROVAL_WORDS = {
     ApprovalState.WAITING: "Waits for approval",
     ApprovalState.GRANTED: "Approved, not begun yet",
@@ -53,12 +63,14 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
     steps = steps[:STEPS_SHOWN_MAX]
     states = {step.state for step in steps}
     is_stuck = plan.state == PlanState.RUNNING and not states & GOES_ON and states & FOR_PEOPLE
+    state = StepState.NEEDS_HUMAN if is_stuck else plan.state
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
     return {
         "number": plan.number,
         "digest": formatting.digest(plan.digest),
-        "state": StepState.NEEDS_HUMAN if is_stuck else plan.state,
+        "state": state,
+        "goes": GOES.get(state, OVER),
         "steps": folding.folded(
             [_step(case, step, sensitive=sensitive) for step in steps],
             lambda step: step["state"] not in TROUBLED and not step["waits"],

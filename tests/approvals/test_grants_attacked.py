@@ -11,6 +11,8 @@ from approvals import grants, inbox, periodic, versions
 from approvals.gate import covered_questions
 from approvals.inbox import NotEntitled
 from approvals.models import Approval, ApprovalState
+from connectors import channels
+from connectors.models import Delivery
 from ledger import desk_events
 from ledger.erasure import erase
 from ledger.models import Action
@@ -49,6 +51,24 @@ def test_the_time_that_is_filled_in_is_one_that_may_be_granted(trip, obey, ben):
     with pytest.raises(InvalidInput, match=r"the rule allows 0[.]166667 at most"):
         approve(ben, hours="0.2")
     assert approve(ben, hours=offered["hours"]).state == "granted"
+
+
+def test_that_the_time_of_one_is_over_is_told_though_it_was_used(trip, obey, ben, acme, ada):
+    """Whoever was told of the yes heard nothing more."""
+    where = {"url": "https://example.com/ends", "secret": "whsec_" + "A" * 32}
+    channels.create(acme, "ends", "webhook", by=ada, secret=where, subjects=["approval.ended"])
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    assert answer(trip, "k1") == "proceed"
+    Delivery.objects.all().delete()
+
+    Approval.objects.filter(pk=grant.pk).update(expires_at=now() - timedelta(seconds=1))
+    with as_the_desk():
+        assert (periodic.expire_due(), periodic.expire_due()) == (1, 0)
+
+    [told] = Delivery.objects.filter(channel__name="ends")
+    assert told.message["facts"]["state"] == "used"
 
 
 def test_nobody_agrees_to_a_grant_whose_terms_are_erased(trip, obey, client, acme, ada, ben, cleo):

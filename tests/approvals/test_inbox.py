@@ -35,6 +35,18 @@ def test_a_second_person_approves_and_the_grant_runs_once(ask, ben, acme):
     assert len(told(acme, "approval.used")) == 1
 
 
+def test_who_has_left_the_team_is_not_counted_as_agreed(ask, ben, finance, ada, client):
+    approval = ask(RequiredApprovers(None, 2))
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    client.force_login(ada)
+    shown = "/w/acme/approvals/?view=all"
+    assert "1 of 2 agreed" in client.get(shown).content.decode()
+
+    teams.remove(finance, ben, by=None)
+
+    assert "0 of 2 agreed" in client.get(shown).content.decode()
+
+
 def test_who_is_back_in_the_team_has_said_yes_and_nobody_need_say_it_again(
     ask, ben, cleo, finance, acme
 ):

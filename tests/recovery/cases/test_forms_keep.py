@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from ledger.models import Checkpoint
 from recovery.casework import closing
 from recovery.models import Case, Correction, CorrectionSettings, Residue
 from tests.people import person, team
@@ -199,3 +200,26 @@ def test_what_is_left_goes_to_whom_it_was_given_last_on_a_page_that_knew(desk, c
 
 def seen(client, there):
     return re.search(r'name="seen" value="([^"]+)"', client.get(there).text)[1]
+
+
+def test_a_reason_is_kept_where_another_plan_is_shown_first(desk, begin_run, ticket):
+    """By *Show that plan*, of one that goes back to a checkpoint and no further."""
+    run = begin_run()
+    there = ("ticket", "main/T-182")
+    run.does("tickets.update", (*there, ticket, ticket | {"a": 1}))
+    run.n += 1
+    run.send("run.checkpoint", name="raised", state={}, recovery_mode="ask_first", pending=["x"])
+    run.does("tickets.update", (*there, ticket | {"a": 1}, ticket | {"a": 2}))
+    run.ends("failed")
+    address = f"{CASE.format(run.case().pk)}compensate/"
+    back = str(Checkpoint.objects.get().pk)
+
+    shown = desk.post(address, {"act": "preview", "reach": "", "back": back, "why": "too far"})
+
+    assert 'value="too far"' in shown.text
+    assert f'name="reach" value="{back}"' in shown.text
+    assert len(desk.get(address).context["steps"]) == 2
+    assert len(shown.context["steps"]) == 1
+    again = desk.post(address, {"act": "commit", "reach": back, "back": "", "why": "too far",
+                                "digest": "0" * 64, "revision": "1"})  # fmt: skip
+    assert f'name="reach" value="{back}"' in again.text, "the plan that was shown is the one meant"

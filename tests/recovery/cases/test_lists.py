@@ -49,6 +49,7 @@ NO_LISTS = {
     "approvals/fresh/": "numbers", "views/new/": "a form", "bulk/new/": "a dry run",
     "channels/new/": "is posted to", "settings/members/invite/": "is posted to",
     "settings/directory/": "of the directory", "settings/directory/tokens/": "is posted to",
+    "settings/directory/people/let-back-in/": "is posted to",
     "settings/directory/teams/": "is posted to", "settings/log-in/": "of one provider",
     "settings/log-in/try/": "is posted to", "settings/log-in/save/": "is posted to",
     "settings/log-in/end/": "is posted to",

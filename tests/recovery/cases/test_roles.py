@@ -70,6 +70,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     ((None, "administer"), (
         "settings/directory/tokens/", "settings/directory/tokens/<int:pk>/revoke/",
         "settings/directory/people/<int:pk>/let-back-in/",
+        "settings/directory/people/let-back-in/",
         "settings/directory/teams/", "settings/log-in/try/", "settings/log-in/save/",
         "settings/log-in/end/",
         "settings/members/invite/", "settings/teams/", "settings/keys/new/", "settings/agents/",

@@ -11,7 +11,7 @@ from ledger import desk_events
 from ledger.models import Event
 from recovery import corrections
 from recovery.engine import steps
-from recovery.models import CaseOutcome
+from recovery.models import Case, CaseOutcome
 from recovery.planning import plans
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
@@ -133,3 +133,22 @@ def test_all_times_of_a_page_are_of_one_clock(raised, acme, ada, ben, client):
         outside = re.sub(r"(?s)<(time|script|pre)\b.*?</\1>|<[^>]*>", " ", page)
         assert "<time" in page or " UTC" in page, address
         assert A_TIME.findall(outside) == [], address
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"state": "running"}, "The plan waits for a person"),
+        ({"was": "running", "state": "stopped"}, "The plan was stopped"),
+    ],
+)
+def test_a_case_under_a_plan_that_stands_still_does_not_read_that_it_runs(
+    lost, client, ada, plan, words
+):
+    Case.objects.update(was="open", state="recovering")
+    lost.plans.update(**plan)
+    client.force_login(ada)
+
+    said = client.get(f"/w/acme/cases/{lost.pk}/").context["suggestion"]["reason"]
+
+    assert said.startswith(words)
