@@ -154,24 +154,28 @@ def _reclaim_claimed(step: Step) -> None:
 
 def _reclaim_intended(step: Step) -> None:
     """The call may have left until the end of the lease, so the horizon counts from here."""
-    horizon = 0.0
-    try:
-        horizon = calls.operation_of(step.connection, step.operation).horizon_seconds
-    except Refused:
-        logger.warning("%s of a connector that is gone", step)
-    steps.move(
-        step,
-        StepState.UNKNOWN,
-        where=[LEASE_OVER],
-        note="The worker was lost; the call may have left.",
-        lease_until=None,
-        wake_at=in_seconds(horizon),
-    )
+    _lose(step, "The worker was lost; the call may have left.", where=[LEASE_OVER])
 
 
 def lose_in_restore(step: Step, note: str) -> None:
-    """A call that was intended when the backup was taken: what became of it is to be found out."""
-    steps.move(step, StepState.UNKNOWN, note=note, lease_until=None, wake_at=in_seconds(0.0))
+    """A call that was intended when the backup was taken: what became of it is to be found out. It
+    may have left just before the desk went down, so its limit counts from here.
+    """
+    _lose(step, note, on_its_way=True)
+
+
+def _lose(
+    step: Step, note: str, *, on_its_way: bool = False, where: Iterable[Fragment] = ()
+) -> None:
+    """Unknown, and probed once the call would show; of a connector that is gone at once."""
+    seconds = 0.0
+    try:
+        operation = calls.operation_of(step.connection, step.operation)
+        seconds = operation.horizon_seconds + (operation.limit_seconds if on_its_way else 0.0)
+    except Refused:
+        logger.warning("%s of a connector that is gone", step)
+    due = in_seconds(seconds)
+    steps.move(step, StepState.UNKNOWN, where=where, note=note, lease_until=None, wake_at=due)
 
 
 # Probes: finding out whether a call whose answer was lost took effect.
