@@ -42,7 +42,7 @@ UNREADABLE_MAX = 20
 """Then a person is asked: about an hour, for the pauses grow."""
 
 
-NOT_SHOWN = "What the agent did may not show there yet."
+NOT_SHOWN = "What was done to it last may not show there yet."
 
 
 def abandon(step: Step, found: Verdict) -> bool:

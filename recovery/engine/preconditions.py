@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db.models import Exists, Max, OuterRef, Q, Value
 from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Coalesce
 
 from approvals import pauses
 from approvals.models import Pause
@@ -191,6 +192,7 @@ def _compared(step: Step, operation: Operation, observation: Observation) -> Ver
     if isinstance(found, MayProceed):
         return found
     seconds = seconds_until_shown(step.effect.action, operation)
+    seconds = max(seconds, _seconds_until_ours_shows(step, operation))
     return NotShownYet(seconds) if seconds > 0 else found
 
 
@@ -212,6 +214,23 @@ def seconds_until_shown(action: Action, operation: Operation) -> float:
     if operation.probe != "eventual":
         return 0.0
     return (shown_by(action, operation) - database_time()).total_seconds()
+
+
+def _seconds_until_ours_shows(step: Step, operation: Operation) -> float:
+    """The same of what our other steps of the case did to the target, newer ones as a rule."""
+    if operation.probe != "eventual":
+        return 0.0
+    ours = StepAttempt.objects.filter(
+        step__plan__case=step.plan.case_id,
+        step__target_type=step.target_type,
+        step__target_id=step.target_id,
+    )
+    others = ours.exclude(step=step.pk).with_possible_effect()
+    over = others.aggregate(at=Max(Coalesce("answered_at", "step__moved_at")))["at"]
+    if over is None:
+        return 0.0
+    age = (database_time() - over).total_seconds()
+    return float(operation.horizon_seconds - age)
 
 
 def shown_by(action: Action, operation: Operation) -> datetime:

@@ -1,5 +1,7 @@
 """What is looked at inside the lease, and once more before the intent is written."""
 
+import time
+
 import pytest
 from django.db.models import F
 
@@ -97,6 +99,31 @@ def test_what_a_system_shows_late_is_neither_undone_nor_changed_because_it_does_
         outside.seed({"a": {"v": 2}})
         advance(plan)
         assert (states(plan), outside.effects()) == (["verified"], ["a"])
+
+
+def test_what_a_newer_step_did_is_neither_undone_nor_changed_because_it_does_not_show_yet(
+    handy, world, outside
+):
+    """The agent went there and back: read late, the older change looked restored and was not."""
+    first, second = {"v": 1}, {"v": 2}
+    outside.seed({"a": first})
+    case = case_of(run_that(handy, "run_2", {"a": (first, second), "a'": (second, first)}))
+    Attempt.objects.update(finished_at=LONG_AGO)
+    plan = plan_for(case, world, "slowly")
+    by_hand.advance_once(plan.pk)
+    by_hand.advance_once(plan.pk)
+    assert (states(plan), outside.thing("a")) == (["verified", "blocked"], second)
+    outside.seed({"a": first})  # a replica that lags behind
+
+    by_hand.advance_once(plan.pk)
+
+    step = plan.steps.get(position=2)
+    assert (step.state, step.claims) == ("ready", 0)
+    outside.seed({"a": second})
+    time.sleep(2.1)
+    advance(plan)
+    assert states(plan) == ["verified", "verified"]
+    assert outside.effects() == ["a", "a"]
 
 
 def test_a_thing_that_was_made_is_removed_and_being_gone_already_is_a_success(
