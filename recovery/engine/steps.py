@@ -32,7 +32,7 @@ from ledger.parsed_events import ParsedEvent, new_id
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
-from recovery.models.plans import TO_RUN, try_in_doubt
+from recovery.models.plans import TO_RUN, TROUBLED, try_in_doubt
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
@@ -310,14 +310,21 @@ def needs_human(step: Step, why: str, **changes: Any) -> None:
 def applied_late(answered: Iterable[StepAttempt], *, ours: Iterable[Step]) -> None:
     """Of these tries, which were applied, those whose steps were no longer `ours` to move. Where a
     person has said since that it did not happen, and the step is about to be made under another
-    key, of which the outside knows nothing, they are asked once more.
+    key, of which the outside knows nothing, they are asked once more; whoever is about to say so
+    sees the answer first.
     """
     moved = {step.pk for step in ours}
-    for late in answered:
-        step = None if late.step_id in moved else load(late.step_id)
-        if step and step.state in {StepState.READY, StepState.CLAIMED} and step.key != late.key:
+    for step, key in [(load(one.step_id), one.key) for one in answered if one.step_id not in moved]:
+        if step.state in {StepState.READY, StepState.CLAIMED} and step.key != key:
             with suppress(CannotMove):
                 needs_human(step, "It happened: the first try was answered after all.")
+        elif step.state in TROUBLED:
+            _show_anew(step)
+
+
+def _show_anew(step: Step) -> None:
+    """Who looks at the case has not seen this, and may be about to say the opposite."""
+    Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
 
 
 # Alerts: a step that needs a person must reach one, and so must a plan that we fail at.
@@ -341,8 +348,7 @@ def step_needs_a_person(step: Step, why: str) -> None:
     logger.warning("step %d of plan %d needs a person: %s", step.position, step.plan_id, why)
     run = step.effect.action.run
     let_triage_look(run)
-    # Whoever looks at the case has not seen this, and may be about to say the opposite.
-    Case.objects.filter(pk=step.plan.case_id).update(revision=F("revision") + 1)
+    _show_anew(step)
     message = Message(
         title=f"Step {step.position} of case {step.plan.case_id} needs a person",
         text=f"{why}\nRun {run.run}, {step.connection.name}.{step.operation}.",

@@ -257,6 +257,27 @@ def test_what_a_person_has_not_found_is_not_tried_before_a_probe_would_have_show
     assert outside.effects() == ["a"]
 
 
+def test_who_is_about_to_rule_it_out_sees_an_answer_that_came_after_all(
+    one_thing, world, outside, ada
+):
+    plan = plan_for(one_thing, world, "mail")
+    advance_once(plan)
+    held = in_hand(plan)
+    found = looked_at(held)
+    first = by_hand.intend(held, found.operation, found.observation)
+    for _ in range(2):
+        advance_once(plan)
+    one_thing.refresh_from_db()
+    seen = one_thing.revision
+
+    assert not by_hand.settles(first, found.operation, Answer(outcome="applied"))
+
+    with pytest.raises(OutOfDate):
+        settling.settle_step(
+            plan.steps.get(), outcome="no_effect", evidence="Not there", by=ada, seen=seen
+        )
+
+
 @pytest.mark.parametrize("claimed", [False, True])
 def test_what_is_answered_after_a_person_has_ruled_it_out_is_not_done_again(
     one_thing, world, outside, ada, claimed
