@@ -247,7 +247,8 @@ def shown_by(action: Action, operation: Operation) -> datetime:
     if begun is None and (over is None or action.state != ActionState.SUCCEEDED):
         begun = action.started_at or database_time()
     limit = begun and begun + timedelta(seconds=operation.limit_seconds)
-    return max(filter(None, (limit, over))) + timedelta(seconds=operation.horizon_seconds)
+    known: datetime = max(filter(None, (limit, over)))
+    return known + timedelta(seconds=operation.horizon_seconds)
 
 
 FORGOTTEN = "It may have been sent before: the ledger here lost entries since the run began"
