@@ -125,11 +125,14 @@ def _unsure(words: str) -> ProbeAnswer:
 
 @transaction.atomic
 def settle(case: Case, action: Action, asked: ProbeAnswer) -> bool:
-    """Write down what a probe proved; False if somebody was faster, or it proved nothing."""
+    """Write down what a probe proved of the call as it was asked about; False if somebody was
+    faster, more was told of it since (as of another try), or it proved nothing.
+    """
     if not asked.outcome:
         return False
     case = locked(case)
-    if action.pk not in {one.pk for one in facts_of(case.run).unknown()}:
+    as_asked = (action.pk, action.last_place)
+    if as_asked not in {(one.pk, one.last_place) for one in facts_of(case.run).unknown()}:
         return False
     data: dict[str, Any] = {
         "outcome": asked.outcome,

@@ -13,6 +13,7 @@ from connectors.models import CallLog, Connection
 from ledger.models import Action, Attempt, Event
 from recovery.engine import preconditions
 from recovery.models import Case, Suggestion
+from recovery.run_facts.runs import facts_of
 from recovery.triage import outcome_probes
 from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
@@ -221,3 +222,21 @@ def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful
     found = preconditions.shown_by(Action.objects.get(), operation)
 
     assert found == begun + timedelta(seconds=15 + 30)
+
+
+def test_what_a_probe_saw_of_one_try_says_nothing_of_another_that_came_meanwhile(
+    doubtful, shop_connection
+):
+    case = doubtful.case()
+    long_ago = timezone.now() - timedelta(hours=1)
+    Action.objects.update(started_at=long_ago)
+    Attempt.objects.update(started_at=long_ago)
+    facts = facts_of(case.run)
+    [action] = facts.unknown()
+    asked = outcome_probes.ask(facts, action)
+    assert asked.outcome == "no_effect"
+
+    doubtful.send("action.started", action.action, attempt="another")
+
+    assert not outcome_probes.settle(case, action, asked)
+    assert not Event.objects.filter(type="action.settled").exists()
