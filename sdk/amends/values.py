@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
@@ -28,14 +32,24 @@ from amends.protocol.masking import (
 SCHEMA_BYTES_MAX = 8 * 1024
 HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
+STARS = "**********"
+SERIALIZERS = frozenset({"PlainSerializer", "WrapSerializer"})
+CLASSES_MAX = 1_000
 
 _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 # PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
-# The text of what has none, such as `<Payment object at 0x7f0be394d2c0>`.
-_WHERE_IT_LIES = re.compile(r"<.* at 0x[0-9a-fA-F]+.*>", re.DOTALL)
+# The text of what has none, such as `<Payment object at 0x7f0be394d2c0>`, and of what holds
+# a secret or a long array.
+_TELLS_LESS = re.compile(
+    r"<.* at 0x[0-9a-fA-F]+.*>|Secret\w*\(b?'\*+'\)|array\([^'\"]*\.\.\.", re.DOTALL
+)
+# What is of many values, and how each is written out where they are NumPy's.
+HOLDS_MANY = ("__array__", "__dataframe__", "__arrow_c_stream__", "toarray")
+IN_FULL = {"threshold": sys.maxsize, "floatmode": "unique"}
+IN_PART = "the text of a {} leaves out and rounds: give what it holds, as lists or a dict"
 NOTHING = "a {} tells nothing of itself: give what it holds, as a dict or a dataclass"
 
 
@@ -63,12 +77,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         value = value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+        value = _parts(value)
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
         # Pydantic's models, which most frameworks hand to tools
-        return _with_hidden(plain(_dumped(dump, mode="json")), _dumped(dump))
+        return _modelled(value, dump)
     if isinstance(value, Mapping):
-        named = {_text(str(name)): plain(item) for name, item in value.items()}
+        named = {_name(name): plain(item) for name, item in value.items()}
         if len(named) < len(value):
             raise Unfit("two of its names are written alike, and only one would be told")
         return named
@@ -88,10 +102,44 @@ def _hidden(secret: Any) -> Hidden:
     return Hidden(known if isinstance(known, str) else canonical(known).decode())
 
 
+def _name(name: Any) -> str:
+    """A name of a mapping, as it is written: what has none would be told by where it lies."""
+    if hasattr(name, HIDES):
+        raise Unfit("a name in it is hidden, and two of them would be told alike")
+    told = str(name)
+    if not isinstance(name, str) and _TELLS_LESS.search(told):
+        raise Unfit(NOTHING.format(type(name).__name__))
+    return _text(told)
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """What a dataclass holds by name; a subclass that is none itself may hold more than fields."""
+    found = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+    if "__dataclass_fields__" in vars(type(value)):
+        return found
+    more = getattr(value, "__dict__", {}).items()
+    kept = functools.cached_property
+    return found | {
+        name: one for name, one in more
+        if name[0] != "_" and not isinstance(getattr(type(value), name, None), kept)
+    }  # fmt: skip
+
+
+# Pydantic tells of what stands in a model the fields of the declared type alone.
+
+
+def _modelled(model: Any, dump: Callable[..., Any]) -> Any:
+    """A model's JSON in its own words, with what these say too little of."""
+    told = plain(_dumped(dump, mode="json"))
+    try:
+        held = _dumped(dump)
+    except TypeError:  # a set of models, which Python's own dump cannot make
+        held = None
+    return _whole(_with_hidden(told, held), model, frozenset([type(model)]))
+
+
 def _dumped(dump: Callable[..., Any], **how: Any) -> Any:
-    """What a model dumps, and each model within it as what it is: Pydantic names of it the fields
-    of the declared type, and none that only its subclass has, where it is not asked to.
-    """
+    """What a model dumps, and each model within it as what it is, where Pydantic can do so."""
     try:
         return dump(polymorphic_serialization=True, **how)
     except TypeError:  # of Pydantic before 2.13, or a method of the model's own
@@ -102,15 +150,123 @@ def _with_hidden(told: Any, held: Any) -> Any:
     """A model's JSON, where a secret is only stars, with what the model holds at these places."""
     if hasattr(held, HIDES):
         return plain(held)
-    if isinstance(told, dict) and isinstance(held, Mapping):
-        by_name = {_text(str(name)): item for name, item in held.items()}
-        return {name: _with_hidden(item, by_name.get(name)) for name, item in told.items()}
+    if isinstance(told, dict):
+        return {name: _with_hidden(told[name], one) for name, one in _by_name(told, held)}
     if isinstance(told, list) and isinstance(held, list | tuple | set | frozenset):
-        if len(told) != len(held):  # in words of the model's own
-            return told
-        found = list(map(_with_hidden, told, held))
-        return _in_order(found) if isinstance(held, set | frozenset) else found
+        if len(told) == len(held):
+            found = list(map(_with_hidden, told, held))
+            return _in_order(found) if isinstance(held, set | frozenset) else found
+        held = None  # in words of the model's own
+    if isinstance(told, list):
+        return [_with_hidden(one, None) for one in told]
+    if told == STARS and not isinstance(held, str):
+        raise Unfit("a secret in it is told as stars, and two of them would be alike")
     return told
+
+
+def _by_name(told: dict[str, Any], held: Any) -> list[tuple[str, Any]]:
+    """What is held under each name that is told: JSON may write a name otherwise than its text."""
+    if not isinstance(held, Mapping):
+        return [(name, None) for name in told]
+    by_name = {_text(str(name)): item for name, item in held.items()}
+    if len(told) == len(held) and by_name.keys() != told.keys():
+        return list(zip(told, held.values(), strict=True))
+    return [(name, by_name.get(name)) for name in told]
+
+
+def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
+    """What is told of a value, and what it holds beyond the classes that its place declares: a
+    dataclass of another class is told by these, and before Pydantic 2.13 so is a model.
+    """
+    kind: Any = type(value)
+    if getattr(kind, "__pydantic_root_model__", False):
+        classes = _declared(kind)["root"]
+        return told if classes is None else _whole(told, value.root, classes)
+    if isinstance(told, dict) and _fields(kind):
+        above = [one for one in kind.__mro__[1:] if one in declared]
+        is_exact = kind in declared and not any(map(_fields, above))
+        if not is_exact and not isinstance(told := _beyond(told, value, above), dict):
+            return told
+        for name, classes in _declared(kind).items():
+            item, at = getattr(value, name, None), _written(kind, name) & told.keys()
+            for written in at if classes is not None else ():
+                told[written] = _whole(told[written], item, (is_exact and classes) or frozenset())
+        return told
+    if isinstance(told, dict) and isinstance(value, Mapping) and len(told) == len(value):
+        items = zip(told.items(), value.values(), strict=True)
+        return {name: _whole(one, item, declared) for (name, one), item in items}
+    are_items = isinstance(told, list) and isinstance(value, list | tuple | set | frozenset)
+    if are_items and len(told) == len(value):
+        found = [_whole(one, item, declared) for one, item in zip(told, value, strict=True)]
+        return _in_order(found) if isinstance(value, set | frozenset) else found
+    return told
+
+
+def _beyond(told: dict[str, Any], value: Any, above: list[type]) -> Any:
+    """What is told, and what no class above it that its place declares has; not what is at its
+    default, which a model may leave out.
+    """
+    kind = type(value)
+    serializer = vars(kind).get("__pydantic_serializer__")
+    dump = functools.partial(serializer.to_python, value) if serializer else None
+    own = _modelled(value, dump) if dump else plain(value)
+    if not isinstance(own, dict):
+        return own
+    known = {written for one in above for name in _fields(one) for written in _written(one, name)}
+    usual = {name: part.default for name, part in _fields(kind).items()}
+    more = {
+        name: one for name, one in own.items()
+        if not (_written(kind, name) & told.keys() or name in known)
+        and getattr(value, name, None) != usual.get(name, UNSET)
+    }  # fmt: skip
+    return told | more
+
+
+def _fields(kind: type) -> Mapping[str, Any]:
+    """By name, of a model or a dataclass; none of anything else."""
+    found = getattr(kind, "__pydantic_fields__", None) or getattr(kind, "model_fields", None)
+    if isinstance(found, Mapping):
+        return found
+    is_dataclass = dataclasses.is_dataclass(kind)
+    return {part.name: part for part in dataclasses.fields(kind)} if is_dataclass else {}
+
+
+def _written(kind: type, name: str) -> set[str]:
+    """The names under which a field may be told."""
+    part = _fields(kind).get(name)
+    others = (getattr(part, at, None) for at in ("alias", "serialization_alias"))
+    return {name, *(other for other in others if isinstance(other, str))}
+
+
+@functools.lru_cache(maxsize=CLASSES_MAX)
+def _declared(kind: type) -> dict[str, frozenset[type] | None]:
+    """The classes that each field's type names; None for what its author tells in other words."""
+    words = getattr(kind, "__pydantic_decorators__", None)
+    if words and any(one.info.mode == "plain" for one in words.model_serializers.values()):
+        return dict.fromkeys(_fields(kind))
+    spoken = {
+        name for one in (words.field_serializers.values() if words else ())
+        for name in one.info.fields
+    }  # fmt: skip
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that is not there at run time: each is looked at then
+        hints = {}
+    found: dict[str, frozenset[type] | None] = {}
+    for name, part in _fields(kind).items():
+        parts = [hints.get(name), getattr(part, "annotation", None), *getattr(part, "metadata", ())]
+        named = [one for each in parts for one in _named(each)]
+        speaks = any(type(one).__name__ in SERIALIZERS for one in named)
+        is_spoken = speaks or not spoken.isdisjoint({name, "*"})
+        classes = frozenset(one for one in named if isinstance(one, type))
+        found[name] = None if is_spoken else classes
+    return found
+
+
+def _named(kind: Any) -> Iterator[Any]:
+    yield kind
+    for part in typing.get_args(kind):
+        yield from _named(part)
 
 
 def as_text(value: Any) -> str:
@@ -170,7 +326,7 @@ def _compared(text: Any) -> bytes:
     return without_last4(str(text).encode())
 
 
-def _scalar(value: Any) -> int | float | str:
+def _scalar(value: Any) -> Any:
     if isinstance(value, int):
         if abs(value) >= INTEGER_END:
             raise TooLarge(f"an integer has more than {INTEGER_DIGITS_MAX} digits")
@@ -181,10 +337,30 @@ def _scalar(value: Any) -> int | float | str:
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    told = _drivers_text(value)
-    if not isinstance(value, str) and _WHERE_IT_LIES.search(told):
+    return _text(str(value)) if isinstance(value, str) else _in_words(value)
+
+
+def _in_words(value: Any) -> Any:
+    """The text of what JSON does not know, where that tells all; else what a table holds."""
+    numpy = sys.modules.get("numpy")
+    is_numpys = numpy is not None and isinstance(value, numpy.ndarray | numpy.generic)
+    if not is_numpys and any(hasattr(value, one) for one in HOLDS_MANY):
+        return plain(_content(value))
+    with numpy.printoptions(**IN_FULL) if numpy else contextlib.nullcontext():
+        told = _drivers_text(value)
+    if _TELLS_LESS.search(told):
         raise Unfit(NOTHING.format(type(value).__name__))
     return _text(told)
+
+
+def _content(value: Any) -> Any:
+    """What a table or an array has, whose text leaves out what is in the middle, and rounds."""
+    table = value.to_frame() if hasattr(value, "iloc") and hasattr(value, "to_frame") else value
+    if hasattr(table, "iloc") and table.columns.is_unique:  # pandas
+        return {"index": table.index.tolist(), "columns": table.to_dict("list")}
+    if hasattr(table, "tolist"):
+        return table.tolist()
+    raise Unfit(IN_PART.format(type(value).__name__))
 
 
 def _drivers_text(value: Any) -> str:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -358,3 +359,175 @@ def test_a_model_within_a_model_is_told_as_what_it_is():
     whole = {"name": "Mia", "iban": "DE89", "pin": "1"}
     assert told == {"way": whole, "others": [{"name": "Ben"}, whole]}
     assert isinstance(told["way"]["pin"], Hidden)
+
+
+@dataclass
+class Payee:
+    name: str
+
+
+@dataclass
+class Account(Payee):
+    iban: str
+    note: str = ""
+
+
+class Named(Payee):
+    """No dataclass itself."""
+
+    def __init__(self, name, iban):
+        super().__init__(name)
+        self.iban = iban
+
+
+@pydantic_dataclass
+class Party:
+    name: str
+
+
+@pydantic_dataclass
+class Company(Party):
+    number: SecretStr
+    notes: str = Field("", exclude=True)
+
+
+class Transfer(BaseModel):
+    to: Payee
+    also: list[Payee | None] = []
+    pair: tuple[Payee, Account] | None = None
+
+
+class Payees(RootModel[dict[str, Payee]]):
+    pass
+
+
+class Fixed(BaseModel):
+    """As SQLModel 0.0.24 has it: none of Pydantic's newer words arrive."""
+
+    way: Way
+    last: Way | None = None
+
+    def model_dump(self, *, mode="python"):  # type: ignore[override]
+        return super().model_dump(mode=mode, exclude_none=True)
+
+
+ACCOUNT = {"name": "Mia", "iban": "DE1"}
+MIA = Account("Mia", "DE1")
+BEYOND = {
+    "a dataclass below that of its field": (Transfer(to=MIA), "to", ACCOUNT),
+    "one in a list": (Transfer(to=Payee("Mia"), also=[None, MIA]), "also", [None, ACCOUNT]),
+    "one beside its own class": (
+        Transfer(to=Payee("Mia"), pair=(Account("Mia", "DE1", "!"), MIA)), "pair",
+        [ACCOUNT | {"note": "!"}, ACCOUNT | {"note": ""}],
+    ),
+    "one that is no dataclass itself": (Transfer(to=Named("Mia", "DE1")), "to", ACCOUNT),
+    "by itself": ({"to": Named("Mia", "DE1")}, "to", ACCOUNT),
+    "in a root model": ({"all": Payees({"a": MIA})}, "all", {"a": ACCOUNT}),
+    "a model of another class, unchecked": (
+        Order.model_construct(way=Titled(fullName="Mia")), "way",
+        {"full_name": "Mia"},
+    ),
+    "a dataclass for a model": (Order.model_construct(way=MIA), "way", ACCOUNT),
+    "where a model has a dump of its own": (
+        Fixed(way=ByTransfer(name="Mia", iban="DE1", pin=SecretStr("1"))), "way",
+        ACCOUNT | {"pin": "1"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "name", "told"), BEYOND.values(), ids=BEYOND)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_what_is_of_another_class_than_its_field_is_told_whole(value, name, told):
+    """Only what the declared class has was told: two transfers were one call, and the second was
+    answered with the first one's result."""
+    assert plain(value)[name] == told
+
+
+def test_what_such_a_class_leaves_out_stays_so_and_what_it_hides_is_hidden():
+    class Deal(BaseModel):
+        party: Party
+
+    told = plain(Deal(party=Company(name="Mia", number=SecretStr("7"), notes="x")))
+
+    assert told == {"party": {"name": "Mia", "number": "7"}}
+    assert isinstance(told["party"]["number"], Hidden)
+
+
+class Pins(BaseModel):
+    by_fare: dict[Fare, SecretStr] = {}
+    by_day: dict[date, SecretStr] = {}
+
+
+def test_a_secret_whose_name_is_no_text_is_told_apart_too():
+    told = plain(
+        Pins(by_fare={Fare.BASIC: SecretStr("a")}, by_day={date(2026, 3, 1): SecretStr("b")})
+    )
+
+    assert told == {"by_fare": {"basic": "a"}, "by_day": {"2026-03-01": "b"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {SecretStr("a"): 1},
+        {Payment(): 1},
+        SimpleNamespace(pin=SecretStr("a")),
+        SimpleNamespace(row=[Payment()]),
+    ],
+)
+def test_what_hides_a_part_of_itself_is_refused_in_words(value):
+    with pytest.raises(Unfit, match=r"would be told alike|tells nothing of itself"):
+        plain(value)
+
+
+class Sheet:
+    """A table whose text shows its ends, as those of Polars and Arrow do."""
+
+    def __init__(self, *cells):
+        self.cells = cells
+
+    def __str__(self):
+        return f"[{self.cells[0]} ... {self.cells[-1]}]"
+
+    def __dataframe__(self):
+        return self.cells
+
+
+class Tensor(Sheet):
+    def tolist(self):
+        return list(self.cells)
+
+
+def test_a_table_is_told_by_what_it_holds_or_refused():
+    """Two whose ends are alike had one text, and were one call."""
+    assert plain(Tensor(1, 2, 3)) == [1, 2, 3]
+    with pytest.raises(Unfit, match="leaves out and rounds"):
+        plain({"rows": Sheet(1, 2, 3)})
+
+
+class Printed(Sheet):
+    """Prints as NumPy does: in part, unless it is asked for all."""
+
+    shown = 2
+
+    def __array__(self):
+        return self
+
+    def __str__(self):
+        return str(self.cells) if len(self.cells) <= self.shown else super().__str__()
+
+
+@contextmanager
+def printoptions(*, threshold, **_):
+    before, Printed.shown = Printed.shown, threshold
+    yield
+    Printed.shown = before
+
+
+def test_an_array_of_numpys_keeps_its_text_and_has_all_of_it(monkeypatch):
+    numpy = SimpleNamespace(ndarray=Printed, generic=Printed, printoptions=printoptions)
+    monkeypatch.setitem(sys.modules, "numpy", numpy)
+
+    told = plain([Printed(1, 2), Printed(1, 2, 3)])
+
+    assert told == ["(1, 2)", "(1, 2, 3)"]
