@@ -27,6 +27,7 @@ from amends.errors import (
     Terminated,
     Throttled,
     TooLarge,
+    Unfit,
     WrongSpool,
 )
 from amends.runs import Run, current_run
@@ -57,6 +58,7 @@ __all__ = [
     "Terminated",
     "Throttled",
     "TooLarge",
+    "Unfit",
     "WrongSpool",
     "connect",
     "current_run",

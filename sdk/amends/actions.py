@@ -37,6 +37,7 @@ from amends.values import (
     UNSET,
     as_targets,
     as_text,
+    asked_for,
     check_of,
     digest_of,
     is_json,
@@ -95,14 +96,12 @@ class Action(DrivenContext):
         self.effect_class: str = self._class or UNCATALOGUED
         self._planned = {name: value for name, value in planned.items() if value is not UNSET}
         # People may take an hour to decide, and the agent goes on working with what it gave us.
-        self._given = planned["args"]
-        self._planned["args"] = plain(self._given)
+        self._given, self._planned["args"] = planned["args"], asked_for(planned["args"])
         # What is no JSON (a date, a Decimal) could not be given back as what it was.
         if accepts_changed_arguments and is_json(self._given):
             self._planned["accepts_changed_arguments"] = True
-        self._shape: tuple[str, Any] | None = shape_of(schema)
-        self._key, self._wait_seconds = key, wait_seconds
-        self._time_limit_seconds = time_limit_seconds
+        self._key, self._shape = key, shape_of(schema)
+        self._wait_seconds, self._time_limit_seconds = wait_seconds, time_limit_seconds
         self._retry: str | None = self._planned.pop("retry", None)
         self._row: KeyRow | None = None
         self._begins_anew()
@@ -234,6 +233,7 @@ class Action(DrivenContext):
             raise AmendsError(RECORDED)
         if self._has_changed():
             raise ArgumentsChanged(CHANGED)
+        self.must_be_ours()
         refuse_lazy(call)
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from amends import forks
+from amends.errors import AmendsError
 from amends.wire import AsyncWire, Request, Wire
 
 T = TypeVar("T")
@@ -116,6 +117,10 @@ class Driver:
         return found
 
 
+FORKED = (
+    "this call was begun before this process was forked, and is made by the one that began it: a"
+    " child begins calls of its own"
+)
 NOT_HERE = (
     "{} is a coroutine function, and this call is not awaited: use `async with`, and the methods"
     " that begin with `a`, such as `aperform`"
@@ -228,6 +233,11 @@ class DrivenContext:
     async_driver: AsyncDriver
     process: int
     """The one that began it: of what ends a child that was forked since, it is told nothing."""
+
+    def must_be_ours(self) -> None:
+        """Raises AmendsError in a child that was forked since: both would make the call."""
+        if self.process != os.getpid():
+            raise AmendsError(FORKED)
 
     def leaving(self, error: BaseException | None) -> Steps[None]:
         """What is told on the way out; `error` is what ends the block, if something does."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from amends.protocol import masking
+
 _moments = itertools.count(1)
 
 
@@ -150,6 +152,12 @@ class Refused(AmendsError):
 
 class TooLarge(AmendsError):
     """A statement is above the limits of the wire format. Name large values by reference."""
+
+
+class Unfit(AmendsError, masking.Unfit):
+    """An argument tells too little of itself, or is no text that a database keeps: what people
+    approve would not be what runs. The call was not made; give it as the text says.
+    """
 
 
 class SpoolFull(AmendsError):

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import Any
 
+from amends import errors
 from amends.errors import ArgumentsChanged, TooLarge
 from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_END, canonical
 from amends.protocol.masking import (
+    DEPTH_MAX,
     Hidden,
     MaskingKey,
     Unfit,
@@ -280,7 +282,40 @@ def is_json(value: Any) -> bool:
         return all(type(name) is str for name in value) and all(map(is_json, value.values()))
     if type(value) is list:
         return all(map(is_json, value))
-    return value is None or type(value) in (bool, int, float, str)
+    is_number = type(value) is not float or math.isfinite(value)
+    return value is None or (type(value) in (bool, int, float, str) and is_number)
+
+
+NO_TEXT = (
+    "a text in it holds NUL or half a character, which no database keeps, so that another one would"
+    " be approved: encode it, as base64 perhaps"
+)
+
+
+class Replaced(str):
+    """A text in which what no database keeps was replaced."""
+
+    __slots__ = ()
+
+
+def asked_for(args: Mapping[str, Any]) -> Any:
+    """Arguments as plain JSON; raises `errors.Unfit` where people would approve something else."""
+    try:
+        told = plain(args)
+        _must_be_kept(told, 2)  # in an event's data
+    except (Unfit, RecursionError) as error:
+        raise errors.Unfit(str(error)) from error
+    return told
+
+
+def _must_be_kept(told: Any, depth: int) -> None:
+    if isinstance(told, Replaced):
+        raise Unfit(NO_TEXT)
+    if isinstance(told, dict | list):
+        if depth > DEPTH_MAX and told:
+            raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
+        for one in (*told, *told.values()) if isinstance(told, dict) else told:
+            _must_be_kept(one, depth + 1)
 
 
 # Arguments that an approver has changed, as the desk has them: what is secret in them is masked.
@@ -334,7 +369,9 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, date | time):
-        return value.isoformat()
+        # A time of day in a zone has no offset, for that depends on the day (RFC 9557).
+        zone = value.tzinfo if isinstance(value, time) and value.utcoffset() is None else None
+        return value.isoformat() + (f"[{zone}]" if zone else "")
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     return _text(str(value)) if isinstance(value, str) else _in_words(value)
@@ -403,7 +440,8 @@ def _signed(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    return _NOT_TEXT.sub("\ufffd", text)
+    kept, count = _NOT_TEXT.subn("\ufffd", text)
+    return Replaced(kept) if count else kept
 
 
 # Targets: what a call changes, and the snapshots of it.
@@ -444,7 +482,9 @@ def as_targets(target: object) -> list[dict[str, str]]:
 def _id(value: object) -> str:
     if hasattr(value, HIDES):
         raise ValueError("the id of a target cannot be hidden: calls are told apart by it")
-    return str(value)
+    if _TELLS_LESS.search(told := str(value)) or STARS in told:
+        raise ValueError(f"{told!r} is no id of a target: another one may look alike, or this one")
+    return told
 
 
 def shape_of(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:

@@ -94,6 +94,8 @@ def test_what_is_no_json_is_not_offered_for_a_change(desk, small_desk, refund, m
         refund("o7", amount=Decimal(100))
     with desk.run("Refund it"), pytest.raises(amends.ArgumentsChanged):
         refund("o7", amount=date(2026, 11, 25))
+    with desk.run("Refund it"), pytest.raises(amends.ArgumentsChanged):
+        refund("o7", amount=float("nan"))
 
     assert made == []
     for asked in small_desk.journal("begin"):

@@ -142,3 +142,33 @@ def test_a_child_that_ends_ends_neither_the_parents_run_nor_its_call(small_desk,
     subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=True)
 
     assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
+
+
+BOTH_GO_ON = """
+import os, sys, amends
+url, key, spool = sys.argv[1:]
+desk = amends.connect(url, key, spool=spool, workspace="northwind")
+with desk.run("Move it") as run, run.action("update_flight") as act:
+    child = os.fork()
+    try:
+        act.perform(lambda: print("made", flush=True))
+    except amends.AmendsError as refused:
+        print(refused, flush=True)
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+desk.close(seconds=30)
+"""
+
+
+def test_a_call_is_made_by_the_process_that_began_it_and_by_no_child(small_desk, spool_file):
+    """Each had a lock of its own, and both made it."""
+    command = [sys.executable, "-c", BOTH_GO_ON, small_desk.url, KEY, str(spool_file)]
+
+    said = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    assert said.count("made\n") == 1
+    assert "a child begins calls of its own" in said
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]

@@ -197,3 +197,30 @@ def test_a_call_too_large_to_be_asked_about_was_not_made_and_the_agent_goes_on(d
         GatedTools(desk).call(
             "file.write", {"text": "x" * 70_000}, "call_1", lambda _: pytest.fail("it was made")
         )
+
+
+class Account:
+    pass
+
+
+CIRCULAR: dict[str, object] = {}
+CIRCULAR["itself"] = CIRCULAR
+
+
+def test_what_would_be_approved_as_something_else_is_refused_and_the_model_reads_why(
+    desk, small_desk
+):
+    """Two files whose names are no UTF-8 were one text: the second was answered as deleted."""
+    made = list[object]()
+    paths = "a\udcff", "a\udcfe", "a\x00", CIRCULAR, Account()
+    unfit = [{"path": path} for path in paths] + [{"paths": {"a\udcff": 1}}]
+
+    with desk.run("Clean up") as run:
+        for args in unfit:
+            with pytest.raises(NOT_MADE, match=r"NUL or half|recursion|tells nothing of itself"):
+                GatedTools(desk).call("delete", args, "call_1", made.append)
+        with pytest.raises(ValueError, match="is no id of a target"):
+            run.action("close", target=("account", Account()))
+
+    assert made == []
+    assert small_desk.journal("begin") == []

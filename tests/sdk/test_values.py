@@ -6,11 +6,12 @@ import sys
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from psycopg.types.multirange import Multirange
@@ -50,6 +51,8 @@ class Seat:
         (Decimal("12.50"), "12.50"),
         (date(2026, 11, 21), "2026-11-21"),
         (datetime(2026, 11, 21, 10, 2, tzinfo=UTC), "2026-11-21T10:02:00+00:00"),
+        (time(9, 30, tzinfo=UTC), "09:30:00+00:00"),
+        (time(9, 30, tzinfo=ZoneInfo("Asia/Tokyo")), "09:30:00[Asia/Tokyo]"),
         (float("nan"), "nan"),
         (2**53, 2**53),
         (-(10**400), -(10**400)),

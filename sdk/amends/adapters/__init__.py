@@ -30,6 +30,7 @@ from amends.errors import (
     SpoolFull,
     Stopped,
     TooLarge,
+    Unfit,
 )
 from amends.policy import catalogued_class
 from amends.protocol.canonical import canonical
@@ -37,13 +38,13 @@ from amends.protocol.masking import masked
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from amends.runs import Run, current_run
 from amends.tools import EFFECT_CLASS, Declaration, Performed
-from amends.values import plain
+from amends.values import asked_for
 
 # What means that this call was not made, and that the model may go on without it. Stopped is none
 # of them: the run is over.
 NOT_MADE = (
     ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
-    KeyRefused, KeyReused, Refused, SpoolFull, TooLarge,
+    KeyRefused, KeyReused, Refused, SpoolFull, TooLarge, Unfit,
 )  # fmt: skip
 
 # Of a tool that is given to an adapter a second time: it would be answered by its own no.
@@ -148,7 +149,7 @@ def args_digest(run: Run, args: Mapping[str, Any]) -> str:
     key = run.desk.masking_key
     if key is None and run.desk.agent is None:
         raise DeskUnreachable(f"{away} {NEVER_REACHED}" if away else NEVER_REACHED) from away
-    told = masked(plain(dict(args)), (), key, nuls=False)
+    told = masked(asked_for(dict(args)), (), key, nuls=False)
     if key is None:
         return hashlib.sha256(canonical(told)).hexdigest()[:32]
     return key.mark("arguments", told)
