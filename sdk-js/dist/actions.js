@@ -9,7 +9,7 @@ import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.js";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
-import { asTargets, isJson, perTarget, plain, plainObject, withOwnSecrets, } from "./values.js";
+import { asTargets, isJson, mustBeShown, perTarget, plain, plainObject, withOwnSecrets, } from "./values.js";
 const CHANGED = "the arguments were changed while the desk was asked: the call is not made";
 const NOT_TAKEN = "an approver changed the arguments, and this call takes none but its own (see" +
     " `acceptsChangedArguments`): it is not made";
@@ -51,6 +51,7 @@ export class Action {
         this.#retry = plan.retry ?? (run.directive ? "workflow" : undefined);
         const before = perTarget(plan.before, this.targets.length, "before");
         // People may take an hour to decide, and the agent goes on working with what it gave us.
+        mustBeShown(plan.args, `${tool}.args`);
         this.#planned = plainObject({
             tool,
             targets: this.targets,

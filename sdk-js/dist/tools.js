@@ -88,7 +88,10 @@ function filled(target, args) {
         if (value === undefined || value === null) {
             throw new AmendsError(`the target ${type} ${template} needs the argument “${name}”`);
         }
-        return String(plain(value, name));
+        const told = String(plain(value, name));
+        if (!told.includes("[object "))
+            return told;
+        throw new AmendsError(`the target ${type} ${template} needs a text as “${name}”, no object`);
     });
     return [type, id];
 }

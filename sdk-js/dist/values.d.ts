@@ -12,6 +12,8 @@ import { type MaskingKey } from "./protocol/masking.ts";
 export declare function plain(value: unknown, name?: string, depth?: number): Json;
 /** An object as plain JSON. */
 export declare function plainObject(value: object, name: string): JsonObject;
+/** Throws Unfit where people would approve something else than these arguments. */
+export declare function mustBeShown(value: unknown, name: string, depth?: number): void;
 /** Whether the value is plain JSON as it stands, so that nothing is lost on its way. */
 export declare function isJson(value: unknown): value is Json;
 /**

@@ -9,6 +9,12 @@ const ROUNDED = " is a number of JavaScript above 2^53, which may have been anot
     " give it as a BigInt or a text";
 const NOTHING_TOLD = " is an object of a class that shows nothing of what it holds, so nobody could tell two of them" +
     " apart: give what it holds as plain values";
+const IN_PART = " is an object of a class with private fields, which nobody sees who is asked: give what it holds" +
+    " as plain values, or the class a toJSON";
+const NO_VALUE = " is a function or a symbol, of which nobody could tell two apart: leave it out";
+const NO_TEXT = " holds NUL or half a character, which no database keeps, so that another text would be" +
+    " approved: encode it, as base64 perhaps";
+const NO_NAME = " has a name that is an object, of which nobody could tell two apart";
 const WRITTEN_ALIKE = " has two names that are written alike, and only one would be told";
 /**
  * The value as plain JSON. What JSON does not know (a date, NaN, bytes) becomes its text; what is
@@ -39,6 +45,40 @@ export function plain(value, name = "it", depth = 0) {
 /** An object as plain JSON. */
 export function plainObject(value, name) {
     return plain(value, name);
+}
+/** Throws Unfit where people would approve something else than these arguments. */
+export function mustBeShown(value, name, depth = 0) {
+    if (typeof value === "function" || typeof value === "symbol")
+        throw new Unfit(name + NO_VALUE);
+    if (typeof value === "string" && text(value) !== value)
+        throw new Unfit(name + NO_TEXT);
+    if (typeof value !== "object" || value === null || depth > DEPTH_MAX)
+        return; // told as it is
+    if ("toJSON" in value && typeof value.toJSON === "function") {
+        if (!(value instanceof Date))
+            mustBeShown(value.toJSON(), name, depth + 1);
+        return;
+    }
+    if (ArrayBuffer.isView(value))
+        return;
+    const items = Array.isArray(value) || value instanceof Set ? [...value] : null;
+    const pairs = value instanceof Map ? [...value] : isForm(value) ? fields(value) : null;
+    if (!items && !pairs && hasPrivateFields(value))
+        throw new Unfit(name + IN_PART);
+    for (const [key, one] of items?.entries() ?? pairs ?? Object.entries(value)) {
+        if (typeof key === "object" && key !== null)
+            throw new Unfit(name + NO_NAME);
+        mustBeShown(key, name);
+        mustBeShown(one, `${name}.${String(key)}`, depth + 1);
+    }
+}
+/** As the source of its class has them: of the fields themselves nothing is to be seen. */
+function hasPrivateFields(value) {
+    const kind = Object.getPrototypeOf(value);
+    if (kind === null)
+        return false;
+    const source = typeof kind.constructor === "function" ? String(kind.constructor) : "";
+    return /\.#[\w$]+\b(?!\s*\()/.test(source) || hasPrivateFields(kind);
 }
 /** Whether the value is plain JSON as it stands, so that nothing is lost on its way. */
 export function isJson(value) {

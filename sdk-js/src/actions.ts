@@ -45,6 +45,7 @@ import type { KeyRow, KeyState } from "./spool.ts";
 import {
   asTargets,
   isJson,
+  mustBeShown,
   type NamedTarget,
   perTarget,
   plain,
@@ -97,6 +98,7 @@ export class Action<A extends object = Args> {
     this.#retry = plan.retry ?? (run.directive ? "workflow" : undefined);
     const before = perTarget(plan.before, this.targets.length, "before");
     // People may take an hour to decide, and the agent goes on working with what it gave us.
+    mustBeShown(plan.args, `${tool}.args`);
     this.#planned = plainObject(
       {
         tool,

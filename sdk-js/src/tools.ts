@@ -153,7 +153,9 @@ function filled(
     if (value === undefined || value === null) {
       throw new AmendsError(`the target ${type} ${template} needs the argument “${name}”`);
     }
-    return String(plain(value as Id, name));
+    const told = String(plain(value as Id, name));
+    if (!told.includes("[object ")) return told;
+    throw new AmendsError(`the target ${type} ${template} needs a text as “${name}”, no object`);
   });
   return [type, id];
 }

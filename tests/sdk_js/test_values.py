@@ -162,6 +162,31 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
 
 
 @pytest.mark.parametrize(
+    "script",
+    ["new (class { currency = 'EUR'; #sum = 5; get sum() { return this.#sum } })()",
+     "new (class extends (class { #sum; get sum() { return this.#sum } }) { to = 'eve' })()",
+     "new Map([[{a: 1}, 1]])", "() => 5", "new Map([[() => 5, 1]])", "Symbol('a')",
+     r"'a\u0000b'", r"'a\ud800'", r"new Set(['a\u0000'])", r"({'a\ud800': 1})"],
+)  # fmt: skip
+def test_an_argument_that_is_told_in_part_is_refused_in_words(client, script):
+    """The second payment was answered with the first one's result, whatever its sum was."""
+    found = client("shown", script=f"({{to: [{script}]}})")
+    assert found.get("isUnfit"), found
+    assert found["words"].startswith("pay.args.to.0")
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["new (class { currency = 'EUR'; #round() { } sum() { return this.#round() } })()",
+     "new (class { #sum = 5; toJSON() { return {sum: this.#sum} } })()",
+     "new URLSearchParams('to=eve')", "new Headers({to: 'eve'})", "new Date(0)", "Buffer.from('a')",
+     "new URL('https://a.example/#a')", "[null, undefined, 5n, new Map([['a', 1]])]"],
+)  # fmt: skip
+def test_an_argument_that_is_told_whole_is_asked_for(client, script):
+    assert client("shown", script=f"({{to: {script}}})") == {"answer": "shown"}
+
+
+@pytest.mark.parametrize(
     ("url", "key", "words"),
     [
         ("http://ada:secret@desk.example/", "amends_x", "holds no name and password"),

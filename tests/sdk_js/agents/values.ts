@@ -8,7 +8,7 @@ import { idempotencyKey } from "../../../sdk-js/src/protocol/digests.ts";
 import type { Json } from "../../../sdk-js/src/protocol/canonical.ts";
 import { masked, MaskingKey } from "../../../sdk-js/src/protocol/masking.ts";
 import { isGated } from "../../../sdk-js/src/policy.ts";
-import { plain } from "../../../sdk-js/src/values.ts";
+import { mustBeShown, plain } from "../../../sdk-js/src/values.ts";
 import { defaultSpool } from "../../../sdk-js/src/client.ts";
 import { Wire } from "../../../sdk-js/src/wire.ts";
 
@@ -29,6 +29,10 @@ const answers: { [name: string]: (asked: any) => unknown } = {
   },
   plain({ script }) {
     return canonical(plain(new Function(`return ${script}`)()));
+  },
+  shown({ script }) {
+    mustBeShown(new Function(`return ${script}`)(), "pay.args");
+    return "shown";
   },
   spool: ({ url }) => defaultSpool(url, "amends_x"),
   address: ({ url, key = "amends_x" }) => new Wire(url, key).address,
