@@ -9,8 +9,8 @@ const ROUNDED = " is a number of JavaScript above 2^53, which may have been anot
     " give it as a BigInt or a text";
 const NOTHING_TOLD = " is an object of a class that shows nothing of what it holds, so nobody could tell two of them" +
     " apart: give what it holds as plain values";
-const IN_PART = " is an object of a class with private fields, which nobody sees who is asked: give what it holds" +
-    " as plain values, or the class a toJSON";
+const IN_PART = " is an object of a class with private fields, which nobody sees who is asked: give what it" +
+    " holds as plain values, or the class a toJSON";
 const NO_VALUE = " is a function or a symbol, of which nobody could tell two apart: leave it out";
 const NO_TEXT = " holds NUL or half a character, which no database keeps, so that another text would be" +
     " approved: encode it, as base64 perhaps";

@@ -21,8 +21,8 @@ const NOTHING_TOLD =
   " is an object of a class that shows nothing of what it holds, so nobody could tell two of them" +
   " apart: give what it holds as plain values";
 const IN_PART =
-  " is an object of a class with private fields, which nobody sees who is asked: give what it holds" +
-  " as plain values, or the class a toJSON";
+  " is an object of a class with private fields, which nobody sees who is asked: give what it" +
+  " holds as plain values, or the class a toJSON";
 const NO_VALUE = " is a function or a symbol, of which nobody could tell two apart: leave it out";
 const NO_TEXT =
   " holds NUL or half a character, which no database keeps, so that another text would be" +

@@ -36,7 +36,6 @@ HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
 STARS = "**********"
 SERIALIZERS = frozenset({"PlainSerializer", "WrapSerializer"})
-CLASSES_MAX = 1_000
 
 _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 # PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
@@ -117,17 +116,11 @@ def _name(name: Any) -> str:
 def _parts(value: Any) -> dict[str, Any]:
     """What a dataclass holds by name; a subclass that is none itself may hold more than fields."""
     found = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
-    if "__dataclass_fields__" in vars(type(value)):
-        return found
-    more = getattr(value, "__dict__", {}).items()
-    kept = functools.cached_property
-    return found | {
-        name: one for name, one in more
-        if name[0] != "_" and not isinstance(getattr(type(value), name, None), kept)
-    }  # fmt: skip
-
-
-# Pydantic tells of what stands in a model the fields of the declared type alone.
+    is_its_own, kept = "__dataclass_fields__" in vars(type(value)), functools.cached_property
+    for name, one in () if is_its_own else getattr(value, "__dict__", {}).items():
+        if name[0] != "_" and not isinstance(getattr(type(value), name, None), kept):
+            found.setdefault(name, one)
+    return found
 
 
 def _modelled(model: Any, dump: Callable[..., Any]) -> Any:
@@ -168,8 +161,7 @@ def _with_hidden(told: Any, held: Any) -> Any:
 
 def _by_name(told: dict[str, Any], held: Any) -> list[tuple[str, Any]]:
     """What is held under each name that is told: JSON may write a name otherwise than its text."""
-    if not isinstance(held, Mapping):
-        return [(name, None) for name in told]
+    held = held if isinstance(held, Mapping) else {}
     by_name = {_text(str(name)): item for name, item in held.items()}
     if len(told) == len(held) and by_name.keys() != told.keys():
         return list(zip(told, held.values(), strict=True))
@@ -240,16 +232,14 @@ def _written(kind: type, name: str) -> set[str]:
     return {name, *(other for other in others if isinstance(other, str))}
 
 
-@functools.lru_cache(maxsize=CLASSES_MAX)
+@functools.lru_cache(maxsize=1_000)
 def _declared(kind: type) -> dict[str, frozenset[type] | None]:
     """The classes that each field's type names; None for what its author tells in other words."""
     words = getattr(kind, "__pydantic_decorators__", None)
     if words and any(one.info.mode == "plain" for one in words.model_serializers.values()):
         return dict.fromkeys(_fields(kind))
-    spoken = {
-        name for one in (words.field_serializers.values() if words else ())
-        for name in one.info.fields
-    }  # fmt: skip
+    serializers = words.field_serializers.values() if words else ()
+    spoken = {name for one in serializers for name in one.info.fields}
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that is not there at run time: each is looked at then
@@ -258,10 +248,9 @@ def _declared(kind: type) -> dict[str, frozenset[type] | None]:
     for name, part in _fields(kind).items():
         parts = [hints.get(name), getattr(part, "annotation", None), *getattr(part, "metadata", ())]
         named = [one for each in parts for one in _named(each)]
-        speaks = any(type(one).__name__ in SERIALIZERS for one in named)
-        is_spoken = speaks or not spoken.isdisjoint({name, "*"})
+        is_spoken = any(type(one).__name__ in SERIALIZERS for one in named) or name in spoken
         classes = frozenset(one for one in named if isinstance(one, type))
-        found[name] = None if is_spoken else classes
+        found[name] = None if is_spoken or "*" in spoken else classes
     return found
 
 
