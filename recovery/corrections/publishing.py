@@ -376,6 +376,7 @@ DRAFTS = 50
 DRAFTED, UNDONE_AGAIN, PUBLISHED = Turns(DRAFTS), Turns(DRAFTS), Turns(DRAFTS)
 LOOK_BACK_DAYS = 7
 """Cases closed longer ago have their drafts, or get them when somebody asks."""
+COMING = timedelta(minutes=1)
 
 
 def sweep() -> int:
@@ -386,6 +387,11 @@ def sweep() -> int:
 def draft_due() -> int:
     """Draft what affected people are told of cases closed as recovered; the number of cases."""
     return each([*DRAFTED.next(_to_draft()), *_to_draft_anew()], _draft)
+
+
+def is_coming(case: Case) -> bool:
+    """Whether the case was just closed as recovered, and is about to be drafted."""
+    return _to_draft().filter(pk=case.pk, closed_at__gt=Now() - COMING).exists()
 
 
 def _draft(case: Case) -> int:

@@ -175,10 +175,12 @@ def case(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_GET
 def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """The plan's part of the page alone, while it runs; when it is over the whole page is new."""
+    """The plan's part of the page alone, while it runs. When it is over the whole page is new, as
+    when the case has been closed since, and when its correction stands.
+    """
     found = case_or_404(request, workspace, pk)
     context = _context(request, found)
-    if request.htmx and not (context["plan"] or {}).get("progress_url"):
+    if request.htmx and (context["plan"] or {}).get("progress_url") != request.get_full_path():
         return HttpResponseClientRefresh()
     return page(request, "recovery/case.html", context, part="plan")
 

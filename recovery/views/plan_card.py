@@ -10,7 +10,8 @@ from connectors import connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.casework import settling
-from recovery.models import Case, Plan, PlanState, Step, StepState
+from recovery.corrections import publishing
+from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url
@@ -56,6 +57,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
     if plan is None:
         return None
     living = plan.state in LIVING
+    awaited = _awaited(case, plan)
     steps = list(
         plan.steps.prefetch_related("connection").order_by("position")[: STEPS_SHOWN_MAX + 1]
     )
@@ -80,10 +82,21 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         if len(steps) > folding.LONG_FROM
         else "",
         "untouched": [f"and {plural(left_out, 'step')} more"] if left_out else [],
-        "progress_url": f"{url}progress/" if living else "",
+        "progress_url": f"{url}progress/?until={awaited}" if awaited else "",
         "stop_url": f"{url}stop/" if stops else "",
         "approval": _approval(case, plan),
     }
+
+
+def _awaited(case: Case, plan: Plan) -> str:
+    """What the page waits for, one after the other, or nothing. Each time it is another, the whole
+    page is loaded anew.
+    """
+    if plan.state in LIVING:
+        return "ended"
+    if case.state == CaseState.RECOVERING:
+        return "closed"
+    return "drafted" if publishing.is_coming(case) else ""
 
 
 def _stretch(steps: Sequence[dict[str, Any]]) -> str:

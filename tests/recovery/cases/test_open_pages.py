@@ -7,7 +7,10 @@ import pytest
 from django.utils import timezone
 
 from recovery.casework import closing
+from recovery.corrections import publishing
 from recovery.models import Case
+from tests.recovery.cases.cast import submitted
+from tests.recovery.engine import by_hand
 
 TICKING = r'{} <time datetime="[^"]+" data-moment="{}" data-exact="[^"]+">{}</time>'
 
@@ -67,3 +70,25 @@ def test_of_related_cases_no_more_is_claimed_than_was_looked_for(desk, case):
     page = desk.get(f"/w/acme/cases/{case.pk}/?tab=related")
 
     assert "No other case has this customer or cause." in page.text
+
+
+def test_the_page_is_new_as_the_plan_is_over_and_again_as_its_correction_stands(desk, case, ada):
+    """What the reader can do next is on the page then, without a hand at it."""
+    plan = submitted(case, ada, reason="wrong")
+
+    def asked_next():
+        return desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]["progress_url"]
+
+    def is_new(asked):
+        return "HX-Refresh" in desk.get(asked, headers={"HX-Request": "true"})
+
+    runs = asked_next()
+    assert not is_new(runs)
+    by_hand.advance(plan.pk)
+    assert is_new(runs)
+
+    closed = asked_next()
+    assert not is_new(closed)
+    assert publishing.draft_due() == 1
+    assert is_new(closed)
+    assert asked_next() == ""

@@ -16,7 +16,6 @@ from recovery.triage import triage
 from tests import people
 from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
-from tests.recovery.engine import by_hand
 
 pytestmark = pytest.mark.django_db
 TWIN = "{connection: shop, operation: restore_row, args: {to: before}}"
@@ -257,16 +256,6 @@ def test_looking_at_previews_changes_nothing(desk, case):
 
     assert Case.objects.values().get() == before
     assert not Plan.objects.exists()
-
-
-def test_when_a_plan_is_over_the_whole_page_is_new(desk, case, ada):
-    plan = submitted(case, ada, reason="wrong")
-    asked = {"path": f"/w/acme/cases/{case.pk}/progress/", "headers": {"HX-Request": "true"}}
-    assert "HX-Refresh" not in desk.get(**asked)
-
-    by_hand.advance(plan.pk)
-
-    assert desk.get(**asked)["HX-Refresh"] == "true"
 
 
 def test_the_suggestion_in_a_line_leads_to_its_preview_for_who_may(desk, client, case, finn, acme):
