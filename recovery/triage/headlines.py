@@ -159,7 +159,7 @@ def _found_instead(check: Mapping[str, Any]) -> str:
     name = formatting.quoted(str(check.get("name") or "its check"), CHECK_CHARACTERS_MAX)
     if isinstance(expected, bool) and isinstance(actual, bool):
         return f"Not so: {name}"
-    look_alike = str(expected) == str(actual)  # 1, and the text “1”
+    look_alike = _said(expected) == _said(actual)  # 1, and the text “1”
     found, wanted = (
         formatting.quoted(one) if look_alike and isinstance(one, str) else _said(one)
         for one in (actual, expected)

@@ -65,6 +65,24 @@ def test_a_number_found_instead_of_the_text_that_looks_like_it_is_told_apart(
     assert "paid: expected <code>true</code>, found <code>null</code>" in page
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual", "words"),
+    [
+        (True, "true", "found “true” instead of true"),
+        ("nothing", None, "found nothing instead of “nothing”"),
+        (None, "", "found “” instead of nothing"),
+    ],
+)
+def test_no_two_that_differ_are_told_by_one_word(begin_run, expected, actual, words):
+    run = begin_run()
+    action = run.does("mail.send", ("mail", "m1", None, {"subject": "12"}))
+    check = {"name": "paid", "expected": expected, "actual": actual, "ok": False}
+    run.send("action.verified", action, ok=False, checks=[check])
+    run.ends()
+
+    assert f"“paid”; {words}" in run.case().headline_in_full
+
+
 def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
     run = begin_run()
     action = run.plans("cards.charge", ("card", "4421"))
