@@ -96,7 +96,7 @@ def _facts(
     told, texts = letter["names"] if letter else (), _texts(facts)
     for name, value in shown.get("rows", []):
         if name.lower() not in told and not _stands_above(name, value, targets, shown):
-            is_text = (name, value) in texts
+            is_text = isinstance(value, str) and (name, value) in texts
             yield {"name": name, "value": formatting.value_text(value) if is_text else value}
     if shown.get("recipients") and not letter:
         yield {"name": "Reaches", "value": ", ".join(shown["recipients"])}

@@ -89,6 +89,20 @@ def test_a_text_that_looks_like_another_value_stands_in_quotation_marks(card):
     assert (facts["said"], facts["lines"]) == ("““1””", "a\n b")
 
 
+def test_a_row_of_a_plug_in_that_is_no_text_leaves_the_card_standing(card, ben):
+    card("api.post", {"to": ["ann", "bob"]})
+    approval = Approval.objects.get()
+    approval.previews = [shown | {"rows": [["To", ["ann", "bob"]]]} for shown in approval.previews]
+    approval.save()
+    browser = Client()
+    browser.force_login(ben)
+
+    page = browser.get(f"/w/acme/approvals/{approval.pk}/")
+
+    assert page.status_code == 200
+    assert ("To", "['ann', 'bob']") in facts_of(exactly(page.content.decode()))
+
+
 def test_a_field_that_becomes_a_text_is_told_from_the_number_that_it_was(card):
     drawn = exactly(card("crm.update", {"fields": {"floor": "1"}}, before={"floor": 1}))
 
