@@ -6,6 +6,8 @@ const typed = 'textarea[name], input[name][type="text"], input[name]:not([type])
 const address = (form) => new URL(form.getAttribute("action") || location.href, location.href).pathname;
 // By the field's id, which no other on the page has: two forms of one address may have fields of one name.
 const slot = (form, field) => `amends.kept:${address(form)}:${field.id || field.name}`;
+// Between what was typed and what stood there before; no field holds it. Pages of an older version kept the first alone.
+const APART = "\0";
 
 function fields(form) {
   return [...form.querySelectorAll(typed)].filter((field) => field.value && !field.readOnly);
@@ -14,7 +16,7 @@ function fields(form) {
 function keep(form, wanted = () => true) {
   if (form.method !== "post" || form.hasAttribute("data-keep-nothing")) return;
   for (const field of fields(form).filter(wanted)) {
-    sessionStorage.setItem(slot(form, field), JSON.stringify([field.value, field.defaultValue]));
+    sessionStorage.setItem(slot(form, field), field.value + APART + field.defaultValue);
   }
 }
 
@@ -31,7 +33,7 @@ document.addEventListener("htmx:beforeOnLoad", (event) => {
 function restore(root) {
   for (const form of root.querySelectorAll('form[method="post"]')) {
     for (const field of form.querySelectorAll(typed)) {
-      const [text, before] = JSON.parse(sessionStorage.getItem(slot(form, field)) ?? "[]");
+      const [text, before] = (sessionStorage.getItem(slot(form, field)) ?? "").split(APART);
       if (text && (!field.value || (field.value === before && text !== before))) field.value = text;
     }
   }

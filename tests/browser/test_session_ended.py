@@ -56,6 +56,22 @@ def test_what_was_changed_comes_back_over_what_stood_there_and_into_no_other_for
     expect(page.locator("#id_own_name")).to_have_value("")
 
 
+def test_what_a_page_of_the_version_before_kept_comes_back_too(visit: Visit, sue: User) -> None:
+    """It kept the text alone. Pages stand open while the desk is updated."""
+    page = visit(sue)
+    page.goto("/w/northwind/settings/members/")
+    field = 'form[action$="/teams/"] input[name="name"]'
+    page.evaluate(
+        "field => sessionStorage.setItem(`amends.kept:${location.pathname.replace('members/',"
+        " 'teams/')}:${field.id || field.name}`, 'People who were asked')",
+        page.locator(field).element_handle(),
+    )
+
+    page.reload()
+
+    expect(page.locator(field)).to_have_value("People who were asked")
+
+
 def test_a_page_is_not_loaded_anew_under_a_hand_that_has_begun_to_type(
     visit: Visit, sue: User
 ) -> None:
