@@ -12,6 +12,7 @@ but how times look.
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cache
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
@@ -94,6 +95,13 @@ def page(
     htmx: HtmxDetails | None = getattr(request, "htmx", None)
     alone = part is not None and htmx and not htmx.history_restore_request and not htmx.boosted
     return render(request, f"{template}#{part}" if alone else template, context, status=status)
+
+
+def still_seen(request: HttpRequest, status: int) -> str:
+    """What a form was made for (`seen`), where it comes back with a complaint: what others have
+    changed since then is still not on it. Empty of any other answer.
+    """
+    return request.POST.get("seen", "") if status == HTTPStatus.UNPROCESSABLE_ENTITY else ""
 
 
 ROWS_A_PAGE = 50

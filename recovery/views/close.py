@@ -31,7 +31,15 @@ from workspaces.access import people_with, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, chips, counted, is_number, page, workspace_or_404
+from workspaces.pages import (
+    Request,
+    chips,
+    counted,
+    is_number,
+    page,
+    still_seen,
+    workspace_or_404,
+)
 
 DUE_DAYS = 7
 END_OF_DAY = time(23, 59)
@@ -276,7 +284,7 @@ def _show_residue(
         "problem": problem,
         "note": note,
         "may_end": may_end and found.done_at is None,
-        "seen": closing.residue_seen(found),
+        "seen": still_seen(request, status) or closing.residue_seen(found),
         "people": [
             {
                 "value": one.pk,

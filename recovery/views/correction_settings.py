@@ -17,7 +17,7 @@ from recovery.corrections import wording
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_to
+from workspaces.pages import Request, is_number, page, still_seen, workspace_to
 
 
 @login_required
@@ -50,6 +50,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
             address = reverse("recovery:correction_settings", args=[here.slug])
             return redirect(f"{address}?language={language}")
     context = _settings(here, language, typed) | {"problem": problem}
+    context["seen"] = still_seen(request, status) or context["seen"]
     return page(request, "recovery/correction_settings.html", context, status=status)
 
 

@@ -80,6 +80,8 @@ def test_of_two_old_pages_the_second_puts_nothing_back_without_a_word(desk, airl
     said = {"name": airline.name, "timezone": airline.timezone, "seen": seen}
     assert desk.post(here, said | {"timezone": "Europe/Paris"}).status_code == 302
 
+    wrong = desk.post(here, said | {"name": ""})
+    assert (wrong.status_code, seen in wrong.text) == (422, True), "it is still an old page"
     second = desk.post(here, said | {"name": "Flights"})
 
     airline.refresh_from_db()

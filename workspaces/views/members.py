@@ -80,7 +80,7 @@ def settings(request: Request, workspace: str) -> HttpResponse:
         {
             "workspace": here,
             "form": form,
-            "seen_as": _as_seen(here),
+            "seen_as": pages.still_seen(request, status) or _as_seen(here),
             "person_form": person,
             "stuck_after": formatting.span(timedelta(seconds=here.stuck_after_seconds)),
             "may_administer": may(request.user, "administer", here),

@@ -171,6 +171,8 @@ def test_words_of_an_old_page_take_the_place_of_no_newer_ones(drafted, client, a
     german = said | {"language": "de", "seen": seen(client, f"{there}?language=de")}
     assert client.post(there, german | {"closing": "Pardon."}).status_code == 302
 
+    wrong = client.post(there, said | {"answer_days": "none"})
+    assert (wrong.status_code, said["seen"] in wrong.text) == (422, True), "it is still an old page"
     second = client.post(there, said | {"closing": "Bye."})
 
     assert second.status_code == 409
@@ -188,6 +190,8 @@ def test_what_is_left_goes_to_whom_it_was_given_last_on_a_page_that_knew(desk, c
     assert desk.post(there, said | {"owner": nils.pk}).status_code == 302
 
     later = f"{timezone.localdate() + timedelta(days=5)}"
+    wrong = desk.post(there, said | {"owner": "", "due": later})
+    assert (wrong.status_code, old in wrong.text) == (422, True), "it is still an old page"
     second = desk.post(there, said | {"owner": ada.pk, "due": later})
 
     left.refresh_from_db()
