@@ -12,6 +12,7 @@ whoever takes over the desk can write backups and read none. What is not in them
 AMENDS_SECRET_KEYS and DJANGO_SECRET_KEY, without which credentials in the dump stay closed.
 """
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -206,13 +207,24 @@ def new_folder(folder: Path, alike: str) -> Iterator[Path]:
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             yield partial
-            os.fsync(handle)
+            synced(partial)
             partial.rename(folder)
-        with opened(folder.parent) as handle:
-            os.fsync(handle)
+        synced(folder.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def synced(folder: Path) -> None:
+    """The names in it, for good; where its file system knows that of files alone (SMB, FUSE), or it
+    is a box that nobody looks into, as it is. Raises OSError where the disk fails.
+    """
+    try:
+        with opened(folder) as handle:
+            os.fsync(handle)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise
 
 
 @contextmanager

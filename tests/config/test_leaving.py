@@ -1,8 +1,10 @@
 """Leaving: a workspace as files that prove themselves without the desk."""
 
+import errno
 import hashlib
 import itertools
 import json
+import os
 import stat
 import threading
 
@@ -192,6 +194,22 @@ def test_an_export_leaves_others_that_are_being_written_alone_and_is_read_by_nob
 
     assert theirs.is_dir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_an_export_is_whole_also_where_folders_cannot_be_told_to_reach_the_disk(
+    acted, tmp_path, capsys, monkeypatch
+):
+    """As on SMB, and on many file systems in user space."""
+    known = os.fsync
+
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        known(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    assert (exported(tmp_path, capsys) / "export.json").is_file()
 
 
 def test_an_event_that_was_altered_in_the_desk_is_told_and_never_passes_for_let_go(
