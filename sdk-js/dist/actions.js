@@ -61,7 +61,7 @@ export class Action {
             saga: plan.saga,
             risk: plan.risk,
             intent: plan.intent,
-            compensation: plan.undo,
+            compensation: plan.undo ?? undefined,
         }, tool);
         this.#shape = shapeOf(plan.schema);
         // What is no JSON (a date, bytes) could not be given back as what it was.

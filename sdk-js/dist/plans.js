@@ -12,7 +12,7 @@ const PLAN = {
 export function mustBePlan(plan, tool) {
     mustBeKnown(plan, `what is said of a call of ${tool}`, Object.keys(PLAN));
     const { undo } = plan;
-    if (undo !== undefined && !isObject(undo)) {
+    if (undo !== undefined && undo !== null && !isObject(undo)) {
         throw new AmendsError('undo is undo("connection.operation", {…}) or noUndo("why not")');
     }
 }

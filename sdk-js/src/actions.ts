@@ -109,7 +109,7 @@ export class Action<A extends object = Args> {
         saga: plan.saga,
         risk: plan.risk,
         intent: plan.intent,
-        compensation: plan.undo,
+        compensation: plan.undo ?? undefined,
       },
       tool,
     );

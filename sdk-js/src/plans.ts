@@ -54,7 +54,7 @@ const PLAN: Record<keyof Plan, true> = {
 export function mustBePlan(plan: object, tool: string): void {
   mustBeKnown(plan, `what is said of a call of ${tool}`, Object.keys(PLAN));
   const { undo } = plan as { undo?: unknown };
-  if (undo !== undefined && !isObject(undo)) {
+  if (undo !== undefined && undo !== null && !isObject(undo)) {
     throw new AmendsError('undo is undo("connection.operation", {…}) or noUndo("why not")');
   }
 }

@@ -217,6 +217,14 @@ def test_a_word_of_a_call_that_nobody_would_read_is_refused_and_nothing_is_asked
     assert not [one for one in desk.heard if one.startswith("action")]
 
 
+def test_an_undo_that_is_null_is_none_as_in_python(desk, agent):
+    """It is what JavaScript says where nothing was found; types are known to TypeScript alone."""
+    _, outside = agent("knows_of_no_undo")
+
+    assert outside == "called\n"
+    assert "compensation" not in said_of(desk, "action.succeeded")
+
+
 def test_arguments_that_were_changed_are_not_used(desk, agent):
     _, outside = agent("changes_its_arguments")
 

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import {
   connect,
+  type Declaration,
   DeskUnreachable,
   GatedTools,
   InDoubt,
@@ -211,6 +212,11 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     const misspelt = untyped({ undo_of_result: () => null });
     const loose = desk.tool("update_flight", misspelt, () => said("called"));
     await desk.run("Move it", { run: "run_2" }, () => loose({})).catch(told);
+  },
+  async knows_of_no_undo() {
+    const declared = { undo: () => null } as unknown as Declaration;
+    const move = desk.tool("update_flight", declared, () => said("called"));
+    await desk.run("Move it", {}, () => move({}));
   },
   async is_refused_after_the_call() {
     const refuse = () => {
