@@ -361,7 +361,8 @@ OUTBOUND_ALLOW = env.words("AMENDS_OUTBOUND_ALLOW")
 # Where a trace can be read, with {trace_id} in it, such as https://traces.example.com/{trace_id}.
 AMENDS_TRACE_URL = env.text("AMENDS_TRACE_URL", "")
 
-LOG_LEVEL = env.choice("AMENDS_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
+LEVELS = ("INFO", "DEBUG", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")  # Python's
+LOG_LEVEL = env.choice("AMENDS_LOG_LEVEL", *LEVELS)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

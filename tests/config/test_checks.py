@@ -276,6 +276,7 @@ def test_the_first_steps_on_empty_servers_end_at_a_set_up_link(
         "AMENDS_HASHED_STATIC": "1",
         "AMENDS_LOCAL": str(tmp_path / "nothing-is-kept-here"),
         "AMENDS_URL": "https://desk.example.com",
+        "AMENDS_LOG_LEVEL": "WARN",  # as Python takes it, too
     }
 
     assert "lacks" in check(**given)[1]
