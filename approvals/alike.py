@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from approvals import awaiting, call_context, call_history, card_context
-from approvals.argument_fields import leaves_of, spelled
+from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
 from workspaces import formatting
@@ -141,7 +141,8 @@ def _member(approval: Approval) -> GroupedApproval:
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     texts = {name: formatting.value_text(value) for name, value in values.items()}
-    money = call_context.sum_among(texts, approval.amount_minor)
+    as_sent = {name: as_text(value) for name, value in values.items()}
+    money = call_context.sum_among(as_sent, approval.amount_minor)
     if money:
         texts[money] = formatting.money(approval.amount_minor or 0, approval.currency)
     return GroupedApproval(approval, texts, amounts, money)

@@ -90,6 +90,21 @@ def test_what_is_alike_stands_side_by_side_and_what_stands_out_apart(six, client
     assert "No two questions like this one wait for you" in client.get(here(other)).content.decode()
 
 
+def test_a_sum_that_an_agent_writes_as_a_text_is_money_here_as_on_its_card(key, acme, ada, ben):
+    shown = {"kind": "money", "amount": "int(args.amount)", "currency": "args.currency"}
+    rules = {"pay.*": {"approval": "MANUAL"}}
+    tools = {"pay.refund": {"preview": shown}}
+    put_in_force(acme, ada, {"policies": rules, "tools": tools})
+    trip = Trip(key)
+    for n, amount in enumerate(["1000", "2500"]):
+        args = {"amount": amount, "currency": "EUR"}
+        trip.begin(tool="pay.refund", key=f"k{n}", action=f"a{n}", args=args)
+
+    found = alike.of(Approval.objects.order_by("pk")[0], ben)
+
+    assert [one.values["amount"] for one in found.members] == ["€10.00", "€25.00"]
+
+
 def test_a_number_and_the_text_that_looks_like_it_are_not_the_same(key, acme, ada, ben):
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
     trip = Trip(key)
