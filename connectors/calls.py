@@ -189,7 +189,7 @@ def missing(
         else:
             try:
                 operation_of(connection, operation)
-            except Refused as wrong:
+            except (Refused, CannotRead) as wrong:
                 found[name, operation] = str(wrong)
     return found
 
@@ -421,7 +421,9 @@ def _operation(connection: Connection, connector: Connector, settings: Any, name
 def _operations(
     connection: Connection, connector: Connector, settings: Any
 ) -> Mapping[str, Operation]:
-    question = partial(connector.operations_for, settings)
+    def question() -> Mapping[str, Operation]:
+        return dict(connector.operations_for(settings))  # what is no mapping fails as its fault
+
     return asked(_asker(connection), connector, "operations", question, "operations_for")
 
 

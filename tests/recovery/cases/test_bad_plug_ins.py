@@ -14,6 +14,7 @@ from recovery.casework import bulk
 from recovery.models import Case
 from recovery.planning import plans
 from recovery.triage import triage
+from tests.people import logged_in
 from workspaces.models import Workspace
 
 PIGEON = """
@@ -97,6 +98,21 @@ def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, begin_run, ada, mis
     assert cannot.text.startswith("The connector pigeon fails with ")
     seen = bulk.dry_run(ada.groups.get().team.workspace, "compensate", by=ada)
     assert "run_1" in [one.case.run.run for one in seen.not_eligible]
+
+
+@pytest.mark.parametrize("says", ["return None", "raise CannotRead('The loft is away.')"])
+def test_the_inventory_stands_beside_one_that_cannot_say_what_it_does(
+    pigeons, ada, begin_run, says, monkeypatch
+):
+    away = f"import os\n        if os.environ.get('LOFT'): {says}\n        return self.operations"
+    pigeons(f"{PIGEON}\n    def operations_for(self, settings):\n        {away}")
+    begin_run("run_1").does("pigeons.send", ("pigeon", "P-1", {}, {"sent": True}))
+    monkeypatch.setenv("LOFT", "away")
+
+    page = logged_in(ada).get("/w/acme/tools/")
+
+    assert page.status_code == 200
+    assert "loft.recall: The " in page.text
 
 
 def test_settings_over_which_it_fails_are_refused_in_words(pigeons, acme, ada):
