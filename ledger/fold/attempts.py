@@ -244,7 +244,8 @@ def _settle(row: AttemptRow, event: StoredEvent) -> None:
     if state is not None:
         row.learn("running")
         row.learn(state)
-        row.tell(state, event.received)
+        if "unknown" not in row.told_at:  # it says what became of the call, and not when
+            row.tell(state, event.received)
 
 
 def _latest_settlements(settlements: list[StoredEvent]) -> list[StoredEvent]:

@@ -66,12 +66,13 @@ def fold_effects(
     for event in kinds[EventType.ACTION_PLANNED]:
         if targets := planned_targets(event.data):
             break
-    stated = _said_effects(rows, targets, flags)
+    undone = kinds[EventType.ACTION_COMPENSATED]
+    stated = _said_effects(rows, targets, undone, flags)
     if stated is None:
         stated = [] if _only_reads(kinds, class_) else [{"target": target} for target in targets]
     known = SnapshotIndex(kinds)
     effects = [_row(n, one, known) for n, one in enumerate(stated[:EFFECTS_OF_ACTION_MAX])]
-    _compensate(effects, kinds[EventType.ACTION_COMPENSATED])
+    _compensate(effects, undone)
     return effects
 
 
@@ -84,18 +85,25 @@ def _only_reads(kinds: dict[str, list[StoredEvent]], class_: str) -> bool:
 
 
 def _said_effects(
-    rows: list[AttemptRow], targets: list[dict[str, Any]], flags: set[str]
+    rows: list[AttemptRow],
+    targets: list[dict[str, Any]],
+    undone: list[StoredEvent],
+    flags: set[str],
 ) -> list[dict[str, Any]] | None:
     """Of each attempt that succeeded the list of its smallest event id; None if none has one.
 
     A second attempt that succeeded did its effects once more; what it repeats word for word is one.
-    What no `begin` let through comes last: told late, it moves no effect that was undone by then,
-    for that is named by its position.
+    What was told after some were undone comes after them, for these are named by their positions.
     """
     if len(rows) == 1 and len(rows[0].successes) == 1:
         return _listed(rows[0].successes[0].data, targets)  # the usual case
     told = []
-    for row in sorted(rows, key=lambda one: one.fence is None):
+
+    def undone_by_then(row: AttemptRow) -> int:
+        told_at = min((event.sequence for event in row.successes), default=0)
+        return sum(event.sequence < told_at for event in undone)
+
+    for row in sorted(rows, key=undone_by_then):
         lists = [
             one for event in row.successes if (one := _listed(event.data, targets)) is not None
         ]

@@ -23,6 +23,7 @@ from workspaces.models import Agent, Workspace
 T0 = datetime(2026, 11, 21, 10, tzinfo=UTC)
 TARGETS = [{"type": "booking", "id": "H-7"}, {"type": "card", "id": "c-1"}]
 attempts = some.sampled_from([None, "a1", "a2"])
+fences = some.sampled_from([1, 2])
 snapshots = some.sampled_from([None, {"s": 1}, {"s": 2}, {"token": "⟦masked:token⟧"}])
 
 
@@ -66,6 +67,14 @@ STATEMENTS = some.one_of(
         [{"position": 0}, {"positions": [0, 1], "outcome": "corrected"}])),
     some.tuples(some.just("action.approved"), some.just({})),
 )  # fmt: skip
+OF_THE_DESK = some.one_of(
+    some.tuples(some.just("action.started"), optional(attempt=attempts, fence=fences)),
+    some.tuples(some.just("action.succeeded"), optional(
+        attempt=attempts, fence=fences, effects=effects)),
+    some.tuples(some.just("action.settled"), optional(
+        outcome=some.sampled_from(["applied", "no_effect"]), attempts=some.just(["a1"]),
+        seen=some.lists(some.sampled_from(["e000", "e001", "e002"]), max_size=2))),
+)  # fmt: skip
 LIVES = some.one_of(
     some.tuples(some.just("run.started"), some.sampled_from(
         [{"request": "a"}, {"request": "b", "on_behalf_of": {"id": "eve"}}])),
@@ -83,7 +92,7 @@ def facts(said):
     ]
 
 
-@given(some.lists(STATEMENTS, min_size=1, max_size=8), some.randoms())
+@given(some.lists(STATEMENTS | OF_THE_DESK, min_size=1, max_size=8), some.randoms())
 def test_an_action_is_the_same_in_any_order_and_repetition(said, chance):
     once = facts(said)
     again = once + chance.choices(once, k=3)
@@ -204,7 +213,9 @@ WORKED = ("action.succeeded", {"attempt": "a1"})
     [
         ([("action.failed", UNKNOWN)], 2),
         ([("action.failed", UNKNOWN), ("run.note", {}), WORKED, WORKED], 4),
-        ([("action.failed", UNKNOWN), ("action.settled", {"outcome": "applied"})], 3),
+        ([("action.failed", UNKNOWN), ("action.settled", {"outcome": "applied"})], 2),
+        ([("action.failed", UNKNOWN), ("action.settled", {"outcome": "applied"}), WORKED], 4),
+        ([("action.settled", {"outcome": "applied"})], 2),
         ([("action.failed", NO_EFFECT), WORKED], 3),
         ([("action.failed", NO_EFFECT), ("action.started", {"attempt": "a2", "fence": 2})], None),
         ([("action.failed", NO_EFFECT), ("action.started", {"attempt": "a2", "fence": 2}),
@@ -218,20 +229,21 @@ def test_a_call_is_over_when_its_outcome_was_told_and_not_when_it_was_doubted(sa
     assert found.finished_at == (None if seconds is None else T0 + timedelta(seconds=seconds))
 
 
-def test_a_success_that_no_begin_let_through_moves_no_effect_that_was_undone():
-    """It was shown as undone in place of the other, which stood."""
-    done = [
-        PLAN,
-        STARTED,
-        ("action.succeeded", {"attempt": "a1", "fence": 1, "effects": [{"target": TARGETS[0]}]}),
-        ("action.compensated", {"positions": [0]}),
-        ("action.succeeded", {"attempt": "a0", "effects": [{"target": TARGETS[1]}]}),
-    ]
+BEGUN = ("action.succeeded", {"attempt": "a1", "fence": 1, "effects": [{"target": TARGETS[0]}]})
+UNBEGUN = ("action.succeeded", {"attempt": "a0", "effects": [{"target": TARGETS[1]}]})
 
-    row = of(*done)
+
+@pytest.mark.parametrize(("first", "later"), [(BEGUN, UNBEGUN), (UNBEGUN, BEGUN)])
+def test_a_success_that_is_told_late_moves_no_effect_that_was_undone(first, later):
+    """It was shown as undone in place of the other, which stood."""
+    row = of(PLAN, STARTED, first, ("action.compensated", {"positions": [0]}), later)
+    both = of(PLAN, STARTED, BEGUN, UNBEGUN).effects
+    assert both == of(PLAN, STARTED, UNBEGUN, BEGUN).effects
 
     assert [(one.target_id, one.compensated) for one in row.effects] == [
-        (TARGETS[0]["id"], "compensated"), (TARGETS[1]["id"], "none")]  # fmt: skip
+        (first[1]["effects"][0]["target"]["id"], "compensated"),
+        (later[1]["effects"][0]["target"]["id"], "none"),
+    ]
     assert row.compensated == "partly"
 
 

@@ -12,7 +12,7 @@ from connectors import connections
 from connectors.contract import Money
 from ledger import desk_events
 from ledger.models import Effect, Event, Run
-from recovery.casework import closing
+from recovery.casework import closing, settling
 from recovery.models import AdviceRenewal, Case, CaseState, Suggestion
 from recovery.triage import advice, triage
 from recovery.triage.detectors import reasons as reasons_of
@@ -223,6 +223,17 @@ def test_work_that_finishes_after_the_user_cancelled_is_found(begin_run):
     assert "took effect after the run was cancelled" in case.headline
 
 
+def test_what_somebody_finds_out_after_the_user_cancelled_took_effect_before(begin_run, ada):
+    run = begin_run()
+    run.fails("tickets.update", outcome="unknown")
+    run.ends("cancelled", by="Eve")
+    case = run.case()
+    (action,) = settling.facts_now(case).unknown()
+    words = {"outcome": "applied", "evidence": "It is there", "by": ada, "seen": case.revision}
+
+    assert "late_effect" not in settling.settle_action(case, action, **words).reasons
+
+
 def test_a_run_that_cannot_be_looked_at_holds_up_no_other(begin_run, monkeypatch):
     """It stays unseen and the loop fails, so that somebody is told; the others are in the queue."""
     for number in (1, 2, 3):
@@ -409,7 +420,7 @@ def test_going_forward_where_the_pivot_has_passed(begin_run):
 
 
 def test_a_closed_case_comes_back_only_for_something_new(begin_run, ada):
-    from recovery.casework import closing
+    from recovery.casework import closing, settling
 
     run = begin_run()
     run.does("tickets.update", TICKET)
