@@ -316,7 +316,6 @@ def settle_all(answered: Sequence[AnsweredTry]) -> list[Step]:
     ]
     applied = [tried for tried in mine if tried.answer.outcome == "applied"]
     moved = _settle_applied(applied, before=[_kept_answers(answered)])
-    steps.applied_late([tried.intent.attempt for tried in applied], ours=moved)
     for tried in mine:
         if tried.answer.outcome != "applied":
             with suppress(CannotMove):
@@ -353,7 +352,9 @@ def _settle_applied(answered: Sequence[AnsweredTry], before: Sequence[Statement]
         before=before,
         drafts=drafts,
     )
+    late = steps.locked_late([tried.intent.attempt for tried in answered], ours=moved)
     steps.record(moved)
+    steps.applied_late(late)
     for step, _ in moved:
         step.probes = 0
     return [step for step, _ in moved]

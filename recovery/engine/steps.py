@@ -11,7 +11,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -33,6 +32,7 @@ from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
 from recovery.models.plans import TO_RUN, TROUBLED, try_in_doubt
+from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
@@ -307,17 +307,28 @@ def needs_human(step: Step, why: str, **changes: Any) -> None:
     step_needs_a_person(step, why)
 
 
-def applied_late(answered: Iterable[StepAttempt], *, ours: Iterable[Step]) -> None:
-    """Of these tries, which were applied, those whose steps were no longer `ours` to move. Where a
+def locked_late(
+    answered: Iterable[StepAttempt], *, ours: Iterable[MovedStep]
+) -> list[tuple[Step, str]]:
+    """The steps of tries whose answer comes late, since they were no longer `ours` to move; each
+    with the try's key. Locked, for somebody may be claiming them, or saying what became of them.
+    """
+    moved = {one.step.pk for one in ours}
+    late = {one.step_id: one.key for one in answered if one.step_id not in moved}
+    if late:
+        list(locks.locked(Step.objects.only("pk")).filter(pk__in=late).order_by("pk"))
+    return [(load(pk), key) for pk, key in late.items()]
+
+
+def applied_late(late: Iterable[tuple[Step, str]]) -> None:
+    """What was tried was applied, and the step is no longer in the hands of who tried. Where a
     person has said since that it did not happen, and the step is about to be made under another
     key, of which the outside knows nothing, they are asked once more; whoever is about to say so
     sees the answer first.
     """
-    moved = {step.pk for step in ours}
-    for step, key in [(load(one.step_id), one.key) for one in answered if one.step_id not in moved]:
+    for step, key in late:
         if step.state in {StepState.READY, StepState.CLAIMED} and step.key != key:
-            with suppress(CannotMove):
-                needs_human(step, "It happened: the first try was answered after all.")
+            needs_human(step, "It happened: the first try was answered after all.")
         elif step.state in TROUBLED:
             _show_anew(step)
 

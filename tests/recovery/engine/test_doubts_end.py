@@ -1,14 +1,18 @@
 """How a doubt about a try ends: it was looked for and is not there, or a person says so."""
 
+import threading
+
 import pytest
+from django.db import connections, transaction
 
 from connectors import registry
 from connectors.contract import Answer, Finding
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import settling
-from recovery.engine import failure_paths, outbound_calls, plan_lifecycle
+from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.models import Plan, Step
 from recovery.run_facts.runs import facts_of
+from tests.locks import waits
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -257,20 +261,27 @@ def test_what_a_person_has_not_found_is_not_tried_before_a_probe_would_have_show
     assert outside.effects() == ["a"]
 
 
-def test_who_is_about_to_rule_it_out_sees_an_answer_that_came_after_all(
-    one_thing, world, outside, ada
-):
-    plan = plan_for(one_thing, world, "mail")
+def sent_and_left_to_people(plan):
+    """A first try on its way, whose worker stands still, and what was looked for of it."""
     advance_once(plan)
     held = in_hand(plan)
     found = looked_at(held)
     first = by_hand.intend(held, found.operation, found.observation)
     for _ in range(2):
         advance_once(plan)
+    assert states(plan) == ["needs_human"]
+    return first, found.operation
+
+
+def test_who_is_about_to_rule_it_out_sees_an_answer_that_came_after_all(
+    one_thing, world, outside, ada
+):
+    plan = plan_for(one_thing, world, "mail")
+    first, operation = sent_and_left_to_people(plan)
     one_thing.refresh_from_db()
     seen = one_thing.revision
 
-    assert not by_hand.settles(first, found.operation, Answer(outcome="applied"))
+    assert not by_hand.settles(first, operation, Answer(outcome="applied"))
 
     with pytest.raises(OutOfDate):
         settling.settle_step(
@@ -284,20 +295,46 @@ def test_what_is_answered_after_a_person_has_ruled_it_out_is_not_done_again(
 ):
     """Its worker stood still, and wrote the answer down as the second try was about to go out."""
     plan = plan_for(one_thing, world, "mail")
-    advance_once(plan)
-    held = in_hand(plan)
-    found = looked_at(held)
-    first = by_hand.intend(held, found.operation, found.observation)
-    for _ in range(2):
-        advance_once(plan)
-    assert states(plan) == ["needs_human"]
+    first, operation = sent_and_left_to_people(plan)
     said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
     if claimed:
         in_hand(plan)
 
-    assert not by_hand.settles(first, found.operation, Answer(outcome="applied"))
+    assert not by_hand.settles(first, operation, Answer(outcome="applied"))
 
     step = plan.steps.get()
     assert (step.state, step.generation) == ("needs_human", 2)
     assert step.note.startswith("It happened")
     assert said(step, one_thing, ada, "applied").state == "applied"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_claimed_as_its_first_try_is_answered_is_not_done_again(
+    one_thing, world, outside, ada
+):
+    plan = plan_for(one_thing, world, "mail")
+    first, operation = sent_and_left_to_people(plan)
+    said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
+    claimed, may_commit = threading.Event(), threading.Event()
+
+    def claim():
+        with transaction.atomic():
+            protocol.claim_all([steps.load(plan.steps.get().pk)])
+            claimed.set()
+            may_commit.wait(60)
+        connections.close_all()
+
+    def settle():
+        by_hand.settles(first, operation, Answer(outcome="applied"))
+        connections.close_all()
+
+    threads = [threading.Thread(target=one) for one in (claim, settle)]
+    threads[0].start()
+    claimed.wait(60)
+    threads[1].start()
+    waits(1)
+    may_commit.set()
+    for thread in threads:
+        thread.join()
+
+    assert states(plan) == ["needs_human"]
