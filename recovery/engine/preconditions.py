@@ -245,7 +245,7 @@ def shown_by(action: Action, operation: Operation) -> datetime:
     )
     begun, over = tries["begun"], tries["over"] or action.finished_at
     if begun is None and (over is None or action.state != ActionState.SUCCEEDED):
-        begun = action.started_at or database_time()
+        begun = action.started_at or over or database_time()
     limit = begun and begun + timedelta(seconds=operation.limit_seconds)
     known: datetime = max(filter(None, (limit, over)))
     return known + timedelta(seconds=operation.horizon_seconds)

@@ -211,6 +211,19 @@ def test_the_horizon_begins_when_the_agent_waited_no_longer(doubtful, shop_conne
     assert preconditions.shown_by(action, operation) == told + timedelta(seconds=30)
 
 
+def test_the_horizon_of_a_call_whose_begin_was_not_told_has_an_end(doubtful, shop_connection):
+    """It moved on with every look, so that no absence was ever a proof."""
+    told = timezone.now() - timedelta(hours=1)
+    known = calls.operation_of(shop_connection, "restore_row")
+    operation = replace(known, horizon_seconds=30)
+    Action.objects.update(started_at=None)
+    Attempt.objects.update(started_at=None, finished_at=told)
+
+    found = preconditions.shown_by(Action.objects.get(), operation)
+
+    assert found == told + timedelta(seconds=15 + 30)
+
+
 def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful, shop_connection):
     """Its agent had given up on it, and the call may have been on its way for as long as any."""
     begun, told = timezone.now(), timezone.now() + timedelta(seconds=1)

@@ -420,7 +420,7 @@ def test_going_forward_where_the_pivot_has_passed(begin_run):
 
 
 def test_a_closed_case_comes_back_only_for_something_new(begin_run, ada):
-    from recovery.casework import closing, settling
+    from recovery.casework import closing
 
     run = begin_run()
     run.does("tickets.update", TICKET)

@@ -243,7 +243,7 @@ def test_what_a_person_says_and_a_probe_under_way_are_not_both_written(
 
 @pytest.mark.parametrize("operation", ["slowly", "mail"])
 def test_what_a_person_has_not_found_is_not_tried_before_a_probe_would_have_shown_it(
-    one_thing, world, outside, ada, operation
+    one_thing, world, outside, ada, operation, client
 ):
     """The first call may be on its way, and a look at its target not show it yet."""
     outside.mischief("a", fail_after=1)
@@ -252,6 +252,9 @@ def test_what_a_person_has_not_found_is_not_tried_before_a_probe_would_have_show
     by_hand.advance_once(plan.pk)
     unknown = plan.steps.get()
     assert (unknown.state, outside.effects()) == ("unknown", ["a"])
+    client.force_login(ada)
+    page = client.get(f"/w/{one_thing.workspace.slug}/cases/{one_thing.pk}/settle/").text
+    assert "once the first call can no longer be on its way" in page
 
     said(unknown, one_thing, ada, "no_effect", again=True)
     by_hand.advance(plan.pk)
