@@ -12,7 +12,7 @@ Address and circle are looked at when a person decides, as the database does wit
 what was decided stands, whoever is put into a team later.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +25,8 @@ from ledger.models import Run
 from workspaces import delegations, independence, locks
 from workspaces.access import people_with
 from workspaces.independence import Newcomer
-from workspaces.models import Delegation, DelegationEnd, Team, User
+from workspaces.models import Delegation, DelegationEnd, Team, User, Workspace
+from workspaces.request_cache import cached
 
 Person = TypeVar("Person", bound=Hashable)
 
@@ -141,18 +142,17 @@ def entitled(approval: Approval, people: Iterable[int] | None = None) -> dict[in
 def themselves(approval: Approval, people: Iterable[int] | None = None) -> dict[int, list[int]]:
     """The same in their own right alone; more people than these never count."""
     requirements = required(approval)
-    able = people_with("approve", approval.workspace)
-    if people is not None:
-        able = able.filter(pk__in=list(people))
     barred = set() if approval.self_approval else approval.askers
-    ids = [pk for pk in able.values_list("pk", flat=True) if pk not in barred]
+    among = None if people is None else frozenset(people)
+    able = cached(("able", approval.workspace_id, among), lambda: _able(approval.workspace, among))
+    ids = [pk for pk in able if pk not in barred]
     kept_back = _kept_back(approval, ids)
     ids = [pk for pk in ids if pk not in kept_back]
     asked = [pk for one in requirements for pk in (one.team_id, one.escalated_to_id)]
     teams = [pk for pk in asked if pk]
     members: dict[int, set[int]] = {team: set() for team in teams}
-    stands = Team.objects.filter(pk__in=teams, group__user__in=ids)
-    for team, person in stands.values_list("pk", "group__user"):
+    stand = ("stand", frozenset(teams), frozenset(ids))
+    for team, person in cached(stand, lambda: _stand(teams, ids)):
         members[team].add(person)
     fits = {
         person: [
@@ -163,6 +163,17 @@ def themselves(approval: Approval, people: Iterable[int] | None = None) -> dict[
         for person in ids
     }
     return {person: places for person, places in fits.items() if places}
+
+
+def _able(here: Workspace, people: Collection[int] | None) -> list[int]:
+    able = people_with("approve", here)
+    found = able if people is None else able.filter(pk__in=people)
+    return list(found.values_list("pk", flat=True))
+
+
+def _stand(teams: Collection[int], people: Collection[int]) -> list[tuple[int, int]]:
+    stand = Team.objects.filter(pk__in=teams, group__user__in=people)
+    return list(stand.values_list("pk", "group__user"))
 
 
 def is_asked_first(approval: Approval, person: User) -> bool:
