@@ -175,11 +175,11 @@ def case(request: Request, workspace: str, pk: int) -> HttpResponse:
 @login_required
 @require_GET
 def progress(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """The plan's part of the page alone, while it runs. When it is over the whole page is new, as
-    when the case has been closed since, and when its correction stands.
+    """The plan's part of the page, while it runs, and what is to be done. When it is over the whole
+    page is new, as when the case has been closed since, and when its correction stands.
     """
     found = case_or_404(request, workspace, pk)
-    context = _context(request, found)
+    context = _context(request, found) | {"renews": True}
     if request.htmx and (context["plan"] or {}).get("progress_url") != request.get_full_path():
         return HttpResponseClientRefresh()
     return page(request, "recovery/case.html", context, part="plan")

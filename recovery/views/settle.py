@@ -318,8 +318,7 @@ def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
         return [done, never]
     if step.state == StepState.UNKNOWN:
         return [done, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
-    again = AGAIN if lost else ("again", "Try once more", AGAIN[2])
-    return [done, again, LEAVE]
+    return [done, AGAIN if lost else (AGAIN[0], "Try once more", AGAIN[2]), LEAVE]
 
 
 def _attempts(step: Step) -> list[dict[str, Any]]:

@@ -78,6 +78,9 @@ def test_a_plan_that_nobody_tells_of_any_more_is_not_replaced_by_the_log_in(
     page = visit(ada)
     page.goto(f"/w/acme/cases/{found.pk}/")
     page.locator("#plan[data-poll]").wait_for()
+    Case.objects.update(was="open", state="recovering")
+    found.plans.update(was="waiting", state="running")
+    expect(page.locator("p#suggestion")).to_contain_text("The plan runs")
 
     Session.objects.all().delete()
 

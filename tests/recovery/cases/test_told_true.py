@@ -152,3 +152,5 @@ def test_a_case_under_a_plan_that_stands_still_does_not_read_that_it_runs(
     said = client.get(f"/w/acme/cases/{lost.pk}/").context["suggestion"]["reason"]
 
     assert said.startswith(words)
+    renewed = client.get(f"/w/acme/cases/{lost.pk}/progress/").text
+    assert f'<p hx-swap-oob="innerHTML:#suggestion"><b>Recovering.</b> {words}' in renewed
