@@ -275,6 +275,7 @@ def test_once_there_is_no_directory_any_more_an_administrator_lets_the_log_in_de
 
     page = client.get(DIRECTORY).content.decode()
     assert page.count("Let back in</button>") == 3
+    assert "put out of every team here then" in page, "an administrator may have put them in since"
     gus = DirectoryPerson.objects.get(person=people["gus"])
     client.post(f"{DIRECTORY}people/{gus.pk}/let-back-in/")
     client.post(f"{DIRECTORY}people/let-back-in/")
