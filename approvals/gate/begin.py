@@ -26,7 +26,7 @@ from psycopg.errors import SerializationFailure, UniqueViolation
 
 from approvals import memory, reviews
 from approvals.gate import gathering, slow_path, snapshot_cache
-from approvals.gate.begin_context import BeginContext, Gathered
+from approvals.gate.begin_context import BeginContext, Gathered, ScalarQuery
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
     BeginResponse,
@@ -35,7 +35,6 @@ from approvals.gate.decision_table import (
     pause_of,
     with_address,
 )
-from approvals.gate.lookup_queries import ScalarQuery
 from approvals.policy import (
     Lookup,
     Policy,

@@ -3,7 +3,7 @@
 The run is locked here too: recovery starts under the same lock, so that no call slips in between.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import islice
@@ -303,6 +303,18 @@ def _read(text: Any) -> Any:
 
 
 # What was looked up for the call.
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarQuery:
+    """One scalar of the statement, and how its answer is read."""
+
+    sql: str
+    values: Sequence[Any]
+    read: Callable[[Any], LookupResult]
+    meter: Meter | None = None
+    """Of a sum or a count, which has no SQL by itself: the tallies of all meters are read at once.
+    """
 
 
 @dataclass(slots=True)

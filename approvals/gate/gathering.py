@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from approvals import tallies
-from approvals.gate.begin_context import BeginContext, Gathered, as_approved
+from approvals.gate.begin_context import BeginContext, Gathered, ScalarQuery, as_approved
 from approvals.gate.begin_request import BeginRequest
-from approvals.gate.lookup_queries import OF_MEMORY, OF_TEXTS, QUERY_BUILDERS, ScalarQuery
+from approvals.gate.lookup_queries import OF_MEMORY, OF_TEXTS, QUERY_BUILDERS
 from approvals.policy import Lookup, LookupResult, Policy, ToolCall, lookups
 from approvals.policy.conditions import Cap
 from approvals.tallies import Meter, TallyOwner

@@ -7,7 +7,7 @@ import pytest
 from amends.protocol.masking import MaskingKey
 from approvals import dry_run, inbox
 from approvals.card_context import why
-from approvals.gate import lookup_queries
+from approvals.gate import run_lookups
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
 from approvals.policy.spelling import as_one, stands_in
@@ -356,7 +356,7 @@ def test_a_value_out_of_what_strangers_wrote_is_told_from_one_that_was_asked_for
     assert answer(trip, "k4", tool="web.get", args={"url": "https://other.example"})[0] == "wait"
     assert card() == ["Where args comes from cannot be told"]
     trip.send("run.started", run="run_2", request="Read my mail")
-    monkeypatch.setattr(lookup_queries, "RESULTS_MAX", 1)
+    monkeypatch.setattr(run_lookups, "RESULTS_MAX", 1)
     for key, wanted in (("r3", "proceed"), ("r4", "wait")):
         said = trip.begin(tool="mail.read", run="run_2", key=key, action=key, attempt=key)
         trip.succeeded(said, attempt=key, result=f"hello {key}")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals import inbox
-from approvals.gate import lookup_queries
+from approvals.gate import run_lookups
 from approvals.models import Approval
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
@@ -328,7 +328,7 @@ def test_what_nobody_can_look_up_is_not_no(trip, obey, args):
 
 
 def test_a_thousand_calls_do_not_hide_what_was_read(trip, obey, monkeypatch):
-    monkeypatch.setattr(lookup_queries, "CALLS_MAX", 3)
+    monkeypatch.setattr(run_lookups, "CALLS_MAX", 3)
     tools = {"web.get": {"class": "read_only", "reads_untrusted": True}}
     obey("read_untrusted", tools=tools)
     read = trip.begin(tool="web.get", key="w", action="w", attempt="w", args={})

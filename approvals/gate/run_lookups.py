@@ -1,0 +1,258 @@
+"""What conditions ask about the run: what it was asked for, what people said no to in it, what was
+called and read before in it (see lookup_queries.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from approvals.card_context import targets_of
+from approvals.gate.begin_context import Gathered, ScalarQuery
+from approvals.policy import UNKNOWN, Lookup, LookupResult
+from approvals.policy.document import mistake, posix
+from approvals.policy.spelling import (
+    TEXT_CHARACTERS_MAX,
+    as_one,
+    as_seen,
+    leaves,
+    names_in,
+    pointers_in,
+    stands_in,
+)
+from approvals.tallies import value_of
+from workspaces import formatting
+
+REJECTIONS_MAX = 200
+"""Of a run's rejected approvals so many, the newest, are compared with the call."""
+WORDS_MAX = 50
+SPELLED_CHARACTERS_MAX = 4_000
+_json = msgspec.json.Encoder()
+
+
+# The request of the run, and what people wrote since.
+
+REQUEST = f"SELECT left(r.request, {TEXT_CHARACTERS_MAX + 1}) FROM ledger_run r WHERE r.id = %b"  # noqa: S608
+GOAL = f"SELECT left(r.goal, {TEXT_CHARACTERS_MAX + 1}) FROM ledger_run r WHERE r.id = %b"  # noqa: S608
+
+# The request, and with it what people said with a yes, and what the affected person said.
+WRITTEN = f"""
+SELECT left(concat_ws(E'\\n',
+    CASE WHEN 'disagree:request' = ANY(r.flags) THEN '' ELSE r.request END,
+    (SELECT string_agg(said.words, E'\\n') FROM (
+        SELECT d.reason AS words FROM approvals_approval p
+        JOIN approvals_decision d ON d.approval_id = p.id AND d.granted
+        WHERE p.workspace_id = r.workspace_id AND p.run_ref = r.run AND p.run_ref <> ''
+        UNION ALL
+        SELECT w.note FROM approvals_approval p
+        JOIN approvals_wish w ON w.approval_id = p.id AND w.answer = 'yes'
+        WHERE p.workspace_id = r.workspace_id AND p.run_ref = r.run AND p.run_ref <> ''
+        LIMIT {WORDS_MAX}) said)), {TEXT_CHARACTERS_MAX + 1})
+FROM ledger_run r WHERE r.id = %b"""  # noqa: S608 - our own words
+NOT_ON_RECORD = "What the agent was asked for is not on record"
+
+
+def request_or_goal(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    if gathered.context.run is None or gathered.disagrees(lookup.function):
+        return LookupResult(UNKNOWN, NOT_ON_RECORD)
+    sql = GOAL if lookup.function == "goal" else REQUEST
+
+    def read(text: str | None) -> LookupResult:
+        told = bool(text) and len(text or "") <= TEXT_CHARACTERS_MAX
+        return LookupResult(text if told else UNKNOWN, "" if told else NOT_ON_RECORD)
+
+    return ScalarQuery(sql, [gathered.context.run.id], read)
+
+
+def on_behalf_of(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> LookupResult:
+    run = gathered.context.run
+    person = run.on_behalf_of if run else None
+    if person is None or gathered.disagrees("on_behalf_of"):
+        return LookupResult(UNKNOWN, "On whose behalf the run acts is not on record")
+    return LookupResult(person, "")
+
+
+def mentioned(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    value = value_of(lookup, facts)
+    if value is UNKNOWN or gathered.context.run is None:
+        return LookupResult(UNKNOWN, f"Whether {lookup.subject} was asked for cannot be told")
+
+    def read(text: str | None) -> LookupResult:
+        key, today = gathered.request.actor.masking_key, gathered.context.now.date()
+        found = stands_in(value, text or "", key, today)
+        if found is None:
+            return LookupResult(UNKNOWN, f"Whether {lookup.subject} was asked for cannot be told")
+        stands = "stands" if found else "does not stand"
+        return LookupResult(found, f"{lookup.subject} {stands} in what the agent was asked for")
+
+    return ScalarQuery(WRITTEN, [gathered.context.run.id], read)
+
+
+# After a no: whether people rejected or took back, in this run, a call on one of the same targets
+# or with the same arguments, whichever tool it was and however they are spelled; long arguments
+# have to be the same to the letter.
+
+REJECTED = f"""
+SELECT json_agg(json_build_array(coalesce(no.decided_at, no.asked_at)::text, no.targets,
+    no.args = %b::jsonb OR no.asked = %b::jsonb OR (no.tool = %b AND no.is_bare),
+    CASE WHEN length(no.args::text) <= {SPELLED_CHARACTERS_MAX} THEN no.args END,
+    CASE WHEN length(no.asked::text) <= {SPELLED_CHARACTERS_MAX} THEN no.asked END) ORDER BY no.id)
+FROM (
+    SELECT p.id, p.decided_at, p.asked_at, p.targets, p.calls -> 0 -> 'args' AS args,
+        p.calls -> 0 -> 'more' -> 'asked' -> 'args' AS asked, p.calls -> 0 ->> 'operation' AS tool,
+        cardinality(p.targets) = 0
+            AND coalesce(p.calls -> 0 -> 'args', 'null') IN ('null', '{{}}', '[]') AS is_bare
+    FROM approvals_approval p WHERE p.workspace_id = %b AND p.run_ref = %b AND p.run_ref <> ''
+        AND p.subject_kind = 'action' AND (p.state = 'rejected'
+            OR (p.state = 'withdrawn' AND p.closed_by_id IS NOT NULL))
+    ORDER BY p.id DESC LIMIT {REJECTIONS_MAX}) no"""  # noqa: S608 - our own words
+
+
+def _as_one(value: Any) -> Any:
+    """A value with its texts in the one form of all their spellings."""
+    if isinstance(value, dict):
+        return {name: _as_one(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_one(inner) for inner in value]
+    return as_one(value) if isinstance(value, str) else value
+
+
+def rejected_before(lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]) -> ScalarQuery:
+    args = gathered.request.data.get("args")
+    said = _json.encode(args).decode() if args else None
+    targets = set(_as_one(targets_of([{"targets": list(gathered.request.targets)}])))
+    own = _as_one(args) or None
+    bare = None if args or targets else gathered.request.tool  # then the tool is all that it says
+
+    def read(rejections: Sequence[Sequence[Any]] | None) -> LookupResult:
+        found = [
+            when
+            for when, on, is_same, *calls in rejections or ()
+            if is_same or targets & set(_as_one(on)) or (own and own in map(_as_one, calls))
+        ]
+        when = found[-1] if found else None
+        words = (
+            f"People said no in this run at {when[:16]} UTC, to a call on the same target or with"
+            " the same arguments" if when else ""
+        )  # fmt: skip
+        return LookupResult(when is not None, words)
+
+    run = gathered.request.planned.run
+    here = gathered.request.actor.workspace_id
+    return ScalarQuery(REJECTED, [said, said, bare, here, run], read)
+
+
+# What was called before in this run, and what of it was read that strangers wrote.
+
+CALLS_MAX = 1_000
+"""Of a run's calls so many, the newest, are looked through."""
+MORE_CALLS = f"This run has made more than {CALLS_MAX:,} calls, or told of one as of two tools"
+TAINTED_MAX = 50
+"""So many values of a call are looked for in what strangers wrote: each takes a while."""
+RESULTS_MAX = 20
+RESULT_CHARACTERS_MAX = 60_000
+_CALLS = """
+FROM (SELECT b.tool, b.state, b.key, b.result, b.flags FROM ledger_action b WHERE b.run_id = %b
+    ORDER BY b.n DESC, b.first_place DESC LIMIT %b) a"""
+_COUNT = f"""CASE WHEN bool_or('disagree:tool' = ANY(a.flags)) THEN {CALLS_MAX + 1}
+    ELSE count(*) END"""
+_EARLIER = "a.key <> %b AND a.state NOT IN ('planned', 'approved') AND a.tool ~ %b"
+CALLED = f"""
+SELECT json_build_array(count(*) FILTER (WHERE {_EARLIER}), {_COUNT}) {_CALLS}"""
+READ = f"""
+SELECT json_build_array(json_agg(DISTINCT a.tool) FILTER (WHERE {_EARLIER}), {_COUNT})
+{_CALLS}"""
+RESULTS = f"""
+SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u.result)) FROM (
+    SELECT a.tool, CASE WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END
+        AS result
+    {_CALLS} WHERE {_EARLIER} LIMIT {RESULTS_MAX + 1}) u),
+    (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
+
+
+def called(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    glob = value_of(lookup, facts)
+    if not isinstance(glob, str) or mistake(glob):
+        return LookupResult(UNKNOWN, f"{lookup.source} names no tool")
+    if gathered.context.run is None:
+        return LookupResult(0, f"No call of {glob} came before in this run")
+
+    def read(row: Sequence[int]) -> LookupResult:
+        times, seen = row
+        if seen > CALLS_MAX:
+            return LookupResult(UNKNOWN, MORE_CALLS)
+        came = f"{times} call{'s' * (times != 1)} of {glob}" if times else f"No call of {glob}"
+        return LookupResult(times, f"{came} came before in this run")
+
+    key, run = gathered.request.key, gathered.context.run.id
+    return ScalarQuery(CALLED, [key, posix((glob,)), run, CALLS_MAX + 1], read)
+
+
+def read_untrusted(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    policy, run = gathered.policy, gathered.context.run
+    if not policy.untrusted_globs or run is None:
+        return LookupResult(value=False)
+
+    def read(row: Sequence[Any]) -> LookupResult:
+        tools, seen = row
+        found = sorted(filter(policy.is_untrusted, tools or ()))
+        if not found and seen > CALLS_MAX:
+            return LookupResult(UNKNOWN, MORE_CALLS)
+        names = ", ".join(map(formatting.named, found[:3]))
+        return LookupResult(
+            bool(found), f"This run has read what strangers wrote, by {names}" * bool(found)
+        )
+
+    globs = posix(policy.untrusted_globs)
+    return ScalarQuery(READ, [gathered.request.key, globs, run.id, CALLS_MAX + 1], read)
+
+
+def tainted(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    """By value: whether a part of it, or where it leads to, stands in what strangers wrote and not
+    in the request.
+    """
+    value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
+    cannot = LookupResult(UNKNOWN, f"Where {lookup.subject} comes from cannot be told")
+    if value is UNKNOWN:
+        return cannot
+    parts = [*leaves(value)]
+    parts += dict.fromkeys(to for one in parts[:TAINTED_MAX] for to in pointers_in(one))
+    if not policy.untrusted_globs or run is None:
+        return LookupResult(value=False)
+
+    def read(row: Sequence[Any]) -> LookupResult:
+        written, results, calls = row
+        seen = [result for tool, result in results or () if policy.is_untrusted(tool)]
+        if not seen:
+            is_told = calls <= CALLS_MAX and len(results or ()) <= RESULTS_MAX
+            return LookupResult(value=False) if is_told else cannot
+        if len(parts) > TAINTED_MAX or any(len(str(one)) > TEXT_CHARACTERS_MAX for one in parts):
+            return cannot
+        key, today = gathered.request.actor.masking_key, gathered.context.now.date()
+        names = dict.fromkeys(name for result in seen for name in names_in(result))
+        values = (str(one) for result in seen for one in leaves(result))
+        text = as_seen("\n".join([*values, *names]))
+        answers = []
+        for one in parts:
+            asked_for = stands_in(one, written or "", key, today)
+            plain = as_seen(one) if isinstance(one, str) else one
+            answers.append(False if asked_for else stands_in(plain, text, key, today))
+        if any(answers):
+            words = f"{lookup.subject} stands in what strangers wrote, and was not asked for"
+            return LookupResult(value=True, say=words)
+        if None in answers or None in seen or len(results) > RESULTS_MAX or calls > CALLS_MAX:
+            return cannot
+        return LookupResult(value=False, say=f"{lookup.subject} comes from nothing that was read")
+
+    earlier = [run.id, CALLS_MAX + 1, gathered.request.key, posix(policy.untrusted_globs)]
+    return ScalarQuery(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
