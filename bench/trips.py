@@ -39,8 +39,8 @@ class Work:
     contact: str = "mia@acme.example"
 
 
-def read(tool: str, result: Any) -> Call:
-    return Call(tool, {"what": "newest"}, result=result, writes=False)
+def read(tool: str, result: Any, args: dict[str, Any] | None = None) -> Call:
+    return Call(tool, args or {"what": "newest"}, result=result, writes=False)
 
 
 def iban(chance: random.Random) -> str:

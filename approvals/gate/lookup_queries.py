@@ -20,7 +20,7 @@ from approvals.gate.begin_context import Gathered, ScalarQuery
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import ValueDigest
 from approvals.policy import UNKNOWN, Lookup, LookupResult
-from approvals.policy.conditions import IN_LIST, window_seconds
+from approvals.policy.conditions import IN_LIST, LOOKED_UP, window_seconds
 from approvals.policy.document import posix
 from approvals.policy.evaluation import class_of
 from approvals.policy.named_lists import sought, stands
@@ -220,7 +220,7 @@ def listed(
     return ScalarQuery(sql, values, read)
 
 
-OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted"})
+OF_TEXTS = frozenset({"request", "goal", "mentioned", "tainted", LOOKED_UP})
 OF_MEMORY = frozenset({"count", "sum", "known", "lookalike", "unusual", IN_LIST})
 QUERY_BUILDERS: Mapping[str, QueryBuilder] = {
     "request": run_lookups.request_or_goal,
@@ -232,6 +232,7 @@ QUERY_BUILDERS: Mapping[str, QueryBuilder] = {
     "working_hours": working_hours,
     "tainted": run_lookups.tainted,
     "called": run_lookups.called,
+    LOOKED_UP: run_lookups.looked_up,
     "count": counted,
     "sum": counted,
     "known": known,

@@ -1,12 +1,19 @@
 """What conditions ask about the run: what it was asked for, what people said no to in it, what was
-called and read before in it (see lookup_queries.py).
+called, read and looked up before in it (see lookup_queries.py).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from operator import itemgetter
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
+from amends.protocol.masking import MaskingKey, holds_bare, kind_of
+from approvals import memory
 from approvals.card_context import targets_of
 from approvals.gate.begin_context import Gathered, ScalarQuery
 from approvals.policy import UNKNOWN, Lookup, LookupResult
@@ -22,6 +29,7 @@ from approvals.policy.spelling import (
 )
 from approvals.tallies import value_of
 from workspaces import formatting
+from workspaces.lookalikes import plain
 
 REJECTIONS_MAX = 200
 """Of a run's rejected approvals so many, the newest, are compared with the call."""
@@ -155,8 +163,11 @@ TAINTED_MAX = 50
 """So many values of a call are looked for in what strangers wrote: each takes a while."""
 RESULTS_MAX = 20
 RESULT_CHARACTERS_MAX = 60_000
+EARLIER_MAX = 200
+"""Of a run's calls so many, the newest, are asked whether they had the value before a reading."""
 _CALLS = """
-FROM (SELECT b.tool, b.state, b.key, b.result, b.flags FROM ledger_action b WHERE b.run_id = %b
+FROM (SELECT b.tool, b.state, b.key, b.result, b.flags, b.args, b.targets, b.fence, b.verified,
+        b.compensated, b.first_place, b.last_place FROM ledger_action b WHERE b.run_id = %b
     ORDER BY b.n DESC, b.first_place DESC LIMIT %b) a"""
 _COUNT = f"""CASE WHEN bool_or('disagree:tool' = ANY(a.flags)) THEN {CALLS_MAX + 1}
     ELSE count(*) END"""
@@ -171,6 +182,20 @@ SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u
     SELECT a.tool, CASE WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END
         AS result
     {_CALLS} WHERE {_EARLIER} LIMIT {RESULTS_MAX + 1}) u),
+    (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
+_AGAIN = ",".join(memory.TOLD_AGAIN)
+READINGS = f"""
+SELECT json_build_array((SELECT json_agg(json_build_array(u.tool, u.place, u.result)) FROM (
+    SELECT a.tool, coalesce(a.last_place, {2**63 - 1}) AS place, CASE
+        WHEN a.flags && '{{{_AGAIN},disagree:result}}' THEN NULL
+        WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END AS result
+    {_CALLS} WHERE {_EARLIER} AND a.fence > 0 AND {memory.GOOD} LIMIT {RESULTS_MAX + 1}) u),
+    (SELECT json_agg(json_build_array(o.first_place, o.said)) FROM (
+    SELECT a.first_place, CASE WHEN length(a.args::text) > {RESULT_CHARACTERS_MAX}
+        OR length(a.targets::text) > {RESULT_CHARACTERS_MAX}
+        OR a.flags && '{{{_AGAIN},args_missing}}' THEN NULL
+        ELSE json_build_array(a.args, a.targets) END AS said
+    {_CALLS} LIMIT {EARLIER_MAX + 1}) o),
     (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
 
 
@@ -245,8 +270,8 @@ def tainted(
         answers = []
         for one in parts:
             asked_for = stands_in(one, written or "", key, today)
-            plain = as_seen(one) if isinstance(one, str) else one
-            answers.append(False if asked_for else stands_in(plain, text, key, today))
+            bare = as_seen(one) if isinstance(one, str) else one
+            answers.append(False if asked_for else stands_in(bare, text, key, today))
         if any(answers):
             words = f"{lookup.subject} stands in what strangers wrote, and was not asked for"
             return LookupResult(value=True, say=words)
@@ -256,3 +281,149 @@ def tainted(
 
     earlier = [run.id, CALLS_MAX + 1, gathered.request.key, posix(policy.untrusted_globs)]
     return ScalarQuery(RESULTS, [run.id, *earlier, run.id, CALLS_MAX + 1], read)
+
+
+# What was looked up: read out of a system that the policy trusts, before the agent said it.
+
+_MASKED = re.compile("⟦masked:[^⟧]*⟧")
+APART = "\n\0\n"  # no value goes from one field into the next: NUL is in none
+WITHOUT_RESULT = frozenset({"not_recorded"})
+"""The member of a result that was too large for the client, which says so instead."""
+
+
+class Said(NamedTuple):
+    """The arguments and targets of a call that came to the ledger at this place."""
+
+    place: int
+    text: str | None
+    """None: nobody knows."""
+    words: frozenset[str] = frozenset()
+    as_one: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What a run has looked up, the oldest first, and what its calls said."""
+
+    readings: Sequence[tuple[str, int, str | None]]
+    """Each with its tool, its place in the ledger and the text of its result; None: nobody knows.
+    """
+    said: Sequence[Said]
+    is_whole: bool
+    is_said: bool
+    """Whether there are no more readings, and no more calls, than are here."""
+    key: MaskingKey | None
+    today: date
+
+    def source(self, part: Any) -> str | None:
+        """By which tool a value came into the run; empty: by none; None: it cannot be told."""
+        is_told = self.is_whole
+        for tool, place, text in self.readings:
+            found = None if text is None else stands_in(part, text, self.key, self.today)
+            if found:
+                had = self._had(part, place)
+                return tool if had is False else "" if had and is_told else None
+            is_told = is_told and found is False and not self._hides(text or "", part)
+        return "" if is_told else None
+
+    def _had(self, part: Any, place: int) -> bool | None:
+        """Whether a call that came until this place had the value in what it said, so that an
+        answer may have it from there: it stands there in any spelling, or each of its words does.
+        """
+        before = [one for one in self.said if one.place <= place]
+        known = [one for one in before if one.text is not None]
+        text = APART.join(one.text or "" for one in known)
+        if len(text) > TEXT_CHARACTERS_MAX:
+            return None
+        bare = as_seen(part) if isinstance(part, str) else part
+        spelled = as_one(bare) if isinstance(bare, str) and not bare.isdecimal() else None
+        words = _words(str(bare))
+        if any(words <= one.words or (spelled and spelled in one.as_one) for one in known):
+            return True
+        found = stands_in(bare, text, self.key, self.today) if text.strip() else False
+        is_told = self.is_said and len(known) == len(before) and not self._hides(text, part)
+        return found if found or is_told else None
+
+    def _hides(self, text: str, part: Any) -> bool:
+        """Whether something that is masked in the text may be this value."""
+        own = kind_of(part) if isinstance(part, str) else None
+        others = (one for one in dict.fromkeys(_MASKED.findall(text)) if kind_of(one) != own)
+        return holds_bare(text) or any(
+            own is not None or stands_in(one, str(part), self.key) is not False for one in others
+        )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", plain(text)))
+
+
+def _fields(value: Any) -> str:
+    names = dict.fromkeys(names_in(value))
+    return APART.join([*(str(one) for one in leaves(value) if one is not None), *names])
+
+
+def _result(result: Any) -> str | None:
+    is_lost = result is None or (isinstance(result, dict) and result.keys() == WITHOUT_RESULT)
+    return None if is_lost else _fields(result)
+
+
+def _said(place: int, told: Any) -> Said:
+    if told is None:
+        return Said(place, None)
+    text = as_seen(_fields(told))
+    if "%" in text:
+        text += f"{APART}{unquote(text)}"
+    return Said(place, text, _words(text), as_one(text))
+
+
+def _readings(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, str | None]]:
+    """The oldest first; what does not fit among what is looked through is not read."""
+    found, room = [], TEXT_CHARACTERS_MAX
+    for tool, place, result in sorted(rows, key=itemgetter(1)):
+        text = _result(result)
+        text = None if text is None or len(text) > room else text
+        room -= len(text or "")
+        found.append((tool, place, text))
+    return found
+
+
+def looked_up(
+    lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
+) -> ScalarQuery | LookupResult:
+    """By value: whether each part of it stands in the result of a reading of the run, and in the
+    arguments of no call until then.
+    """
+    value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
+    cannot = LookupResult(UNKNOWN, f"Whether {lookup.subject} was looked up cannot be told")
+    none = LookupResult(
+        value=False, say=f"{lookup.subject} was not looked up by {lookup.option('by')}"
+    )
+    parts = [] if value is UNKNOWN else [*leaves(value)]
+    is_long = len(parts) > TAINTED_MAX or sum(len(str(one)) for one in parts) > TEXT_CHARACTERS_MAX
+    if value is UNKNOWN or is_long or any(map(mistake, lookup.tools)):
+        return cannot
+    if run is None or not parts:
+        return none
+
+    def read(row: Sequence[Any]) -> LookupResult:
+        results, calls, seen = row
+        is_told = seen <= CALLS_MAX
+        trail = Trail(
+            _readings(one for one in results or () if policy.is_looking_up(one[0])),
+            [_said(*one) for one in calls or ()],
+            is_told and len(results or ()) <= RESULTS_MAX,
+            is_told and len(calls or ()) <= EARLIER_MAX,
+            gathered.request.actor.masking_key,
+            gathered.context.now.date(),
+        )
+        found = [trail.source(one) for one in parts]
+        if "" in found:
+            return none
+        if None in found:
+            return cannot
+        names = ", ".join(map(formatting.named, sorted({one for one in found if one})[:3]))
+        return LookupResult(value=True, say=f"{lookup.subject} was looked up by {names}")
+
+    key, runs = gathered.request.key, [run.id, CALLS_MAX + 1]
+    asked = [*runs, key, posix(lookup.tools), *runs, *runs]
+    return ScalarQuery(READINGS, asked, read)

@@ -24,8 +24,8 @@ YES_OR_NO, NUMBER, TEXT = "true or false", "a number", "a text"
 KINDS = {
     "mentioned": YES_OR_NO, "changed": YES_OR_NO, "tainted": YES_OR_NO, "known": YES_OR_NO,
     "lookalike": YES_OR_NO, "unusual": YES_OR_NO, "in": YES_OR_NO, "rejected_before": YES_OR_NO,
-    "read_untrusted": YES_OR_NO, "working_hours": YES_OR_NO, "count": NUMBER, "sum": NUMBER,
-    "called": NUMBER, "request": TEXT, "goal": TEXT,
+    "read_untrusted": YES_OR_NO, "working_hours": YES_OR_NO, "looked_up": YES_OR_NO,
+    "count": NUMBER, "sum": NUMBER, "called": NUMBER, "request": TEXT, "goal": TEXT,
 }  # fmt: skip
 WORDS: Mapping[str, Sequence[str]] = {
     "class": tuple(CLASSES),

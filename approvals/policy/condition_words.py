@@ -32,6 +32,7 @@ ASKED = {
     "tainted": ("{} came from strangers", "{} did not come from strangers"),
     "unusual": ("{} is unusually large", "{} is not unusually large"),
     "changed": ("{} changes", "{} stays"),
+    "looked_up": ("{} was looked up{}", "{} was not looked up{}"),
     "called": ("{} was called", "{} was not called"),
     "has": ("{} is given", "{} is not given"),
 }
@@ -166,7 +167,7 @@ class _Reader:
             return TOTALS[word].format(subject) + per + over
         more = "".join(
             f" {said} {options[name]}"
-            for name, said in (("by", "to this"), ("for", "for"))
+            for name, said in (("by", "by" if word == "looked_up" else "to this"), ("for", "for"))
             if name in options
         )
         return ASKED[word][negated].format(subject, more)
@@ -177,8 +178,8 @@ class _Reader:
         while not self._took(")"):
             _, name = self._next()
             self._need(":")
-            _, value = self._next()
-            found[name] = value.strip("\"'")
+            value = self._value() if self._peek() == "[" else self._next()[1]
+            found[name] = re.sub("[\"']", "", value)
             self._took(",")
         return found
 

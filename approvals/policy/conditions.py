@@ -51,6 +51,8 @@ LISTS = re.compile(r"(?<![\w.])lists\b")
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\s*\(")
 OPTION = re.compile(r"\s*([a-z]+)\s*:(?!:)")
 WORD = re.compile(r"""\s*(?:"([^"\\]*)"|'([^'\\]*)'|([a-z]+(?:\.\w+)*))\s*""")
+GLOB = r""""[^"\\,]*"|'[^'\\,]*'"""
+GLOBS = re.compile(rf"\s*\[\s*(?:{GLOB})(?:\s*,\s*(?:{GLOB}))*\s*\]\s*")
 DURATION = re.compile(r"(\d{1,5})\s*([mhd])")
 CAPPED = re.compile(
     r"(?:^|[(?:]|&&|\|\|)\s*(ask_\d)\s*(>=?)\s*(\d{1,15}(?:\.\d{1,6})?)\s*(?=$|[)?:]|&&|\|\|)"
@@ -79,6 +81,9 @@ UNKNOWN = object()
 
 Options = Mapping[str, Sequence[str] | None]
 """What may stand beside the value, each with its choices; None: a time such as "24h"."""
+TOOLS: Sequence[str] = ()
+"""The choices of an option that is a glob of tools, or a list of such."""
+TOOLS_MAX = 10
 
 PER = ("workspace", "target", "agent", "person", "tool", "run")
 PATH = re.compile(r"args(?:\.\w+)+")
@@ -88,6 +93,7 @@ QUESTIONS: Mapping[str, Options] = {
     "changed": {},
     "tainted": {},
     "called": {},
+    "looked_up": {"by": TOOLS},
     "known": {"by": ("workspace", "agent", "person"), "for": None},
     "lookalike": {},
     "unusual": {},
@@ -97,6 +103,7 @@ QUESTIONS: Mapping[str, Options] = {
 IN_LIST = "in"
 """The function of the question whether a value stands on a list."""
 COUNTING = frozenset({"count", "sum"})
+LOOKED_UP = "looked_up"
 REMEMBERING = COUNTING | {"known", "lookalike"}
 """What is looked up always, since a call that nobody remembers would be free."""
 WITHOUT_VALUE = frozenset({"count"})
@@ -122,6 +129,11 @@ class Lookup:
             if known == name:
                 return word
         return default
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The globs of the tools by which the value is to have been looked up."""
+        return tuple(self.option("by").split(", "))
 
     @property
     def subject(self) -> str:
@@ -383,6 +395,8 @@ def _lookup(name: str, function: str, source: str, inside: tuple[int, int]) -> L
         raise CannotCompile(f"“{function}” asks about a value", *at(bare, inside[0]))
     if function in COUNTING and "over" not in options:
         raise CannotCompile(f'“{function}” wants a time: over: "24h"', *at(bare, inside[0]))
+    if function == LOOKED_UP and "by" not in options:
+        raise CannotCompile(f'“{function}” wants tools: by: "contacts.*"', *at(bare, inside[0]))
     written = ", ".join(
         [*([" ".join(argument.source.split())] if argument else []),
          *(f"{one}: {word}" for one, word in sorted(options.items()))]
@@ -426,10 +440,19 @@ def _option(options: Options, function: str, name: str, text: str, place: tuple[
             f"“{name}” is no option of “{function}”{hint}; known are {known}", *place
         )
     choices = options[name]
+    if choices is TOOLS and GLOBS.fullmatch(text):
+        globs = [one[1:-1] for one in re.findall(GLOB, text)]
+        if len(globs) > TOOLS_MAX:
+            raise CannotCompile(f"more than {TOOLS_MAX} globs", *place)
+        return ", ".join(globs)
     found = WORD.fullmatch(text)
     word = next((one for one in found.groups() if one is not None), "") if found else ""
     if choices is None:
         window_seconds(word, place)
+        return word
+    if choices is TOOLS:
+        if not word or "," in word:
+            raise CannotCompile(f'“{name}” is a glob of tools, or a list: "contacts.*"', *place)
         return word
     if word in choices or (name == "per" and PATH.fullmatch(word)):
         return word

@@ -297,6 +297,18 @@ class Policy:
         found = self.tool(tool)
         return found is not None and found.reads_untrusted
 
+    def is_looking_up(self, tool: str) -> bool:
+        """Whether the catalogue says that this tool only reads, and nothing that strangers wrote;
+        not of a name that only reads like one that is written out.
+        """
+        found = self.of_tool(tool)
+        entry = found.entry if found.is_listed else None
+        return (
+            entry is not None
+            and entry.action_class == ActionClass.READ_ONLY
+            and not entry.reads_untrusted
+        )
+
     @property
     def asks_for_signatures(self) -> bool:
         """Whether any yes has to be signed; else nobody need look for it."""

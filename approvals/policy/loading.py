@@ -169,7 +169,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     for rule in (*rules, *always, *review) if hours is None else ():
         if rule.when and "working_hours" in rule.when.names:
             form.wrong((*rule.path, "when"), "“working_hours” needs the section “hours”")
-    return Policy(
+    policy = Policy(
         digest=digest(whole) if not form.problems else "",
         document=whole if isinstance(whole, dict) else {},
         rules=rules,
@@ -205,6 +205,8 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         )
         or DAY,
     )
+    sections.check_tools(form, (*rules, *always, *review), policy)
+    return policy
 
 
 def _break_glass(form: Form, value: Any, at: Path) -> BreakGlass | None:

@@ -6,9 +6,10 @@ from datetime import date
 from typing import Any
 from zoneinfo import available_timezones
 
-from approvals.policy.conditions import IN_LIST
+from amends.protocol.vocabulary import glob_matches
+from approvals.policy.conditions import IN_LIST, LOOKED_UP
 from approvals.policy.decisions import Rule
-from approvals.policy.document import DAYS, WorkingHours
+from approvals.policy.document import DAYS, OF_PATTERNS, Policy, WorkingHours, mistake
 from approvals.policy.expressions import at, near
 from approvals.policy.form import Form
 from approvals.policy.named_lists import (
@@ -136,3 +137,18 @@ def check(form: Form, rules: Iterable[Rule], known: Mapping[str, DeclaredList]) 
             name = listed["list"]
             hint = f"{near(name, known)}; known are {names_of(known)}"
             form.wrong((*rule.path, "bounded", "listed"), f"there is no list “{name}”{hint}")
+
+
+def check_tools(form: Form, rules: Iterable[Rule], policy: Policy) -> None:
+    """Each glob by which a rule wants a value to be looked up fits a tool of the catalogue that
+    does so.
+    """
+    known = [one.glob for one in policy.tools if policy.is_looking_up(one.glob)]
+    for rule in rules:
+        asked = [one for one in rule.when.lookups if one.function == LOOKED_UP] if rule.when else ()
+        for glob in (glob for one in asked for glob in one.tools):
+            fits = policy.is_looking_up(glob) or any(glob_matches(glob, one) for one in known)
+            if mistake(glob) or OF_PATTERNS.search(glob) or not fits:
+                words = f"“{glob}” fits no tool of the catalogue that is read_only without"
+                hint = f"reads_untrusted{near(glob, known)}"
+                form.wrong_of_new((*rule.path, "when"), f"{words} {hint}")

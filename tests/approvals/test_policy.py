@@ -135,6 +135,7 @@ ASKED_OF_A_STEP = [
     'count(over: "1h") < 500', "tainted(args.iban)", "!tainted(args.iban)", "!read_untrusted",
     'called("bank.*") == 0', "unusual(args.amount)", 'changed("iban")', '!changed("iban")',
     'goal == "pay"', 'request != "x"', "before.iban == args.iban", "labels.env != 'prod'",
+    "looked_up(args.iban, by: 'bank.*')", "!looked_up(args.iban, by: ['bank.*'])",
 ]  # fmt: skip
 
 

@@ -206,6 +206,10 @@ def test_every_function_that_the_evaluator_has_may_be_saved(condition):
         ("mentioned(args.to, by: 'x')", "at 1:20", "“by” is no option of “mentioned”"),
         ("mentioned(mentioned(args.to))", "at 1:11", "a question within another"),
         ("args.to.all(one, mentioned(one))", "at 1:18", "“mentioned” in a loop"),
+        ("looked_up(args.to)", "at 1:11", '“looked_up” wants tools: by: "contacts.*"'),
+        ("looked_up(args.to, by: [])", "at 1:20", "“by” is a glob of tools, or a list"),
+        ("looked_up(args.to, by: 'a,b')", "at 1:20", "“by” is a glob of tools, or a list"),
+        ("looked_up(args.to, per: 'a')", "at 1:20", "no option of “looked_up”"),
         ("ask_0 == 1", "at 1:1", "names such as “ask_0” are the desk's own"),
         ("knows(args.to, by: 'agent')", "at 1:1", "“knows” is no function here"),
         (".seen(args.x)", "at 1:1", "“.seen” is no function here"),
@@ -220,12 +224,28 @@ def test_a_question_that_is_written_wrongly_is_refused_where_it_stands(condition
     assert mistake in found
 
 
+def test_a_glob_by_which_nothing_can_be_looked_up_is_refused():
+    tools = {"contacts.*": {"class": "read_only"}, "contacts.add": {"class": "internal_update"},
+             "web.*": {"class": "read_only", "reads_untrusted": True}}  # fmt: skip
+
+    def document(glob):
+        rule = {"when": f"!looked_up(args.to, by: '{glob}')", "approval": "MANUAL"}
+        return {"always": {"mail.send": rule}, "tools": tools}
+
+    for glob in ("contacts.*", "contacts.find", "contacts.f*", "contact?.*", "*"):
+        assert load_new(document(glob))
+    for glob in ("contact.*", "contacts.add", "web.*", "web.get", "(contacts.a|b)"):
+        load(document(glob))
+        assert f"“{glob}” fits no tool of the catalogue" in told(document(glob), load_new)[0]
+
+
 @pytest.mark.parametrize(
     ("condition", "place", "mistake"),
     [
         ('sum(args.amount, over: "24h")', "1:1", "is a number, and is compared with nothing"),
         ('known(target) || count(over: "1h")', "1:18", "is a number, and is compared with nothing"),
         ('(count(over: "1h")) > "3"', "1:2", "is a number, and stands beside a text"),
+        ("looked_up(args.to, by: 'a') > 1", "1:1", "is true or false, and stands beside a number"),
         ("3 < mentioned(args.to)", "1:5", "is true or false, and stands beside a number"),
         ("rejected_before > args.n", "1:1", "is true or false, and “>” is for numbers"),
         ('known(args.to) == "yes"', "1:1", "is true or false, and stands beside a text"),

@@ -1,0 +1,187 @@
+"""What was looked up in a system of the workspace, and what an agent makes of that."""
+
+import pytest
+
+from approvals.card_context import why
+from approvals.gate import run_lookups
+from approvals.models import Approval
+from tests.approvals.cast import put_in_force
+from tests.approvals.door import Agent as Trip
+from tests.approvals.door import answer, pay
+from tests.approvals.test_conditions_attacked import told_again
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def trip(key, ben):
+    return Trip(key)
+
+
+@pytest.fixture
+def obey(acme, ada, leads):
+    def say(when, approval="MANUAL", tools=None):
+        rules = {"pay.*": [{"when": when, "approval": approval}, {"approval": "AUTO"}]}
+        others = {"*": {"approval": "MANUAL"}} if approval == "AUTO" else {}
+        put_in_force(acme, ada, {"policies": rules | others, "tools": tools or CONTACTS})
+
+    return say
+
+
+CONTACTS = {
+    "contacts.*": {"class": "read_only"},
+    "contacts.shared": {"class": "read_only", "reads_untrusted": True},
+    "contacts.add": {"class": "internal_update"},
+    "web.*": {"class": "read_only", "reads_untrusted": True},
+}
+NOT_LOOKED_UP = "!looked_up(args.to, by: 'contacts.*')"
+
+
+def looks(trip, result, key="r1", tool="contacts.find", run="run_1", **more):
+    said = {"args": {}, "targets": []} | more
+    begun = trip.begin(tool=tool, key=key, action=f"act-{key}", attempt=key, run=run, **said)
+    assert begun.json()["answer"] == "proceed", begun.text
+    trip.succeeded(begun, attempt=key, result=result)
+
+
+def known_to(trip, to, key="k1", **more):
+    return answer(trip, key, args={"to": to}, **more) == "proceed"
+
+
+ANN, EVE = "ann@acme.example", "eve@evil.example"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"args": {"query": EVE}}, {"args": {"query": f"Is it {EVE.upper()}?"}},
+        {"args": {"query": "eve%40evil.example"}}, {"args": {"query": "e v e@evil.example"}},
+        {"args": {"user": "eve", "host": "evil.example"}}, {"args": {"fields": {EVE: 1}}},
+        {"targets": [{"type": "contact", "id": EVE}]}, {"args": ["eve\u200b@evil.example"]},
+    ],
+)  # fmt: skip
+def test_an_echo_is_no_looking_up(trip, obey, said):
+    obey(NOT_LOOKED_UP)
+    looks(trip, {"found": [], "said": f"No contact {EVE}"}, **said)
+    assert not known_to(trip, EVE)
+    looks(trip, "nobody", key="r2", run="run_2", **said)
+    looks(trip, {"last searched": [EVE]}, key="r3", run="run_2", tool="contacts.recent")
+    assert not known_to(trip, EVE, "k2", run="run_2"), "nor is what it remembers of that search"
+
+
+def test_what_the_agent_put_there_before_was_not_looked_up(trip, obey):
+    obey(NOT_LOOKED_UP)
+    looks(trip, {"id": "c9"}, key="w1", tool="contacts.add", args={"name": "Ann", "mail": EVE})
+    looks(trip, [{"name": "Ann", "mail": EVE}], args={"query": "Ann"})
+    assert not known_to(trip, EVE)
+
+
+@pytest.mark.parametrize("tool", ["web.get", "contacts.shared", "contacts.add", "contact.find",
+                                  "contacts.Shared", "xcontacts.find"])  # fmt: skip
+def test_what_another_tool_gave_was_not_looked_up(trip, obey, tool):
+    obey(NOT_LOOKED_UP)
+    looks(trip, [{"mail": EVE}], tool=tool)
+    assert not known_to(trip, EVE)
+
+
+def test_what_was_looked_up_in_another_run_or_past_the_gate_was_not_in_this_one(trip, obey):
+    obey(NOT_LOOKED_UP)
+    looks(trip, [{"mail": ANN}], key="r0", run="run_0")
+    trip.send("action.planned", action="told", tool="contacts.find", args={}, targets=[])
+    trip.send("action.started", action="told", attempt="a1")
+    trip.send("action.succeeded", action="told", attempt="a1", result=[{"mail": ANN}])
+    assert not known_to(trip, ANN)
+    looks(trip, [{"mail": ANN}], run="run_2")
+    assert known_to(trip, ANN, "k2", run="run_2")
+
+
+def test_a_reading_of_which_the_result_is_not_there_yet_or_changes_shows_nothing(trip, obey):
+    obey("looked_up(args.to, by: 'contacts.*')", approval="AUTO")
+    begun = trip.begin(tool="contacts.find", key="r1", action="r1", attempt="r1", args={})
+    assert begun.json()["answer"] == "wait", "which is asked about here"
+    obey(NOT_LOOKED_UP)
+    begun = trip.begin(tool="contacts.find", key="r2", action="r2", attempt="r2", args={})
+    assert not known_to(trip, EVE)
+    trip.succeeded(begun, attempt="r2", result=[{"mail": ANN}, {"mail": EVE}, "cy@acme.example"])
+    assert known_to(trip, ANN, "k2")
+    assert not known_to(trip, EVE), "which was said before it was read"
+    assert not known_to(trip, EVE, "k3")
+    trip.succeeded(begun, attempt="r2", result=[{"mail": "bo@acme.example"}])
+    assert not known_to(trip, "bo@acme.example", "k4")
+    assert not known_to(trip, "cy@acme.example", "k5"), "nobody knows which of them it gave"
+
+
+def test_a_call_that_is_told_again_as_a_reading_was_none(trip, obey):
+    obey(NOT_LOOKED_UP)
+    looks(trip, [{"mail": EVE}], key="w", tool="web.get")
+    told_again(trip, "w", tool="contacts.find", targets=[], args={})
+    assert not known_to(trip, EVE)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, {"not_recorded": f"too large: {EVE}"}, ["⟦masked:mail⟧"], {"text": "x " * 26_000}],
+)
+def test_of_a_result_that_is_hidden_or_cut_nobody_knows_what_was_looked_up(trip, obey, result):
+    for approval, when in (("MANUAL", NOT_LOOKED_UP), ("DENY", NOT_LOOKED_UP[1:])):
+        obey(when, approval=approval)
+        looks(trip, result, key=f"r-{approval}")
+        assert not known_to(trip, EVE, f"k-{approval}")
+
+
+def test_more_readings_and_calls_than_are_looked_at_cannot_be_told(trip, obey, monkeypatch):
+    obey("looked_up(args.to, by: 'contacts.*')", approval="DENY")
+    monkeypatch.setattr(run_lookups, "RESULTS_MAX", 1)
+    looks(trip, [{"mail": "x@acme.example"}])
+    assert known_to(trip, EVE), "it was not looked up"
+    looks(trip, [{"mail": "y@acme.example"}], key="r2")
+    assert not known_to(trip, EVE, "k2")
+    obey(NOT_LOOKED_UP)
+    looks(trip, [{"mail": ANN}], key="r3")
+    assert known_to(trip, ANN, "k3")
+    monkeypatch.setattr(run_lookups, "EARLIER_MAX", 1)
+    assert not known_to(trip, ANN, "k4")
+
+
+def test_a_masked_account_is_looked_up_by_its_mark(trip, obey):
+    obey(NOT_LOOKED_UP.replace("args.to", "args.iban"))
+    there, other = "DE89370400440532013000", "DE89370400440532013001"
+    looks(trip, {"iban": there, "note": f"not {other}"}, args={"iban": other})
+    assert answer(trip, "k1", args={"iban": there}) == "proceed"
+    assert answer(trip, "k2", args={"iban": other}) == "wait"
+    obey(NOT_LOOKED_UP)
+    assert not known_to(trip, other, "k3"), "which the reading had in its arguments, masked"
+    obey(NOT_LOOKED_UP[1:], approval="DENY")
+    assert not known_to(trip, there, "k4"), "which may be what is masked there"
+    assert known_to(trip, ANN, "k5"), "which is none"
+
+
+def test_each_of_several_values_is_looked_up_and_none_is_put_together_of_two_fields(trip, obey):
+    obey(NOT_LOOKED_UP)
+    looks(trip, [{"mail": ANN, "ref": "A", "no": "77 1"}, {"mail": "bo@acme.example", "zip": "9"}])
+    assert known_to(trip, [ANN, "Bo <bo@acme.example>"])
+    others: list[list[str] | str] = [[ANN, EVE], "77 1 A", [], "", f"{ANN}, {EVE}", f"Ann <{EVE}>",
+              "\u0430nn@acme.example", "ann@acme.example.evil.example"]  # fmt: skip
+    for number, to in enumerate(others):
+        assert not known_to(trip, to, f"n{number}"), to
+
+
+def test_a_value_that_was_looked_up_is_told_from_one_that_the_agent_made_up(trip, obey):
+    tools = {"contacts.*": {"class": "read_only"}, "crm.find": {"class": "read_only"}}
+    obey(
+        "!mentioned(args.to) && !looked_up(args.to, by: ['contacts.*', \"crm.find\"])", tools=tools
+    )
+    for run in ("run_1", "run_2"):
+        trip.send("run.started", run=run, request="Pay Ann")
+    assert not known_to(trip, ANN, run="run_2")
+    found = [one["value"] for one in why(Approval.objects.get()) if one["name"] == "Found"]
+    assert found == ["args.to does not stand in what the agent was asked for",
+                     "args.to was not looked up by contacts.*, crm.find"]  # fmt: skip
+    looks(trip, [{"name": "Ann", "mail": ANN.title()}], tool="crm.find", args={"name": "Ann"})
+    assert known_to(trip, ANN, "k2")
+    assert known_to(trip, ANN, "k3")
+    asked = pay(trip, "k4", args={"to": ANN}, explain=True).json()["explain"]["conditions"][0]
+    assert asked["asked"][1]["words"] == "args.to was looked up by crm.find"
+    looks(trip, [{"mail": ANN}], key="r2", args={"query": ANN})
+    assert known_to(trip, ANN, "k5"), "it had it from there first"
+    assert not known_to(trip, EVE, "k6")
