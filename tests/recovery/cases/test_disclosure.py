@@ -64,6 +64,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}settings/directory/", f"{W}settings/directory/tokens/",
         f"{W}settings/log-in/", f"{W}settings/log-in/try/", f"{W}settings/log-in/save/",
         f"{W}settings/log-in/end/", f"{W}settings/directory/teams/",
+        f"{W}settings/directory/people/let-back-in/",
         f"{W}settings/delegations/", f"{W}settings/teams/",
         f"{W}settings/keys/", f"{W}settings/keys/new/",
         f"{W}settings/agents/", f"{W}settings/tokens/", f"{W}settings/kept/",
