@@ -5,7 +5,7 @@ in both.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
@@ -32,10 +32,12 @@ _MONEY_WORDS = (
     (r"rupees?|rupien", ("inr",)),
     (r"kron(?:or|er|en)|crowns", ("sek", "nok", "dkk", "isk", "czk")),
 )
+# Of 2026年11月3日 and 10時30分, but not 100日元.
+OF_DAY = "| ?(?:[年月時时년월]|日(?![元圓円])|일)"
 _DIGITS = r"[-+]?\d+(?:[ .,'’_]\d+)*"
 _NUMBER = re.compile(
     # Not of a code (ORD-17), a day (2026-11-29, 3/4) or a time (10:30).
-    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:.,'’_]\d)"
+    rf"(?<![\w.,])(?<!\w-)(?<!\d[/:'’])(?:{_MARK})?({_DIGITS})(?:{_MARK})?(?!\w|[-/:.,'’_]\d{OF_DAY})"
 )
 _SCALES = {"k": 3, "thousand": 3, "tausend": 3, "tsd": 3, "mille": 3, "mil": 3, "mio": 6,
            "million": 6, "millions": 6, "millionen": 6, "millón": 6, "millones": 6, "cent": -2,
@@ -47,6 +49,11 @@ _SCALED = re.compile(  # of few groups: it is tried at each of them
 )
 _SUM = re.compile(rf"({_MARK})?\s?({_DIGITS})\s?({_MARK})?")
 _GROUPED = re.compile(r"\d{1,3}(?:[ .,'’_]\d{2,3})*[ .,'’_]\d{3}")
+
+
+def is_grouped(text: str) -> bool:
+    """Whether it is a number with its thousands set apart, which may be a part of a longer one."""
+    return _GROUPED.fullmatch(text) is not None
 
 
 def holds_number(value: float, seen: str) -> bool:
@@ -142,13 +149,22 @@ _SMALL = {
 _TENS_IN_ORDER = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS = {word: value * 10 for value, word in enumerate(_TENS_IN_ORDER.split(), 2)}
 _UNIT, _TEN = "|".join(_SMALL), "|".join(_TENS)
+# Of *this one*, *one of them* and *one-way* nobody says how many.
+_POINTING = (
+    "the this that no any every each which another some last next only other new old right wrong"
+)
+_NO_NUMBER = (
+    rf"(?!(?:{'|'.join(f'(?<={word} )' for word in _POINTING.split())})one\b)"
+    r"(?!one\b(?! (?!(?:of|that|who|which|with|from|to|in|on|at|by|and|or|is|was|more|day)\b)\w))"
+)
 _BELOW_HUNDRED = rf"(?:(?:{_TEN})(?:[ -](?:{_UNIT}))?|{_UNIT})"
 _BELOW_THOUSAND = (
     rf"(?:(?:a|{_BELOW_HUNDRED}) hundred(?: (?:and )?{_BELOW_HUNDRED})?|{_BELOW_HUNDRED})"
 )
 _NUMBER_WORDS = re.compile(
-    rf"(?<![\w-])(?:(?:a|{_BELOW_THOUSAND}) thousand(?:,? (?:and )?{_BELOW_THOUSAND})?"
-    rf"|{_BELOW_THOUSAND})(?![\w])"
+    rf"(?<![\w-]){_NO_NUMBER}"
+    rf"(?>(?:a|{_BELOW_THOUSAND}) thousand(?:,? (?:and )?{_BELOW_THOUSAND})?"
+    rf"|{_BELOW_THOUSAND})(?!\w| (?:[mb]illion|point)\b)"
 )
 
 
@@ -213,6 +229,13 @@ def _as_day(wanted: str, seen: str, today: date | None) -> bool:
 
 def _days(text: str, today: date | None) -> Iterator[date]:
     """Each day of the text; 3/4/2026 is one of March and one of April."""
+    written = list(_written_days(text, today))
+    yield from written
+    if today is not None:
+        yield from _relative(text, today, {one.weekday() for one in written})
+
+
+def _written_days(text: str, today: date | None) -> Iterator[date]:
     named = [(day, month, year) for month, day, year in _MONTH_DAY.findall(text)]
     ranges = [(*days, month, year) for month, *days, year in _MONTH_DAYS.findall(text)]
     for first, last, month, year in [*_DAYS_MONTH.findall(text), *ranges]:
@@ -223,8 +246,6 @@ def _days(text: str, today: date | None) -> Iterator[date]:
             yield from _of_year("", _MONTHS[month], int(day), today)
     for year, month, day in _EAST_ASIAN.findall(text):
         yield from _of_year(year, int(month), int(day), today)
-    if today is not None:
-        yield from _relative(text, today)
     for year, _, month, day in _YEAR_FIRST.findall(text):
         yield from _of_year(year, int(month), int(day), today)
     both = [(one, other, year) for one, _, other, year in _YEAR_LAST.findall(text)]
@@ -252,7 +273,7 @@ _NEAR = {
     "today": 0, "tonight": 0, "heute": 0, "hoy": 0, "aujourd'hui": 0,
     "day after tomorrow": 2, "übermorgen": 2, "pasado mañana": 2, "après-demain": 2,
     "tomorrow": 1, "morgen": 1, "mañana": 1, "demain": 1,
-    "yesterday": -1, "gestern": -1, "ayer": -1,
+    "day before yesterday": -2, "yesterday": -1, "gestern": -1, "ayer": -1,
 }  # fmt: skip
 _NEAR_DAY = re.compile(rf"\b(?:{'|'.join(_NEAR)})\b")
 _WEEKDAYS = {
@@ -265,20 +286,29 @@ _WEEKDAYS = {
     )
     for number, name in enumerate(names.split())
 }
+_PAST = r"last |past |previous |letzte[nr]? |vergangene[nr]? "
 _NEXT = r"next |nächste[nr]? |kommende[nr]? |próximo "
 _WEEKDAY = re.compile(
     # Not of a day that is written out.
-    rf"({_NEXT})?\b({'|'.join(_WEEKDAYS)})\b(?!,? (?:the |den |dem |le |el )?\d{{1,2}}[^\d:])"
-    r"( prochain)?"
+    rf"({_PAST})?({_NEXT})?\b({'|'.join(_WEEKDAYS)})\b"
+    r"(?!,? (?:the |den |dem |le |el )?\d{1,2}(?![\d:]| ?[ap]\.?m))( prochain)?( pasado| dernier)?"
 )
 
 
-def _relative(seen: str, today: date) -> Iterator[date]:
-    """`tomorrow`, and `on Friday`: the one to come; `next Friday` also the one after it."""
+def _relative(seen: str, today: date, written: Collection[int]) -> Iterator[date]:
+    """`tomorrow`, and `on Friday`: the one to come; `next Friday` also the one after it, and `last
+    Friday` the one before. `written` are the weekdays of days that are written out, for of these
+    it may be the name.
+    """
     for near in _NEAR_DAY.findall(seen):
         yield today + timedelta(days=_NEAR[near])
-    for before, name, behind in _WEEKDAY.findall(seen):
+    for past, before, name, behind, gone in _WEEKDAY.findall(seen):
+        if _WEEKDAYS[name] in written:
+            continue
         days = (_WEEKDAYS[name] - today.weekday()) % WEEK_DAYS
+        if past or gone:
+            yield today + timedelta(days=days - WEEK_DAYS)
+            continue
         yield today + timedelta(days=days)
         if before or behind or not days:
             yield today + timedelta(days=days + WEEK_DAYS)
@@ -287,8 +317,8 @@ def _relative(seen: str, today: date) -> Iterator[date]:
 # Times of a day.
 
 _CLOCK = re.compile(
-    r"(?<![\w.,:/-])(\d{1,2})(?:[:.](\d{2}))?(?::00)? ?(am|pm|a\.m\.|p\.m\.|uhr|h|o'clock)?"
-    r"(?![\w/:-]|\.\d)"
+    rf"(?<![\w.,:/{''.join(_SIGNS)}-])(\d{{1,2}})(?:[:.](\d{{2}}))?(?::00)?"
+    rf" ?(am|pm|a\.m\.|p\.m\.|uhr|h|o'clock)?(?![\w/:-]|\.\d| ?{_MARK}(?![^\W\d_]))"
 )
 
 

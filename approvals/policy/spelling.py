@@ -34,7 +34,9 @@ NATIONAL_DIGITS_MIN = 9  # what must agree where one of two numbers lacks its co
 COUNTRY_DIGITS_MAX = 3
 NORTH_AMERICAN = (10, 11)  # digits without and with its 1, which is often written without a plus
 IBAN_CHARACTERS = range(15, 35)  # ISO 13616
+PATH_CHARACTERS_MAX = 255  # of its second part, as most file systems have it
 CODE_RUNS_MAX = 8
+CODE_LETTERS_MIN = 3  # that tell a word by its beginning
 LONG_NUMBER_DIGITS = 4
 GROUP_DIGITS = 3  # of a number whose thousands are set apart
 
@@ -54,7 +56,7 @@ _HOST_WITHIN = re.compile(
 _SAYS_SOMETHING = re.compile(r"[^\x00-/:-@\[-`{-~]")  # a letter, a digit, or a sign beyond ASCII
 # That a short number is no group of a longer one, and no part of a time or a day.
 _NO_GROUP_BEFORE = r"(?<!\d[.,/:])(?<!\d['’_])"
-_NO_GROUP_BEHIND = r"(?![.,/:'’_]\d| \d{3}(?!\d))"
+_NO_GROUP_BEHIND = rf"(?![.,/:'’_]\d| \d{{3}}(?!\d){quantities.OF_DAY})"
 # Writing that puts no space between words is set apart from what stands beside it.
 _SCRIPTS = ("々㐀-䶿一-鿿", "\u3041-ゟ", "゠-ヿ", "가-힣", "\u0e00-\u0e7f")
 _SEAM = re.compile(
@@ -172,7 +174,7 @@ def _leaf_stands_in(
     if not _SAYS_SOMETHING.search(wanted):
         return False
     return (
-        _as_it_is(wanted, seen)
+        (not quantities.is_grouped(wanted) and _as_it_is(wanted, seen))
         or quantities.holds(wanted, seen, today)
         or _as_phone(wanted, seen)
         or _as_iban(wanted, seen)
@@ -191,10 +193,12 @@ def _as_it_is(wanted: str, seen: str) -> bool:
     if wanted.isdecimal() and len(wanted) <= GROUP_DIGITS:
         spaced = r"(?<!\d )" * (len(wanted) == GROUP_DIGITS)
         pattern = rf"{spaced}{_NO_GROUP_BEFORE}{pattern}{_NO_GROUP_BEHIND}"
+    elif wanted.isdecimal():
+        pattern += r"(?!,\d\d?(?!\d))"
     elif re.search(r"[/\\]", wanted):
-        pattern += r"(?![/\\]\S*\w)"
+        pattern += r"(?![/\\][^\s\w]*\w)"
     elif _ONE_WORD.fullmatch(wanted):
-        pattern = rf"{pattern}(?![/\\]\S*[/\\.]\w)"
+        pattern = rf"{pattern}(?![/\\]\S{{0,{PATH_CHARACTERS_MAX}}}[/\\.]\w)"
     return _alone(pattern, seen)
 
 
@@ -260,7 +264,7 @@ def _as_link(wanted: str, seen: str) -> bool:
     found = _LINK.fullmatch(wanted)
     if not found:
         return False
-    rest = rf"(?:https?://|(?<![/\\])){re.escape(found[1])}(?![/\\?#:]\S*\w)"
+    rest = rf"(?:https?://|(?<![/\\])){re.escape(found[1])}(?![/\\?#:][^\s\w]*\w)"
     return _alone(rest, seen)
 
 
@@ -277,7 +281,8 @@ def _as_code(wanted: str, seen: str) -> bool:
     for one, following in pairwise(runs):
         is_seam = one.isdecimal() != following.isdecimal()
         pattern += "[ _-]" + "?" * is_seam + re.escape(following)
-    if runs[1:] == digits and len(runs[-1]) >= LONG_NUMBER_DIGITS:
+    is_word = len(runs[0]) >= CODE_LETTERS_MIN and runs[1:] == digits == runs[-1:]
+    if is_word and len(runs[-1]) >= LONG_NUMBER_DIGITS:
         pattern += rf"|{re.escape(runs[0])}[^\W\d_]*{_NUMBER_WORD}{runs[-1]}"
     return _alone(rf"#?(?:{pattern})", seen)
 
@@ -307,7 +312,8 @@ def _as_name(wanted: str, seen: str) -> bool:
     is_short = _WITHOUT_SPACE.fullmatch(name) and not (name + seen).isascii()
     if not is_short and not _NAME.fullmatch(name):
         return False
-    stands = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
+    are_parts = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
+    stands = _as_it_is if is_short else are_parts
     return any(
         stands(letters(name), letters(seen)) for letters in (_without_accents, _in_two_letters)
     )
