@@ -89,7 +89,7 @@ function filled(target, args) {
             throw new AmendsError(`the target ${type} ${template} needs the argument “${name}”`);
         }
         const told = String(plain(value, name));
-        if (!told.includes("[object "))
+        if (typeof value === "string" || !told.includes("[object "))
             return told;
         throw new AmendsError(`the target ${type} ${template} needs a text as “${name}”, no object`);
     });

@@ -15,6 +15,7 @@ const NO_VALUE = " is a function or a symbol, of which nobody could tell two apa
 const NO_TEXT = " holds NUL or half a character, which no database keeps, so that another text would be" +
     " approved: encode it, as base64 perhaps";
 const NO_NAME = " has a name that is an object, of which nobody could tell two apart";
+const TOO_DEEP = ` is nested deeper than ${DEPTH_MAX} levels`;
 const WRITTEN_ALIKE = " has two names that are written alike, and only one would be told";
 /**
  * The value as plain JSON. What JSON does not know (a date, NaN, bytes) becomes its text; what is
@@ -52,15 +53,15 @@ export function mustBeShown(value, name, depth = 0) {
         throw new Unfit(name + NO_VALUE);
     if (typeof value === "string" && text(value) !== value)
         throw new Unfit(name + NO_TEXT);
-    if (typeof value !== "object" || value === null || depth > DEPTH_MAX)
-        return; // told as it is
+    if (typeof value !== "object" || value === null || ArrayBuffer.isView(value))
+        return;
+    if (depth > DEPTH_MAX)
+        throw new Unfit(name + TOO_DEEP); // as what holds itself, twice perhaps
     if ("toJSON" in value && typeof value.toJSON === "function") {
         if (!(value instanceof Date))
             mustBeShown(value.toJSON(), name, depth + 1);
         return;
     }
-    if (ArrayBuffer.isView(value))
-        return;
     const items = Array.isArray(value) || value instanceof Set ? [...value] : null;
     const pairs = value instanceof Map ? [...value] : isForm(value) ? fields(value) : null;
     if (!items && !pairs && hasPrivateFields(value))
@@ -140,7 +141,7 @@ function bigint(value, name) {
 }
 function object(value, name, depth) {
     if (depth > DEPTH_MAX + 1)
-        throw new Unfit(`${name} is nested deeper than ${DEPTH_MAX} levels`);
+        throw new Unfit(name + TOO_DEEP);
     if (value instanceof Date)
         return Number.isNaN(+value) ? String(value) : value.toISOString();
     if (value instanceof Error)

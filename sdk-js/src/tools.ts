@@ -154,7 +154,7 @@ function filled(
       throw new AmendsError(`the target ${type} ${template} needs the argument “${name}”`);
     }
     const told = String(plain(value as Id, name));
-    if (!told.includes("[object ")) return told;
+    if (typeof value === "string" || !told.includes("[object ")) return told;
     throw new AmendsError(`the target ${type} ${template} needs a text as “${name}”, no object`);
   });
   return [type, id];

@@ -28,6 +28,7 @@ const NO_TEXT =
   " holds NUL or half a character, which no database keeps, so that another text would be" +
   " approved: encode it, as base64 perhaps";
 const NO_NAME = " has a name that is an object, of which nobody could tell two apart";
+const TOO_DEEP = ` is nested deeper than ${DEPTH_MAX} levels`;
 const WRITTEN_ALIKE = " has two names that are written alike, and only one would be told";
 
 /**
@@ -65,12 +66,12 @@ export function plainObject(value: object, name: string): JsonObject {
 export function mustBeShown(value: unknown, name: string, depth = 0): void {
   if (typeof value === "function" || typeof value === "symbol") throw new Unfit(name + NO_VALUE);
   if (typeof value === "string" && text(value) !== value) throw new Unfit(name + NO_TEXT);
-  if (typeof value !== "object" || value === null || depth > DEPTH_MAX) return; // told as it is
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return;
+  if (depth > DEPTH_MAX) throw new Unfit(name + TOO_DEEP); // as what holds itself, twice perhaps
   if ("toJSON" in value && typeof value.toJSON === "function") {
     if (!(value instanceof Date)) mustBeShown(value.toJSON(), name, depth + 1);
     return;
   }
-  if (ArrayBuffer.isView(value)) return;
   const items: unknown[] | null = Array.isArray(value) || value instanceof Set ? [...value] : null;
   const pairs = value instanceof Map ? [...value] : isForm(value) ? fields(value) : null;
   if (!items && !pairs && hasPrivateFields(value)) throw new Unfit(name + IN_PART);
@@ -157,7 +158,7 @@ function bigint(value: bigint, name: string): Json {
 }
 
 function object(value: object, name: string, depth: number): Json {
-  if (depth > DEPTH_MAX + 1) throw new Unfit(`${name} is nested deeper than ${DEPTH_MAX} levels`);
+  if (depth > DEPTH_MAX + 1) throw new Unfit(name + TOO_DEEP);
   if (value instanceof Date) return Number.isNaN(+value) ? String(value) : value.toISOString();
   if (value instanceof Error) return text(String(value));
   if (ArrayBuffer.isView(value)) {

@@ -166,6 +166,7 @@ def test_what_tells_nothing_of_itself_is_refused_in_words(client, script):
     ["new (class { currency = 'EUR'; #sum = 5; get sum() { return this.#sum } })()",
      "new (class extends (class { #sum; get sum() { return this.#sum } }) { to = 'eve' })()",
      "new Map([[{a: 1}, 1]])", "() => 5", "new Map([[() => 5, 1]])", "Symbol('a')",
+     "(() => { const one = {}; one.a = one.b = one; return one })()",
      r"'a\u0000b'", r"'a\ud800'", r"new Set(['a\u0000'])", r"({'a\ud800': 1})"],
 )  # fmt: skip
 def test_an_argument_that_is_told_in_part_is_refused_in_words(client, script):
