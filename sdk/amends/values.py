@@ -35,13 +35,12 @@ SCHEMA_BYTES_MAX = 8 * 1024
 HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
 STARS = "**********"
+ALL_STARS = re.compile(r"(?<!\*)\*{10}(?!\*)")  # and not those of a number that is masked
 SERIALIZERS = frozenset({"PlainSerializer", "WrapSerializer"})
 
 _QUOTED_IN_RANGES = re.compile(r'[\s"\\,()\[\]]')
 # PostgreSQL stores no NUL, and UTF-8 has no lone surrogates.
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
-
-
 # The text of what has none, such as `<Payment object at 0x7f0be394d2c0>`, and of what holds
 # a secret or a long array.
 _TELLS_LESS = re.compile(
@@ -81,7 +80,7 @@ def plain(value: Any) -> Any:
         value = _parts(value)
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
         # Pydantic's models, which most frameworks hand to tools
-        return _modelled(value, dump)
+        return _whole(_in_its_words(dump), value, frozenset([type(value)]))
     if isinstance(value, Mapping):
         named = {_name(name): plain(item) for name, item in value.items()}
         if len(named) < len(value):
@@ -123,14 +122,12 @@ def _parts(value: Any) -> dict[str, Any]:
     return found
 
 
-def _modelled(model: Any, dump: Callable[..., Any]) -> Any:
-    """A model's JSON in its own words, with what these say too little of."""
-    told = plain(_dumped(dump, mode="json"))
-    try:
+def _in_its_words(dump: Callable[..., Any]) -> Any:
+    """A model's JSON as it tells itself, with the secrets in it."""
+    told, held = plain(_dumped(dump, mode="json")), None
+    with contextlib.suppress(TypeError):  # a set of models, which Python's own dump cannot make
         held = _dumped(dump)
-    except TypeError:  # a set of models, which Python's own dump cannot make
-        held = None
-    return _whole(_with_hidden(told, held), model, frozenset([type(model)]))
+    return _with_hidden(told, held)
 
 
 def _dumped(dump: Callable[..., Any], **how: Any) -> Any:
@@ -179,13 +176,14 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
     if isinstance(told, dict) and _fields(kind):
         above = [one for one in kind.__mro__[1:] if one in declared]
         is_exact = kind in declared and not any(map(_fields, above))
-        if not is_exact and not isinstance(told := _beyond(told, value, above), dict):
-            return told
+        more = {} if is_exact else _beyond(told, value, above)
+        if not isinstance(more, dict):
+            return more
         for name, classes in _declared(kind).items():
             item, at = getattr(value, name, None), _written(kind, name) & told.keys()
             for written in at if classes is not None else ():
                 told[written] = _whole(told[written], item, (is_exact and classes) or frozenset())
-        return told
+        return told | more
     if isinstance(told, dict) and isinstance(value, Mapping) and len(told) == len(value):
         items = zip(told.items(), value.values(), strict=True)
         return {name: _whole(one, item, declared) for (name, one), item in items}
@@ -197,23 +195,25 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
 
 
 def _beyond(told: dict[str, Any], value: Any, above: list[type]) -> Any:
-    """What is told, and what no class above it that its place declares has; not what is at its
-    default, which a model may leave out.
+    """What it holds beyond what is told and what a class above it that its place declares has; not
+    what is at its default, which a model may leave out. Each part is looked at once.
     """
-    kind = type(value)
+    kind: Any = type(value)
     serializer = vars(kind).get("__pydantic_serializer__")
     dump = functools.partial(serializer.to_python, value) if serializer else None
-    own = _modelled(value, dump) if dump else plain(value)
+    own = _in_its_words(dump) if dump else _parts(value)
     if not isinstance(own, dict):
         return own
     known = {written for one in above for name in _fields(one) for written in _written(one, name)}
-    usual = {name: part.default for name, part in _fields(kind).items()}
-    more = {
-        name: one for name, one in own.items()
-        if not (_written(kind, name) & told.keys() or name in known)
-        and getattr(value, name, None) != usual.get(name, UNSET)
-    }  # fmt: skip
-    return told | more
+    parts = {at: one for one in _fields(kind).items() for at in _written(kind, one[0])}
+    more = {}
+    for written, one in own.items():
+        name, part = parts.get(written, (written, None))
+        item, is_told = getattr(value, name, None), _written(kind, name) & told.keys()
+        if not (is_told or written in known) and item != getattr(part, "default", UNSET):
+            is_said = not dump or _declared(kind).get(name, ()) is None
+            more[written] = plain(one) if is_said else _whole(one, item, frozenset())
+    return more
 
 
 def _fields(kind: type) -> Mapping[str, Any]:
@@ -471,7 +471,7 @@ def as_targets(target: object) -> list[dict[str, str]]:
 def _id(value: object) -> str:
     if hasattr(value, HIDES):
         raise ValueError("the id of a target cannot be hidden: calls are told apart by it")
-    if _TELLS_LESS.search(told := str(value)) or STARS in told:
+    if _TELLS_LESS.search(told := str(value)) or ALL_STARS.search(told):
         raise ValueError(f"{told!r} is no id of a target: another one may look alike, or this one")
     return told
 

@@ -221,6 +221,9 @@ def test_what_would_be_approved_as_something_else_is_refused_and_the_model_reads
                 GatedTools(desk).call("delete", args, "call_1", made.append)
         with pytest.raises(ValueError, match="is no id of a target"):
             run.action("close", target=("account", Account()))
+        with pytest.raises(ValueError, match="is no id of a target"):
+            run.action("close", target=("account", f"eve-{'*' * 10}"))
+        run.action("close", target=("card", f"{'*' * 12}4242"))
 
     assert made == []
     assert small_desk.journal("begin") == []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import (
@@ -249,6 +249,17 @@ def test_what_is_of_another_class_than_its_field_is_told_whole(value, name, told
     """Only what the declared class has was told: two transfers were one call, and the second was
     answered with the first one's result."""
     assert plain(value)[name] == told
+
+
+def test_models_within_models_are_each_looked_at_once():
+    class Node(BaseModel):
+        child: Any = None
+
+    node = None
+    for _ in range(30):
+        node = Node(child=node)
+
+    assert str(plain(node)).count("child") == 30
 
 
 def test_what_such_a_class_leaves_out_stays_so_and_what_it_hides_is_hidden():
