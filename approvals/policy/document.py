@@ -244,17 +244,24 @@ class Policy:
     reads_labels: bool = field(init=False)
     """Whether a condition looks at the labels of the run; else they need not be known."""
     _of_tools: dict[str, ToolPolicy] = field(init=False, compare=False, repr=False)
+    _looks: Mapping[str, set[str]] = field(init=False, compare=False, repr=False)
+    """The globs of rules and of the catalogue, by what they look like."""
     action_expires_seconds: int = 3600
     plan_expires_seconds: int = 24 * 3600
 
     def __post_init__(self) -> None:
         rules = (*self.rules, *self.always, *self.review)
         read_only = (one.glob for one in self.tools if one.action_class in WITHOUT_EFFECT)
+        looks: dict[str, set[str]] = {}
+        written = [rule.glob for rule in (*self.rules, *self.always)]
+        for glob in (*written, *(tool.glob for tool in self.tools)):
+            looks.setdefault(skeleton(glob), set()).add(glob)
         found = {
             "reads_labels": any(rule.when and rule.when.reads("labels") for rule in rules),
             "reading_globs": tuple(sorted(read_only)),
             "asking": tuple(rule for rule in rules if rule.when and rule.when.lookups),
             "_of_tools": {},
+            "_looks": looks,
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -277,10 +284,8 @@ class Policy:
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
         asking = tuple(rule.when for rule in fitting(self.asking) if rule.when)
-        written = {rule.glob for rule in (*self.rules, *self.always)}
-        written |= {tool.glob for tool in self.tools}
-        reads_like = skeleton(name) in {skeleton(one) for one in written - {name}}
-        is_listed = bool(rules or entries) and (name in written or not reads_like)
+        looks = self._looks.get(skeleton(name))
+        is_listed = bool(rules or entries) and (looks is None or name in looks)
         return ToolPolicy(
             max(entries, key=Tool.rank, default=None),
             tuple(rules), fitting(self.always), fitting(self.review), asking, _caps(asking),
