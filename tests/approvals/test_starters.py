@@ -64,7 +64,9 @@ def test_an_argument_that_no_rule_looks_at_asks_and_one_that_is_left_out_does_no
     policy = load_new(versions.starter(name))
     *_, more = args
     words = "More than these rules look at"
-    for value, asks in ((args[more], True), (None, False)):
+    is_asked = name != "code-agent"  # else a rule looks at the target, and here it is again
+    left_out = [(None, False), ("", False), ([], False)]
+    for value, asks in ((args[more], True), *left_out, ("x", is_asked), (0, True)):
         call = ToolCall(tool=tool, args=args | {more: value}, targets=[{"type": "t", "id": "x"}])
         assert (words in judge(policy, call).why) is asks
 
