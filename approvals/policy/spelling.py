@@ -81,13 +81,13 @@ def stands_in(
     parts = list(leaves(value))
     if not text.strip() or len(parts) > LEAVES_MAX:
         return None
-    read = text[:TEXT_CHARACTERS_MAX]
+    is_long = len(text) > TEXT_CHARACTERS_MAX  # its last word may be cut, as 125 of 1250
+    read = [*text[:TEXT_CHARACTERS_MAX].rsplit(None, 1), ""][0] if is_long else text
     seen = _spaced(plain(read))
     answers = [_leaf_stands_in(one, seen, read, key, today) for one in parts]
     if parts and all(answer is True for answer in answers):
         return True
-    cannot = None in answers or len(text) > TEXT_CHARACTERS_MAX
-    return None if cannot else False
+    return None if None in answers or is_long else False
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -76,6 +76,8 @@ def test_a_text_that_strangers_made_for_it_is_read_in_one_go():
     """Of 50,000 characters each began a number or a path anew: the gate was at it for a minute."""
     assert stands_in(250, "1'" * 24_999 + "x") is False
     assert stands_in("a", "a/" * 24_900 + "b.c") is False
+    assert stands_in(125, "a" * 49_996 + " 1250") is None
+    assert stands_in(125, " " * 50_000 + "125") is None
     assert stands_in("b/a", "b/a" + ",.b/a" * 9_999 + ":" * 999) is True
 
 
