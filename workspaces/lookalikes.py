@@ -22,7 +22,7 @@ _ALIKE = str.maketrans(
 )  # fmt: skip
 
 
-_PUNYCODE = re.compile(r"\bxn--([a-z0-9-]+)")
+_PUNYCODE = re.compile(r"\bxn--([a-z0-9-]{1,59})(?![a-z0-9-])", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
@@ -32,10 +32,15 @@ def plain(text: str) -> str:
 
 def skeleton(text: str) -> str:
     """The same for all texts that a reader may take for one another."""
-    seen = _PUNYCODE.sub(_as_shown, plain(text))
+    seen = shown(plain(text))
     letters = seen if seen.isascii() else _letters(seen)
     alike = letters.translate(_ALIKE).replace("rn", "m").replace("vv", "w")
     return re.sub(r"[\s._\-]", "", alike)
+
+
+def shown(text: str) -> str:
+    """The text with domains as a browser shows them."""
+    return _PUNYCODE.sub(_as_shown, text)
 
 
 def _as_shown(label: re.Match[str]) -> str:

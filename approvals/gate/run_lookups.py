@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from html import unescape
 from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -29,7 +30,8 @@ from approvals.policy.spelling import (
 )
 from approvals.tallies import value_of
 from workspaces import formatting
-from workspaces.lookalikes import plain
+from workspaces.erasure_registry import ERASED
+from workspaces.lookalikes import plain, shown
 
 REJECTIONS_MAX = 200
 """Of a run's rejected approvals so many, the newest, are compared with the call."""
@@ -166,8 +168,9 @@ RESULT_CHARACTERS_MAX = 60_000
 EARLIER_MAX = 200
 """Of a run's calls so many, the newest, are asked whether they had the value before a reading."""
 _CALLS = """
-FROM (SELECT b.tool, b.state, b.key, b.result, b.flags, b.args, b.targets, b.fence, b.verified,
-        b.compensated, b.first_place, b.last_place FROM ledger_action b WHERE b.run_id = %b
+FROM (SELECT b.tool, b.state, b.key, b.result, b.flags, b.args, b.args_digest, b.targets,
+        b.fence, b.verified, b.compensated, b.first_place, b.last_place
+    FROM ledger_action b WHERE b.run_id = %b
     ORDER BY b.n DESC, b.first_place DESC LIMIT %b) a"""
 _COUNT = f"""CASE WHEN bool_or('disagree:tool' = ANY(a.flags)) THEN {CALLS_MAX + 1}
     ELSE count(*) END"""
@@ -193,7 +196,7 @@ SELECT json_build_array((SELECT json_agg(json_build_array(u.tool, u.place, u.res
     (SELECT json_agg(json_build_array(o.first_place, o.said)) FROM (
     SELECT a.first_place, CASE WHEN length(a.args::text) > {RESULT_CHARACTERS_MAX}
         OR length(a.targets::text) > {RESULT_CHARACTERS_MAX}
-        OR a.flags && '{{{_AGAIN},args_missing}}' THEN NULL
+        OR a.flags && '{{{_AGAIN},args_missing}}' OR a.args_digest = '{ERASED}' THEN NULL
         ELSE json_build_array(a.args, a.targets) END AS said
     {_CALLS} LIMIT {EARLIER_MAX + 1}) o),
     (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
@@ -286,6 +289,14 @@ def tainted(
 # What was looked up: read out of a system that the policy trusts, before the agent said it.
 
 _MASKED = re.compile("⟦masked:[^⟧]*⟧")
+_ADDRESS = re.compile(r"[^\s<>,;()@]{1,64}@[^\s<>,;()@]{1,255}")
+_LINK = re.compile(r"(?:https?://|\bwww\.)[^\s<>\"']+")
+_ENDS = ".:?!'\")"
+_LONG_NUMBER = re.compile(r"\d{7,}")
+_CODE = re.compile(r"[^\W\d_]*[#:]?(\d{4,})")
+_ESCAPED = re.compile(r"\\{1,4}(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))")
+DECODED_TIMES = 2
+"""So often a text is decoded in which a call may say a value."""
 APART = "\n\0\n"  # no value goes from one field into the next: NUL is in none
 WITHOUT_RESULT = frozenset({"not_recorded"})
 """The member of a result that was too large for the client, which says so instead."""
@@ -335,10 +346,9 @@ class Trail:
         text = APART.join(one.text or "" for one in known)
         if len(text) > TEXT_CHARACTERS_MAX:
             return None
-        bare = as_seen(part) if isinstance(part, str) else part
-        spelled = as_one(bare) if isinstance(bare, str) and not bare.isdecimal() else None
-        words = _words(str(bare))
-        if any(words <= one.words or (spelled and spelled in one.as_one) for one in known):
+        bare = shown(as_seen(part)) if isinstance(part, str) else part
+        words, spellings = _words(str(bare)), _spellings(bare)
+        if any(words <= one.words or any(it in one.as_one for it in spellings) for one in known):
             return True
         found = stands_in(bare, text, self.key, self.today) if text.strip() else False
         is_told = self.is_said and len(known) == len(before) and not self._hides(text, part)
@@ -357,6 +367,34 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", plain(text)))
 
 
+def _spellings(value: Any) -> set[str]:
+    """What of a value in which it stands in no other words: all of it, long numbers and links in
+    it, and of a code such as `ORD-12345` the number.
+    """
+    text = plain(str(value))
+    spelled = as_one(text)
+    found = {*_LONG_NUMBER.findall(text), *_LONG_NUMBER.findall(spelled)}
+    found |= {as_one(one.rstrip(_ENDS)) for one in _LINK.findall(text)}
+    if code := _CODE.fullmatch(spelled):
+        found.add(code[1])
+    return found | ({spelled} if isinstance(value, str) and not spelled.isdecimal() else set())
+
+
+def addresses_in(part: Any) -> list[str]:
+    """The addresses in a longer text, each of which a mail would go to."""
+    text = part if isinstance(part, str) and "@" in part else ""
+    found = [*(one.rstrip(_ENDS) for one in _ADDRESS.findall(text)), *pointers_in(text)]
+    return [one for one in found if "@" in one and one != text]
+
+
+def _decoded(text: str) -> str:
+    """With what stands there as `%40`, `&#64;`, `\\u0040` or `xn--`, as its taker may read it."""
+    for _ in range(DECODED_TIMES):
+        plainly = _ESCAPED.sub(lambda code: chr(int(code[1] or code[2], 16)), text)
+        text = unquote(unescape(plainly))
+    return as_seen(shown(text).encode(errors="ignore").decode())
+
+
 def _fields(value: Any) -> str:
     names = dict.fromkeys(names_in(value))
     return APART.join([*(str(one) for one in leaves(value) if one is not None), *names])
@@ -371,9 +409,18 @@ def _said(place: int, told: Any) -> Said:
     if told is None:
         return Said(place, None)
     text = as_seen(_fields(told))
-    if "%" in text:
-        text += f"{APART}{unquote(text)}"
+    if (decoded := _decoded(text)) != text:
+        text += f"{APART}{decoded}"
     return Said(place, text, _words(text), as_one(text))
+
+
+def _calls(rows: Iterable[tuple[int, Any]]) -> list[Said]:
+    """The oldest first; of what does not fit among what is looked through nobody knows."""
+    found, room = [], TEXT_CHARACTERS_MAX
+    for place, told in sorted(rows, key=itemgetter(0)):
+        found.append(_said(place, told if room > 0 else None))
+        room -= len(found[-1].text or "")
+    return found
 
 
 def _readings(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, str | None]]:
@@ -399,6 +446,7 @@ def looked_up(
         value=False, say=f"{lookup.subject} was not looked up by {lookup.option('by')}"
     )
     parts = [] if value is UNKNOWN else [*leaves(value)]
+    parts += dict.fromkeys(to for one in parts[:TAINTED_MAX] for to in addresses_in(one))
     is_long = len(parts) > TAINTED_MAX or sum(len(str(one)) for one in parts) > TEXT_CHARACTERS_MAX
     if value is UNKNOWN or is_long or any(map(mistake, lookup.tools)):
         return cannot
@@ -410,7 +458,7 @@ def looked_up(
         is_told = seen <= CALLS_MAX
         trail = Trail(
             _readings(one for one in results or () if policy.is_looking_up(one[0])),
-            [_said(*one) for one in calls or ()],
+            _calls(calls or ()),
             is_told and len(results or ()) <= RESULTS_MAX,
             is_told and len(calls or ()) <= EARLIER_MAX,
             gathered.request.actor.masking_key,

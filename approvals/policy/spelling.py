@@ -327,10 +327,11 @@ def _parts_stand_together(wanted: str, seen: str) -> bool:
     parts = _WORD.findall(wanted)
     if not 1 < len(parts) <= NAME_PARTS_MAX:
         return False
-    words = _WORD.findall(seen)
     window = len(parts) + NAME_WINDOW
+    fields = seen.split("\0")  # which stands in no text, but between two
     return any(
         set(parts) <= set(words[place : place + window])
+        for words in map(_WORD.findall, fields)
         for place, word in enumerate(words)
         if word in parts
     )

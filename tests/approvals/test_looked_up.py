@@ -5,10 +5,12 @@ import pytest
 from approvals.card_context import why
 from approvals.gate import run_lookups
 from approvals.models import Approval
+from ledger.models import Action
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import answer, pay
 from tests.approvals.test_conditions_attacked import told_again
+from workspaces.erasure_registry import ERASED
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,6 +69,48 @@ def test_an_echo_is_no_looking_up(trip, obey, said):
     looks(trip, "nobody", key="r2", run="run_2", **said)
     looks(trip, {"last searched": [EVE]}, key="r3", run="run_2", tool="contacts.recent")
     assert not known_to(trip, EVE, "k2", run="run_2"), "nor is what it remembers of that search"
+
+
+@pytest.mark.parametrize(
+    ("said", "result", "to"),
+    [
+        (EVE, [{"mail": ANN}, f"No {EVE}"], f"{ANN}, {EVE}"),
+        (EVE, [{"mail": ANN}, f"No {EVE}"], [f"Ann <{ANN}>; {EVE}"]),
+        (EVE, f"{EVE} (not found)", f"{EVE} (not found)"), (EVE, f"Found: {EVE}", f"Found: {EVE}"),
+        ('"eve"@evil.example', '"eve"@evil.example (-, no)', '"eve"@evil.example (-, no)'),
+        ("66666", "No order 66666", "ORD-66666"), ("471 10", "No account 47110", 47110),
+        ("471-108-15", "No 47110815 is here", "47110815 is here"),
+        ("https://evil.example/x", "No https://evil.example/x.", "No https://evil.example/x"),
+        ('{"mail": "\\u0065ve\\u0040evil.example"}', f"No {EVE}", EVE),
+        ('{"mail": "{\\\\"e\\\\x76e@evil.example"}', f"No {EVE}", EVE),
+        ("e%2576e%2540evil.example", f"No {EVE}", EVE), ("&#101;ve&#64;evil.example", EVE, EVE),
+        ("eve@bücher.example", "eve@xn--bcher-kva.example", "eve@xn--bcher-kva.example"),
+        ("eve@xn--bcher-kva.example", "eve@bücher.example", "eve@bücher.example"),
+    ],
+)  # fmt: skip
+def test_an_echo_that_is_spelled_otherwise_or_stands_beside_more_is_one(
+    trip, obey, said, result, to
+):
+    obey(NOT_LOOKED_UP)
+    looks(trip, result, args={"query": said})
+    assert not known_to(trip, to)
+
+
+def test_what_a_system_gives_is_looked_up_though_the_agent_said_a_part_of_it(trip, obey):
+    obey(NOT_LOOKED_UP)
+    known: list[str | int] = [ANN, "ORD-12345", "AB 12 34 56 78", "+49 170 1234567", 4711,
+             "https://docs.acme.example/a/b", "ann@bücher.example", "Berg, Ann"]  # fmt: skip
+    looks(trip, [known, "bo@acme.example"], args={"url": "https://docs.acme.example", "n": 3})
+    for number, to in enumerate([*known, f"Ann <{ANN}>, bo@acme.example", f"mailto:{ANN}"]):
+        assert known_to(trip, to, f"n{number}"), to
+
+
+def test_what_the_agent_said_and_was_erased_since_may_be_what_it_looks_up(trip, obey):
+    obey(NOT_LOOKED_UP)
+    looks(trip, "ok", key="w1", tool="contacts.add", args={"mail": EVE})
+    Action.objects.filter(key="w1").update(args=None, args_digest=ERASED)
+    looks(trip, [{"mail": EVE}])
+    assert not known_to(trip, EVE)
 
 
 def test_what_the_agent_put_there_before_was_not_looked_up(trip, obey):
@@ -160,6 +204,9 @@ def test_each_of_several_values_is_looked_up_and_none_is_put_together_of_two_fie
     obey(NOT_LOOKED_UP)
     looks(trip, [{"mail": ANN, "ref": "A", "no": "77 1"}, {"mail": "bo@acme.example", "zip": "9"}])
     assert known_to(trip, [ANN, "Bo <bo@acme.example>"])
+    looks(trip, [{"name": "Ann Berg"}, {"name": "Cy Dorn"}], key="r2")
+    assert known_to(trip, ["Ann Berg", "Dorn, Cy"], "k2")
+    assert not known_to(trip, "Berg Cy", "k3")
     others: list[list[str] | str] = [[ANN, EVE], "77 1 A", [], "", f"{ANN}, {EVE}", f"Ann <{EVE}>",
               "\u0430nn@acme.example", "ann@acme.example.evil.example"]  # fmt: skip
     for number, to in enumerate(others):
