@@ -295,6 +295,8 @@ _ENDS = ".:?!'\")"
 _LONG_NUMBER = re.compile(r"\d{7,}")
 _CODE = re.compile(r"[^\W\d_]*[#:]?(\d{4,})")
 _ESCAPED = re.compile(r"\\{1,4}(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))")
+OF_LINKS = frozenset({"http", "https", "www", "mailto", "tel"})
+"""Words that a system may put before what it says back."""
 DECODED_TIMES = 2
 """So often a text is decoded in which a call may say a value."""
 APART = "\n\0\n"  # no value goes from one field into the next: NUL is in none
@@ -347,7 +349,7 @@ class Trail:
         if len(text) > TEXT_CHARACTERS_MAX:
             return None
         bare = shown(as_seen(part)) if isinstance(part, str) else part
-        words, spellings = _words(str(bare)), _spellings(bare)
+        words, spellings = _words(str(bare)) - OF_LINKS, _spellings(bare)
         if any(words <= one.words or any(it in one.as_one for it in spellings) for one in known):
             return True
         found = stands_in(bare, text, self.key, self.today) if text.strip() else False

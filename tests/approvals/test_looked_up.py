@@ -81,6 +81,7 @@ def test_an_echo_is_no_looking_up(trip, obey, said):
         ("66666", "No order 66666", "ORD-66666"), ("471 10", "No account 47110", 47110),
         ("471-108-15", "No 47110815 is here", "47110815 is here"),
         ("https://evil.example/x", "No https://evil.example/x.", "No https://evil.example/x"),
+        ("evil.example", "https://www.evil.example/", "https://www.evil.example/"),
         ('{"mail": "\\u0065ve\\u0040evil.example"}', f"No {EVE}", EVE),
         ('{"mail": "{\\\\"e\\\\x76e@evil.example"}', f"No {EVE}", EVE),
         ("e%2576e%2540evil.example", f"No {EVE}", EVE), ("&#101;ve&#64;evil.example", EVE, EVE),
@@ -103,6 +104,19 @@ def test_what_a_system_gives_is_looked_up_though_the_agent_said_a_part_of_it(tri
     looks(trip, [known, "bo@acme.example"], args={"url": "https://docs.acme.example", "n": 3})
     for number, to in enumerate([*known, f"Ann <{ANN}>, bo@acme.example", f"mailto:{ANN}"]):
         assert known_to(trip, to, f"n{number}"), to
+
+
+def test_what_was_written_while_a_reading_was_under_way_may_be_what_it_gave(trip, obey):
+    obey(NOT_LOOKED_UP)
+    read = trip.begin(tool="contacts.find", key="r1", action="r1", attempt="r1", args={})
+    looks(trip, "ok", key="w1", tool="contacts.add", args={"mail": EVE})
+    trip.succeeded(read, attempt="r1", result=[{"mail": ANN}, {"mail": EVE}])
+    looks(trip, "ok", key="w2", tool="contacts.add", args={"mail": ANN})
+    assert not known_to(trip, EVE)
+    assert known_to(trip, ANN, "k2"), "which it had from there first"
+    looks(trip, [{"mail": ANN}, {"mail": EVE}], key="r2")
+    assert known_to(trip, ANN, "k3")
+    assert not known_to(trip, EVE, "k4")
 
 
 def test_what_the_agent_said_and_was_erased_since_may_be_what_it_looks_up(trip, obey):
