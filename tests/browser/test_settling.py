@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from recovery.corrections import publishing
 from recovery.models import Case, Step, StepState
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
@@ -125,7 +126,7 @@ def test_two_answers_to_one_step_are_one(
     assert Step.objects.get().generation == 1
 
 
-def test_half_a_comment_stays_as_the_plan_ends_and_the_page_is_loaded_anew(
+def test_half_a_comment_stays_as_the_plan_ends_and_its_correction_is_drafted(
     visit: Visit, transactional_db: None, raised: Any, ada: User
 ) -> None:
     triage.look()
@@ -139,8 +140,13 @@ def test_half_a_comment_stays_as_the_plan_ends_and_the_page_is_loaded_anew(
 
     advance(case)
 
-    page.locator("#plan[data-poll]").wait_for(state="detached")
     page.get_by_text("Every effect was undone, and read back.").first.wait_for()
+    expect(comment).to_have_value("Nora asked on the phone whether")
+    comment.blur()
+
+    publishing.draft_due()
+
+    page.locator("#plan[data-poll]").wait_for(state="detached")
     expect(comment).to_have_value("Nora asked on the phone whether")
 
 
