@@ -43,6 +43,14 @@ def key(agent):
 
 
 @pytest.fixture
+def trip(key, ben):
+    """The agent at the gate; Ben may decide what it asks for."""
+    from tests.approvals.door import Agent
+
+    return Agent(key)
+
+
+@pytest.fixture
 def ask(acme, ada, finance, leads):
     from tests.approvals.cast import asker
 

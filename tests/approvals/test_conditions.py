@@ -12,7 +12,6 @@ from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
 from approvals.policy.spelling import as_one, stands_in
 from tests.approvals.cast import put_in_force
-from tests.approvals.door import Agent as Trip
 from workspaces.lookalikes import skeleton
 
 REQUEST = (
@@ -177,11 +176,6 @@ def obey(acme, ada, leads):
         put_in_force(acme, ada, document)
 
     return say
-
-
-@pytest.fixture
-def trip(key, ben):
-    return Trip(key)
 
 
 PAY = {"approval": "AUTO"}

@@ -8,16 +8,10 @@ from approvals import inbox
 from approvals.gate import run_lookups
 from approvals.models import Approval
 from tests.approvals.cast import put_in_force
-from tests.approvals.door import Agent as Trip
 from tests.approvals.door import answer, pay, planned
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVIL, FRIEND = {"type": "account", "id": "evil"}, {"type": "account", "id": "friend"}
-
-
-@pytest.fixture
-def trip(key, ben):
-    return Trip(key)
 
 
 @pytest.fixture

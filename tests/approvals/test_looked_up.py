@@ -7,17 +7,11 @@ from approvals.gate import run_lookups
 from approvals.models import Approval
 from ledger.models import Action
 from tests.approvals.cast import put_in_force
-from tests.approvals.door import Agent as Trip
 from tests.approvals.door import answer, pay
 from tests.approvals.test_conditions_attacked import told_again
 from workspaces.erasure_registry import ERASED
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def trip(key, ben):
-    return Trip(key)
 
 
 @pytest.fixture

@@ -29,11 +29,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def trip(key, ben):
-    return Trip(key)
-
-
-@pytest.fixture
 def obey(acme, ada, leads):
     def say(when, glob="pay.*", approval="MANUAL"):
         rules = [{"when": when, "approval": approval}, {"approval": "AUTO"}]
