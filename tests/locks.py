@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from django.db import connection
+from django.db import connection, connections, transaction
 
 WAITING = """
 SELECT count(DISTINCT pid) FROM pg_locks waiting WHERE NOT granted AND EXISTS (
@@ -27,3 +28,18 @@ def waits(count: int, *, unless: Callable[[], bool] = lambda: False) -> None:
     while waiting() < count and not unless():
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.05)
+
+
+def comes_before_the_commit(first: Callable[[], object], second: Callable[[], object]) -> None:
+    """`first` in a transaction; `second` begins before its commit, and has to wait for it."""
+
+    def elsewhere() -> None:
+        second()
+        connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            first()
+            later = pool.submit(elsewhere)
+            waits(1)
+        later.result()

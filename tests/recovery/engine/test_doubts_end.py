@@ -1,9 +1,6 @@
 """How a doubt about a try ends: it was looked for and is not there, or a person says so."""
 
-import threading
-
 import pytest
-from django.db import connections, transaction
 
 from connectors import registry
 from connectors.contract import Answer, Finding
@@ -12,7 +9,7 @@ from recovery.casework import settling
 from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.models import Plan, Step
 from recovery.run_facts.runs import facts_of
-from tests.locks import waits
+from tests.locks import comes_before_the_commit
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -318,26 +315,10 @@ def test_what_is_claimed_as_its_first_try_is_answered_is_not_done_again(
     plan = plan_for(one_thing, world, "mail")
     first, operation = sent_and_left_to_people(plan)
     said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
-    claimed, may_commit = threading.Event(), threading.Event()
 
-    def claim():
-        with transaction.atomic():
-            protocol.claim_all([steps.load(plan.steps.get().pk)])
-            claimed.set()
-            may_commit.wait(60)
-        connections.close_all()
-
-    def settle():
-        by_hand.settles(first, operation, Answer(outcome="applied"))
-        connections.close_all()
-
-    threads = [threading.Thread(target=one) for one in (claim, settle)]
-    threads[0].start()
-    claimed.wait(60)
-    threads[1].start()
-    waits(1)
-    may_commit.set()
-    for thread in threads:
-        thread.join()
+    comes_before_the_commit(
+        lambda: protocol.claim_all([steps.load(plan.steps.get().pk)]),
+        lambda: by_hand.settles(first, operation, Answer(outcome="applied")),
+    )
 
     assert states(plan) == ["needs_human"]

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, connection, connections
 
 from connectors import calllog
 from connectors.contract import Answer
@@ -14,7 +14,7 @@ from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
 from recovery.models import Plan, Step
-from tests.locks import waits
+from tests.locks import comes_before_the_commit
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import (
@@ -370,27 +370,14 @@ def test_a_stop_counts_a_step_that_a_worker_claims_in_that_very_moment(case, wor
     by_hand.advance_once(plan.pk)
     claimed: list[ClaimedStep] = []
     heard: list[plan_lifecycle.StopResult] = []
-    looked, may_commit = threading.Event(), threading.Event()
 
     def work():
-        with transaction.atomic():
-            claimed.extend(protocol.claim_all([steps.load(plan.steps.get(position=1).pk)]))
-            looked.set()
-            may_commit.wait(60)
-        connections.close_all()
+        claimed.extend(protocol.claim_all([steps.load(plan.steps.get(position=1).pk)]))
 
     def stop():
         heard.append(plan_lifecycle.stop(plan, by=ada, reason="wrong customer"))
-        connections.close_all()
 
-    threads = [threading.Thread(target=one) for one in (work, stop)]
-    threads[0].start()
-    looked.wait(60)
-    threads[1].start()
-    waits(1)
-    may_commit.set()
-    for thread in threads:
-        thread.join()
+    comes_before_the_commit(work, stop)
     with suppress(CannotMove):
         by_hand.take_through(claimed)
 
