@@ -45,6 +45,8 @@ CONNECTIONS_BESIDE_POOLS = 4
 NAMED_MAX = 5
 HOST = re.compile(r"\*|\.?[\w.-]+|\[[0-9A-Fa-f:.]+\]")
 """As ALLOWED_HOSTS takes them."""
+SIGNING_KEY = re.compile(r"[1-9][0-9]*:[0-9a-f]{32}")
+"""As *Settings › Signing keys* shows them."""
 
 Check = Callable[..., list[CheckMessage]]
 
@@ -333,7 +335,8 @@ def mail_goes_out() -> Iterator[CheckMessage]:
     finally:
         connection.close()
     _, sender = parseaddr(settings.DEFAULT_FROM_EMAIL)
-    if sender.rpartition("@")[2] in {"", "localhost"}:
+    _, at, host = sender.rpartition("@")
+    if not at or host in {"", "localhost"}:
         yield Warning(
             f"AMENDS_FROM: mail would come from {sender or 'nobody'}, which few servers take.",
             hint="Name an address of yours: AMENDS_FROM='Amends <desk@example.com>'.",
@@ -431,7 +434,7 @@ def provider_answers() -> Iterator[CheckMessage]:
 
 @deployed
 def people_reach_it() -> Iterator[CheckMessage]:
-    """AMENDS_URL is what a browser may be sent to."""
+    """AMENDS_URL is what a browser may be sent to, and who signs there is named as they sign."""
     if settings.DEMO:
         yield Warning(
             "AMENDS_DEMO is on: the demo's people, whose passwords are known, can log in.",
@@ -442,6 +445,13 @@ def people_reach_it() -> Iterator[CheckMessage]:
             f"AMENDS_HOSTS: {', '.join(wrong)} is no name of a host.",
             hint="Names alone, without https:// and without a port.",
             id="config.E063",
+        )
+    named = settings.AMENDS_SIGNING_KEYS
+    if wrong := [key for key in named if not SIGNING_KEY.fullmatch(key)]:
+        yield Error(
+            f"AMENDS_SIGNING_KEYS: {', '.join(wrong[:NAMED_MAX])} names no key, and no key signs.",
+            hint="A person's number and a fingerprint, as Settings › Signing keys shows them.",
+            id="config.E064",
         )
     if not settings.SECURE:
         yield Warning(

@@ -161,11 +161,14 @@ HEARTBEATS = """
 SELECT name, extract(epoch FROM clock_timestamp() - beat_at), every_seconds, last_error <> ''
 FROM workspaces_heartbeat LIMIT %s"""
 PROCESSES = ("worker", SCHEDULER, SWEEPER)
+# Since when there is anything that could grow old.
+BEGUN = "SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM workspaces_workspace"
 AGES = {
     BACKUP: ("amends_backup_age_seconds", "Since the last backup was made and carried away."),
     RETENTION: (
         "amends_retention_lag_seconds",
-        "Since all that was over its time was let go; what a case or a hold keeps is not over it.",
+        "Since all that was over its time was let go, or the first workspace was made where it"
+        " never was; what a case or a hold keeps is not over it.",
     ),
 }
 
@@ -231,8 +234,11 @@ def metrics() -> Iterator[Metric]:
         yield from waiting(one, ask(one.sql, *[CASES_MAX] * one.sql.count("%s")))
     noted = ask(HEARTBEATS, CONNECTIONS_MAX)
     yield from heartbeat(noted)
+    ages = {name: age for name, age, *_ in noted}
+    if RETENTION not in ages:
+        [[ages[RETENTION]]] = ask(BEGUN)
     for name, (called, words) in AGES.items():
-        yield gauge(called, words, (), [(age,) for what, age, *_ in noted if what == name])
+        yield gauge(called, words, (), [(age,) for age in [ages.get(name)] if age is not None])
     yield processes(noted)
     yield gauge(
         "amends_database_sessions",

@@ -186,11 +186,13 @@ def test_places_and_names_that_are_none_are_told_with_their_variable(
         AMENDS_BACKUP_TO=str(file),
         AMENDS_POSTGRES_PROGRAMS=str(tmp_path),
         AMENDS_HOSTS="desk.example.com,*,.example.com,https://other.example.com",
+        AMENDS_SIGNING_KEYS="4:9f86d081884c7d659a2feaa0c55ad015,zz",
     )
 
     assert code == 1
     assert "Traceback" not in said
     assert "AMENDS_HOSTS: https://other.example.com is no name" in said
+    assert "AMENDS_SIGNING_KEYS: zz names no key" in said
     for name in ("REDIS_URL:", "AMENDS_BACKUP_TO:", "AMENDS_POSTGRES_PROGRAMS:"):
         assert name in said, name
 
@@ -218,10 +220,11 @@ def test_a_mail_server_that_refuses_the_password_is_not_said_to_be_away(
 ) -> None:
     code, said = check(
         EMAIL_HOST="127.0.0.1", EMAIL_PORT=str(mail_server),
-        EMAIL_HOST_USER="desk", EMAIL_HOST_PASSWORD="wrong",
+        EMAIL_HOST_USER="desk", EMAIL_HOST_PASSWORD="wrong", AMENDS_FROM="nobody",
     )  # fmt: skip
 
     assert code == 1
+    assert "AMENDS_FROM: mail would come from nobody" in said
     assert "EMAIL_HOST_USER, EMAIL_HOST_PASSWORD" in said
     assert "EMAIL_PORT" not in said
 

@@ -21,7 +21,7 @@ from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import advance, make_due, plan_for, states
 from workspaces import periodic
-from workspaces.models import Heartbeat
+from workspaces.models import Heartbeat, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -134,6 +134,14 @@ def test_an_alarm_of_silence_is_of_what_should_be_heard_here(case, told):
     assert told("amends_heartbeat_age_seconds", name="worker@gone/1") == []
     assert told("amends_heartbeat_age_seconds", name="worker") < 30
     assert told("amends_heartbeat_age_seconds", name="scheduler") == math.inf, "it never ran"
+
+
+def test_retention_that_never_came_to_its_end_lags_since_the_first_workspace(case, told):
+    Workspace.objects.update(created_at=Now() - timedelta(hours=30))
+    assert told("amends_retention_lag_seconds") > 29 * 3600
+
+    periodic.done(periodic.RETENTION)
+    assert told("amends_retention_lag_seconds") < 60
 
 
 def test_messages_that_were_given_up_show_for_a_day_and_those_taken_back_do_not(case, told):
