@@ -101,7 +101,9 @@ class LoginForm(forms.Form):
             if not (group and sign):
                 raise ValidationError(f"“{line[:80]}” is not like group = team.")
             if team not in known:
-                raise ValidationError(f"There is no team “{team[:80]}” here.")
+                raise ValidationError(
+                    f"There is no team “{team[:80]}” here. Members and teams is where it is made."
+                )
             if team in decided:
                 raise ValidationError(f"The directory decides on “{team}” already.")
             found.append((group, team))

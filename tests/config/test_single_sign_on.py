@@ -219,7 +219,7 @@ def test_an_administrator_sets_the_provider_and_its_secret_is_not_shown_again(
     assert client.post(f"{PAGE}save/", said).status_code == 422, "her log-in is not fresh"
     says_again_who_she_is(client, ann)
     wrong = client.post(f"{PAGE}save/", said | {"groups": "deciders = bosses"})
-    assert "There is no team “bosses” here." in wrong.content.decode()
+    assert "There is no team “bosses” here. Members and teams is" in wrong.content.decode()
     assert not LoginProvider.objects.exists()
     tried = client.post(f"{PAGE}try/", said).content.decode()
     assert "It answers as a provider." in tried
