@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from amends.protocol.lookalikes import plain
 from amends.protocol.masking import MaskingKey, holds_bare, kind_of
 from approvals import memory
 from approvals.card_context import targets_of
@@ -31,7 +32,7 @@ from approvals.policy.spelling import (
 from approvals.tallies import value_of
 from workspaces import formatting
 from workspaces.erasure_registry import ERASED
-from workspaces.lookalikes import plain, shown
+from workspaces.lookalikes import shown
 
 REJECTIONS_MAX = 200
 """Of a run's rejected approvals so many, the newest, are compared with the call."""

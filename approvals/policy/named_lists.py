@@ -15,10 +15,10 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
+from amends.protocol.lookalikes import plain
 from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked
 from approvals.policy.spelling import leaves
 from workspaces.formatting import is_all_seen
-from workspaces.lookalikes import plain
 
 KINDS = ("text", "mail", "domain", "iban", "card")
 HIDDEN_KINDS = frozenset({"iban", "card"})

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
+from amends.protocol.lookalikes import plain
 from amends.protocol.masking import (
     MaskingKey,
     holds_bare,
@@ -22,7 +23,6 @@ from amends.protocol.masking import (
 )
 from approvals.policy import quantities
 from workspaces import formatting
-from workspaces.lookalikes import plain
 
 TEXT_CHARACTERS_MAX = 50_000  # a request is a few hundred; a mail thread some ten thousand
 LEAVES_MAX = 50

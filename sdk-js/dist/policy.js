@@ -6,6 +6,7 @@
  * allows.
  */
 import { isObject } from "./protocol/canonical.js";
+import { skeleton } from "./protocol/lookalikes.js";
 import { CLASSES, compareSpecificity, globMatches, globSpecificity, isClass, RISK_OF_CLASS, RISKS, WITHOUT_EFFECT, } from "./protocol/vocabulary.js";
 const EXTERNAL = new Set(["external_reversible", "external_irreversible"]);
 const UNCATALOGUED = "external_reversible"; // that the catalogue's risk stands for
@@ -16,11 +17,11 @@ export function isGated(document, call) {
     if (!isObject(safety) || !isClass(call.effectClass)) {
         return EXTERNAL.has(call.effectClass) || !isClass(call.effectClass);
     }
-    if (isGuarded(safety, call.tool, call.effectClass))
+    if (isGuarded(safety, call.tool, call.effectClass) || isUnknown(safety, call.tool))
         return true;
     const base = baseRisk(safety, call.tool, call.effectClass, call.risk);
     const verdict = byRules(member(safety, "policies"), call.tool, base, rank(call.risk));
-    return verdict ?? (base >= ASKED_FROM || isUnknown(safety, call.tool));
+    return verdict ?? base >= ASKED_FROM;
 }
 /** The class that the workspace's catalogue has of a tool, by its most specific entry. */
 export function cataloguedClass(document, tool) {
@@ -63,12 +64,19 @@ function isGuarded(safety, tool, saidClass) {
         return false;
     return Object.keys(member(safety, "always")).some((glob) => globMatches(glob, tool));
 }
-/** Whether unknown tools ask and neither a rule nor the catalogue lists this one. */
+/**
+ * Whether unknown tools ask and neither a rule nor the catalogue lists this one; one that only
+ * looks like a tool that is written out is not listed by a wider glob, either.
+ */
 function isUnknown(safety, tool) {
     if (String(safety["unknownTools"] || "").toUpperCase() !== "ASK")
         return false;
     const listed = ["policies", "tools"].flatMap((part) => Object.keys(member(safety, part)));
-    return !listed.some((glob) => globMatches(glob, tool));
+    if (!listed.some((glob) => globMatches(glob, tool)))
+        return true;
+    const written = [...listed, ...Object.keys(member(safety, "always"))];
+    const look = skeleton(tool);
+    return !written.includes(tool) && written.some((glob) => skeleton(glob) === look);
 }
 /** Of the rules that are met, the most specific glob decides, among equals the strictest. */
 function byRules(policies, tool, base, said) {

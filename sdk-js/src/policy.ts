@@ -7,6 +7,7 @@
  */
 
 import { isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import { skeleton } from "./protocol/lookalikes.ts";
 import {
   CLASSES,
   compareSpecificity,
@@ -34,10 +35,10 @@ export function isGated(
   if (!isObject(safety) || !isClass(call.effectClass)) {
     return EXTERNAL.has(call.effectClass) || !isClass(call.effectClass);
   }
-  if (isGuarded(safety, call.tool, call.effectClass)) return true;
+  if (isGuarded(safety, call.tool, call.effectClass) || isUnknown(safety, call.tool)) return true;
   const base = baseRisk(safety, call.tool, call.effectClass, call.risk);
   const verdict = byRules(member(safety, "policies"), call.tool, base, rank(call.risk));
-  return verdict ?? (base >= ASKED_FROM || isUnknown(safety, call.tool));
+  return verdict ?? base >= ASKED_FROM;
 }
 
 /** The class that the workspace's catalogue has of a tool, by its most specific entry. */
@@ -87,11 +88,17 @@ function isGuarded(safety: JsonObject, tool: string, saidClass: EffectClass): bo
   return Object.keys(member(safety, "always")).some((glob) => globMatches(glob, tool));
 }
 
-/** Whether unknown tools ask and neither a rule nor the catalogue lists this one. */
+/**
+ * Whether unknown tools ask and neither a rule nor the catalogue lists this one; one that only
+ * looks like a tool that is written out is not listed by a wider glob, either.
+ */
 function isUnknown(safety: JsonObject, tool: string): boolean {
   if (String(safety["unknownTools"] || "").toUpperCase() !== "ASK") return false;
   const listed = ["policies", "tools"].flatMap((part) => Object.keys(member(safety, part)));
-  return !listed.some((glob) => globMatches(glob, tool));
+  if (!listed.some((glob) => globMatches(glob, tool))) return true;
+  const written = [...listed, ...Object.keys(member(safety, "always"))];
+  const look = skeleton(tool);
+  return !written.includes(tool) && written.some((glob) => skeleton(glob) === look);
 }
 
 /** Of the rules that are met, the most specific glob decides, among equals the strictest. */

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from amends.protocol.lookalikes import skeleton
 from amends.protocol.vocabulary import (
     CLASSES,
     RISK_OF_CLASS,
@@ -37,10 +38,10 @@ def is_gated(
     base = _base_risk(safety, tool, effect_class, risk)
     if _is_guarded(safety, tool, effect_class):
         return True
+    if _is_unknown(safety, tool):
+        return True
     verdict = _by_rules(safety.get("policies") or {}, tool, base=base, said=_risk(risk))
-    if verdict is None:
-        return base >= ASKED_FROM or _is_unknown(safety, tool)
-    return verdict
+    return base >= ASKED_FROM if verdict is None else verdict
 
 
 def catalogued_class(document: Mapping[str, Any] | None, tool: str) -> EffectClass | None:
@@ -84,11 +85,16 @@ def _is_guarded(safety: Mapping[str, Any], tool: str, said_class: str) -> bool:
 
 
 def _is_unknown(safety: Mapping[str, Any], tool: str) -> bool:
-    """Whether unknown tools ask and neither a rule nor the catalogue lists this one."""
+    """Whether unknown tools ask and neither a rule nor the catalogue lists this one; one that only
+    looks like a tool that is written out is not listed by a wider glob, either.
+    """
     if str(safety.get("unknownTools") or "").upper() != "ASK":
         return False
     listed = (*(safety.get("policies") or {}), *(safety.get("tools") or {}))
-    return not any(glob_matches(glob, tool) for glob in listed)
+    if not any(glob_matches(glob, tool) for glob in listed):
+        return True
+    written = {*listed, *(safety.get("always") or {})}
+    return tool not in written and skeleton(tool) in map(skeleton, written)
 
 
 def _by_rules(policies: Mapping[str, Any], tool: str, *, base: int, said: int) -> bool | None:

@@ -88,17 +88,31 @@ def test_an_agent_cannot_lower_the_class_that_the_catalogue_knows():
 
 @given(
     safety=DOCUMENT,
+    tool=some.sampled_from(["pay.card", "p\u0430y.card", "pay_card"]),
     effect_class=some.sampled_from(CLASSES),
     risk=some.none() | some.sampled_from(RISKS),
 )
 @settings(max_examples=300, deadline=None)
-def test_it_judges_as_the_desk_does(safety, effect_class, risk):
+def test_it_judges_as_the_desk_does(safety, tool, effect_class, risk):
     document = {"agentSafety": safety}
-    call = ToolCall(tool="pay.card", args={}, action_class=effect_class, risk=risk or "")
+    call = ToolCall(tool=tool, args={}, action_class=effect_class, risk=risk or "")
 
     asked = judge(load(document), call).approval != "AUTO"
 
-    assert is_gated(document, tool="pay.card", effect_class=effect_class, risk=risk) is asked
+    assert is_gated(document, tool=tool, effect_class=effect_class, risk=risk) is asked
+
+
+@pytest.mark.parametrize(
+    ("tool", "gated"),
+    [("files.share", False), ("files.copy", False), ("files.\u0455hare", True),
+     ("files.Share", True), ("files_share", True), ("files.s\u200bhare", True)],
+)  # fmt: skip
+def test_while_the_desk_is_away_a_tool_that_only_looks_like_one_is_kept_back(tool, gated):
+    policy = document(
+        {"files.*": {"approval": "AUTO"}, "files.share": {"approval": "AUTO"}}, unknownTools="ASK"
+    )
+
+    assert is_gated(policy, tool=tool, effect_class="internal_update", risk=None) is gated
 
 
 @pytest.mark.parametrize(
