@@ -34,12 +34,15 @@ const REUSED = "this key was used with other arguments, so the call was not made
     " operation, give it an `op` of its own";
 const NOT_COMPARABLE = "this key was used before, and a masked value in its arguments cannot be compared while the" +
     " desk, whose masking key this client has not fetched yet, is away: the call was not made";
+const MOMENT = /^\d{4}-\d{2}-\d{2}T.*(Z|[+-]\d{2}:\d{2})$/;
 const NOT_THE_DESKS = "the answer is not the desk's";
 /** What an answer names beside itself. */
 const NAMES = new Map([
+    ["proceed", "action"],
     ["wait", "approval"],
     ["compensated", "next_key"],
     ["replay", "action"],
+    ["in_doubt", "action"],
 ]);
 const UNDONE = "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
 /**
@@ -246,9 +249,6 @@ export class Gate {
     }
     #heed(ask, answer) {
         const said = String(answer["answer"]);
-        if (said === "proceed" && !Number.isSafeInteger(answer["fence"])) {
-            throw new DeskUnreachable("the answer is not the desk's: a yes without a fence");
-        }
         switch (said) {
             case "proceed":
             case "replay": {
@@ -305,12 +305,18 @@ export class Gate {
         return running;
     }
 }
+/** Whether it is one of the desk's answers, with all that belongs to it: half a yes is none. */
 function isTheDesks(answer) {
-    const { answer: said } = answer;
+    const { answer: said, fence } = answer;
     if (typeof said !== "string")
         return false;
-    const name = NAMES.get(said);
-    return name === undefined || typeof answer[name] === "string";
+    const named = answer[NAMES.get(said) ?? "answer"];
+    if (typeof named !== "string" || named === "")
+        return false;
+    return said !== "proceed" || (isFence(fence) && leaseOf(answer) !== null);
+}
+function isFence(fence) {
+    return Number.isSafeInteger(fence) && Number(fence) > 0;
 }
 function body(ask) {
     const { planned, attempt, retry } = ask;
@@ -331,9 +337,12 @@ function rowOf(ask, state, known) {
         result: result ?? null,
     };
 }
-function leaseOf(answer) {
-    const until = new Date(String(answer["lease_until"] ?? ""));
-    return Number.isNaN(until.getTime()) ? null : until;
+/** Until when the call is this try's. */
+function leaseOf({ lease_until: until }) {
+    if (typeof until !== "string" || !MOMENT.test(until))
+        return null;
+    const found = new Date(until);
+    return Number.isNaN(found.getTime()) ? null : found;
 }
 /** What a refusal says of the key, if it is about that. */
 function meaning(refused) {

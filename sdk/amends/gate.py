@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from amends.drivers import Pause, Steps, blocking, called
@@ -68,7 +69,10 @@ MASKED_KEY: dict[str, Any] = {
 }
 NOT_THE_DESKS = "the answer is not the desk's"
 # What an answer names beside itself.
-NAMES = {"wait": "approval", "compensated": "next_key", "replay": "action"}
+NAMES = {
+    "proceed": "action", "wait": "approval", "compensated": "next_key", "replay": "action",
+    "in_doubt": "action",
+}  # fmt: skip
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], Awaitable[None] | None]
@@ -275,8 +279,6 @@ class Gate:
 
     def _heed(self, ask: BeginRequest, answer: dict[str, Any]) -> Begun:
         said = answer["answer"]
-        if said == "proceed" and type(answer.get("fence")) is not int:
-            raise DeskUnreachable("the answer is not the desk's: a yes without a fence")
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
             self._spool.note(row)
@@ -321,10 +323,20 @@ class Gate:
 
 
 def _is_the_desks(answer: dict[str, Any]) -> bool:
-    said = answer.get("answer")
-    if not isinstance(said, str):
+    """Whether it is one of the desk's answers, with all that belongs to it: half a yes is none."""
+    said, fence = answer.get("answer"), answer.get("fence")
+    named = answer.get(NAMES.get(str(said), "answer"))
+    if not (isinstance(said, str) and isinstance(named, str) and named):
         return False
-    return said not in NAMES or isinstance(answer.get(NAMES[said]), str)
+    return said != "proceed" or (type(fence) is int and fence > 0 and _is_lent(answer))
+
+
+def _is_lent(yes: dict[str, Any]) -> bool:
+    """Whether it says until when the call is this try's."""
+    try:
+        return datetime.fromisoformat(yes["lease_until"]).tzinfo is not None
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _state_of(approval: dict[str, Any]) -> str:

@@ -216,6 +216,7 @@ class ScriptedDesk:
         return {
             "answer": said, "action": call["action"], "fence": 1, "approval": call["action"],
             "url": f"{self.url}/approvals/{call['action']}", "reason": "the test says no",
+            "lease_until": "9999-12-31T00:00:00+00:00",
         }  # fmt: skip
 
     def _call(self, planned: dict[str, Any]) -> dict[str, Any]:

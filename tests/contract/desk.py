@@ -24,13 +24,15 @@ POLICY: dict[str, Any] = {
 }  # fmt: skip
 
 
+LENT = "2126-11-29T12:00:00+00:00"
 PAGE = b"<html><title>Log in to this network</title></html>"
 
 
 class ScriptedDesk:
     """`script` has, for each of `policy`, `begin`, `events`, `approvals` and `directive`, the next
-    answers; with `minds` an event whose text has these words is rejected. `wall` has the words that
-    something on the way lets through in no request, and the status of its own page.
+    answers, of a yes only what differs from the usual one; with `minds` an event whose text has
+    these words is rejected. `wall` has the words that something on the way lets through in no
+    request, and the status of its own page.
     """
 
     def __init__(self, certificate: Path | None = None) -> None:
@@ -69,8 +71,9 @@ class ScriptedDesk:
             self.heard.append(f"begin {body['data']['tool']}")
             self.begun.append(body)
             said = self._next("begin")
-            usual = {"answer": "proceed", "action": body["action"], "fence": 1}
-            return said, said.get("answer") or usual
+            usual = {"answer": "proceed", "action": body["action"], "fence": 1, "lease_until": LENT}
+            answer = said.get("answer") or usual
+            return said, usual | answer if answer.get("answer") == "proceed" else answer
         if kind == "events":
             said = self._next("events") if body else {}
             return said, {} if "status" in said else {"results": [self._take(one) for one in body]}

@@ -117,7 +117,8 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
                      "expires_at": "2027-01-01"}  # fmt: skip
     row.update(state="running", attempt=body["attempt"], until=time.time() + control["lease"])
     row["fence"] += 1
-    yes = {"answer": "proceed", "action": row["action"], "fence": row["fence"]}
+    yes = {"answer": "proceed", "action": row["action"], "fence": row["fence"],
+           "lease_until": "2126-11-29T12:00:00+00:00"}  # fmt: skip
     changed = control["changes"].get(data["tool"])
     return 200, yes | ({"arguments": changed} if changed else {})
 
