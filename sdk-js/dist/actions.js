@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TooLarge, Unfit, } from "./errors.js";
 import { cut, newId, said } from "./events.js";
 import { MASKED_KEY } from "./gate.js";
-import { bitByBit, callWithin, check, shapeOf, } from "./plans.js";
+import { bitByBit, callWithin, check, mustBeTold, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
@@ -63,6 +63,8 @@ export class Action {
             intent: plan.intent,
             compensation: plan.undo ?? undefined,
         }, tool);
+        if (!isObject(this.#planned["args"]))
+            throw new AmendsError(`${tool}.args is no object`);
         this.#shape = shapeOf(plan.schema);
         // What is no JSON (a date, bytes) could not be given back as what it was.
         if (plan.acceptsChangedArguments && isJson(plan.args ?? {})) {
@@ -210,6 +212,7 @@ export class Action {
         const compensation = undo && { compensation: undo };
         let statement;
         try {
+            mustBeTold(told);
             const data = { result, ...compensation };
             if (effects !== undefined) {
                 data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));

@@ -71,6 +71,8 @@ export type Told = EffectWords & {
     /** What only the result tells how to undo; what was planned comes first. */
     undo?: Undo | undefined;
 };
+/** Throws AmendsError where what is said of a success is nothing that anybody would read. */
+export declare function mustBeTold(told: Told): void;
 /** A read-back: a triple of name, expected and actual, or an object of these. */
 export type Check = readonly [name: string, expected: unknown, actual: unknown] | {
     name: string;

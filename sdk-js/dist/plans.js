@@ -23,6 +23,14 @@ export function mustBeKnown(said, what, known) {
         return;
     throw new AmendsError(`${what} has no “${strange}”: it is ${known.join(", ")}`);
 }
+const EFFECT_WORDS = ["before", "after", "summary", "reversibility", "undo_until", "affects"];
+/** Throws AmendsError where what is said of a success is nothing that anybody would read. */
+export function mustBeTold(told) {
+    mustBeKnown(told, "what is said of a success", [...EFFECT_WORDS, "effects", "undo"]);
+    for (const effect of told.effects ?? []) {
+        mustBeKnown(effect, "an effect", [...EFFECT_WORDS, "target"]);
+    }
+}
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export async function callWithin({ timeLimitSeconds: limit, signal: given }, args, call) {
     const timer = new AbortController();

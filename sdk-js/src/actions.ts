@@ -28,6 +28,7 @@ import {
   check,
   type Effect,
   type EffectWords,
+  mustBeTold,
   type Outcome,
   type Plan,
   type Retry,
@@ -113,6 +114,7 @@ export class Action<A extends object = Args> {
       },
       tool,
     );
+    if (!isObject(this.#planned["args"])) throw new AmendsError(`${tool}.args is no object`);
     this.#shape = shapeOf(plan.schema);
     // What is no JSON (a date, bytes) could not be given back as what it was.
     if (plan.acceptsChangedArguments && isJson(plan.args ?? {})) {
@@ -252,6 +254,7 @@ export class Action<A extends object = Args> {
     const compensation = undo && { compensation: undo };
     let statement: Statement;
     try {
+      mustBeTold(told);
       const data: { [name: string]: unknown } = { result, ...compensation };
       if (effects !== undefined) {
         data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));

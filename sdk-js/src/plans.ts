@@ -85,6 +85,16 @@ export type Told = EffectWords & {
   undo?: Undo | undefined;
 };
 
+const EFFECT_WORDS = ["before", "after", "summary", "reversibility", "undo_until", "affects"];
+
+/** Throws AmendsError where what is said of a success is nothing that anybody would read. */
+export function mustBeTold(told: Told): void {
+  mustBeKnown(told, "what is said of a success", [...EFFECT_WORDS, "effects", "undo"]);
+  for (const effect of told.effects ?? []) {
+    mustBeKnown(effect, "an effect", [...EFFECT_WORDS, "target"]);
+  }
+}
+
 /** A read-back: a triple of name, expected and actual, or an object of these. */
 export type Check =
   | readonly [name: string, expected: unknown, actual: unknown]

@@ -26,12 +26,12 @@ from amends.errors import (
     moment,
 )
 from amends.events import cut, new_id
-from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits
+from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits, with_own_secrets
 from amends.policy import catalogued_class, is_gated, keeps_order
 from amends.protocol.canonical import idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask
 from amends.protocol.vocabulary import UNCATALOGUED, WITHOUT_EFFECT, ActionClass, EventType
-from amends.record import Record
+from amends.record import Record, must_be_words, shape_of
 from amends.spool import KeyRow, KeyState
 from amends.values import (
     UNSET,
@@ -43,8 +43,6 @@ from amends.values import (
     is_json,
     per_target,
     plain,
-    shape_of,
-    with_own_secrets,
 )
 
 log = logging.getLogger("amends")
@@ -283,6 +281,7 @@ class Action(DrivenContext):
         more: dict[str, Any],
     ) -> None:
         try:
+            must_be_words(more, effects or ())
             if effects is not None:
                 told["effects"] = [
                     {**effect, "target": as_targets(effect["target"])[0]} for effect in effects

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from amends.drivers import Steps, awaits, blocking, waits
+from amends.errors import TooLarge
 from amends.events import Statement
 from amends.link import Link
+from amends.protocol.canonical import canonical
+from amends.protocol.masking import Unfit
 from amends.spool import KeyRow
+from amends.values import plain
+
+SCHEMA_BYTES_MAX = 8 * 1024
 
 
 def current_span() -> dict[str, str] | None:
@@ -28,6 +35,28 @@ def current_span() -> dict[str, str] | None:
     if not context.is_valid:
         return None
     return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+def shape_of(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:
+    """The digest and the schema of what a tool takes; none that the desk would not show."""
+    try:
+        written = canonical(plain(schema or {}))
+    except (TooLarge, Unfit, ValueError):
+        return None
+    is_told = bool(schema) and len(written) <= SCHEMA_BYTES_MAX
+    return (hashlib.sha256(written).hexdigest(), schema) if is_told else None
+
+
+EFFECT_WORDS = ("before", "after", "summary", "reversibility", "undo_until", "affects")
+
+
+def must_be_words(said: Mapping[str, Any], effects: Sequence[Mapping[str, Any]]) -> None:
+    """TypeError for what is said of a success, or of one of its effects, and nobody would read."""
+    told = [(said, (*EFFECT_WORDS, "effects", "undo"))]
+    for one, known in (*told, *((effect, (*EFFECT_WORDS, "target")) for effect in effects)):
+        if strange := one.keys() - set(known):
+            words = f"what is said of a success has no {min(strange)!r}: it is {', '.join(known)}"
+            raise TypeError(words)
 
 
 class Record:

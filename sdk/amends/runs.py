@@ -130,8 +130,8 @@ class Run(Record, DrivenContext):
                     "retry": retry or ("workflow" if self.directive else None)}  # fmt: skip
         given = {name: value for name, value in optional.items() if value is not None}
         return Action(
-            self, tool, key=key, targets=targets, args=args or {}, before=snapshots,
-            op=op or tool, time_limit_seconds=time_limit_seconds,
+            self, tool, key=key, targets=targets, args={} if args is None else args,
+            before=snapshots, op=op or tool, time_limit_seconds=time_limit_seconds,
             wait_seconds=self.desk.wait_seconds if wait_seconds is None else wait_seconds,
             accepts_changed_arguments=accepts_changed_arguments, schema=schema,
             **{"class": effect_class}, **given,

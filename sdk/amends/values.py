@@ -18,20 +18,15 @@ from datetime import date, time
 from typing import Any
 
 from amends import errors
-from amends.errors import ArgumentsChanged, TooLarge
+from amends.errors import TooLarge
 from amends.protocol.canonical import INTEGER_DIGITS_MAX, INTEGER_END, canonical
 from amends.protocol.masking import (
     DEPTH_MAX,
     Hidden,
-    MaskingKey,
     Unfit,
-    holds_bare,
-    holds_mask,
-    kind_of,
     without_last4,
 )
 
-SCHEMA_BYTES_MAX = 8 * 1024
 HIDES = "get_secret_value"
 """What Pydantic's secrets have, and nothing else."""
 STARS = "**********"
@@ -87,9 +82,18 @@ def plain(value: Any) -> Any:
             raise Unfit("two of its names are written alike, and only one would be told")
         return named
     if isinstance(value, list | tuple | set | frozenset):
+        _must_be_its_items(value)
         told = [plain(item) for item in value]
         return _in_order(told) if isinstance(value, set | frozenset) else told
     return value if value is None or isinstance(value, bool) else _scalar(value)
+
+
+def _must_be_its_items(value: Any) -> None:
+    """Unfit for a named tuple that holds more than its items, as one of a subclass may."""
+    kept, held = functools.cached_property, getattr(value, "__dict__", {})
+    more = [one for one in held if not isinstance(getattr(type(value), one, None), kept)]
+    if hasattr(value, "_fields") and any(one[0] != "_" for one in more):
+        raise Unfit(f"a {type(value).__name__} holds more than its items: give it as a dict")
 
 
 def _in_order(items: list[Any]) -> list[Any]:
@@ -184,14 +188,28 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
             for written in at if classes is not None else ():
                 told[written] = _whole(told[written], item, (is_exact and classes) or frozenset())
         return told | more
-    if isinstance(told, dict) and isinstance(value, Mapping) and len(told) == len(value):
-        items = zip(told.items(), value.values(), strict=True)
-        return {name: _whole(one, item, declared) for (name, one), item in items}
+    if isinstance(told, dict) and isinstance(value, Mapping):
+        return _whole_mapping(told, value, declared)
     are_items = isinstance(told, list) and isinstance(value, list | tuple | set | frozenset)
+    if are_items and isinstance(value, tuple):
+        _must_be_its_items(value)
+        told = [*told, *map(plain, value[len(told) :])]  # what its place declares as a shorter one
     if are_items and len(told) == len(value):
         found = [_whole(one, item, declared) for one, item in zip(told, value, strict=True)]
         return _in_order(found) if isinstance(value, set | frozenset) else found
     return told
+
+
+def _whole_mapping(
+    told: dict[str, Any], value: Mapping[Any, Any], declared: frozenset[type]
+) -> dict[str, Any]:
+    """The same of a mapping: a typed dict is told by the names that its place declares."""
+    if len(told) == len(value):
+        items = zip(told.items(), value.values(), strict=True)
+        return {name: _whole(one, item, declared) for (name, one), item in items}
+    held = {_text(str(name)): item for name, item in value.items()}
+    more = {name: plain(one) for name, one in held.items() if name not in told and one is not None}
+    return {name: _whole(one, held.get(name), declared) for name, one in told.items()} | more
 
 
 def _beyond(told: dict[str, Any], value: Any, above: list[type]) -> Any:
@@ -287,13 +305,17 @@ class Replaced(str):
     __slots__ = ()
 
 
-def asked_for(args: Mapping[str, Any]) -> Any:
-    """Arguments as plain JSON; raises `errors.Unfit` where people would approve something else."""
+def asked_for(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as plain JSON; raises `errors.Unfit` where people would approve something else, and
+    TypeError for what is no mapping.
+    """
     try:
         told = plain(args)
         _must_be_kept(told, 2)  # in an event's data
     except (Unfit, RecursionError) as error:
         raise errors.Unfit(str(error)) from error
+    if not isinstance(told, dict):
+        raise TypeError(f"arguments are a mapping by name, not a {type(args).__name__}")
     return told
 
 
@@ -305,49 +327,6 @@ def _must_be_kept(told: Any, depth: int) -> None:
             raise Unfit(f"it is nested deeper than {DEPTH_MAX} levels")
         for one in (*told, *told.values()) if isinstance(told, dict) else told:
             _must_be_kept(one, depth + 1)
-
-
-# Arguments that an approver has changed, as the desk has them: what is secret in them is masked.
-
-NOT_OURS = (
-    "an approver changed the arguments, and one of them holds a masked value that this call did not"
-    " have there: it is not made"
-)
-
-
-def with_own_secrets(changed: Any, own: Any, masked: Any, key: MaskingKey | None) -> Any:
-    """`changed` with our own values wherever it has what the desk knows of them, a placeholder.
-
-    `own` are the arguments as they were given, `masked` is what was told of them. Raises
-    ArgumentsChanged for a placeholder that is not known to stand for the value at its place.
-    """
-    if isinstance(changed, dict | list):
-        places = changed.items() if isinstance(changed, dict) else enumerate(changed)
-        found = {
-            place: with_own_secrets(one, _at(own, place), _at(masked, place), key)
-            for place, one in places
-        }
-        return found if isinstance(changed, dict) else list(found.values())
-    if not holds_mask(changed):
-        return changed
-    if own is UNSET or holds_bare(changed):
-        raise ArgumentsChanged(NOT_OURS)
-    kind = kind_of(changed)
-    ours = key.placeholder(kind, own) if kind and key else masked
-    if _compared(changed) not in (_compared(ours), _compared(masked)):
-        raise ArgumentsChanged(NOT_OURS)
-    return own
-
-
-def _at(value: Any, place: Any) -> Any:
-    try:
-        return value[place]
-    except (KeyError, IndexError, TypeError):
-        return UNSET
-
-
-def _compared(text: Any) -> bytes:
-    return without_last4(str(text).encode())
 
 
 def _scalar(value: Any) -> Any:
@@ -474,16 +453,6 @@ def _id(value: object) -> str:
     if _TELLS_LESS.search(told := str(value)) or ALL_STARS.search(told):
         raise ValueError(f"{told!r} is no id of a target: another one may look alike, or this one")
     return told
-
-
-def shape_of(schema: Mapping[str, Any] | None) -> tuple[str, Any] | None:
-    """The digest and the schema of what a tool takes; none that the desk would not show."""
-    try:
-        written = canonical(plain(schema or {}))
-    except (TooLarge, Unfit, ValueError):
-        return None
-    is_told = bool(schema) and len(written) <= SCHEMA_BYTES_MAX
-    return (hashlib.sha256(written).hexdigest(), schema) if is_told else None
 
 
 def check_of(check: Mapping[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:

@@ -264,6 +264,30 @@ def test_a_mistake_in_the_snapshots_is_raised_after_the_success_is_kept(desk, sm
     assert small_desk.types() == ["run.started", "action.succeeded", "run.failed"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [{"aftr": NEW}, {"effects": [{"target": ("reservation", "XEHM4B"), "aftr": NEW}]}],
+)
+def test_a_word_of_a_success_that_nobody_would_read_is_refused_after_it_is_kept(
+    desk, small_desk, said
+):
+    """It went into the ledger as a part of the effect, which had no state to be restored."""
+    words = "no 'aftr': it is before, after,"
+    with pytest.raises(TypeError, match=words), desk.run("Move it") as run, move(run) as act:
+        act.succeeded(NEW, **said)
+    desk.flush()
+
+    assert small_desk.types() == ["run.started", "action.succeeded", "run.failed"]
+
+
+@pytest.mark.parametrize("args", [[1], "flight", 5, [("flight", "HAT019")]])
+def test_arguments_without_names_are_refused_before_anything_is_asked(desk, small_desk, args):
+    with desk.run("Move it") as run, pytest.raises(TypeError, match="a mapping by name, not a"):
+        run.action("update_flight", args=args)
+
+    assert not small_desk.journal("begin")
+
+
 @pytest.mark.parametrize("behind", ["/", "/api/v1", "/api/v1/"])
 def test_an_address_that_is_written_otherwise_has_the_same_spool(monkeypatch, tmp_path, behind):
     """In another file nothing would be known of what was done, and nobody send what waits."""

@@ -90,6 +90,18 @@ def test_what_could_never_be_found_of_a_tool_is_refused_before_any_call(desk, de
         GatedTools(desk, declared)
 
 
+def test_a_declared_name_that_is_nearly_a_tools_is_told_once(desk, small_desk, caplog):
+    """Nothing of what was declared was told of any call, in silence."""
+    declared = {"updateflight": amends.declare(target=("reservation", "{id}"))}
+    with desk.run("Move it"):
+        tools = GatedTools(desk, declared)
+        for name in ("update_flight", "update_flight", "note.add"):
+            tools.call(name, {}, None, lambda _: None)
+
+    told = [one.message for one in caplog.records if "declared" in one.message]
+    assert told == ["nothing is declared of update_flight: is it 'updateflight', misspelled?"]
+
+
 def test_outside_a_run_nothing_is_called(desk):
     with pytest.raises(amends.NoRun):
         GatedTools(desk).call("note.add", {}, "call_1", lambda _: pytest.fail("it was called"))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from pydantic import (
@@ -15,8 +15,9 @@ from pydantic import (
     field_serializer,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing_extensions import TypedDict  # before Python 3.12 Pydantic takes no other
 
-from amends.protocol.masking import Hidden
+from amends.protocol.masking import Hidden, Unfit
 from amends.values import plain
 
 
@@ -249,6 +250,48 @@ def test_what_is_of_another_class_than_its_field_is_told_whole(value, name, told
     """Only what the declared class has was told: two transfers were one call, and the second was
     answered with the first one's result."""
     assert plain(value)[name] == told
+
+
+class AccountDict(TypedDict):
+    name: str
+
+
+class Person(NamedTuple):
+    name: str
+
+
+class PersonAt(NamedTuple):
+    name: str
+    iban: str
+
+
+class Remitted(Person):
+    pass
+
+
+class Sent(BaseModel):
+    by_dict: AccountDict | None = None
+    by_tuple: Person | None = None
+    all_of: list[AccountDict] = []
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_a_typed_dict_or_a_named_tuple_with_more_than_is_declared_is_told_whole():
+    """Only the declared names were told: transfers to two accounts were one call."""
+    held = {"name": "Mia", "iban": "DE1"}
+    sent = Sent.model_construct(by_dict=held, by_tuple=PersonAt("Mia", "DE1"), all_of=[held])
+
+    assert plain(sent) == {"by_dict": held, "by_tuple": ["Mia", "DE1"], "all_of": [held]}
+
+
+def test_a_named_tuple_that_holds_more_than_its_items_is_refused_in_words():
+    more = Remitted("Mia")
+    more.iban = "DE1"
+
+    for value in (more, Sent.model_construct(by_tuple=more)):
+        with pytest.raises(Unfit, match="a Remitted holds more than its items"):
+            plain(value)
+    assert plain(Remitted("Mia")) == ["Mia"]
 
 
 def test_models_within_models_are_each_looked_at_once():

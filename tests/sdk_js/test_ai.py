@@ -71,3 +71,10 @@ def test_tools_that_would_run_past_the_desk_are_refused_by_name(agent):
 
     assert ran == []
     assert "these would run without the desk being asked: search." in error
+
+
+def test_what_is_declared_of_a_tool_that_is_not_there_is_refused(agent):
+    ran, error = agent("misspells_a_tool")
+
+    assert ran == []
+    assert "has no “assign_license”: it is assign_licence" in error

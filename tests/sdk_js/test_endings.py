@@ -208,13 +208,22 @@ def test_a_word_of_a_call_that_nobody_would_read_is_refused_and_nothing_is_asked
     _, outside = agent("misspells_a_call")
 
     lines = outside.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["AmendsError"] * 6
+    assert [line.partition(":")[0] for line in lines] == ["AmendsError"] * 7
     for line, words in zip(lines, (
         "onBehalfOf is an object", "the body is missing", "has no “effect_class”: it is target,",
-        "undo is undo(", "the body is missing", "has no “undo_of_result”",
+        "undo is undo(", "args is no object", "the body is missing", "has no “undo_of_result”",
     ), strict=True):  # fmt: skip
         assert words in line
     assert not [one for one in desk.heard if one.startswith("action")]
+
+
+def test_a_word_of_a_success_that_nobody_would_read_is_refused_after_it_is_kept(desk, agent):
+    """It was passed over in silence, and the effect had no state to be restored."""
+    _, outside = agent("misspells_a_success")
+
+    assert outside.count("AmendsError: ") == outside.count("has no “aftr”: it is before, ") == 2
+    assert desk.heard == ["run.started", *["begin update_flight", "action.succeeded"] * 2,
+                          "run.completed"]  # fmt: skip
 
 
 def test_an_undo_that_is_null_is_none_as_in_python(desk, agent):

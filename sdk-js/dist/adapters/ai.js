@@ -10,6 +10,7 @@
  */
 import { asSchema } from "ai";
 import { AmendsError, ApprovalTimeout, NoEffect, Stopped } from "../errors.js";
+import { mustBeKnown } from "../plans.js";
 import { canonical } from "../protocol/canonical.js";
 import { currentRun } from "../runs.js";
 import { GatedTools, isNotMade, notMade } from "../tools.js";
@@ -42,6 +43,7 @@ export function gated(desk, tools, options = {}) {
         throw new AmendsError(`these would run without the desk being asked: ${past.join(", ")}. Name them in \`ungated\`` +
             " if that is what you want");
     }
+    mustBeKnown(declared, "what is given to `gated`", Object.keys(tools));
     const waits = pauses ? { waitSeconds: 0 } : waitSeconds === undefined ? {} : { waitSeconds };
     const known = declared;
     const gate = new Gate(new GatedTools(desk, known, { repeatable, ...waits }), pauses);

@@ -14,7 +14,7 @@ import { asSchema, type ToolSet } from "ai";
 import type { Action } from "../actions.ts";
 import type { Desk } from "../client.ts";
 import { AmendsError, ApprovalTimeout, NoEffect, Stopped } from "../errors.ts";
-import type { Plan } from "../plans.ts";
+import { mustBeKnown, type Plan } from "../plans.ts";
 import { canonical } from "../protocol/canonical.ts";
 import { currentRun, type Run } from "../runs.ts";
 import { type Declaration, GatedTools, isNotMade, notMade } from "../tools.ts";
@@ -78,6 +78,7 @@ export function gated<T extends ToolSet>(
         " if that is what you want",
     );
   }
+  mustBeKnown(declared, "what is given to `gated`", Object.keys(tools));
   const waits = pauses ? { waitSeconds: 0 } : waitSeconds === undefined ? {} : { waitSeconds };
   const known = declared as { readonly [name: string]: Declaration };
   const gate = new Gate(new GatedTools(desk, known, { repeatable, ...waits }), pauses);

@@ -8,8 +8,10 @@ is not called.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 from uuid import uuid4
 
@@ -51,6 +53,10 @@ NOT_MADE = (
 TWICE = "{} is behind the desk already: asked for twice, it would wait for itself"
 
 
+log = logging.getLogger("amends")
+
+ALIKE = 0.85
+"""From which likeness on, of 0 to 1, one name may be another one that is misspelled."""
 DECLARED = "what is declared is a mapping from names of tools to amends.declare(...)"
 
 
@@ -69,6 +75,7 @@ class GatedTools:
     declared: Mapping[str, Declaration] = field(default_factory=dict)
     repeatable: frozenset[str] = frozenset()
     wait_seconds: float | None = None
+    _missed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """TypeError where `declared` is nothing that could be looked up: what a tool changes would
@@ -101,6 +108,8 @@ class GatedTools:
         declaration = self.declared.get(name, Declaration())
         yield from self.desk.meeting()
         found = declaration.effect_class or catalogued_class(self.desk.policy, name) or EFFECT_CLASS
+        if found not in WITHOUT_EFFECT and name not in self.declared:
+            self._warn_of(name)
         anew = found in WITHOUT_EFFECT or (name in self.repeatable and call_id)
         limit = self.wait_seconds if wait_seconds is None else wait_seconds
         how: dict[str, Any] = {"effect_class": found, "wait_seconds": limit}
@@ -115,6 +124,13 @@ class GatedTools:
             if error.passed and not is_over(error):  # it is of a call that this tool made
                 raise AmendsError(f"{name} was called, and then: {error}") from error
             raise
+
+    def _warn_of(self, name: str) -> None:
+        """Say once where a name that is declared is spelled nearly so: of this tool nothing is."""
+        alike = get_close_matches(name, self.declared, 1, ALIKE)
+        if alike and name not in self._missed:
+            log.warning("nothing is declared of %s: is it %r, misspelled?", name, alike[0])
+        self._missed.add(name)
 
     call, acall = waits(calling), awaits(calling)
 

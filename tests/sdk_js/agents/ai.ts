@@ -75,6 +75,9 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     const tools = { assign_licence, search, ask_user: tool({ inputSchema: z.object({}) }) };
     gated(desk, tools as any, { ungated: ["ask_user"] });
   },
+  async misspells_a_tool() {
+    gated(desk, { assign_licence }, { declared: { assign_license: {} } as object });
+  },
 };
 
 let error = "";

@@ -202,7 +202,11 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     await desk.run("Move it", untyped({ onBehalfOf: "mia" }), () => undefined).catch(told);
     await desk.run("Move it", untyped(() => undefined), untyped(undefined)).catch(told);
     await desk.run("Move it", { run: "run_1" }, async (run) => {
-      const wrong = [{ effect_class: "external_irreversible" }, { undo: "airline.restore" }];
+      const wrong = [
+        { effect_class: "external_irreversible" },
+        { undo: "airline.restore" },
+        { args: ["HAT019"] },
+      ];
       for (const plan of wrong) {
         await run.action("update_flight", untyped(plan), () => said("called")).catch(told);
       }
@@ -212,6 +216,17 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     const misspelt = untyped({ undo_of_result: () => null });
     const loose = desk.tool("update_flight", misspelt, () => said("called"));
     await desk.run("Move it", { run: "run_2" }, () => loose({})).catch(told);
+  },
+  async misspells_a_success() {
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      for (const id of ["X1", "X2"]) {
+        const target = ["reservation", id] as const;
+        const wrong = { X1: { aftr: {} }, X2: { effects: [{ target, aftr: {} }] } }[id];
+        await run
+          .action("update_flight", { target }, (act) => act.succeeded("moved", wrong as never))
+          .catch((error: Error) => said(`${error.name}: ${error.message}`));
+      }
+    });
   },
   async knows_of_no_undo() {
     const declared = { undo: () => null } as unknown as Declaration;
