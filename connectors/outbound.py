@@ -180,6 +180,10 @@ class AnswerTooLarge(Exception):
     """We stopped reading because the answer outgrew BODY_BYTES_MAX. What it said is not known."""
 
 
+HEADER = (
+    "A header of the request, its credential perhaps, has a letter beyond ASCII, the end of a line"
+    " or a space at an end: it was not sent."
+)
 OK = range(200, 300)
 """The statuses of an answer that took effect."""
 
@@ -235,8 +239,9 @@ class Outbound:
     ) -> Response:
         """Send one HTTP request and read the whole answer.
 
-        Raises NotSent where nothing has left; OutOfTime, AnswerTooLarge or httpx.HTTPError where it
-        is not known what the other side did. Redirects come back as they are.
+        Raises Refused, mostly NotSent, where nothing has left; OutOfTime, AnswerTooLarge or
+        httpx.HTTPError where it is not known what the other side did. Redirects come back as they
+        are.
         """
         self.deadline.remaining()
         sent = {"user-agent": "amends", **(headers or {}), "accept-encoding": "identity"}
@@ -252,6 +257,8 @@ class Outbound:
                 raise NotSent(f"{request.url.host} cannot be reached: {failure}") from failure
             except httpx.InvalidURL as wrong:
                 raise NotSent("The address is not a URL.") from wrong
+            except (UnicodeEncodeError, httpx.LocalProtocolError):  # it may be the credential's
+                raise Refused(HEADER) from None
         names = {name.lower(): value for name, value in answer.headers.items()}
         return Response(answer.status_code, names, body)
 

@@ -78,7 +78,7 @@ def composed(call: Call) -> EmailMessage:
     args: SendCorrection = call.operation.check_args(call.args)
     if len(args.subject) > SUBJECT_CHARACTERS_MAX or len(args.text) > TEXT_CHARACTERS_MAX:
         raise Refused("The subject or the text is too long for a correction.")
-    message = EmailMessage(policy=SMTP)
+    message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # not every server takes 8 bits
     try:
         message["From"] = address_of(call.connection.settings.sender)
         message["To"] = _recipient(call, args)
@@ -131,6 +131,8 @@ def address_of(text: str) -> Address:
 
 TAKEN, TAKEN_FOR_ELSEWHERE, GO_AHEAD = 250, 251, 354
 REFUSALS = range(400, 600)
+REPLIES_BYTES_MAX = 256 * 1024
+"""Of all that a mail server says; a reply has no end of its own."""
 LOOK_UP_HORIZON_SECONDS = 60
 """How long after it was accepted a mail may take until a look-up shows it."""
 
@@ -261,8 +263,27 @@ class Smtp(Connector):
         return Finding(found="present" if found else "absent", evidence=evidence)
 
 
+class _Replies:
+    """What a mail server says, line by line, as far as it is read."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self._lines, self._left = wire.makefile("rb"), REPLIES_BYTES_MAX
+
+    def readline(self, characters_max: int) -> bytes:
+        line = self._lines.readline(characters_max)
+        self._left -= len(line)
+        if self._left < 0:
+            raise OSError("it says more than any mail server has to say")
+        return line
+
+    def close(self) -> None:
+        self._lines.close()
+
+
 class _Server(smtplib.SMTP):
     """smtplib over a socket that passed the address rule."""
+
+    file: Any
 
     def __init__(self, outbound: Outbound, *, implicit_tls: bool) -> None:
         self._outbound = outbound
@@ -275,6 +296,11 @@ class _Server(smtplib.SMTP):
         if self._implicit_tls:
             return tls().wrap_socket(connected, server_hostname=host)
         return connected
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Replies(self.sock)
+        return super().getreply()
 
 
 @contextmanager
@@ -309,6 +335,8 @@ def _before_anything_is_sent() -> Iterator[None]:
         yield
     except (OSError, smtplib.SMTPException) as failure:
         raise NotSent(f"The mail server cannot be used: {failure}") from failure
+    except UnicodeEncodeError:  # its words show a letter of the password
+        raise NotSent("The log-in at the mail server has letters beyond ASCII.") from None
 
 
 def _announce(server: _Server, message: EmailMessage) -> None:

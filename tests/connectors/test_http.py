@@ -191,6 +191,19 @@ def test_the_preview_says_how_much_and_what_is_sent(payments_connection):
     assert "authorization" not in repr(card).lower()
 
 
+@pytest.mark.parametrize("token", ["sk_tést", "sk_test\n", "sk\r\nx-other: 1"])
+def test_a_token_that_no_header_can_hold_is_no_effect(connect, outbound, token):
+    """Nothing had left, and it was told as not known."""
+    outbound.append("127.0.0.1")
+    with serves({}) as url:
+        settings = {"manifest": "payments", "base_url": url}
+        connection = connect("payments", "http", settings, {"token": token})
+        answer = refund(connection, Target("charge", "ch_1"), "r-1")
+
+    assert answer.outcome == "no_effect"
+    assert answer.detail.startswith("A header of the request, its credential perhaps,")
+
+
 @pytest.mark.parametrize("name", ["..", "../../v1/accounts", "a?b=c", "x#y", "a%2e"])
 def test_a_target_stays_one_segment_of_the_path(payments_connection, name):
     target = Target("charge", name)

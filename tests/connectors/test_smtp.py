@@ -1,6 +1,9 @@
 """The agent wrote to the wrong person. What can be done is one correction, to that person, once."""
 
+import socketserver
+import threading
 from dataclasses import replace
+from email import message_from_bytes
 
 import pytest
 
@@ -146,3 +149,70 @@ def test_the_preview_is_the_mail_as_its_recipient_will_see_it(mail_connection):
     assert card.title == "Send a correction to eve@other.example"
     assert card.recipients == ["eve@other.example"]
     assert ("Text", ARGS["text"]) in card.rows
+
+
+class Threads(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+
+class Plain(socketserver.StreamRequestHandler):
+    """A server that knows no extension but the log-in."""
+
+    def handle(self):
+        self.wfile.write(b"220 hello\r\n")
+        for line in self.rfile:
+            word = line.split()[0].upper()
+            if word == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                self.server.took = b"".join(iter(self.rfile.readline, b".\r\n"))
+            self.wfile.write(self.server.says.get(word, b"250 good\r\n"))
+
+
+@pytest.fixture
+def plain(connect, outbound):
+    """A connection to such a server, which says to a command what it is told to."""
+    outbound.append("127.0.0.1")
+    with Threads(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+        server.says = {b"EHLO": b"250-plain\r\n250 AUTH PLAIN\r\n", b"AUTH": b"235 come in\r\n"}
+        where = {"host": "127.0.0.1", "port": server.server_address[1], "tls": "none"}
+        login = {"user": "desk", "password": "canary-mail"}
+        yield server, connect("plain", "smtp", {**where, "sender": "desk@acme.example"}, login)
+        server.shutdown()
+
+
+def test_a_mail_has_seven_bits_for_not_every_server_takes_eight(plain):
+    """RFC 6152: who sends eight has to ask first, and may be taken for something else."""
+    server, connection = plain
+    text = "Grüße aus Zürich, 再见"
+
+    answer = send(connection, "m-8", {**ARGS, "text": text})
+
+    assert answer.outcome == "applied"
+    assert server.took.isascii()
+    assert message_from_bytes(server.took).get_payload(decode=True).decode().strip() == text
+
+
+def test_a_log_in_that_cannot_be_written_is_no_effect_and_stays_unseen(plain, ada):
+    from connectors import connections
+
+    server, connection = plain
+    server.took = None
+    connections.set_secret(connection, "compensate", {"user": "desk", "password": "é"}, by=ada)
+
+    answer = send(connection, "m-9")
+
+    assert (answer.outcome, server.took) == ("no_effect", None)
+    assert "beyond ASCII" in answer.detail
+    assert "xe9" not in answer.detail
+
+
+def test_a_server_that_never_ends_its_reply_is_left(plain):
+    """It filled the worker's memory until the call was over."""
+    server, connection = plain
+    server.says[b"EHLO"] = b"250-more\r\n" * 50_000 + b"250 good\r\n"
+
+    answer = send(connection, "m-10")
+
+    assert answer.outcome == "no_effect"
+    assert "more than any mail server has to say" in answer.detail
