@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -58,6 +59,7 @@ __all__ = [
     "drift",
     "found_by_state",
     "meaning",
+    "segment",
 ]
 
 # The shapes that go between the engine and a connector.
@@ -411,6 +413,15 @@ class Connector:
         if call.must_be_true is not None:
             return call.must_be_true
         return self.preview(call).must_be_true
+
+
+def segment(name: str) -> str:
+    """What an agent named, as one segment of a path, percent-encoded; raises Refused for what can
+    be none, so that it leads nowhere else.
+    """
+    if name in {"", ".", ".."}:
+        raise Refused(f"“{name}” is not a name that can stand in a path.")
+    return quote(name, safe="")
 
 
 def found_by_state(connector: Connector, call: Call) -> Finding:

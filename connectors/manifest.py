@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -35,6 +35,7 @@ from connectors.contract import (
     ProbeStrength,
     Refused,
     Reversibility,
+    segment,
 )
 from edge import pools
 from ledger.canonical import digest
@@ -335,11 +336,9 @@ def path(template: str, facts: Mapping[str, Any]) -> str:
         value = looked_up(facts, match[1])
         if value is None or value is UNSET or value == "":
             raise Missing(f"{match[1]} is not known, and the request cannot do without it.")
-        if value in {".", ".."}:
-            raise Refused(f"{match[1]} is not a name that can stand in a path.")
         if holds_mask(value):
             raise Refused(f"{match[1]} is a masked value, which nobody here knows.")
-        return quote(written(value), safe="")
+        return segment(written(value))
 
     return _PLACEHOLDER.sub(encoded, template)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from http import HTTPStatus
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from django.utils import timezone
@@ -35,6 +35,7 @@ from connectors.contract import (
     State,
     found_by_state,
     meaning,
+    segment,
 )
 from connectors.exchange import basic
 from connectors.outbound import OK, Response
@@ -319,10 +320,7 @@ def _recorded(ics: str) -> bytes:
 
 
 def _resource(call: Call) -> str:
-    name = call.target.id.removesuffix(".ics")
-    if not name or name in {".", ".."}:
-        raise Refused("The target is not the name of an event.")
-    return f"{quote(name, safe='')}.ics"
+    return f"{segment(call.target.id.removesuffix('.ics'))}.ics"
 
 
 def _etag(observed: Observation) -> str:

@@ -8,6 +8,7 @@ import sys
 import threading
 import tomllib
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ def test_whoever_takes_a_lost_answer_for_a_refusal_is_told(trial, pager_class, m
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_the_guides_connector_keeps_its_promises(trial, promise):
     promise(trial)
+
+
+@pytest.mark.parametrize("name", ["x/../a-1", "../alarms/a-1", ".."])
+def test_no_name_of_a_target_leads_the_guides_connector_elsewhere(trial, name):
+    """Whoever copied it went wherever an agent pointed, with the credential that compensates."""
+    trial.arrange()
+    call = trial.call("compensate", target=Target("alarm", name))
+
+    with nullcontext() if "/" in name else pytest.raises(Refused, match="can stand in a path"):
+        trial.connector.apply(call)
+
+    assert trial.effects() == 0
 
 
 def test_a_newcomers_test_of_a_connector_runs_as_it_is_printed(outsides, tmp_path):
