@@ -20,6 +20,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_type_hints
 import msgspec
 from django.db import Error as DatabaseError
 
+from amends.protocol.masking import holds_mask
 from connectors import normalization, registry
 from connectors.call_pool import GRACE_SECONDS, ConnectionKey, OutboundCall, asked
 from connectors.calllog import CallRecord
@@ -52,6 +53,7 @@ from workspaces.models import Secret, Workspace
 
 __all__ = ["GRACE_SECONDS", "Facts"]
 T = TypeVar("T")
+MASKED = "What would be sent holds a masked value, which nobody here knows."
 VERSION_CHARACTERS_MAX = 40
 """Of a step's column."""
 VERSION_DIGITS = 16
@@ -437,4 +439,6 @@ def _preview(connector: Connector, call: Call) -> Preview:
     if not isinstance(drawn, Preview):
         raise TypeError("a preview is a Preview")
     digest(drawn.must_be_true)  # what people approve is JSON
+    if connector.name not in registry.BUILT_IN and holds_mask(drawn.will_send):
+        raise Refused(MASKED)  # ours send masks in no place where they would be written
     return drawn

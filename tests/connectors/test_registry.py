@@ -7,6 +7,7 @@ import pytest
 from django.core.checks import run_checks
 
 from connectors import calls, registry
+from connectors.contract import Refused, Target
 from connectors.models import Connection
 from recovery.models import Step
 
@@ -87,6 +88,20 @@ def test_a_package_brings_its_connector(install):
 
     assert registry.get("pigeon").title == "Carrier pigeons"
     assert registry.registry().faults == ()
+
+
+SENDS = 'title=f"Recall {call.target.id}", will_send={"was": call.before}'
+
+
+def test_a_plug_in_sends_no_mask_for_what_was_there(install):
+    """It was approved and written into the system, and then read back as restored."""
+    install("pigeon", "pigeons", GOOD.replace('title=f"Recall {call.target.id}"', SENDS))
+    pigeons = Connection(connector="pigeon", name="pigeons", settings={})
+    asked = (pigeons, "recall", {}, Target("pigeon", "p-1"))
+
+    with pytest.raises(Refused, match="holds a masked value, which nobody here knows"):
+        calls.preview(*asked, before={"ring": f"⟦masked:secret:v1:{'0' * 64}⟧"})
+    assert calls.preview(*asked, before={"ring": "A-1"}).will_send == {"was": {"ring": "A-1"}}
 
 
 LONG = """
