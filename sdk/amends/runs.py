@@ -9,7 +9,7 @@ from contextvars import ContextVar, Token
 from typing import Any, Literal, Self
 
 from amends.actions import Action
-from amends.drivers import DrivenContext, Steps, awaits, blocking, waits
+from amends.drivers import DrivenContext, Pause, Steps, awaits, blocking, waits
 from amends.errors import AmendsError, DeskUnreachable, NoRun, Stopped
 from amends.events import cut
 from amends.link import Link
@@ -73,7 +73,7 @@ class Run(Record, DrivenContext):
         if self._told is not None:
             told = {"agent": self.desk.agent, **self._told}
             said = {name: value for name, value in told.items() if value}
-            yield from self.saying(EventType.RUN_STARTED, said, n=0)
+            yield from self._opening(EventType.RUN_STARTED, said, n=0)
             return self
         waited = self._directive_seconds
         directive = yield from self.desk.asking_directive(self.id, wait_seconds=waited)
@@ -83,10 +83,21 @@ class Run(Record, DrivenContext):
             raise Stopped(str(directive.get("reason") or NO_REASON))
         self.directive, self.state = directive, directive.get("state")
         said = {"directive": directive.get("id"), "from": directive.get("from")}
-        yield from self.saying(EventType.RUN_RESUMED, said)
+        yield from self._opening(EventType.RUN_RESUMED, said)
         return self
 
     start, astart = waits(starting), awaits(starting)
+
+    def _opening(self, kind: str, said: dict[str, Any], *, n: int | None = None) -> Steps[None]:
+        """Say so; what is cancelled meanwhile is told as over, for nobody is in it who would."""
+        try:
+            yield from self.saying(kind, said, n=n)
+            yield Pause(0)  # a task that was cancelled meanwhile hears of it here
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as error:
+            yield from self.leaving(error)
+            raise
 
     def action(
         self,

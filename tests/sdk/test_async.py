@@ -228,6 +228,28 @@ def test_an_outcome_that_is_being_written_is_written_though_the_task_is_cancelle
     assert told == ["action.succeeded"]
 
 
+def test_a_run_whose_task_is_cancelled_as_it_opens_is_over(desk, small_desk):
+    """Nobody was in it who would have ended it: to the desk it went on, until it was silent."""
+
+    async def story():
+        async with desk.run("Move it"):
+            pytest.fail("its task was cancelled")
+
+    async def opens():
+        slow(desk.spool, writing)
+        opening = asyncio.create_task(story())
+        await asyncio.to_thread(writing.wait)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    writing = threading.Event()
+    ran(desk, opens())
+    desk.flush(60)
+
+    assert small_desk.types() == ["run.started", "run.cancelled"]
+
+
 def slow(spool, writing):
     """The disk takes its time over the next write."""
     write = spool.write
