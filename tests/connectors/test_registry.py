@@ -97,11 +97,14 @@ def test_a_plug_in_sends_no_mask_for_what_was_there(install):
     """It was approved and written into the system, and then read back as restored."""
     install("pigeon", "pigeons", GOOD.replace('title=f"Recall {call.target.id}"', SENDS))
     pigeons = Connection(connector="pigeon", name="pigeons", settings={})
-    asked = (pigeons, "recall", {}, Target("pigeon", "p-1"))
+
+    def drawn(ring):
+        of = Target("pigeon", "p-1")
+        return calls.preview(pigeons, "recall", {}, of, before={"ring": ring})
 
     with pytest.raises(Refused, match="holds a masked value, which nobody here knows"):
-        calls.preview(*asked, before={"ring": f"⟦masked:secret:v1:{'0' * 64}⟧"})
-    assert calls.preview(*asked, before={"ring": "A-1"}).will_send == {"was": {"ring": "A-1"}}
+        drawn(f"⟦masked:secret:v1:{'0' * 64}⟧")
+    assert drawn("A-1").will_send == {"was": {"ring": "A-1"}}
 
 
 LONG = """

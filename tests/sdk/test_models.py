@@ -266,7 +266,7 @@ class PersonAt(NamedTuple):
 
 
 class Remitted(Person):
-    pass
+    iban: str
 
 
 class Sent(BaseModel):
