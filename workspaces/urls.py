@@ -1,6 +1,6 @@
 from django.urls import path
 
-from workspaces import client_tarball, client_wheel
+from workspaces.client_packages import tarball, wheel
 from workspaces.views import directory, entrance, keys, members
 
 app_name = "workspaces"
@@ -12,8 +12,8 @@ urlpatterns = [
     path("setup/<str:token>/", entrance.set_up, name="set_up"),
     path("join/<str:token>/", entrance.join, name="join"),
     path("address/", entrance.address, name="address"),
-    path(f"client/{client_wheel.NAME}", keys.wheel, name="client_wheel"),
-    path(f"client/{client_tarball.NAME}", keys.tarball, name="client_tarball"),
+    path(f"client/{wheel.name}", keys.client, {"package": wheel}, name="client_wheel"),
+    path(f"client/{tarball.name}", keys.client, {"package": tarball}, name="client_tarball"),
     path(HERE, entrance.workspace_home, name="workspace"),
     path(HERE + "settings/", members.settings, name="settings"),
     path(HERE + "settings/members/", members.members, name="members"),

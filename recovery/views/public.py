@@ -49,7 +49,7 @@ from recovery.models import (
     CorrectionState,
 )
 from recovery.run_facts.sentences import MAILS
-from workspaces import access, client_wheel, formatting
+from workspaces import access, client_packages, formatting
 from workspaces.free_text import InvalidInput
 from workspaces.pages import language_of, languages_offered, private
 
@@ -192,7 +192,7 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
         "file": f"{correction.reference}.json",
         "public_keys": logkeys.published(correction.workspace),
         "verifier": {"url": reverse("ledger:verifier"), "digest": verifier.digest()},
-        "client_url": client_wheel.url(),
+        "client_url": client_packages.wheel.url,
     }
     return render(request, "recovery/trail_verify.html", context)
 

@@ -35,7 +35,7 @@ from tests.people import person
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure, test_roles_outside
 from tests.recovery.cases.test_roles_outside import BY_ROUTE
-from workspaces import client_tarball, client_wheel
+from workspaces import client_packages
 from workspaces.models import LoginProvider, Team, User, Workspace
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
@@ -79,8 +79,8 @@ NO_PAGES = {
     "accounts/2fa/recovery-codes/download/": "a file", "c/<str:token>/record.json": "a file",
     "accounts/login/code/confirm/": "no code is mailed: it leads back",
     "demo/guide/": "leads elsewhere, in tests/examples",
-    "verifier.html": "a file, in test_verifier", f"client/{client_wheel.NAME}": "a file",
-    f"client/{client_tarball.NAME}": "a file",
+    "verifier.html": "a file, in test_verifier", f"client/{client_packages.wheel.name}": "a file",
+    f"client/{client_packages.tarball.name}": "a file",
     "api/docs": "leads to the next", "api/v1/docs": "in test_api_docs",
     "api/v1/openapi.json": "a file", "api/v1/": "nothing is there",
     "api/v1/<path:rest>": "a problem",

@@ -314,7 +314,7 @@ def test_plain_http_is_three_calls_as_printed(web, token, northwind):
 
 def test_what_a_new_key_comes_with_stands_in_the_docs():
     """Where the pages' own lines are run, with each framework."""
-    from workspaces import client_tarball, client_wheel
+    from workspaces import client_packages
     from workspaces.quick_starts import QUICK_STARTS
 
     pages = [(DOCS / name).read_text("utf-8") for name in PAGES]
@@ -326,7 +326,7 @@ def test_what_a_new_key_comes_with_stands_in_the_docs():
     named = [re.findall(r"amends\[(.*)\]", one.install) for one in QUICK_STARTS]
     assert {extra for one in named for extra in one} <= extras["optional-dependencies"].keys()
     assert any(named)
-    handed_out = {client_wheel.NAME, client_tarball.NAME}
+    handed_out = {client_packages.wheel.name, client_packages.tarball.name}
     readme = (DOCS / "../README.md").read_text("utf-8")
     for told in ("".join(pages), readme):
         linked = set(re.findall(r"/client/(\S+\.(?:whl|tgz))", told))

@@ -9,8 +9,9 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import condition, require_GET, require_POST, require_safe
 
-from workspaces import client_tarball, client_wheel, clock, exporting, keys, rates
+from workspaces import client_packages, clock, exporting, keys, rates
 from workspaces.access import may
+from workspaces.client_packages import ClientPackage
 from workspaces.forms import (
     AgentForm,
     KeyForm,
@@ -47,7 +48,7 @@ def _keys(
         "secret": secret,
         "made": made,
         "quick_starts": _quick_starts() if made and "begin" in made.scopes else (),
-        "client_url": client_wheel.url(),
+        "client_url": client_packages.wheel.url,
         "desk_url": configuration.AMENDS_URL,
         "rates": rates.usage(here),
         "may_administer": may(request.user, "administer", here),
@@ -58,7 +59,7 @@ def _keys(
 
 
 def _quick_starts() -> list[QuickStart]:
-    wheel, tarball = client_wheel.url(), client_tarball.url()
+    wheel, tarball = client_packages.wheel.url, client_packages.tarball.url
     return [
         one._replace(install=one.install.replace("{wheel}", wheel).replace("{tarball}", tarball))
         for one in QUICK_STARTS
@@ -180,30 +181,15 @@ def revoke_token(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect("workspaces:keys", workspace=here.slug)
 
 
-def _wheel_tag(_request: HttpRequest) -> str:
-    return f'"{client_wheel.digest()}"'
+def _tag_of(_request: HttpRequest, package: ClientPackage) -> str:
+    return f'"{package.digest}"'
 
 
 @require_safe
-@condition(etag_func=_wheel_tag)
-def wheel(_request: HttpRequest) -> HttpResponse:
-    """The client for agents, for everybody: whoever installs it has no log-in."""
-    return _file(client_wheel.NAME, client_wheel.content())
-
-
-def _tarball_tag(_request: HttpRequest) -> str:
-    return f'"{client_tarball.digest()}"'
-
-
-@require_safe
-@condition(etag_func=_tarball_tag)
-def tarball(_request: HttpRequest) -> HttpResponse:
-    """The same for agents in TypeScript."""
-    return _file(client_tarball.NAME, client_tarball.content())
-
-
-def _file(name: str, content: bytes) -> HttpResponse:
-    answer = HttpResponse(content, content_type="application/octet-stream")
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+@condition(etag_func=_tag_of)
+def client(_request: HttpRequest, package: ClientPackage) -> HttpResponse:
+    """A client for agents, for everybody: whoever installs it has no log-in."""
+    answer = HttpResponse(package.content, content_type="application/octet-stream")
+    answer["Content-Disposition"] = f'attachment; filename="{package.name}"'
     answer["Cache-Control"] = "public, no-cache"
     return answer

@@ -24,7 +24,7 @@ from tests.approvals.cast import asker, refund
 from tests.people import person, team
 from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
-from workspaces import client_tarball, client_wheel, keys, teams
+from workspaces import client_packages, keys, teams
 from workspaces.models import Act
 
 CARD, IBAN = "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00"
@@ -56,7 +56,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
             "c/<str:token>/", "c/<str:token>/record.json",
             "c/<str:token>/verify/", "c/<str:token>/report/",
             "c/<str:token>/contested/<str:receipt>/", "verifier.html",
-            f"client/{client_wheel.NAME}", f"client/{client_tarball.NAME}",
+            f"client/{client_packages.wheel.name}", f"client/{client_packages.tarball.name}",
         ),
         ({"token": "nothing", "receipt": "nothing"},),
     ),

@@ -18,7 +18,7 @@ from tests.people import logged_in, team
 from tests.recovery.cases import test_disclosure
 from tests.recovery.cases.test_disclosure import V1, W
 from tests.recovery.cases.test_lists import WEIGHT_BYTES_MAX, weight_of
-from workspaces import client_tarball, client_wheel, entrance
+from workspaces import client_packages, entrance
 
 pytestmark = pytest.mark.django_db
 finance, known = test_disclosure.finance, test_disclosure.known
@@ -63,7 +63,7 @@ FOR: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
         "accounts/inactive/", "accounts/confirm-email/", "accounts/password/reset/key/done/",
         "accounts/password/reset/done/", "accounts/3rdparty/login/cancelled/",
         "accounts/3rdparty/login/error/", "demo/guide/", "verifier.html",
-        f"client/{client_wheel.NAME}", f"client/{client_tarball.NAME}",
+        f"client/{client_packages.wheel.name}", f"client/{client_packages.tarball.name}",
     )),
     ((None, "everybody"), ("demo/enter/", "demo/hide/")),
     (("link", "link"), (

@@ -1,17 +1,24 @@
-"""The Python client as a wheel, made of the sources that the desk itself runs: agents install it
-from where their key comes from, and it is of the desk's version.
+"""The clients that the desk hands out, in its own version, from where an agent's key comes from.
 
-The form is that of the specification of binary distributions, 1.0
+Of Python it is a wheel, made of the sources that the desk itself runs; its form is that of the
+specification of binary distributions, 1.0
 (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
+
+Of TypeScript it is the package as npm installs it from an address. Nothing is compiled here, for a
+desk has no Node: `make client` does it ahead, into sdk-js/dist, and a test holds that to the
+sources.
 """
 
 import base64
+import gzip
 import hashlib
 import io
+import json
+import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +33,40 @@ _FOLDER = _PACKAGE.parent
 _TOLD = tomllib.loads((_FOLDER / "pyproject.toml").read_text("utf-8"))
 _project: Mapping[str, Any] = _TOLD["project"]
 _STEM = f"{_project['name']}-{_project['version']}"
-NAME = f"{_STEM}-py3-none-any.whl"
 WHEEL = "Wheel-Version: 1.0\nGenerator: amends-desk\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a zip; so that the same sources make the same bytes
 
+_ROOT = Path(__file__).parents[1]
+_JS_FOLDER = _ROOT / "sdk-js"
+_told = json.loads((_JS_FOLDER / "package.json").read_text("utf-8"))
 
-def url() -> str:
-    """Where it is had, for whoever installs it."""
-    return f"{settings.AMENDS_URL}{reverse('workspaces:client_wheel')}"
+
+class ClientPackage:
+    """What is handed out: its file's `name`, and `made`, of which the same sources make the same
+    bytes. `view` is the name of its address.
+    """
+
+    def __init__(self, name: str, view: str, made: Callable[[], bytes]) -> None:
+        self.name = name
+        self.view = view
+        self.made = made
+
+    @property
+    def url(self) -> str:
+        """Where it is had, for whoever installs it."""
+        return f"{settings.AMENDS_URL}{reverse(self.view)}"
+
+    @cached_property
+    def content(self) -> bytes:
+        return self.made()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 in hex, which `pip install --require-hashes` takes."""
+        return hashlib.sha256(self.content).hexdigest()
 
 
-@cache
-def content() -> bytes:
-    """The wheel; the same sources make the same bytes."""
+def _made_wheel() -> bytes:
     files = [*_sources(), *_described()]
     record = f"{_STEM}.dist-info/RECORD"
     kept = io.BytesIO()
@@ -48,12 +76,6 @@ def content() -> bytes:
             entry.external_attr = 0o644 << 16
             wheel.writestr(entry, text, zipfile.ZIP_DEFLATED)
     return kept.getvalue()
-
-
-@cache
-def digest() -> str:
-    """SHA-256 in hex, which `pip install --require-hashes` takes."""
-    return hashlib.sha256(content()).hexdigest()
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
@@ -99,3 +121,33 @@ def _record(files: Iterable[tuple[str, bytes]], own: str) -> str:
         digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
         lines.append(f"{name},sha256={digest},{len(text)}\n")
     return "".join(lines) + f"{own},,\n"
+
+
+def _made_tarball() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, text in _files():
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size, entry.mode = len(text), 0o644
+            archive.addfile(entry, io.BytesIO(text))
+    return gzip.compress(packed.getvalue(), mtime=0)
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    """What package.json names as its files, and what npm adds to every package."""
+    # npm runs none of its scripts, and warns of each that it does not run.
+    told = {
+        name: said for name, said in _told.items() if name not in {"scripts", "devDependencies"}
+    }
+    yield "package.json", json.dumps(told, indent=2).encode()
+    yield "README.md", (_JS_FOLDER / "README.md").read_bytes()
+    yield "LICENSE", (_ROOT / "LICENSE").read_bytes()
+    for path in sorted((_JS_FOLDER / "dist").rglob("*.*")):
+        yield path.relative_to(_JS_FOLDER).as_posix(), path.read_bytes()
+
+
+wheel = ClientPackage(f"{_STEM}-py3-none-any.whl", "workspaces:client_wheel", _made_wheel)
+# Named as `npm pack` calls it.
+tarball = ClientPackage(
+    f"amends-client-{_told['version']}.tgz", "workspaces:client_tarball", _made_tarball
+)
