@@ -9,5 +9,5 @@ class ApprovalsConfig(AppConfig):
         # Each registers itself: for a signal, a check of the system, a log that went back, an end.
         from approvals import pauses, signatures, team_coverage, versions
         from approvals.gate import covered_questions
-        from approvals.interchange import aap_deadlines
+        from approvals.interchange import aap
         from approvals.policy import active_policies

@@ -21,7 +21,7 @@ from approvals import (
 from approvals.deciders import locked
 from approvals.digests import record
 from approvals.gate import covered_questions
-from approvals.interchange import aap_deadlines
+from approvals.interchange import aap
 from approvals.models import LIVING, Approval, ApprovalState, Decision, GateKey, Requirement
 from approvals.signals import publish_on_commit
 from workspaces import delegations
@@ -162,8 +162,8 @@ every(5, name="approvals.delegations", where=[delegations.not_ended])(delegation
 every(60, name="approvals.summaries")(notifications.write_summaries)
 every(10, name="approvals.look_at_teams")(team_coverage.sweep)
 every(3600, name="approvals.forget_keys")(forget_old_keys)
-every(3600, name="approvals.forget_requests")(aap_deadlines.forget_old)
-every(2, name="approvals.tell_put_off", where=[aap_deadlines.put_off])(aap_deadlines.tell_put_off)
-every(10, name="approvals.take_back_requests")(aap_deadlines.take_back_overdue)
+every(3600, name="approvals.forget_requests")(aap.forget_old)
+every(2, name="approvals.tell_put_off", where=[aap.put_off])(aap.tell_put_off)
+every(10, name="approvals.take_back_requests")(aap.take_back_overdue)
 every(600, name="approvals.forget_denials")(denials.forget_old)
 every(600, name="approvals.forget_memory")(memory.forget_old)

@@ -82,17 +82,14 @@ def prepare(runs: int = 0) -> str:
 
     from approvals import pauses, versions
     from approvals.policy import load
-    from bench import past
-    from bench.generate import cast, fill
+    from bench.generate import cast, fill, remember
 
     people = cast()
     if runs:
         with psycopg.connect(settings.DATABASE_URL) as connection:
             fill(connection, people, runs)
         rules = load(POLICY).of_tool("memory.refund").rules
-        past.remember(
-            settings.DATABASE_URL, [q for one in rules if one.when for q in one.when.lookups]
-        )
+        remember(settings.DATABASE_URL, [q for one in rules if one.when for q in one.when.lookups])
     versions.activate(versions.save(people.workspace, POLICY, by=people.ada), by=people.ada)
     pauses.pause(people.workspace, "tool", "never.*", by=people.ada, reason="a pause to look past")
     return people.tokens[0]

@@ -1,5 +1,5 @@
 """What conditions ask about the run: what it was asked for, what people said no to in it, what was
-called, read and looked up before in it (see lookup_queries.py).
+called, read and looked up before in it (see gathering.py).
 """
 
 import re

@@ -3,7 +3,7 @@
 A request is one call of one run of its own, under a key made of the client's; so policy, pauses,
 digest, inbox and single use are those of every call, and only people decide. The protocol wants
 its arguments back as they came, unmasked. The ledger never has them so: they lie sealed, apart, and
-are thrown away a day after the run has ended. What time does to a request is in aap_deadlines.py.
+are thrown away a day after the run has ended. What time does to a request is in aap.py.
 
 All functions run in a thread of the gate.
 """

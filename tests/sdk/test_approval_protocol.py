@@ -32,7 +32,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from approvals import grants, inbox
-from approvals.interchange import aap_deadlines
+from approvals.interchange import aap
 from approvals.models import Approval
 from ledger.erasure import erase
 from ledger.models import Action, Blob, Event, Run
@@ -139,11 +139,11 @@ def test_what_it_wants_back_unmasked_is_echoed_and_never_kept_so(client, ben):
     neighbour = Workspace.objects.create(name="Umbra", slug="umbra")
     over = {"state": "completed", "ended_at": timezone.now() - timedelta(days=2)}
     Run.objects.create(workspace=neighbour, run=f"aap_{request.id}", **over)
-    assert aap_deadlines.forget_old() == 0  # a run's name is its agent's choice
+    assert aap.forget_old() == 0  # a run's name is its agent's choice
 
     client.cancel(request.id)
     Run.objects.update(ended_at=F("ended_at") - timedelta(days=2))
-    assert aap_deadlines.forget_old() == 1
+    assert aap.forget_old() == 1
     with pytest.raises(NotFound):
         client.get(request.id)
 

@@ -26,7 +26,7 @@ from agentapprovalprotocol.receiver import new_secret
 
 from approvals import grants, inbox
 from approvals.gate import covered_questions
-from approvals.interchange import aap_deadlines
+from approvals.interchange import aap
 from approvals.models import Approval
 from connectors import channels
 from connectors.models import Channel, Delivery
@@ -172,11 +172,11 @@ def test_who_waits_for_a_call_that_was_approved_for_later_is_woken_at_its_moment
     inbox.grant(approval, by=ben, seen=approval.digest, shown_seconds=1)
     service.hears()
     assert service.woken == [], "until then it is pending, and there is nothing to come for"
-    assert aap_deadlines.tell_put_off() == 0
+    assert aap.tell_put_off() == 0
     assert isinstance(service.wait(gate.check(CHARGE)), Pending)
 
     Approval.objects.update(not_before=moment)
-    assert (aap_deadlines.tell_put_off(), aap_deadlines.tell_put_off()) == (1, 0)
+    assert (aap.tell_put_off(), aap.tell_put_off()) == (1, 0)
     service.hears()
 
     assert [one[0::2] for one in service.woken] == [("t-1", "approved")]
@@ -213,8 +213,8 @@ def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(
     service.wait(client.create({"tool": "charge", "arguments": {}} | wake, "k-2"))
     service.wait(asyncio.sleep(1.1))
 
-    assert aap_deadlines.take_back_overdue() == 1
-    assert aap_deadlines.take_back_overdue() == 0
+    assert aap.take_back_overdue() == 1
+    assert aap.take_back_overdue() == 0
     service.hears()
 
     assert sorted(status for _, _, status in service.woken) == ["denied", "expired"]
@@ -225,7 +225,7 @@ def test_a_rule_and_the_agents_own_time_are_ends_that_are_told(
     Secret.objects.filter(name=f"aap {first.id}").update(sealed=b"under a key that is lost")
     service.wait(asyncio.sleep(1.1))
     with pytest.raises(CannotOpen):  # told by the job's sign of life, once all had their turn
-        aap_deadlines.take_back_overdue()
+        aap.take_back_overdue()
     assert list(states.all()) == ["waiting", "withdrawn", "withdrawn"]
 
 
