@@ -8,10 +8,8 @@ import signal
 import threading
 from urllib.parse import urlsplit
 
-from demo import places
-from demo.outside import standards
-from demo.outside.services import Licences, Payments, serve
-from demo.outside.standards import Mailbox
+from demo import outside, places
+from demo.outside import Licences, Mailbox, Payments, serve
 
 
 def _port(url: str) -> int:
@@ -25,13 +23,13 @@ def main() -> None:
         serve(Payments(folder, secret).service, _port(where.payments)),
         serve(Licences(folder, secret).service, _port(where.licences)),
         serve(mailbox.service, _port(where.mailbox)),
-        standards.calendar(folder, _port(where.calendar)),
+        outside.calendar(folder, _port(where.calendar)),
     ]
     smtp = mailbox.smtp(where.smtp_port)
     smtp.start()
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    standards.make_calendar(where.calendar)
+    outside.make_calendar(where.calendar)
     print(f"The outside world is up; its mailbox: {where.mailbox}/mailbox", flush=True)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,5 +2,5 @@
 
 `tools` has the senders with their parcels and what the agent can do; `generate` has what a sender
 asks for and how the agent goes wrong, and makes two hundred runs, in the format that
-`demo.recorded` replays.
+`demo.corpus` replays.
 """

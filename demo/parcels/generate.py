@@ -16,11 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from demo import corpus
+from demo.corpus import PARCELS, Row, World
 from demo.parcels import tools
 from demo.parcels.tools import SUNDAY, Desk
-from demo.recorded import corpus
-from demo.recorded.corpus import World
-from demo.recorded.desks import PARCELS, Row
 
 
 class Step(NamedTuple):

@@ -11,8 +11,7 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
-from demo.recorded.corpus import World
-from demo.recorded.desks import Row
+from demo.corpus import Row, World
 
 SUNDAY = 7
 INSURANCE_PER_CENT = 2

@@ -16,8 +16,7 @@ from approvals.models import Approval, ApprovalState, PolicyVersion
 from approvals.policy import signing
 from connectors import connections
 from connectors.models import Connection
-from demo import places
-from demo.outside import standards
+from demo import outside, places
 from demo.stories import calls, onboarding, trip
 from workspaces import entrance, keys, teams
 from workspaces.access import Codename
@@ -227,8 +226,8 @@ def connect(workspace: Workspace, ada: User) -> None:
             "sender": "Skyline Airways <care@skyline.example>",
             "look_up": f"{where.mailbox}/messages"}  # fmt: skip
     one.make("mail", "smtp", mail, {}, {})
-    login = {"user": standards.OWNER, "password": standards.OWNER}
-    one.make("calendar", "caldav", {"url": where.calendar + standards.CALENDAR}, login, login)
+    login = {"user": outside.OWNER, "password": outside.OWNER}
+    one.make("calendar", "caldav", {"url": where.calendar + outside.CALENDAR}, login, login)
 
 
 class Connector:

@@ -6,7 +6,7 @@ import time
 import httpx
 
 import amends
-from demo.outside import standards
+from demo.outside import CALENDAR, OWNER
 from demo.stories.stage import Stage
 from workspaces import formatting
 
@@ -195,9 +195,9 @@ def _put_entry(stage: Stage, entry: str, traveller: str) -> dict[str, str]:
         "END:VCALENDAR", "",
     ]  # fmt: skip
     text = "\r\n".join(lines)
-    with httpx.Client(auth=(standards.OWNER, standards.OWNER), trust_env=False) as outside:
+    with httpx.Client(auth=(OWNER, OWNER), trust_env=False) as outside:
         outside.put(
-            f"{stage.where.calendar}{standards.CALENDAR}{entry}.ics",
+            f"{stage.where.calendar}{CALENDAR}{entry}.ics",
             content=text,
             headers={"Content-Type": "text/calendar"},
         ).raise_for_status()

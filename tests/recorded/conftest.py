@@ -52,7 +52,7 @@ def recording(request, tmp_path):
 
 @pytest.fixture
 def workspace(ada, recording):
-    from demo.recorded import corpus
+    from demo import corpus
     from workspaces import entrance
 
     desk = corpus.load(recording, limit=1).desk

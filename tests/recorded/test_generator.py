@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from demo import corpus
 from demo.parcels import generate
-from demo.recorded import corpus
 
 
 def made(folder, seed=generate.SEED):

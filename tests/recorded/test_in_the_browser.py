@@ -3,8 +3,8 @@
 import re
 from contextlib import contextmanager
 
+from demo import corpus
 from demo.management.commands.replay import POLICIES
-from demo.recorded import corpus
 from tests.browser.conftest import DESKTOP, WAIT_MILLISECONDS, session_of, slow_down
 from tests.browser.trails import for_everybody, publish, told
 from tests.recorded.desk import SETTLE_SECONDS_MAX, replay, wait_until

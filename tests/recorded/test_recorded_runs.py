@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from demo.recorded import corpus
-from demo.recorded.desks import Row, ServiceDesk
+from demo import corpus
+from demo.corpus import Row, ServiceDesk
 from tests.recorded.desk import SETTLE_SECONDS_MAX, replay, wait_until
 
 WRONG_WITH_EFFECTS = 86

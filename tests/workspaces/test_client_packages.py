@@ -11,7 +11,6 @@ import sys
 import tomllib
 import zipfile
 from email import message_from_string
-from pathlib import Path
 
 import httpx
 import pytest
@@ -62,7 +61,9 @@ def test_an_agent_elsewhere_installs_it_from_the_desk_and_has_its_command(proces
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_agent_in_typescript_installs_its_own_from_the_desk_and_has_its_command(processes, tmp_path):
+def test_an_agent_in_typescript_installs_its_own_from_the_desk_and_has_its_command(
+    processes, tmp_path
+):
     address = f"{processes.kept_web().url}/client/{tarball.name}"
     npm.run(tmp_path, "install", "--no-audit", "--no-fund", "--omit=peer", address)
     (tmp_path / "agent.mts").write_text(PROGRAM, "utf-8")

@@ -14,7 +14,7 @@ from connectors.forms import NewConnectionForm
 from connectors.models import Connection
 from connectors.views import EXPORTED, row_of
 from workspaces import encryption, exporting
-from workspaces.management.administering import AdministratorCommand, checked, compared
+from workspaces.management import AdministratorCommand, checked, compared
 from workspaces.models import User, Workspace
 
 REFUSED = (

@@ -18,10 +18,8 @@ import amends
 from approvals import versions
 from connectors import connections
 from connectors.models import Connection
-from demo import places
-from demo.recorded import corpus
-from demo.recorded.corpus import Effect, RecordedCall, RecordedRun
-from demo.recorded.desks import Row, ServiceDesk, UnknownDesk
+from demo import corpus, places
+from demo.corpus import Effect, RecordedCall, RecordedRun, Row, ServiceDesk, UnknownDesk
 from ledger.models import Run
 from workspaces import keys
 from workspaces.models import Agent, Workspace

@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 from workspaces import clock, exporting, keys
 from workspaces.access import may
 from workspaces.forms import AgentForm, KeyForm
-from workspaces.management.administering import AdministratorCommand, checked, compared, person
+from workspaces.management import AdministratorCommand, checked, compared, person
 from workspaces.models import APIKey, User, Workspace
 from workspaces.views.keys import EXPORTED
 

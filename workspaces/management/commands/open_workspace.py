@@ -8,7 +8,7 @@ from django.core.validators import validate_slug
 
 from workspaces import entrance
 from workspaces.free_text import InvalidInput, kept_text
-from workspaces.management.administering import person
+from workspaces.management import person
 from workspaces.models import Workspace
 
 NAME_CHARACTERS_MAX = 120

@@ -1,1 +1,0 @@
-"""The outside world of the demo: systems that know nothing of Amends and keep journals."""
