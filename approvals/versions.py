@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 from django.dispatch import receiver
+from django.http import QueryDict
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, grants, team_coverage
@@ -27,6 +29,7 @@ from workspaces.entrance import workspace_set_up
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
+from workspaces.pages import is_number
 
 
 class SavedMeanwhile(Exception):
@@ -36,9 +39,35 @@ class SavedMeanwhile(Exception):
         super().__init__(f"version {version.number} was saved meanwhile")
         self.version = version
 
+    def notice(self) -> dict[str, Any]:
+        """What a page tells of it, once, with all that was typed (approvals/_notice.html)."""
+        who, number = self.version.author or "A file", self.version.number
+        return {
+            "tone": "wait",
+            "title": f"Nothing was saved: {who} saved version {number} since you began.",
+            "text": "What you wrote stands below. Look at theirs; saving once more keeps yours as"
+            " the next version, without their changes.",
+            "url": "approvals:version",
+            "number": number,
+        }
+
 
 class InForceMeanwhile(Exception):
     """We stopped because another version came into force since the page was drawn: look again."""
+
+
+def newest_number(workspace: Workspace) -> int:
+    """Of the newest version, in force or not; 0 where there is none."""
+    rows = PolicyVersion.objects.filter(workspace=workspace).order_by("-number")
+    return rows.values_list("number", flat=True).first() or 0
+
+
+def seen_by(posted: QueryDict) -> int | None:
+    """Which version was the newest as its author began, as their page says; None: it does not."""
+    said = posted.get("seen")
+    if said is None:
+        return None
+    return int(said) if is_number(said) else 0
 
 
 def in_force(workspace: Workspace) -> PolicyVersion | None:

@@ -18,7 +18,6 @@ from approvals import dry_run, glass_decisions, health, proposals, versions
 from approvals.policy import Invalid, PolicyUnreadable, active, load
 from approvals.policy.reading import read
 from approvals.proposals import TIGHTER, Proposal
-from approvals.views import meanwhile
 from approvals.views.lists import views_of
 from ledger import disclosure
 from workspaces import exporting, formatting, replica
@@ -226,12 +225,12 @@ def proposal(request: Request, workspace: str) -> HttpResponse:
     if request.method == "POST":
         try:
             note = found.words[:NOTE_CHARACTERS_MAX]
-            seen = meanwhile.seen(request)
+            seen = versions.seen_by(request.POST)
             version = versions.save(here, found.source, by=request.user, note=note, after=seen)
         except Invalid as wrong:
             problem = str(wrong)
         except versions.SavedMeanwhile as wrong:
-            other = wrong.version
+            other = wrong
         else:
             return redirect("approvals:version", workspace=here.slug, number=version.number)
     context = {
@@ -244,8 +243,8 @@ def proposal(request: Request, workspace: str) -> HttpResponse:
         "problem": {"tone": "bad", "title": "Nothing was saved.", "text": problem}
         if problem
         else None,
-        "notice": meanwhile.notice(other) if other else None,
-        "seen": meanwhile.newest(here),
+        "notice": other.notice() if other else None,
+        "seen": versions.newest_number(here),
     }
     status = 409 if other else 422 if problem else 200
     return page(request, "approvals/proposal.html", context, status=status)

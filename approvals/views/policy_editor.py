@@ -34,7 +34,7 @@ from approvals.policy import (
 )
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, spelled
 from approvals.rules import PLACES_MAX
-from approvals.views import catalogue_form, meanwhile, rule_form, settings_form
+from approvals.views import catalogue_form, rule_form, settings_form
 from approvals.views.catalogue_form import EntryForm
 from approvals.views.rule_form import RuleForm
 from approvals.views.settings_form import SettingsForm
@@ -113,7 +113,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         # A browser sends the ends of lines as CRLF; a document has them as it was written.
         source=posted.get("source", "").replace("\r\n", "\n"),
         note=posted.get("note", ""),
-        seen=meanwhile.seen(request),
+        seen=versions.seen_by(posted),
         call=_call(here, posted.get("call", "")),
         sees=disclosure.sees(request.user, here),
     )
@@ -155,7 +155,7 @@ def _begun(request: Request, here: Workspace) -> PolicyDraft:
     tool = request.GET.get("tool", "")
     call = _call(here, request.GET.get("call", "")) or _newest(here, tool) or _named(request, here)
     draft = PolicyDraft(
-        here, source, seen=meanwhile.newest(here), call=call,
+        here, source, seen=versions.newest_number(here), call=call,
         sees=disclosure.sees(request.user, here), is_same=True,
     )  # fmt: skip
     if call is not None or tool:
@@ -384,7 +384,7 @@ def _save(request: Request, draft: PolicyDraft) -> HttpResponse:
             draft.here, draft.source, by=request.user, note=draft.note, after=draft.seen
         )
     except versions.SavedMeanwhile as other:
-        draft.notice = meanwhile.notice(other.version)
+        draft.notice = other.notice()
         draft.seen, draft.status = other.version.number, 409
         return _page(request, draft, part="editor")
     except Invalid:

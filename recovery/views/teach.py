@@ -15,10 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from approvals import versions
-from approvals.models import PolicyVersion
 from approvals.policy import Invalid
 from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
-from approvals.views import meanwhile
 from approvals.views.rule_form import GlobField
 from ledger import disclosure
 from ledger.models import Effect
@@ -188,10 +186,10 @@ def _save(
     glob = form.cleaned_data["glob"]
     words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
     try:
-        note, seen = words[:NOTE_CHARACTERS_MAX], meanwhile.seen(request)
+        note, seen = words[:NOTE_CHARACTERS_MAX], versions.seen_by(request.POST)
         version = versions.save(here, source, by=request.user, note=note, after=seen)
     except versions.SavedMeanwhile as other:
-        return _show(request, here, effect, form, tried, other=other.version, status=409)
+        return _show(request, here, effect, form, tried, other=other, status=409)
     return redirect("approvals:version", workspace=here.slug, number=version.number)
 
 
@@ -215,7 +213,7 @@ def _show(
     *,
     problems: Sequence[Any] = (),
     refused: bool = False,
-    other: PolicyVersion | None = None,
+    other: versions.SavedMeanwhile | None = None,
     status: int = 200,
 ) -> HttpResponse:
     sees = disclosure.sees(request.user, here)
@@ -234,8 +232,8 @@ def _show(
         "works": tried is not None and teaching.succeed(tried.rehearsed),
         "sees": sees,
         "lost": tried.lost if tried else (),
-        "notice": meanwhile.notice(other) if other else None,
-        "seen": other.number if other else _begun_with(request, here),
+        "notice": other.notice() if other else None,
+        "seen": other.version.number if other else _begun_with(request, here),
         "not_saved": refused,
         "sandbox_url": f"{reverse('connectors:connection', args=[here.slug, connection])}?"
         f"{urlencode({'operation': operation})}"
@@ -248,8 +246,8 @@ def _show(
 
 def _begun_with(request: Request, here: Workspace) -> int:
     """The newest version when they began: what their page says, or of a new page now."""
-    said = meanwhile.seen(request)
-    return meanwhile.newest(here) if said is None else said
+    said = versions.seen_by(request.POST)
+    return versions.newest_number(here) if said is None else said
 
 
 def _told(one: teaching.Rehearsed, *, sees: bool) -> dict[str, Any]:
