@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import pytest
 from django.db import connection
 
 from approvals import inbox, versions
@@ -17,7 +18,21 @@ from approvals.models import Approval, ApprovalState
 from approvals.policy import PolicyDecision, RequiredApprovers
 from config.local.postgres import RUNTIME
 from ledger.models import Event
+from tests.approvals.door import Agent
+from tests.people import person
 from workspaces.models import User, Workspace
+
+# Where Ben is one of the leads, as Cleo is, and both may decide what the agent asks for.
+
+
+@pytest.fixture
+def ben(leads):
+    return person("ben", leads)
+
+
+@pytest.fixture
+def trip(key, ben, cleo):
+    return Agent(key)
 
 
 def refund(amount: int = 100) -> CallFacts:

@@ -8,16 +8,12 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals import alike, inbox
 from approvals.models import Approval, Decision
+from tests.approvals import cast
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
-from tests.people import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
+ben = cast.ben
 
 
 @pytest.fixture

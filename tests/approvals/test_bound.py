@@ -191,7 +191,8 @@ def test_twenty_are_twenty_though_all_ask_at_once(trip):
         barrier.execute("LOCK TABLE approvals_approval IN EXCLUSIVE MODE")  # nobody writes theirs
         answers = run_behind(all_at_once, barrier)
 
-    assert sorted(one["answer"] for one in answers) == ["denied"] * 6 + ["wait"] * 2
+    said = sorted((one["answer"], one.get("code")) for one in answers)
+    assert said == [("denied", "too_many_open")] * 6 + [("wait", None)] * 2
     assert Approval.objects.filter(state="waiting").count() == 20
 
 

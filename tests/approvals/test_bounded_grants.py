@@ -14,6 +14,7 @@ from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, ApprovalState, GrantUse
 from ledger.erasure import erase
 from ledger.models import Event
+from tests.approvals import cast
 from tests.approvals.cast import now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
@@ -23,21 +24,12 @@ from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ben, trip = cast.ben, cast.trip
 
 BOUNDED = {
     "uses": 9, "for": "1d", "amount": "args.amount", "each": 100, "sum": 500,
     "same": ["args.currency"],
 }  # fmt: skip
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
-
-
-@pytest.fixture
-def trip(key, ben, cleo):
-    return Trip(key)
 
 
 @pytest.fixture

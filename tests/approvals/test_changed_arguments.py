@@ -19,6 +19,7 @@ from ledger.parsed_events import Actor
 from ledger.replaying import rebuild
 from recovery.models import Case
 from recovery.triage import triage
+from tests.approvals import cast
 from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, told, waiting
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
@@ -27,18 +28,9 @@ from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ben, trip = cast.ben, cast.trip
 
 ASKS = {"policies": {"pay.*": {"approval": "MANUAL"}}}
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
-
-
-@pytest.fixture
-def trip(key, ben, cleo):
-    return Trip(key)
 
 
 @pytest.fixture

@@ -9,26 +9,17 @@ from approvals.gate import bounded_grants, policy_since
 from approvals.models import Approval
 from ledger.models import Action
 from ledger.replaying import rebuild
+from tests.approvals import cast
 from tests.approvals.cast import ASKED, agree, ask, change, put_in_force, told, waiting
-from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ben, trip = cast.ben, cast.trip
 
 TWO_ABOVE_90 = (
     {"when": "args.amount <= 90", "approval": "MANUAL"},
     {"when": "args.amount > 90", "approval": "MANUAL", "requires": [{"count": 2}]},
 )
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
-
-
-@pytest.fixture
-def trip(key, ben, cleo):
-    return Trip(key)
 
 
 @pytest.fixture

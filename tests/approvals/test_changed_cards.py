@@ -9,16 +9,13 @@ import pytest
 from approvals.gate import changed_arguments
 from approvals.models import Approval
 from ledger.erasure import erase
+from tests.approvals import cast
 from tests.approvals.cast import agree, ask, change, now, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
+ben = cast.ben
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ from approvals.models import Approval, ListChange, ListEntry, NamedList
 from approvals.policy import Invalid, load, load_new
 from approvals.policy.named_lists import WantedValue, normal
 from ledger.models import Event
+from tests.approvals import cast
 from tests.approvals.cast import put_in_force, told
-from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from workspaces import keys
 from workspaces.free_text import InvalidInput
 
 pytestmark = pytest.mark.django_db(transaction=True)
+trip = cast.trip
 
 IBAN, OTHER = "DE89 3704 0044 0532 0130 00", "GB82 WEST 1234 5698 7654 32"
 LISTS = {
@@ -31,11 +32,6 @@ LISTS = {
 @pytest.fixture
 def keeper(acme):
     return person("kim", team(acme, "keepers", "view", "edit_lists"))
-
-
-@pytest.fixture
-def trip(key, ben, cleo):
-    return Trip(key)
 
 
 @pytest.fixture

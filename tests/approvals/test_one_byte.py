@@ -33,6 +33,8 @@ def test_one_byte_of_any_member_is_another_digest_and_is_named(ask, subtests):
             (changes,) = grants.differences(approval, [changed])
             assert PLACE.get(name, name) in [one.field for one in changes]
             assert len(changes) == 1
+            if name == "args":
+                assert (changes[0].approved, changes[0].now) == (100, 101)
 
 
 def test_rule_expiry_subject_and_workspace_are_in_it_too(ask):

@@ -11,14 +11,10 @@ from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ben = cast.ben
 
 ASKS = {"approval": "MANUAL"}
 SUM = 'sum(args.amount, over: "24h") > 150'
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
 
 
 @pytest.fixture

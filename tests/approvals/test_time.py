@@ -12,19 +12,15 @@ from approvals import grants, inbox, periodic
 from approvals.gate import bounded_grants, covered_questions
 from approvals.models import Approval, GateKey
 from approvals.policy import Invalid, load_new
+from tests.approvals import cast
 from tests.approvals.cast import as_the_desk, now, put_in_force, told
-from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 
 pytestmark = pytest.mark.django_db(transaction=True)
+trip = cast.trip
 
 OFFICE = {"zone": "Europe/Berlin", "from": "08:00", "to": "18:00", "closed": ["2026-12-25"]}
 NIGHT = {"days": ["fri"], "from": "22:00", "to": "06:00"}
-
-
-@pytest.fixture
-def trip(key, ben, cleo):
-    return Trip(key)
 
 
 def hours(said):

@@ -11,17 +11,13 @@ from recovery.corrections import approvers
 from recovery.models import Case
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
+from tests.approvals import cast
 from tests.approvals.cast import ASKED, ask, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
-from tests.people import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
+ben = cast.ben
 PREVIEW = {"kind": "money", "amount": "args.amount", "currency": "'EUR'"}
-
-
-@pytest.fixture
-def ben(leads):
-    return person("ben", leads)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Ada, who opened the workspace."""
+"""Ada, who opened the workspace, and Ben, who may look."""
 
 import pytest
 
@@ -15,3 +15,13 @@ def airline(ada):
     from workspaces import entrance
 
     return entrance.open_workspace("Airline desk", "airline", by=ada)
+
+
+@pytest.fixture
+def ben(airline):
+    from workspaces import teams
+    from workspaces.models import User
+
+    ben = User.objects.create_user("ben@example.com", "a long enough secret", name="Ben")
+    teams.add(airline.teams.get(name="viewers"), ben, by=None)
+    return ben

@@ -6,17 +6,9 @@ from django.test.utils import CaptureQueriesContext
 
 from workspaces import teams
 from workspaces.access import may, workspaces_of
-from workspaces.models import User
 from workspaces.request_cache import request_cache
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def ben(airline):
-    ben = User.objects.create_user("ben@example.com", "a long enough secret", name="Ben")
-    teams.add(airline.teams.get(name="viewers"), ben, by=None)
-    return ben
 
 
 def asked_for_rights(queries):
@@ -31,13 +23,6 @@ def test_a_page_that_only_reads_asks_once_what_its_reader_may(airline, ada, clie
     assert sum("array_agg(allowed.codename" in one for one in asked_for_rights(queries)) == 1
 
 
-def test_outside_of_a_page_that_only_reads_a_right_is_gone_at_once(airline, ada):
-    assert may(ada, "recover", airline)
-    ada.groups.clear()
-    assert not may(ada, "recover", airline)
-    assert not workspaces_of(ada).exists()
-
-
 def test_what_a_page_found_is_remembered_for_nobody_else_and_no_longer_than_it(airline, ada, ben):
     with request_cache():
         assert may(ada, "recover", airline)
@@ -46,6 +31,11 @@ def test_what_a_page_found_is_remembered_for_nobody_else_and_no_longer_than_it(a
         assert not may(ben, "administer", airline)
         ben.groups.clear()
     assert not may(ada, "recover", airline)
+    assert not workspaces_of(ada).exists()
+    assert not may(ben, "view", airline)
+    teams.add(airline.teams.get(name="viewers"), ben, by=None)
+    assert may(ben, "view", airline), "outside of a page at once"
+    ben.groups.clear()
     assert not may(ben, "view", airline)
 
 

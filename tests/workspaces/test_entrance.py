@@ -44,35 +44,27 @@ def test_a_set_up_link_makes_the_first_administrator_once():
         )
 
 
-def test_a_superuser_without_a_team_may_nothing(airline):
+def test_only_teams_are_granted_anything_no_single_person_and_no_superuser(airline):
     root = User.objects.create_superuser("root@example.com", "a long enough secret")
-
-    assert not may(root, "view", airline)
-    assert not workspaces_of(root).exists()
-
-
-def test_a_deactivated_person_may_nothing_and_is_counted_nowhere(airline, ada):
-    ada.is_active = False
-    ada.save()
-
-    assert not may(ada, "approve", airline)
-    assert ada not in people_with("approve", airline)
-
-
-def test_a_person_deactivated_meanwhile_is_out_before_their_request_ends(airline, ada):
-    User.objects.filter(pk=ada.pk).update(is_active=False)
-
-    assert not may(ada, "view", airline)
-    assert not workspaces_of(ada).exists()
-
-
-def test_a_grant_to_a_single_person_opens_nothing_for_only_teams_are_granted_anything(airline):
     fred = User.objects.create_user("fred@example.com", "a long enough secret")
     assign_perm("workspaces.view", fred, airline)
 
-    assert not may(fred, "view", airline)
-    assert not workspaces_of(fred).exists()
-    assert fred not in people_with("view", airline)
+    for alone in (root, fred):
+        assert not may(alone, "view", airline)
+        assert not workspaces_of(alone).exists()
+        assert alone not in people_with("view", airline)
+
+
+def test_a_deactivated_person_may_nothing_before_their_request_ends_and_is_counted_nowhere(
+    airline, ada
+):
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    as_it_is_now = User.objects.get(pk=ada.pk)
+
+    for seen in (ada, as_it_is_now):
+        assert not may(seen, "view", airline)
+        assert not workspaces_of(seen).exists()
+    assert ada not in people_with("approve", airline)
 
 
 def test_a_grant_in_one_workspace_opens_no_other(airline, ada):

@@ -17,13 +17,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def ben(airline):
-    ben = User.objects.create_user("ben@example.com", "a long enough secret", name="Ben")
-    teams.add(airline.teams.get(name="viewers"), ben, by=None)
-    return ben
-
-
-@pytest.fixture
 def desk(client, ada):
     client.force_login(ada)
     return client
