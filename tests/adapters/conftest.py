@@ -35,6 +35,15 @@ def each(frameworks=(*FRAMEWORKS, *ON_NODE)):
     ]
 
 
+def outcomes(desk):
+    """How each try ended."""
+    return [
+        one["data"].get("outcome", "made")
+        for one in desk.journal()
+        if one["type"] in ("action.failed", "action.succeeded")
+    ]
+
+
 def environment_of(framework, locks=HERE / "environments"):
     """Python with the framework as it is locked; made once, in .venv, and kept."""
     lock = locks / f"{framework}.lock"

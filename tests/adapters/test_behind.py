@@ -4,21 +4,12 @@ told as made, and where it is seen in time it is not done.
 
 import pytest
 
-from tests.adapters.conftest import each
+from tests.adapters.conftest import each, outcomes
 from tests.sdk.conftest import KEY
 
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
 pytestmark = [pytest.mark.timeout(900)]
 of_langchain = pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
-
-
-def outcomes(desk):
-    """How each try ended."""
-    return [
-        one["data"].get("outcome", "made")
-        for one in desk.journal()
-        if one["type"] in ("action.failed", "action.succeeded")
-    ]
 
 
 @pytest.mark.parametrize(

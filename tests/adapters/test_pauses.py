@@ -4,7 +4,7 @@ again with the answer. Until then it has done nothing, and what it is told is no
 
 import pytest
 
-from tests.adapters.conftest import each
+from tests.adapters.conftest import each, outcomes
 from tests.sdk.conftest import KEY
 
 MIA = ["assign_licence", {"licence": "L-21", "holder": "mia"}]
@@ -12,15 +12,6 @@ pytestmark = [pytest.mark.timeout(900)]
 of_adk = pytest.mark.parametrize("agents", each(["google_adk"]), indirect=True)
 of_pydantic_ai = pytest.mark.parametrize("agents", each(["pydantic_ai"]), indirect=True)
 of_langchain = pytest.mark.parametrize("agents", each(["langchain"]), indirect=True)
-
-
-def outcomes(desk):
-    """How each try ended."""
-    return [
-        one["data"].get("outcome", "made")
-        for one in desk.journal()
-        if one["type"] in ("action.failed", "action.succeeded")
-    ]
 
 
 @of_adk

@@ -75,6 +75,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 FAILED = pytest.StashKey[bool]()
 
 
+def too_wide(page: Page) -> int:
+    width: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return width
+
+
 def press(page: Page, *keys: str) -> None:
     """Press keys one after the other, once the page's own scripts listen for them."""
     page.wait_for_load_state()

@@ -3,8 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.browser.accessible import BY_COLOUR, assert_accessible, in_each_look
-from tests.browser.conftest import DESKTOP, PHONE, Visit
-from tests.browser.test_console import too_wide
+from tests.browser.conftest import DESKTOP, PHONE, Visit, too_wide
 
 
 def test_the_api_page_is_drawn_from_our_own_files_alone(visit: Visit) -> None:

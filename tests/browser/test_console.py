@@ -4,14 +4,14 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from recovery.casework import bulk, closing
 from recovery.models import BulkJob, Case, SavedView
 from recovery.triage import triage
 from recovery.views.saved_views import save_view
 from tests.browser.accessible import Look, assert_accessible, in_each_look
-from tests.browser.conftest import DESKTOP, PHONE, Visit, press
+from tests.browser.conftest import DESKTOP, PHONE, Visit, press, too_wide
 from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
@@ -251,13 +251,6 @@ def test_figures_whose_numbers_are_on_their_way_offer_a_link_a_finger_meets(
     links = page.get_by_role("link", name="Show the numbers")
     expect(links.first).to_be_visible()
     assert {box["height"] >= 24 for link in links.all() if (box := link.bounding_box())} == {True}
-
-
-def too_wide(page: Page) -> int:
-    width: int = page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    return width
 
 
 def test_ada_finds_a_person_and_a_view_in_the_palette(

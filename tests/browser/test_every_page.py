@@ -14,8 +14,7 @@ from playwright.sync_api import Page
 
 from approvals import named_lists
 from tests.browser.accessible import BY_COLOUR, assert_accessible
-from tests.browser.conftest import DESKTOP, PHONE, Visit
-from tests.browser.test_console import too_wide
+from tests.browser.conftest import DESKTOP, PHONE, Visit, too_wide
 from tests.people import person, team
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure

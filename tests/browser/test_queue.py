@@ -12,7 +12,7 @@ from recovery.casework import cases, closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
-from tests.browser.conftest import DESKTOP, PHONE, Visit, press
+from tests.browser.conftest import DESKTOP, PHONE, Visit, press, too_wide
 from tests.people import team
 from tests.recovery.cases import conftest as cast
 from tests.recovery.cases.cast import submitted
@@ -274,13 +274,6 @@ def test_on_a_phone_nothing_empty_stands_between_a_risk_and_its_title(
     assert risk
     assert title
     assert title["y"] - (risk["y"] + risk["height"]) < risk["height"]
-
-
-def too_wide(page: Page) -> int:
-    width: int = page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    return width
 
 
 def test_a_case_that_somebody_closes_keeps_its_line_until_the_list_is_loaded_anew(

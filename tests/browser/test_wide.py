@@ -8,8 +8,7 @@ from playwright.sync_api import FloatRect, Locator, Page, ViewportSize, expect
 
 from recovery.models import Case
 from recovery.triage import triage
-from tests.browser.conftest import Visit
-from tests.browser.test_queue import too_wide
+from tests.browser.conftest import Visit, too_wide
 from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 

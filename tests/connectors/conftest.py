@@ -16,7 +16,10 @@ import psycopg
 import pytest
 
 from config.local.parent_death_signal import leashed
+from tests import people
 from tests.ports import free_port
+
+acme = people.acme
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -31,13 +34,6 @@ CREATE TABLE ticket_notes (
 CREATE TABLE customers (id integer PRIMARY KEY, name text, email text, seen timestamptz);
 CREATE TABLE secrets (id integer PRIMARY KEY, value text);
 """
-
-
-@pytest.fixture
-def acme(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="acme", name="Acme")
 
 
 @pytest.fixture
@@ -136,6 +132,12 @@ def outsides(tmp_path_factory):
     yield get
     for one in running.values():
         one.stop()
+
+
+@pytest.fixture
+def receiver(outsides, outbound):
+    outbound.append("127.0.0.1")
+    return outsides("receiver")
 
 
 @pytest.fixture

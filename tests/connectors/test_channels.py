@@ -21,12 +21,6 @@ NEWS = Message(
 )
 
 
-@pytest.fixture
-def receiver(outsides, outbound):
-    outbound.append("127.0.0.1")
-    return outsides("receiver")
-
-
 def told(delivery):
     delivery.refresh_from_db()
     return delivery.state, delivery.tries

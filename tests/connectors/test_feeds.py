@@ -21,12 +21,6 @@ WAIT_SECONDS_MAX = 90
 
 
 @pytest.fixture
-def receiver(outsides, outbound):
-    outbound.append("127.0.0.1")
-    return outsides("receiver")
-
-
-@pytest.fixture
 def make_feed(acme, ada, receiver):
     """A channel whose receiver listens at this path."""
 

@@ -54,6 +54,16 @@ def desk(client, ada):
 
 
 @pytest.fixture
+def nils(operators):
+    return people.person("nils", operators)
+
+
+@pytest.fixture
+def alma(acme):
+    return people.person("alma", people.team(acme, "keepers", "view", "administer"))
+
+
+@pytest.fixture
 def policy(acme, ben, cleo):
     from approvals import versions
 
@@ -88,6 +98,11 @@ def raised(begin_run, shop, ticket):
     run.is_verified(action, ok=False)
     run.ends()
     return run
+
+
+@pytest.fixture
+def case(raised):
+    return raised.case()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from recovery.corrections import contesting, drafting, facts, publishing, wordin
 from recovery.corrections.contesting import DecidedBefore, LinkGone
 from recovery.models import CaseState, Contest, Correction
 from recovery.planning import plans
-from tests.people import person, team
+from tests.people import person
 from tests.recovery.engine import by_hand
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
@@ -33,16 +33,6 @@ def published(raised, ada):
     (drafted,) = corrections.draft(case)
     found = corrections.publish(drafted, by=ada, seen=drafted.revision)
     return found, corrections.link_of(found).removeprefix("http://localhost")
-
-
-@pytest.fixture
-def nils(operators):
-    return person("nils", operators)
-
-
-@pytest.fixture
-def alma(acme):
-    return person("alma", team(acme, "keepers", "view", "administer"))
 
 
 def contested(client, path):

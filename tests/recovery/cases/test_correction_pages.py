@@ -16,18 +16,13 @@ from tests.connectors import conftest as outside
 from tests.people import logged_in
 from tests.recovery.cases import test_corrections
 
-outsides, post_office = outside.outsides, at_the_gate.post_office
+outsides, receiver = outside.outsides, outside.receiver
+post_office = at_the_gate.post_office
 restored, drafted = test_corrections.restored, test_corrections.drafted
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LINK = re.compile(r"https?://\S+/c/\S+/")
 CHOICE = r'name="delivery"\s+value="{}"( checked)?( disabled)?>'
-
-
-@pytest.fixture
-def receiver(outsides, outbound):
-    outbound.append("127.0.0.1")
-    return outsides("receiver")
 
 
 @pytest.fixture

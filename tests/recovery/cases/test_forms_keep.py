@@ -5,40 +5,17 @@ typed, for another choice is another act.
 import re
 from datetime import timedelta
 
-import pytest
 from django.utils import timezone
 
 from ledger.models import Checkpoint
 from recovery.casework import closing
 from recovery.models import Case, Correction, CorrectionSettings, Residue
-from tests.people import person, team
 from tests.recovery.cases import test_correction_pages, test_corrections
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 
 restored, drafted = test_corrections.restored, test_corrections.drafted
 choice = test_correction_pages.choice
 CASE = "/w/acme/cases/{}/"
-
-
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
-def case(raised):
-    return raised.case()
-
-
-@pytest.fixture
-def alma(acme):
-    return person("alma", team(acme, "keepers", "view", "administer"))
-
-
-@pytest.fixture
-def nils(operators):
-    return person("nils", operators)
 
 
 def field(page, name):

@@ -13,18 +13,7 @@ from recovery import search
 from recovery.casework import cases, closing
 from recovery.models import Case, Residue
 from recovery.triage import triage
-from tests.people import person
 from workspaces.moves import CannotMove
-
-
-@pytest.fixture
-def case(raised):
-    return raised.case()
-
-
-@pytest.fixture
-def nils(operators):
-    return person("nils", operators)
 
 
 def listed(acme, q, by, order="risk"):

@@ -3,7 +3,6 @@
 import re
 from datetime import timedelta
 
-import pytest
 from django.utils import timezone
 
 from recovery.casework import closing
@@ -13,17 +12,6 @@ from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
 TICKING = r'{} <time datetime="[^"]+" data-moment="{}" data-exact="[^"]+">{}</time>'
-
-
-@pytest.fixture
-def case(raised):
-    return raised.case()
-
-
-@pytest.fixture
-def desk(client, ada):
-    client.force_login(ada)
-    return client
 
 
 def test_what_is_due_goes_on_counting(desk, case):

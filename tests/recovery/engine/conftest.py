@@ -5,7 +5,10 @@ Our models are imported inside the fixtures, for this file is read before Django
 
 import pytest
 
+from tests import people
 from tests.outside.world import DIST, World
+
+acme = people.acme
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,13 +62,6 @@ def outside(service):
     """The outside world; each test has it alone, and sees only what came since its start."""
     service.fresh()
     return service
-
-
-@pytest.fixture
-def acme(db):
-    from workspaces.models import Workspace
-
-    return Workspace.objects.create(slug="acme", name="Acme")
 
 
 @pytest.fixture
