@@ -176,7 +176,8 @@ def change(
         )
     except approval_requests.NobodyToAsk as nobody:
         raise InvalidInput(f"Nobody could be asked: {nobody}.") from nobody
-    _check_somebody_else(new)
+    if not _may_be_decided(new):  # it would only end the question
+        raise InvalidInput(NOBODY_ELSE)
     drivers.execute(drivers.plain_connection(), changed.holds)
     _tell(row, new, by, reason)
     return new
@@ -248,12 +249,6 @@ def _judged(row: Approval, asked: BeginRequest, context: BeginContext, args: Any
     ]
     seconds = policy.action_expires_seconds
     return Changed(request, digests.changed(facts, args), judgement, shown, money, holds, seconds)
-
-
-def _check_somebody_else(new: Approval) -> None:
-    """A change that nobody could approve would only end the question."""
-    if not _may_be_decided(new):
-        raise InvalidInput(NOBODY_ELSE)
 
 
 def _may_be_decided(approval: Approval) -> bool:

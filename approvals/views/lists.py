@@ -115,7 +115,7 @@ def context_of_list(
         "find": _find(rows, root, keep),
         "files": [one | {"url": root + one["url"]} for one in exporting.links(request)],
         "pager": {
-            "label": _number(rows, found, whole=not (more or after)),
+            "label": counted(rows) if more or after else formatting.count(len(found), COUNT_MAX),
             "next": more,
             "previous": "",
         },
@@ -127,11 +127,6 @@ def context_of_list(
         "since": clock.now().isoformat(),
         "prove_url": _prove_url(here, request.user),
     }
-
-
-def _number(rows: ApprovalQuerySet, found: list[Approval], *, whole: bool) -> str:
-    """How many there are; `found` is a page of `rows`, or the `whole`."""
-    return formatting.count(len(found), COUNT_MAX) if whole else counted(rows)
 
 
 def line_now(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
