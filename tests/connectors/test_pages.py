@@ -158,14 +158,14 @@ def test_each_further_entry_begins_as_the_first_does_and_there_can_be_many(desk)
 def test_every_field_of_every_connector_says_what_it_means():
     untold = [
         f"{name}: {place}"
-        for name in registry.names()
+        for name in registry.BUILT_IN
         for struct in _schemas(registry.get(name))
         for place, part in _parts(node_of(struct))
         if not part.meaning
     ]
 
     assert untold == []
-    assert all(registry.get(name).summary for name in registry.names())
+    assert all(registry.get(name).summary for name in registry.BUILT_IN)
 
 
 def _schemas(plug):
