@@ -40,7 +40,7 @@ from ledger.append.statements import (
     json_text,
 )
 from ledger.fold.actions import ActionRow, planned_alone
-from ledger.fold.effects import compensation_of
+from ledger.fold.effects import compensation_of, name_of
 from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
 
 SALT_BYTES = 32
@@ -404,16 +404,20 @@ def append_completions(
 
 
 def _single_compensations(events: Sequence[ParsedEvent]) -> dict[FoldKey, CompensatedEffect]:
-    """The actions of which nothing is said but that one effect of theirs is compensated."""
+    """The actions of which nothing is said but that one effect of theirs is compensated, and which
+    target it was on.
+    """
     found: dict[FoldKey, CompensatedEffect] = {}
     others: set[FoldKey] = set()
     for event in events:
         key = (event.run, event.action)
-        positions = event.data.get("positions") or []
-        if event.type != EventType.ACTION_COMPENSATED or len(positions) != 1 or key in found:
+        positions, target = event.data.get("positions") or [], event.data.get("target")
+        is_one = event.type == EventType.ACTION_COMPENSATED and len(positions) == 1
+        if not is_one or key in found or not isinstance(target, dict):
             others.add(key)
         else:
-            found[key] = CompensatedEffect(positions[0], compensation_of(event.data))
+            outcome = compensation_of(event.data)
+            found[key] = CompensatedEffect(positions[0], name_of(target), outcome)
     return {key: one for key, one in found.items() if key not in others}
 
 

@@ -291,11 +291,12 @@ class ExistingAction(NamedTuple):
 
 
 class CompensatedEffect(NamedTuple):
-    """All that is said of an action: its effect at this position is compensated, or corrected. The
-    ids are those of their rows, once they are known to stand.
+    """All that is said of an action: its effect at this position, which is one on this target, is
+    compensated, or corrected. The ids are those of their rows, once they are known to stand.
     """
 
     position: int
+    target: tuple[str, str]
     outcome: str
     action_id: int = 0
     effect_id: int = 0
@@ -357,12 +358,12 @@ class Folding:
 
     def standing_query(self, compensated: Mapping[FoldKey, CompensatedEffect]) -> Statement:
         """Asks which of these effects stand in a row, of actions of which nothing was erased."""
-        runs, actions, ids, positions = zip(
-            *((run, action, self.runs[run].id, one.position)
+        columns = zip(
+            *((run, action, self.runs[run].id, one.position, *one.target)
               for (run, action), one in compensated.items()), strict=True,
         )  # fmt: skip
-        since = min((at for run in runs if (at := self.runs[run].started_at)), default=None)
-        values = [list(runs), list(actions), list(ids), list(positions)]
+        values = [list(column) for column in columns]
+        since = min((at for run in values[0] if (at := self.runs[run].started_at)), default=None)
         return (statements.STANDING_EFFECTS, [*values, self.actor.workspace_id, since])
 
     def fold_ahead(

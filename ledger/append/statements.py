@@ -259,13 +259,15 @@ WHERE f.action_id = u.action_id AND f.position >= u.kept AND NOT f.withdrawn"""
 # What an action adds up to when one of its effects is compensated (`ledger.fold.effects`).
 STANDING_EFFECTS = """
 SELECT u.run, u.action, a.id, f.id
-FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[]) AS u (run, action, run_id, position)
+FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[], %b::text[], %b::text[])
+AS u (run, action, run_id, position, target_type, target_id)
 CROSS JOIN LATERAL (
     SELECT id FROM ledger_action WHERE run_id = u.run_id AND action = u.action LIMIT 1
 ) a
 CROSS JOIN LATERAL (
     SELECT id FROM ledger_effect
-    WHERE action_id = a.id AND position = u.position AND NOT withdrawn LIMIT 1
+    WHERE action_id = a.id AND position = u.position AND NOT withdrawn
+        AND target_type = u.target_type AND target_id = u.target_id LIMIT 1
 ) f
 WHERE (
     SELECT e.place FROM ledger_event e

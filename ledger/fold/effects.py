@@ -25,6 +25,7 @@ whose effects differ the earlier, and `partly` where some stand (`all_compensate
 that change the rows where they stand are made of it (`ledger.append.statements`).
 """
 EFFECTS_OF_ACTION_MAX = 1_000
+NO_TARGET = ("", "")
 
 
 @dataclass(slots=True)
@@ -71,8 +72,11 @@ def fold_effects(
     if stated is None:
         stated = [] if _only_reads(kinds, class_) else [{"target": target} for target in targets]
     known = SnapshotIndex(kinds)
-    effects = [_row(n, one, known) for n, one in enumerate(stated[:EFFECTS_OF_ACTION_MAX])]
-    _compensate(effects, undone)
+    stated = stated[:EFFECTS_OF_ACTION_MAX]
+    outcomes = _put_in_place(stated, undone) if undone else {}
+    effects = [_row(n, one, known) for n, one in enumerate(stated)]
+    for position, outcome in outcomes.items():
+        effects[position].compensated = outcome
     return effects
 
 
@@ -162,17 +166,17 @@ class SnapshotIndex:
         snapshots = data[name] if isinstance(data[name], list) else [data[name]]
         fresh: dict[tuple[str, str], list[Any]] = {}
         for target, snapshot in zip(targets, snapshots, strict=False):
-            fresh.setdefault(_name(target), []).append(snapshot)
+            fresh.setdefault(name_of(target), []).append(snapshot)
         for of_target, values in fresh.items():
             into.setdefault(of_target, values)
 
 
-def _name(target: dict[str, Any]) -> tuple[str, str]:
+def name_of(target: dict[str, Any]) -> tuple[str, str]:
     return str(target.get("type", ""))[:120], str(target.get("id", ""))[:400]
 
 
 def _row(position: int, stated: dict[str, Any], known: SnapshotIndex) -> EffectRow:
-    name = _name(stated["target"])
+    name = name_of(stated["target"])
     row = EffectRow(position, *name)
     if name in known.observed:
         row.before, row.has_before, row.source = known.observed[name][0], True, "observed"
@@ -192,15 +196,53 @@ def _row(position: int, stated: dict[str, Any], known: SnapshotIndex) -> EffectR
     return row
 
 
-def _compensate(effects: list[EffectRow], events: list[StoredEvent]) -> None:
-    for event in events:
-        positions = event.data.get("positions")
-        if positions is None:
-            positions = [event.data.get("position", 0)]
-        outcome = compensation_of(event.data)
-        for effect in effects:
-            if effect.position in positions:
-                effect.compensated = max(effect.compensated, outcome, key=COMPENSATION_ORDER.index)
+def _put_in_place(stated: list[dict[str, Any]], events: list[StoredEvent]) -> dict[int, str]:
+    """Put each effect that was undone back to where it was then, in place, for it is named by its
+    position; returns what became of which.
+
+    What was told later may have set others before it, or others in its place: then that one of
+    the same target is meant, and none where there is none any more. Older events name no target.
+    """
+    names = [name_of(one["target"]) for one in stated]
+    said = sorted(
+        (position, _undone_target(event.data, names), compensation_of(event.data))
+        for event in events
+        for position in _positions(event.data)
+    )
+    meant = {
+        (position, name): position
+        for position, name, _ in said
+        if position < len(names) and name in {NO_TARGET, names[position]}
+    }
+    for position, name, _ in said:
+        taken = meant.values()
+        left = [n for n, one in enumerate(names) if one == name and n not in taken]
+        if (position, name) in meant or not left:
+            continue
+        at = left[0]
+        if position < len(names) and position not in taken:
+            names[position], names[at] = names[at], names[position]
+            stated[position], stated[at] = stated[at], stated[position]
+            at = position
+        meant[position, name] = at
+    outcomes: dict[int, str] = {}
+    for position, name, outcome in said:
+        if (position, name) in meant:
+            at = meant[position, name]
+            outcomes[at] = max(outcomes.get(at, outcome), outcome, key=COMPENSATION_ORDER.index)
+    return outcomes
+
+
+def _positions(data: Mapping[str, Any]) -> list[int]:
+    positions = data.get("positions")
+    return [data.get("position", 0)] if positions is None else positions
+
+
+def _undone_target(data: Mapping[str, Any], known: list[tuple[str, str]]) -> tuple[str, str]:
+    """The target that was put right; none where none is named, or by a mask of another time."""
+    target = data.get("target")
+    name = name_of(target) if isinstance(target, dict) else NO_TARGET
+    return NO_TARGET if holds_mask([*name]) and name not in known else name
 
 
 def compensation_of(data: Mapping[str, Any]) -> str:

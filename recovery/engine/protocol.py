@@ -14,9 +14,8 @@ between any two leaves a row which says what may have happened:
 * **Settling** writes down what became of the call. The answer is kept on the attempt whatever has
   happened to the step meanwhile, for it is evidence; the step moves only under the fence under
   which the call was sent.
-* **Verifying** is a separate read, held against the post-condition that people approved. Only
-  `verified` counts as restored; where nothing can be read, the answer was a receipt and the step
-  ends `reported`.
+* **Verifying** is a separate read, held against the post-condition that people approved: only
+  `verified` counts as restored. Where nothing can be read, the step ends `reported`, by a receipt.
 
 Every function takes steps of one workspace, mostly one, in one statement. Who takes them through,
 and how many side by side, is `step_batch`; where this cannot go on, `failure_paths` does.
@@ -489,6 +488,7 @@ def _ending_events(end: StepEnding, step: Step) -> list[EventDraft]:
     data = {"was": step.was, "note": end.note, "ok": True, "checks": end.checks} | end.data
     compensated = {
         "positions": [step.effect.position],
+        "target": {"type": step.target_type, "id": step.target_id},
         "outcome": end.outcome,
         "verified": step.state == StepState.VERIFIED,
         "plan": steps.run_of(step.plan),

@@ -35,7 +35,8 @@ def changed(northwind, actor):
 
 
 def undo(workspace, position, outcome="compensated"):
-    data = {"positions": [position], "outcome": outcome, "verified": True}
+    target = {"type": "thing", "id": "abcdefgh"[position]}
+    data = {"positions": [position], "target": target, "outcome": outcome, "verified": True}
     with transaction.atomic():
         said = desk_events.parse_all(
             workspace, [EventDraft(EventType.ACTION_COMPENSATED, "run_1", "x", data)]
@@ -62,6 +63,36 @@ def test_an_undone_effect_leaves_the_rows_that_a_rebuild_gives(changed, actor, u
         undo(changed, position, outcome)
 
     assert Action.objects.get().compensated == expected
+    written = rows(actor)
+    call_command("rebuild", "northwind", stdout=io.StringIO())
+    assert rows(actor) == written
+
+
+@pytest.mark.parametrize(
+    ("late", "left", "left_of_both"),
+    [("b", "b", ""), ("ba", "b", ""), ("cba", "bc", "c"), ("bab", "bb", "b"), ("c", "c", "c"),
+     ("", "", "")],
+)  # fmt: skip
+@pytest.mark.parametrize("drafted", ["before it is told", "and ended before", "both, around it"])
+def test_an_undo_counts_for_what_was_undone_whatever_is_told_of_the_call_late(
+    changed, actor, late, left, left_of_both, drafted
+):
+    """“b” was called undone, which stood, where “a” had been put right: each was the first."""
+    effects = [{"target": {"type": "thing", "id": name}} for name in late]
+    told = event("action.succeeded", id="0", action="x", data={"attempt": "a1", "effects": effects})
+    if drafted == "before it is told":
+        record_events(actor, told)
+    undo(changed, 0)
+    if drafted != "before it is told":
+        record_events(actor, told)
+    if drafted == "both, around it":
+        undo(changed, 1)
+        left = left_of_both
+
+    found = Effect.objects.filter(withdrawn=False)
+    assert sorted(one.target_id for one in found) == sorted(late)
+    stand = found.filter(compensated="none").values_list("target_id", flat=True)
+    assert sorted(stand) == sorted(left)
     written = rows(actor)
     call_command("rebuild", "northwind", stdout=io.StringIO())
     assert rows(actor) == written
