@@ -7,9 +7,8 @@ between any two leaves a row which says what may have happened:
   What a worker that was paused for longer than its lease writes afterwards finds another fence, and
   is refused.
 * The **check** reads the target under the claim, and never before (`preconditions`).
-* An **intent** commits before the first byte leaves. In its transaction everything that was
-  approved is held once more against what would be sent (`approved_calls`), and the lease must
-  outlast the call.
+* An **intent** commits before the first byte leaves. In its transaction everything approved is
+  held once more against what would be sent (`approved_calls`), and the lease outlasts the call.
 * The **act** is the call, outside any transaction (`outbound_calls`).
 * **Settling** writes down what became of the call. The answer is kept on the attempt whatever has
   happened to the step meanwhile, for it is evidence; the step moves only under the fence under
@@ -461,8 +460,9 @@ def met_already(step: Step, operation: Operation, observation: Observation) -> N
 
 def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     """End steps of one workspace, and tell the ledger that their effects are compensated, or
-    corrected; those that were still ours. The caller holds the transaction.
+    corrected; those that were still ours, and not done twice. The caller holds the transaction.
     """
+    ending = [one for one in ending if not steps.left_as_done_twice(copied(one.step))]
     evidence = [(end.step.evidence or {}) | {"checks": end.checks} for end in ending]
     by_step = {end.step.pk: end for end in ending}
     moved = steps.move_all(

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -31,7 +32,7 @@ from ledger.parsed_events import ParsedEvent, new_id
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
-from recovery.models.plans import TO_RUN, TROUBLED, try_in_doubt
+from recovery.models.plans import DONE, TO_RUN, TROUBLED, try_in_doubt
 from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -303,6 +304,7 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
 
 def needs_human(step: Step, why: str, **changes: Any) -> None:
     """Leave the step to people, and alert them; the caller holds the transaction."""
+    why = f"{HAPPENED} {why}" if was_done_before(step) else why
     move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
     step_needs_a_person(step, why)
 
@@ -324,13 +326,40 @@ def applied_late(late: Iterable[tuple[Step, str]]) -> None:
     """What was tried was applied, and the step is no longer in the hands of who tried. Where a
     person has said since that it did not happen, and the step is about to be made under another
     key, of which the outside knows nothing, they are asked once more; whoever is about to say so
-    sees the answer first.
+    sees the answer first. Where the other one has ended well, too, people are told; one that is
+    still under way ends with them (`left_as_done_twice`).
     """
     for step, key in late:
         if step.state in {StepState.READY, StepState.CLAIMED} and step.key != key:
-            needs_human(step, "It happened: the first try was answered after all.")
+            needs_human(step, "Nothing more was sent.")
+        elif step.state in DONE and step.key != key:
+            step_needs_a_person(step, f"{HAPPENED} {TWICE}")
         elif step.state in TROUBLED:
             _show_anew(step)
+
+
+HAPPENED = "It happened: an earlier try, which was ruled out, was answered after all."
+TWICE = "It was done once more since."
+
+
+def was_done_before(step: Step) -> bool:
+    """Whether an earlier try of it, under another key, was applied."""
+    if step.generation == 1:
+        return False
+    applied = StepAttempt.objects.filter(step=step.pk, outcome="applied")
+    return applied.exclude(key=step.key).exists()
+
+
+def left_as_done_twice(step: Step) -> bool:
+    """Leave it to people if it was done before and now, and they have not said since that they know
+    it; whether that is so.
+    """
+    said = (step.evidence or {}).get("person", {}).get("outcome")
+    if step.state != StepState.APPLIED or said == "applied" or not was_done_before(step):
+        return False
+    with suppress(CannotMove):
+        needs_human(step, TWICE)
+    return True
 
 
 def _show_anew(step: Step) -> None:

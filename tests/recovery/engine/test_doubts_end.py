@@ -4,6 +4,7 @@ import pytest
 
 from connectors import registry
 from connectors.contract import Answer, Finding
+from connectors.models import Channel, Delivery
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import settling
 from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, steps
@@ -322,3 +323,37 @@ def test_what_is_claimed_as_its_first_try_is_answered_is_not_done_again(
     )
 
     assert states(plan) == ["needs_human"]
+
+
+@pytest.mark.parametrize("second", ["on the wire", "ended", "lost"])
+def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another_was_sent(
+    one_thing, world, outside, ada, second
+):
+    """The second try stood there as the only one, and where it was lost a third could follow."""
+    workspace = one_thing.workspace
+    Channel.objects.create(workspace=workspace, name="pager", kind="mail", subjects=["*"])
+    plan = plan_for(one_thing, world, "mail")
+    first, operation = sent_and_left_to_people(plan)
+    said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
+    intent = by_hand.intend(in_hand(plan), operation, None)
+    applied = Answer(outcome="applied")
+
+    if second == "ended":
+        by_hand.settles(intent, operation, applied)
+        advance(plan)
+    by_hand.settles(first, operation, applied)
+    if second == "on the wire":
+        by_hand.settles(intent, operation, applied)
+    advance(plan)
+
+    step = plan.steps.get()
+    told = Delivery.objects.latest("pk").message["text"]
+    assert told.startswith("It happened: an earlier try")
+    assert ("once more since" in told) == (second != "lost")
+    if second == "ended":
+        assert step.state == "reported"
+        return
+    assert (step.state, step.note in told) == ("needs_human", True)
+    said(step, one_thing, ada, "applied")
+    advance(plan)
+    assert states(plan) == ["reported"]
