@@ -66,6 +66,9 @@ _NO_DOTS = r"(?!(?:.*/)?\.\.?(?:/|$))"
 """No part is `.` or `..`: no address holds them, since browsers and clients leave them out."""
 ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,120}")
+PLAN_RUN = "desk-plan-"
+_PLAN_RUN = re.compile(PLAN_RUN + "[0-9]+")
+"""How the desk names the runs in which it records its plans, whose numbers are known before."""
 NAMED_BY = "printable ASCII characters, no part “.” or “..”"
 LINE = re.compile(rb"[^\n]+")
 BETWEEN_TEXTS = "\ufdd0"
@@ -318,6 +321,9 @@ def _checked(parsed: ParsedEvent, actor: Actor, *, reserved: bool) -> None:
             "reserved", "“source” says that the run is imported", 403,
             "That takes a key with the scope import.",
         )  # fmt: skip
+    if _PLAN_RUN.fullmatch(parsed.run):
+        words = "The desk records its own plans under such names: call your run something else."
+        raise _Wrong("reserved", "The run is named like one of the desk’s", 403, words)
     if reserved and parsed.data.get("args_missing"):
         raise _Wrong("schema", "begin is asked about arguments: send them")
     if not reserved:

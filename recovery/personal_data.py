@@ -11,6 +11,7 @@ from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, NotificationRecord, ToolShape
 from connectors.personal_data import UNSAID
 from ledger.models import Action, Effect, Event, Run
+from ledger.wire import PLAN_RUN
 from recovery import search
 from recovery.engine import steps
 from recovery.models import (
@@ -344,9 +345,9 @@ def had_a_case(workspace: Workspace, runs: Sequence[int]) -> set[int]:
 def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
     """Those of the runs that are of such a case, or as which the desk recorded its plans."""
     recorded = {}
-    ours = Run.objects.filter(pk__in=runs, run__startswith=steps.PLAN_RUN)
+    ours = Run.objects.filter(pk__in=runs, run__startswith=PLAN_RUN)
     for pk, name in ours.values_list("pk", "run"):
-        number = name.removeprefix(steps.PLAN_RUN)
+        number = name.removeprefix(PLAN_RUN)
         if is_number(number):
             recorded[int(number)] = pk
     found = set(cases.filter(run__in=runs).values_list("run", flat=True))
@@ -356,7 +357,7 @@ def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
 
 def _as_recorded(cases: QuerySet[Case]) -> QuerySet[Any]:
     """The ids of the runs as which the desk recorded the plans of these cases (steps.run_of)."""
-    name = Concat(Value(steps.PLAN_RUN), Cast("pk", CharField()), output_field=CharField())
+    name = Concat(Value(PLAN_RUN), Cast("pk", CharField()), output_field=CharField())
     return Plan.objects.filter(case__in=cases.values("pk")).values_list(name, flat=True)
 
 

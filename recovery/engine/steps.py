@@ -29,6 +29,7 @@ from ledger.append.statements import Statement
 from ledger.desk_events import EventDraft
 from ledger.models import Run
 from ledger.parsed_events import ParsedEvent, new_id
+from ledger.wire import PLAN_RUN
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
@@ -49,8 +50,6 @@ RELATED: Final = (
 )
 """What the engine reads of a step beyond its own row."""
 
-# The desk's own runs are named so.
-PLAN_RUN = "desk-plan-"
 PLAN_STEP = "step-"
 PLAN_NUMBER = re.compile("[0-9]{1,18}")
 

@@ -44,7 +44,8 @@ from ledger.models import (
     RunState,
 )
 from ledger.schemas import IMPORTED
-from recovery.engine.steps import PLAN_RUN, PLAN_STEP
+from ledger.wire import PLAN_RUN
+from recovery.engine.steps import PLAN_STEP
 from recovery.models import Directive, PlanState, Readback, Report, Step
 from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
 from workspaces.clock import database_time

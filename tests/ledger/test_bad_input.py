@@ -54,6 +54,10 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "a foreign member": ("schema", RUN + '"data": {}, "workspace": "other"}'),
     "an unknown type": ("unknown-type", '{"id": "a", "type": "run.flew", "run": "r"}'),
     "the desk's word": ("desk-only", ACTION % "approved" + "{}}"),
+    "a run named like a plan's": (
+        "reserved",
+        '{"id": "a", "type": "run.started", "run": "desk-plan-7"}',
+    ),
     "a fence of its own": ("reserved", ACTION % "started" + '{"fence": 3}}'),
     "no time": ("schema", RUN + '"time": "yesterday"}'),
     "a time without offset": ("schema", RUN + '"time": "2026-01-01T00:00:00"}'),
