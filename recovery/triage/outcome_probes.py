@@ -79,6 +79,8 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     probe = probe_of(facts.policy, action)
     if probe is None:
         return _unsure(f"No probe is registered for {action.tool_words}.")
+    if not action.key:  # that nothing was done under no key says nothing
+        return _unsure("The agent told of no key, by which the probe would look for the call.")
     connection = (
         Connection.objects.in_workspace(facts.run.workspace).filter(name=probe.connection).first()
     )

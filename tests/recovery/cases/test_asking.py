@@ -237,6 +237,28 @@ def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful
     assert found == begun + timedelta(seconds=15 + 30)
 
 
+def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connection):
+    """Its marker was looked for under no key, was not there, and the call read as not made."""
+    calls.apply(
+        shop_connection,
+        "restore_row",
+        Action.objects.get().args,
+        Target("ticket", "main/T-182"),
+        key="what the agent has sent",
+        sent_at=timezone.now(),
+    )
+    long_ago = timezone.now() - timedelta(hours=1)
+    Action.objects.update(key="", started_at=long_ago)
+    Attempt.objects.update(started_at=long_ago)
+    case = doubtful.case()
+
+    assert outcome_probes.sweep() == 0
+
+    asked = outcome_probes.ask(facts_of(case.run), Action.objects.get())
+    assert (asked.outcome, "no key" in asked.words) == ("", True)
+    assert doubtful.case().suggestion == Suggestion.SETTLE
+
+
 def test_what_a_probe_saw_of_one_try_says_nothing_of_another_that_came_meanwhile(
     doubtful, shop_connection
 ):
