@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
+from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.document import TwinCall
@@ -77,10 +78,12 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     transaction.
     """
     probe = probe_of(facts.policy, action)
-    if probe is None:
-        return _unsure(f"No probe is registered for {action.tool_words}.")
-    if not action.key:  # that nothing was done under no key says nothing
-        return _unsure("The agent told of no key, by which the probe would look for the call.")
+    if probe is None or not action.key:
+        return _unsure(
+            f"No probe is registered for {action.tool_words}."
+            if probe is None
+            else "The agent told of no key, by which the probe would look for the call."
+        )
     connection = (
         Connection.objects.in_workspace(facts.run.workspace).filter(name=probe.connection).first()
     )
@@ -108,16 +111,20 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     finding = calls.probe(
         connection, probe.operation, args, target, key=action.key, sent_at=sent_at
     )
-    return _read(finding, proven=facts.now > shown_by(action, operation))
+    is_masked = holds_mask([args, target.type, target.id])
+    shows = facts.now > shown_by(action, operation)
+    return _read(finding, proven=shows and not is_masked, is_masked=is_masked)
 
 
-def _read(finding: Finding, *, proven: bool) -> ProbeAnswer:
+def _read(finding: Finding, *, proven: bool, is_masked: bool) -> ProbeAnswer:
     if finding.found == "present":
         return ProbeAnswer(finding, "applied", "A probe found it.")
     if finding.found == "absent" and proven:
         return ProbeAnswer(finding, "no_effect", "A probe shows that it did not happen.")
     if finding.found == "absent":
-        return ProbeAnswer(finding, "", "Not there yet; it may still be on its way.")
+        masked = "Not found; what it looked for holds a masked value, so it proves nothing."
+        on_its_way = "Not there yet; it may still be on its way."
+        return ProbeAnswer(finding, "", masked if is_masked else on_its_way)
     return ProbeAnswer(finding, "", "A probe could not tell.")
 
 

@@ -259,6 +259,18 @@ def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connectio
     assert doubtful.case().suggestion == Suggestion.SETTLE
 
 
+def test_that_a_masked_value_is_not_found_proves_nothing(doubtful, shop_connection):
+    """Nobody here knows what was sent, so that it may be there under its own value."""
+    long_ago = timezone.now() - timedelta(hours=1)
+    Action.objects.update(args={"to": {"token": "⟦masked:token⟧"}}, started_at=long_ago)
+    Attempt.objects.update(started_at=long_ago)
+
+    asked = outcome_probes.ask(facts_of(doubtful.case().run), Action.objects.get())
+
+    assert (asked.finding.found, asked.outcome) == ("absent", "")
+    assert "masked" in asked.words
+
+
 def test_what_a_probe_saw_of_one_try_says_nothing_of_another_that_came_meanwhile(
     doubtful, shop_connection
 ):
