@@ -256,7 +256,8 @@ UPDATE ledger_effect f SET withdrawn = true
 FROM unnest(%b::bigint[], %b::int[]) AS u (action_id, kept)
 WHERE f.action_id = u.action_id AND f.position >= u.kept AND NOT f.withdrawn"""
 
-# What an action adds up to when one of its effects is compensated (`ledger.fold.effects`).
+# What an action adds up to when one of its effects is compensated (`ledger.fold.effects`); of one
+# that is so already the fold may find another to be meant.
 STANDING_EFFECTS = """
 SELECT u.run, u.action, a.id, f.id
 FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::int[], %b::text[], %b::text[])
@@ -267,7 +268,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT id FROM ledger_effect
     WHERE action_id = a.id AND position = u.position AND NOT withdrawn
-        AND target_type = u.target_type AND target_id = u.target_id LIMIT 1
+        AND target_type = u.target_type AND target_id = u.target_id AND compensated = 'none'
+    LIMIT 1
 ) f
 WHERE (
     SELECT e.place FROM ledger_event e

@@ -6,7 +6,7 @@ succeeded without a word about effects, may have done anything to its planned ta
 is an effect, but where its plan, or the gate by the policy's catalogue, says that it only reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -204,33 +204,41 @@ def _put_in_place(stated: list[dict[str, Any]], events: list[StoredEvent]) -> di
     the same target is meant, and none where there is none any more. Older events name no target.
     """
     names = [name_of(one["target"]) for one in stated]
-    said = sorted(
-        (position, _undone_target(event.data, names), compensation_of(event.data))
-        for event in events
-        for position in _positions(event.data)
-    )
-    meant = {
-        (position, name): position
-        for position, name, _ in said
-        if position < len(names) and name in {NO_TARGET, names[position]}
-    }
-    for position, name, _ in said:
-        taken = meant.values()
-        left = [n for n, one in enumerate(names) if one == name and n not in taken]
-        if (position, name) in meant or not left:
-            continue
-        at = left[0]
-        if position < len(names) and position not in taken:
-            names[position], names[at] = names[at], names[position]
-            stated[position], stated[at] = stated[at], stated[position]
-            at = position
-        meant[position, name] = at
+    meant: dict[tuple[int, tuple[str, str]], int] = {}
     outcomes: dict[int, str] = {}
-    for position, name, outcome in said:
-        if (position, name) in meant:
-            at = meant[position, name]
-            outcomes[at] = max(outcomes.get(at, outcome), outcome, key=COMPENSATION_ORDER.index)
+    for event in sorted(events, key=lambda one: one.sequence):
+        name, outcome = _undone_target(event.data, names), compensation_of(event.data)
+        for position in _positions(event.data):
+            at = meant.get((position, name), -1)
+            if at < 0:
+                at = _moved_back(stated, names, position, name, taken=outcomes)
+            if at >= 0:
+                meant[position, name] = at
+                outcomes[at] = max(outcomes.get(at, outcome), outcome, key=COMPENSATION_ORDER.index)
     return outcomes
+
+
+def _moved_back(
+    stated: list[Any],
+    names: list[tuple[str, str]],
+    position: int,
+    name: tuple[str, str],
+    *,
+    taken: Container[int],
+) -> int:
+    """Where the effect now stands that was undone at this position, -1 if there is none. It is put
+    there unless one stands there that was undone, too.
+    """
+    if name == NO_TARGET:
+        return position if position < len(names) else -1
+    left = [n for n, one in enumerate(names) if one == name and n not in taken]
+    if not left or position in left:
+        return position if left else -1
+    if position in taken or position >= len(names):
+        return left[0]
+    for row in (stated, names):
+        row[position], row[left[0]] = row[left[0]], row[position]
+    return position
 
 
 def _positions(data: Mapping[str, Any]) -> list[int]:

@@ -34,8 +34,8 @@ def changed(northwind, actor):
     return northwind
 
 
-def undo(workspace, position, outcome="compensated"):
-    target = {"type": "thing", "id": "abcdefgh"[position]}
+def undo(workspace, position, outcome="compensated", name=""):
+    target = {"type": "thing", "id": name or "abcdefgh"[position]}
     data = {"positions": [position], "target": target, "outcome": outcome, "verified": True}
     with transaction.atomic():
         said = desk_events.parse_all(
@@ -96,6 +96,27 @@ def test_an_undo_counts_for_what_was_undone_whatever_is_told_of_the_call_late(
     written = rows(actor)
     call_command("rebuild", "northwind", stdout=io.StringIO())
     assert rows(actor) == written
+
+
+def test_of_two_alike_both_are_undone_though_one_stands_where_the_other_did(northwind, actor):
+    """The row of the first read as undone already, and the second as if it stood."""
+    ones = [{"target": THINGS[0], "after": {"v": number}} for number in (1, 2)]
+
+    def told(id_, attempt, effects):
+        data = {"attempt": attempt, "effects": effects}
+        record_events(actor, event("action.succeeded", id=id_, action="x", data=data))
+
+    told("9", "a2", [{"target": THINGS[1]}])
+    undo(northwind, 0, name="b")
+    told("5", "a1", ones)
+    undo(northwind, 2, name="a")
+    told("1", "a2", ones[:1])
+    undo(northwind, 0, name="a")
+
+    written = rows(actor)
+    call_command("rebuild", "northwind", stdout=io.StringIO())
+    assert rows(actor) == written
+    assert Action.objects.get().compensated == "compensated"
 
 
 def test_an_action_of_which_something_was_erased_stands_as_it_is(changed):
