@@ -17,13 +17,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connectors.refusals import CannotRead, CannotRestore, Refused
+from connectors.outbound import CannotRead, CannotRestore, Outbound, Refused
 from edge.pools import describe_types
 from ledger.canonical import digest, same
 from workspaces import formatting
@@ -63,9 +63,6 @@ __all__ = [
 ]
 
 # The shapes that go between the engine and a connector.
-
-if TYPE_CHECKING:
-    from connectors.outbound import Outbound
 
 Reversibility = Literal["exact", "compensable", "irreversible"]
 Idempotency = Literal["native_key", "conditional", "natural_key", "marker", "none"]

@@ -3,7 +3,14 @@
 from recovery import tasks
 from recovery.casework import bulk, cases, closing
 from recovery.corrections import publishing
-from recovery.triage import advice, automatic, outcome_probes, rewording, triage, verification
+from recovery.triage import (
+    advice,
+    automatic,
+    case_projection,
+    outcome_probes,
+    triage,
+    verification,
+)
 from workspaces.periodic import SWEEPER, every
 
 LOOK_SECONDS = 0.5
@@ -21,4 +28,4 @@ every(5.0, name="recovery.resumes")(lambda: triage.look(triage.overdue()))
 every(30.0, name="recovery.claims")(cases.let_idle_claims_go)
 every(2.0, name="recovery.corrections", where=publishing.QUEUES)(publishing.sweep)
 every(60.0, name="recovery.residues")(closing.remind)
-every(60.0, name="recovery.words")(rewording.walk.goes_on)
+every(60.0, name="recovery.words")(case_projection.words_walk.goes_on)

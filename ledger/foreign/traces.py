@@ -3,7 +3,7 @@
 Read are `execute_tool` spans of OpenTelemetry's GenAI conventions and TOOL spans of OpenInference;
 a trace is a run, and ends with its root span. Other spans are taken and left out. A trace comes in
 parts and in any order, so an event is made of one span alone and has always the same id; a root
-that comes first is kept until its run begins (trace_roots.py).
+that comes first is kept until its run begins.
 
 Protocol: opentelemetry.io/docs/specs/otlp (OTLP/HTTP; failures answer with google.rpc.Status).
 """
@@ -11,13 +11,14 @@ Protocol: opentelemetry.io/docs/specs/otlp (OTLP/HTTP; failures answer with goog
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
+import msgspec
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -28,6 +29,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 
+from amends.protocol.masking import Unfit
 from amends.protocol.vocabulary import EventType
 from edge import pools
 from edge.asgi import (
@@ -44,7 +46,6 @@ from edge.asgi import (
 from ledger import timestamps, wire
 from ledger.agent_keys import actor_of
 from ledger.append.events import RecordedBatch
-from ledger.foreign import trace_roots
 from ledger.foreign.calls import (
     NOT_GIVEN,
     REQUEST_CHARACTERS_MAX,
@@ -55,6 +56,7 @@ from ledger.foreign.calls import (
     NotKept,
     error_of,
     events_of,
+    masked_member,
     value_of,
 )
 from ledger.intake import KEEP_BLOB, record_waiting
@@ -85,6 +87,8 @@ FROM_ELSEWHERE = (
     SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 )
 IDS_IN_JSON = frozenset({"traceId", "spanId", "parentSpanId"})
+
+NO_WORDS = "The span has the status ERROR."
 
 RUNS_HERE = "SELECT run FROM ledger_run WHERE workspace_id = %s AND run = ANY(%s)"
 
@@ -159,12 +163,12 @@ def take_in(body: bytes, actor: Actor, media: str) -> bytes:
     known = export.runs.keys() | set(names)
     ends = [run for run in export.ends.values() if run.run in known]
     early = [run for run in export.ends.values() if run.run not in known]
-    trace_roots.keep(actor, early)
+    _keep_roots(actor, early)
     # Together: each in a transaction of its own, ten thousand traces took minutes.
     taking.take(chain.from_iterable(map(events_of, [*export.runs.values(), *ends])))
-    if waited := trace_roots.waiting(actor, export.runs.keys() | {run.run for run in early}):
+    if waited := _waiting_roots(actor, export.runs.keys() | {run.run for run in early}):
         taking.take(chain.from_iterable(map(events_of, waited.values())))
-        trace_roots.told(waited)
+        _roots_told(waited)
     refused = [*export.refused, *taking.refused]
     answered = ExportTraceServiceResponse()
     if words := [*refused, *export.remarks, *taking.remarks]:
@@ -359,7 +363,7 @@ def _error(span: Span, attributes: Mapping[str, AnyValue]) -> dict[str, Any]:
             more = {one.key: one.value for one in event.attributes}
             kind = kind or _text(more, "exception.type")
             words = words or _text(more, "exception.message")
-    return error_of(words or "The span has the status ERROR.", kind)
+    return error_of(words or NO_WORDS, kind)
 
 
 def _text(attributes: Mapping[str, AnyValue], *names: str) -> str:
@@ -389,3 +393,71 @@ def _time(nanoseconds: int) -> str | None:
         timestamps.check(moment)
         return timestamps.formatted(moment)
     return None
+
+
+# Roots of traces that came before any span of a call: what ends a run is kept until it has begun.
+# Whether a trace is a run at all, its root does not say, and most never become one. So what is kept
+# is little, and only for a day (ledger/retention.py). Whoever keeps a root looks afterwards whether
+# the run is there, and whoever told of a run looks afterwards whether a root waits: however two
+# exports cross, one of them finds both.
+
+ROOTS_KEPT_MAX = 10_000
+"""Of one agent; the oldest go first. As many as one export has spans."""
+
+KEEP_ROOT = """
+INSERT INTO ledger_traceroot (workspace_id, agent_id, run, span, began, ended, error)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (agent_id, run, span) DO NOTHING"""
+LET_ROOTS_GO = """
+DELETE FROM ledger_traceroot WHERE id IN (
+    SELECT id FROM ledger_traceroot WHERE agent_id = %s ORDER BY id DESC OFFSET %s)"""
+WAITING_ROOTS = """
+SELECT t.id, t.run, t.span, t.began, t.ended, t.error::text FROM ledger_traceroot t
+JOIN ledger_run r ON r.workspace_id = t.workspace_id AND r.run = t.run
+WHERE t.agent_id = %s AND t.run = ANY(%s) ORDER BY t.id"""
+ROOTS_TOLD = "DELETE FROM ledger_traceroot WHERE id = ANY(%s)"
+
+
+def _keep_roots(actor: Actor, roots: Iterable[ForeignRun]) -> None:
+    """Keep the roots that end a trace whose run is not here."""
+    # In one order, so that two who bring the same do not wait for each other.
+    rows = sorted((root.run, root.identity, root) for root in roots if root.end is not None)
+    if not rows:
+        return
+    with pools.threads_pool().connection() as connection, connection.cursor() as cursor:
+        cursor.executemany(KEEP_ROOT, [_root_row(actor, root) for _, _, root in rows])
+        cursor.execute(LET_ROOTS_GO, [actor.agent_id, ROOTS_KEPT_MAX])
+
+
+def _root_row(actor: Actor, root: ForeignRun) -> list[Any]:
+    error = (root.end[1] if root.end else {}).get("error")
+    if error is not None:
+        try:
+            error = masked_member(error, "error", actor)
+        except (Unfit, ValueError):
+            error = {"message": NO_WORDS}
+    told = None if error is None else msgspec.json.encode(error).decode()
+    return [actor.workspace_id, actor.agent_id, root.run, root.identity, root.began or "",
+            root.ended or "", told]  # fmt: skip
+
+
+def _waiting_roots(actor: Actor, runs: Iterable[str]) -> dict[int, ForeignRun]:
+    """The roots that wait for one of these runs and find it here, by their row."""
+    with pools.threads_pool().connection() as connection:
+        rows = connection.execute(WAITING_ROOTS, [actor.agent_id, sorted(runs)]).fetchall()
+    found = {}
+    for pk, run, span, began, ended, error in rows:
+        root = ForeignRun(run, f"span {span}", identity=span)
+        root.trace = {"trace_id": run.removeprefix("trace_"), "span_id": span}
+        root.began, root.ended = began or None, ended or None
+        root.end = (EventType.RUN_COMPLETED, {})
+        if error is not None:
+            root.end = (EventType.RUN_FAILED, {"error": msgspec.json.decode(error)})
+        found[pk] = root
+    return found
+
+
+def _roots_told(rows: Iterable[int]) -> None:
+    """They wait no more."""
+    with pools.threads_pool().connection() as connection:
+        connection.execute(ROOTS_TOLD, [list(rows)])

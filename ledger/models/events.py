@@ -298,7 +298,7 @@ class Blob(models.Model):
 
 class TraceRoot(models.Model):
     """The root span of a trace that came before any other of its run, which it ends once there is
-    one (ledger/foreign/trace_roots.py).
+    one (ledger/foreign/traces.py).
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False)

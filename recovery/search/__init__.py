@@ -8,6 +8,7 @@ from recovery.search.lists import (
     BadPlace,
     CappedCount,
     CasePage,
+    QuerySuggestion,
     count,
     counts,
     every,
@@ -15,8 +16,8 @@ from recovery.search.lists import (
     matching,
     neighbours,
     place_of,
+    suggest,
 )
-from recovery.search.suggestions import QuerySuggestion, suggest
 
 __all__ = [
     "DEFAULT_ORDER",

@@ -1,4 +1,5 @@
-"""Lists: what a query finds, a page at a time, in an order that never jumps.
+"""Lists: what a query finds, a page at a time, in an order that never jumps; and what could stand
+in a query where the cursor is.
 
 Paging is by key and never by OFFSET.
 """
@@ -20,6 +21,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.fields.tuple_lookups import TupleGreaterThan, TupleLessThan
 from django.utils import timezone
 
+from ledger import disclosure
 from recovery.models import Case, CaseState
 from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, QueryContext, condition, parse
 from recovery.search.language import FieldTerm, Query, QueryError
@@ -31,6 +33,7 @@ PAGE_CASES_MAX = 200
 RECENT_DAYS = 90
 """Closed cases and free text are searched this far back, unless the reader asks for all."""
 AFTER_CHARACTERS_MAX = 400
+SUGGESTIONS_MAX = 10
 UNLISTED = (
     "search", "answered", "run__search", "run__on_behalf_of", "run__labels",
     "run__error", "run__flags", "run__goal", "run__summary", "run__request",
@@ -371,3 +374,46 @@ def _by_heart(text: str) -> tuple[str, tuple[Any, ...]]:
     sql, params = cases.order_by().values("pk").query.sql_with_params()
     blanks: dict[Any, Placeholder] = {one.value: one for one in Placeholder}
     return sql, tuple(blanks.get(param, param) for param in params)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySuggestion:
+    """`text` replaces the query from `start` to the cursor."""
+
+    text: str
+    start: int
+    hint: str = ""
+
+
+def suggest(
+    workspace: Workspace, text: str, cursor: int | None = None, *, by: User
+) -> list[QuerySuggestion]:
+    """What could stand where the cursor is; never raises."""
+    typed = text[: len(text) if cursor is None else max(cursor, 0)]
+    start = max(typed.rfind(" "), typed.rfind("(")) + 1
+    if typed[start:].startswith("-"):
+        start += 1
+    name, colon, value = typed[start:].partition(":")
+    if not colon:
+        asks = bool(name) or not text.strip()  # an empty field shows what there is
+        found = [
+            QuerySuggestion(f"{one}:", start, key.hint)
+            for one, key in KEYS.items()
+            if asks and one.startswith(name.lower())
+        ]
+        return found[:SUGGESTIONS_MAX] if name else found
+    key = KEYS.get(name.lower())
+    if key is None:
+        return []
+    last = value.rpartition(",")[2]
+    known = [one for one in key.offered(workspace) if one.lower().startswith(last.lower())]
+    if not disclosure.sees(by, workspace):
+        known = [one for one in known if not disclosure.holds_secret(one)]
+    place = len(typed) - len(last)
+    return [
+        QuerySuggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]
+    ]
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if any(mark in value for mark in " ,()") else value

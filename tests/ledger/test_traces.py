@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 
 from config.local.places import ROOT as REPOSITORY
 from ledger import retention
-from ledger.foreign import trace_roots
+from ledger.foreign import traces
 from ledger.foreign.traces import SPANS_MAX
 from ledger.models import Action, Blob, Event, Run, TraceRoot
 from tests.ledger.conftest import bearer
@@ -264,7 +264,7 @@ def test_a_root_that_comes_before_its_run_ends_it_once_it_has_begun(call, import
 def test_of_roots_that_wait_the_newest_are_kept_of_each_agent_and_for_a_day(
     call, importing, monkeypatch
 ):
-    monkeypatch.setattr(trace_roots, "KEPT_MAX", 2)
+    monkeypatch.setattr(traces, "ROOTS_KEPT_MAX", 2)
     for number in range(1, 4):
         call(post(export(span(f"{number:016x}", {}, traceId=f"{number:032x}")), importing))
     kept = [one.run for one in TraceRoot.objects.order_by("pk")]

@@ -9,7 +9,7 @@ from ledger import disclosure, finding
 from ledger.models import Run
 from recovery import search
 from recovery.models import Case
-from recovery.triage import rewording
+from recovery.triage import case_projection
 from tests.approvals.cast import asker
 from tests.people import person, team
 from tests.recovery.cases.cast import AgentRun
@@ -121,13 +121,13 @@ def test_what_older_versions_put_together_is_put_together_anew(paid, readers):
         assert runs_listed(paid, reader, "DE89*") is found
 
     assert finding.catch_up() == 1
-    assert rewording.Walk().goes_on() == 1
+    assert case_projection.WordsWalk().goes_on() == 1
 
     assert [cases(paid, one, "DE89") for one in readers] == [False, True]
     assert [runs_listed(paid, one, "DE89*") for one in readers] == [False, True]
     assert cases(paid, vic, "Nora")
     assert runs_listed(paid, vic, "nora")
-    assert finding.catch_up() == rewording.Walk().goes_on() == 0
+    assert finding.catch_up() == case_projection.WordsWalk().goes_on() == 0
 
 
 def test_a_phrase_goes_on_before_and_after_a_secret(paid, readers):
