@@ -8,37 +8,15 @@ import httpx
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import connections
 
 from amends.protocol.proofs import LogKey, verify
 from ledger import audit, intake, logkeys, proofs, sealer
 from ledger.models import Action, Event, EventKey, Leaf, Run, TreeHead, Unsealed
 from tests.ledger.conftest import bearer, event, parsed_event
+from tests.locks import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DOORS = 4
-
-
-def at_once(*works):
-    """Run each in a thread of its own, started together; the first failure is raised here."""
-    barrier, failures = threading.Barrier(len(works)), []
-
-    def run(work):
-        try:
-            barrier.wait(10)
-            work()
-        except Exception as error:  # noqa: BLE001 - reported below
-            failures.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if failures:
-        raise failures[0]
 
 
 def record(actor, said):

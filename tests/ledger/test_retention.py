@@ -1,11 +1,10 @@
 """Nothing is kept longer than the workspace says; the log and every proof of it stay."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from amends.protocol.proofs import verify
@@ -17,7 +16,7 @@ from ledger.parsed_events import Actor
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
-from tests.locks import waits
+from tests.locks import comes_before_the_commit
 from workspaces import erasure_registry, periodic
 from workspaces.models import Act, Agent, Delegation, Heartbeat, User, Workspace
 
@@ -49,14 +48,6 @@ def held(monkeypatch, northwind):
 
     erasure_registry.held()  # every floor has spoken
     monkeypatch.setattr(erasure_registry, "_rest", [*erasure_registry._rest, of_open])
-
-
-def turn():
-    """Of the scheduler's, in a thread of its own."""
-    try:
-        return retention.keep_to_time()
-    finally:
-        connections.close_all()
 
 
 def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
@@ -217,12 +208,11 @@ def test_a_snapshot_that_comes_again_as_its_time_is_over_stays(northwind):
     Blob.objects.update(received_at=datetime.now(UTC) - timedelta(days=200))
     again = [northwind.pk, blob.sha256, b"x", 1]
 
-    with ThreadPoolExecutor() as others:
-        with transaction.atomic(), connection.cursor() as cursor:
+    def keep():
+        with connection.cursor() as cursor:
             cursor.execute(KEEP_BLOB.replace("%b", "%s"), again)
-            going = others.submit(turn)
-            waits(1)
-        going.result()
+
+    comes_before_the_commit(keep, retention.keep_to_time)
 
     assert Blob.objects.exists(), "it was said to be kept"
 
@@ -279,12 +269,10 @@ def test_a_run_whose_agent_comes_back_as_its_time_is_over_is_not_forgotten(said,
     long_ago = datetime.now(UTC) - timedelta(days=200)
     Run.objects.update(started_at=long_ago, last_event_at=long_ago, state="completed")
 
-    with ThreadPoolExecutor() as others:
-        with transaction.atomic():
-            record_events(actor, event("run.failed", run="over", data={"error": {"message": "!"}}))
-            going = others.submit(turn)
-            waits(1)
-        assert going.result().runs_forgotten == 1
+    failed = event("run.failed", run="over", data={"error": {"message": "!"}})
+    done = comes_before_the_commit(lambda: record_events(actor, failed), retention.keep_to_time)
+
+    assert done.runs_forgotten == 1
 
     left = Run.objects.get(forgotten_at=None)
     assert (left.run, left.request) == ("over", "Eve Canary moves")

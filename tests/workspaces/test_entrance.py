@@ -1,14 +1,12 @@
 """How people get in, and what they may once they are."""
 
-from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections, transaction
 from guardian.shortcuts import assign_perm
 
-from tests.locks import waits
+from tests.locks import comes_before_the_commit
 from workspaces import entrance, keys, teams
 from workspaces.access import may, people_with, workspaces_of
 from workspaces.models import (
@@ -111,23 +109,6 @@ def test_an_invitation_ends_with_the_right_of_who_made_it(airline, ada):
     assert entrance.standing_invitation(kept) is None
 
 
-def beside(first, second):
-    """`second` runs as `first`, which it waits for, is under way; what became of it."""
-
-    def act():
-        try:
-            return second()
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor() as others:
-        with transaction.atomic():
-            first()
-            other = others.submit(act)
-            waits(1)
-        return other.result()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_who_takes_up_an_invitation_as_it_is_withdrawn_does_not_come_in(airline, ada):
     ben = User.objects.create_user("ben@example.com", "a long enough secret")
@@ -135,7 +116,7 @@ def test_who_takes_up_an_invitation_as_it_is_withdrawn_does_not_come_in(airline,
     invitation = Invitation.objects.get()
 
     with pytest.raises(entrance.LinkIsOver):
-        beside(
+        comes_before_the_commit(
             lambda: entrance.withdraw(invitation, by=ada),
             lambda: entrance.accept(token, by=ben),
         )
@@ -151,7 +132,7 @@ def test_of_two_administrators_who_take_each_other_out_one_stays(airline, ada):
     teams.add(administrators, noor, by=ada)
 
     with pytest.raises(teams.NobodyLeft):
-        beside(
+        comes_before_the_commit(
             lambda: teams.remove(administrators, noor, by=ada),
             lambda: teams.remove(administrators, ada, by=noor),
         )

@@ -1,11 +1,10 @@
 """Compensation by itself: only if every condition of the policy and of the desk holds."""
 
-import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from django.db import connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -15,7 +14,7 @@ from recovery.corrections import publishing
 from recovery.models import Case, Correction, Plan
 from recovery.planning import plans
 from recovery.triage import automatic, triage
-from tests.locks import waits
+from tests.locks import behind
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 
@@ -94,29 +93,17 @@ def test_two_cases_of_a_target_considered_at_once_start_one_plan(
     triage.look()
     drafts = [plans.draft(case) for case in Case.objects.order_by("pk")]
     assert [automatic.why_not(draft) for draft in drafts] == ["", ""]
-    met: list[Plan | Exception] = []
 
-    def submit(draft):
-        try:
-            met.append(
-                plans.submit(
-                    draft.case, digest=draft.digest, revision=draft.case.revision,
-                    by=None, reason="", automatic=True,
-                )
-            )  # fmt: skip
-        except Exception as failure:  # noqa: BLE001 - told to the test
-            met.append(failure)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=submit, args=[draft]) for draft in drafts]
-    with transaction.atomic():
-        list(Run.objects.select_for_update().order_by("pk"))
-        for thread in threads:
-            thread.start()
-        waits(2)
-    for thread in threads:
-        thread.join()
+    met = behind(
+        lambda: list(Run.objects.select_for_update().order_by("pk")),
+        *[
+            partial(
+                plans.submit, draft.case, digest=draft.digest, revision=draft.case.revision,
+                by=None, reason="", automatic=True,
+            )
+            for draft in drafts
+        ],
+    )  # fmt: skip
 
     [refused] = [one for one in met if not isinstance(one, Plan)]
     assert isinstance(refused, plans.CannotSubmit), refused

@@ -1,12 +1,10 @@
 """Eve is forgotten after her case: nothing of her is left on any floor, and every page opens."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
 import pytest
-from django.db import connections, transaction
 from django.db.models.functions import Now
 
 from amends.protocol.proofs import LogKey, verify
@@ -40,7 +38,7 @@ from recovery.triage import causes, triage
 from recovery.triage.causes import Fingerprint
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
-from tests.locks import waits
+from tests.locks import comes_before_the_commit
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
@@ -345,19 +343,9 @@ def test_what_she_downloaded_before_still_proves_what_it_says(told, ada, client)
 
 def erased_behind(act, case):
     """She is erased at a moment when this act is done, and not committed yet."""
-
-    def erase():
-        try:
-            return erasure.erase(case.workspace, person="eve", by=None)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor() as others:
-        with transaction.atomic():
-            act()
-            erasing = others.submit(erase)
-            waits(1)
-        return erasing.result()
+    return comes_before_the_commit(
+        act, lambda: erasure.erase(case.workspace, person="eve", by=None)
+    )
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,9 +1,7 @@
 """Drafting and submitting: what would run is what was shown, or nothing runs."""
 
-import threading
-
 import pytest
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, transaction
 
 from approvals import inbox
 from approvals.models import Approval
@@ -14,7 +12,7 @@ from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
 from recovery.planning import plans
 from recovery.planning.plans import CannotSubmit
-from tests.locks import waits
+from tests.locks import behind
 from tests.people import person
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -443,7 +441,6 @@ def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(rai
     assert plan.steps.get().state == StepState.DRIFTED
     case.refresh_from_db()
     seen = plans.draft(case)
-    met = {}
 
     def close():
         closing.close(case, outcome="expected", reason="Meant so.", by=ada, seen=case.revision)
@@ -451,25 +448,11 @@ def test_who_closes_and_who_submits_in_one_moment_do_not_wait_for_each_other(rai
     def submit():
         plans.submit(case, digest=seen.digest, revision=case.revision, by=ada, reason="Wrong")
 
-    def act(verb):
-        try:
-            verb()
-        except Exception as failure:  # noqa: BLE001 - told to the test
-            met[verb] = failure
-        finally:
-            connections.close_all()
+    held = type(case).objects.select_for_update()
+    closed, late = behind(lambda: held.get(pk=case.pk), close, submit)
 
-    threads = [threading.Thread(target=act, args=[verb]) for verb in (close, submit)]
-    with transaction.atomic():
-        type(case).objects.select_for_update().get(pk=case.pk)
-        for count, thread in enumerate(threads, 1):
-            thread.start()
-            waits(count)
-    for thread in threads:
-        thread.join()
-
-    assert close not in met
-    assert isinstance(met[submit], OutOfDate)
+    assert not isinstance(closed, Exception), closed
+    assert isinstance(late, OutOfDate)
     case.refresh_from_db()
     assert (case.state, plan.steps.get().state) == (CaseState.CLOSED, StepState.CANCELLED)
 

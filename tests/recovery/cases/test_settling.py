@@ -1,10 +1,8 @@
 """Ending a doubt with a person's evidence, and what is done with steps that wait."""
 
-import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connections, transaction
 from django.utils import timezone
 
 from ledger.models import Event, Run
@@ -15,7 +13,7 @@ from recovery.engine import plan_lifecycle, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState, Suggestion
 from recovery.planning import plans
 from recovery.triage import triage
-from tests.locks import waits
+from tests.locks import behind
 from tests.people import person, team
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -216,36 +214,19 @@ def test_who_settles_a_step_and_who_triages_its_run_do_not_wait_for_each_other(l
     (step,) = settling.steps_in_doubt(lost)
     Run.objects.get_or_create(workspace=lost.workspace, run=steps.run_of(step.plan))
     shop.execute("UPDATE tickets SET priority = 'normal'")
-    met: dict[object, Exception | None] = {}
 
     def settle():
         settling.settle_step(
             step, outcome="applied", evidence="Reads normal", by=ada, seen=lost.revision
         )
 
-    def act(verb):
-        try:
-            verb()
-            met[verb] = None
-        except Exception as failure:  # noqa: BLE001 - told to the test
-            met[verb] = failure
-        finally:
-            connections.close_all()
-
     def look():
         triage.look([lost.run_id])
 
-    threads = [threading.Thread(target=act, args=[verb]) for verb in (settle, look)]
-    with transaction.atomic():
-        Run.objects.select_for_update().get(run=steps.run_of(step.plan))
-        threads[0].start()
-        waits(1)
-        threads[1].start()
-        waits(2, unless=lambda: look in met)
-    for thread in threads:
-        thread.join()
+    held = Run.objects.select_for_update()
+    came = behind(lambda: held.get(run=steps.run_of(step.plan)), settle, look, unless_over=look)
 
-    assert met == {settle: None, look: None}
+    assert not [one for one in came if isinstance(one, Exception)]
     step.refresh_from_db()
     assert step.state == StepState.APPLIED
 
@@ -258,7 +239,6 @@ def test_who_settles_a_step_and_who_closes_its_case_do_not_wait_for_each_other(l
     Step.objects.update(was=StepState.CLAIMED, state=StepState.NEEDS_HUMAN)
     Case.objects.filter(pk=lost.pk).update(state=CaseState.OPEN)
     lost.refresh_from_db()
-    met: dict[object, Exception | None] = {}
 
     def skip():
         settling.skip(step, reason="it may stay", by=ada, seen=lost.revision)
@@ -266,25 +246,10 @@ def test_who_settles_a_step_and_who_closes_its_case_do_not_wait_for_each_other(l
     def close():
         closing.close(lost, outcome="expected", reason="Meant so.", by=ada, seen=lost.revision)
 
-    def act(verb):
-        try:
-            verb()
-            met[verb] = None
-        except Exception as failure:  # noqa: BLE001 - told to the test
-            met[verb] = failure
-        finally:
-            connections.close_all()
+    held = Case.objects.select_for_update()
+    closed, late = behind(lambda: held.get(pk=lost.pk), close, skip)
 
-    threads = [threading.Thread(target=act, args=[verb]) for verb in (close, skip)]
-    with transaction.atomic():
-        Case.objects.select_for_update().get(pk=lost.pk)
-        for count, thread in enumerate(threads, 1):
-            thread.start()
-            waits(count)
-    for thread in threads:
-        thread.join()
-
-    assert met[close] is None
-    assert isinstance(met[skip], OutOfDate)
+    assert not isinstance(closed, Exception), closed
+    assert isinstance(late, OutOfDate)
     step.refresh_from_db()
     assert step.state == StepState.CANCELLED

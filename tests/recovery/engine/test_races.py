@@ -1,11 +1,10 @@
 """Many workers at once: one claim wins, and whoever comes late finds its writes refused."""
 
-import threading
 import time
 from contextlib import suppress
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, connection
 
 from connectors import calllog
 from connectors.contract import Answer
@@ -14,7 +13,7 @@ from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
 from recovery.models import Plan, Step
-from tests.locks import comes_before_the_commit
+from tests.locks import at_once, comes_before_the_commit
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import (
@@ -34,33 +33,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WORKERS = 8
 
 
-def together(work, count=WORKERS):
-    """Let `count` threads, each on its own connection, do `work` at the same moment."""
-    gate, failures = threading.Barrier(count), []
-
-    def run():
-        gate.wait()
-        try:
-            work()
-        except Exception as failure:  # noqa: BLE001 - told to the test
-            failures.append(failure)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return failures
-
-
 def test_law_4_eight_workers_on_one_plan_have_one_effect_each_in_order(case, world, outside):
     """Law 4 and F11: what is done is read after the claim, under it."""
     plan = plan_for(case, world)
 
     for _ in range(10):
-        assert together(lambda: by_hand.advance(plan.pk)) == []
+        at_once(*[lambda: by_hand.advance(plan.pk)] * WORKERS)
         Step.objects.filter(plan=plan).update(wake_at=None)
 
     assert states(plan) == ["verified"] * 3
@@ -74,7 +52,7 @@ def test_one_claim_wins(case, world):
     step = plan.steps.get(position=1)
     won: list[ClaimedStep | None] = []
 
-    assert together(lambda: won.append(by_hand.claim(step.pk))) == []
+    at_once(*[lambda: won.append(by_hand.claim(step.pk))] * WORKERS)
 
     assert len([held for held in won if held is not None]) == 1
     step.refresh_from_db()
@@ -181,7 +159,7 @@ def test_two_sweepers_give_one_hint(case, world):
     plan.steps.update(moved_at="2020-01-01T00:00:00Z")
     found: list[list[int]] = []
 
-    assert together(lambda: found.append(tasks.due()), 2) == []
+    at_once(*[lambda: found.append(tasks.due())] * 2)
 
     assert sorted(found) == [[], [plan.pk]]
 
@@ -277,7 +255,7 @@ def test_eight_workers_at_once_stay_within_what_a_connection_takes(handy, world,
         by_hand.advance_once(plan.pk)
         waiting.append(plan.steps.get().pk)
 
-    assert together(lambda: by_hand.claim(waiting.pop())) == []
+    at_once(*[lambda: by_hand.claim(waiting.pop())] * WORKERS)
 
     assert Step.objects.filter(state="claimed").count() == 2
 
