@@ -11,9 +11,11 @@ from ledger.drivers import plain_connection
 from ledger.models import Run
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
-from recovery.models import Case, Plan
+from recovery.casework import resuming
+from recovery.models import Case, Directive, Plan
 from recovery.planning import plans
 from recovery.triage import triage
+from tests.recovery.engine import by_hand
 from workspaces.models import Agent, User
 
 
@@ -125,8 +127,33 @@ class AgentRun:
         return Case.objects.filter(run__run=self.run).first()
 
 
+def stands(shop: Any, row: dict[str, Any]) -> None:
+    """The shop has this ticket."""
+    shop.execute(
+        "INSERT INTO tickets (world, id, priority, assignee)"
+        " VALUES (%(world)s, %(id)s, %(priority)s, %(assignee)s)",
+        row,
+    )
+
+
 def submitted(case: Case, by: User, *, reason: str = "Wrong", **more: Any) -> Plan:
     """The plan that a preview of the case shows, submitted."""
     draft = plans.draft(case, **more)
     revision = draft.case.revision
     return plans.submit(case, digest=draft.digest, revision=revision, by=by, reason=reason, **more)
+
+
+def undone(case: Case, by: User) -> Plan:
+    """Submitted, and done as far as it goes."""
+    plan = submitted(case, by)
+    by_hand.advance(plan.pk)
+    return plan
+
+
+def directed(run: AgentRun, by: User, **more: Any) -> Directive:
+    """The run is told to resume, as a preview of its case shows."""
+    seen = resuming.preview(run.case(), **more)
+    revision = seen.case.revision
+    return resuming.commit(
+        seen.case, digest=seen.digest, revision=revision, by=by, reason="Again", **more
+    )

@@ -81,11 +81,11 @@ def begin_run(agent, policy):
 @pytest.fixture
 def ticket(shop, shop_connection):
     """Ticket T-182 as it stood before any agent came."""
-    shop.execute(
-        "INSERT INTO tickets (world, id, priority, assignee)"
-        " VALUES ('main', 'T-182', 'normal', 'Nora')"
-    )
-    return {"world": "main", "id": "T-182", "priority": "normal", "assignee": "Nora"}
+    from tests.recovery.cases.cast import stands
+
+    row = {"world": "main", "id": "T-182", "priority": "normal", "assignee": "Nora"}
+    stands(shop, row)
+    return row
 
 
 @pytest.fixture
@@ -108,17 +108,14 @@ def case(raised):
 @pytest.fixture
 def raises(begin_run, shop, ticket):
     """A run that raised a ticket of its own and goes on: `raises(2)` is run_2 with T-2."""
+    from tests.recovery.cases.cast import stands
 
     def begin(number):
         row = ticket | {"id": f"T-{number}"}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [row["id"]],
-        )
+        high = row | {"priority": "high"}
+        stands(shop, high)
         run = begin_run(f"run_{number}")
-        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
-        run.does("tickets.update", target)
+        run.does("tickets.update", ("ticket", f"main/{row['id']}", row, high))
         return run
 
     return begin

@@ -186,6 +186,14 @@ def test_what_cannot_be_read_is_left_to_people(by_itself, raised, shop):
     assert held_back(case) == "A target could not be read."
 
 
+def raised_again(begin_run, shop, ticket):
+    """By a second run, which failed."""
+    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
+    run = begin_run("run_2")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    return run.ends("failed")
+
+
 def test_not_twice_an_hour_for_the_same_agent_tool_and_target_by_the_databases_clock(
     by_itself, raised, begin_run, shop, ticket, monkeypatch
 ):
@@ -193,11 +201,7 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target_by_the_databases_c
     right = timezone.now
     monkeypatch.setattr(timezone, "now", lambda: right() - timedelta(hours=2))
     assert swept() == 1
-    run = begin_run("run_2")
-    high = ticket | {"priority": "high"}
-    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
-    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
-    run.ends("failed")
+    run = raised_again(begin_run, shop, ticket)
 
     assert swept() == 0
     assert "within the hour" in automatic.why_not(plans.draft(run.case()))
@@ -206,11 +210,7 @@ def test_not_twice_an_hour_for_the_same_agent_tool_and_target_by_the_databases_c
 def test_after_the_hour_it_may_be_undone_again(by_itself, raised, begin_run, shop, ticket):
     assert swept() == 1
     Plan.objects.update(submitted_at=F("submitted_at") - timedelta(hours=1, seconds=1))
-    run = begin_run("run_2")
-    high = ticket | {"priority": "high"}
-    shop.execute("UPDATE tickets SET priority = 'high', version = version + 1")
-    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
-    run.ends("failed")
+    raised_again(begin_run, shop, ticket)
 
     assert swept() == 1
 

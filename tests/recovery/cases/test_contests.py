@@ -11,9 +11,8 @@ from recovery.casework import closing
 from recovery.corrections import contesting, drafting, facts, publishing, wording
 from recovery.corrections.contesting import DecidedBefore, LinkGone
 from recovery.models import CaseState, Contest, Correction
-from recovery.planning import plans
 from tests.people import person
-from tests.recovery.engine import by_hand
+from tests.recovery.cases.cast import undone
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
@@ -24,11 +23,7 @@ TICKET = "priority of ticket T-182"
 def published(raised, ada):
     """A correction of a ticket that Ada had put back, and its path; she published it, too."""
     case = raised.case()
-    draft = plans.draft(case)
-    plan = plans.submit(
-        case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
-    by_hand.advance(plan.pk)
+    undone(case, ada)
     case.refresh_from_db()
     (drafted,) = corrections.draft(case)
     found = corrections.publish(drafted, by=ada, seen=drafted.revision)

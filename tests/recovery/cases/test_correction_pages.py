@@ -44,20 +44,7 @@ def published(desk, correction, way):
 
 
 def test_a_case_shows_what_each_person_is_told_and_leads_there(begin_run, ticket, desk):
-    run = begin_run()
-    action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-204"))
-    both = [
-        {
-            "target": {"type": "ticket", "id": f"main/{name}"},
-            "before": {"priority": "normal"},
-            "after": {"priority": "high"},
-            "affects": who,
-        }
-        for name, who in (("T-182", {"id": "eve"}), ("T-204", {"id": "gil", "name": "Gil"}))
-    ]
-    run.send("action.succeeded", action, attempt="1", effects=both)
-    run.ends("failed")
-    case = run.case()
+    case = test_corrections.of_two(begin_run)
     corrections.draft(case)
     eve, gil = Correction.objects.order_by("person_id")
     published(desk, gil, "link")

@@ -15,7 +15,6 @@ from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, approvers, facts, publishing, sentences
 from recovery.models import CaseState, Correction, Report, Step
-from recovery.planning import plans
 from tests.locks import waits
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -70,7 +69,8 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
     assert publishing.draft_due() == 0
 
 
-def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
+def of_two(begin_run):
+    """The case of a call that changed a ticket of Eve's and one of Gil's, and of its failed run."""
     run = begin_run()
     action = run.plans("tickets.update", ("ticket", "main/T-182"), ("ticket", "main/T-204"))
     both = [
@@ -84,8 +84,13 @@ def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
     ]
     run.send("action.succeeded", action, attempt="1", effects=both)
     run.ends("failed")
+    return run.case()
 
-    eve, gil = sorted(corrections.draft(run.case()), key=lambda one: one.person_id)
+
+def test_each_affected_person_hears_only_of_what_is_theirs(begin_run, ticket):
+    case = of_two(begin_run)
+
+    eve, gil = sorted(corrections.draft(case), key=lambda one: one.person_id)
 
     assert [one["target"]["id"] for one in eve.facts["items"]] == ["main/T-182"]
     assert [one["target"]["id"] for one in gil.facts["items"]] == ["main/T-204"]
@@ -212,8 +217,7 @@ def test_that_it_was_read_back_is_said_where_every_step_was(begin_run, shop, tic
 
 def test_nothing_is_published_while_its_recovery_runs(raised, ada):
     case = raised.case()
-    draft = plans.draft(case)
-    plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong")
+    submitted(case, ada)
     case.refresh_from_db()
     (correction,) = corrections.draft(case)
 

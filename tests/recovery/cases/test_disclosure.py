@@ -22,7 +22,7 @@ from recovery.models import Case, Correction, Plan, Residue
 from recovery.triage import triage
 from tests.approvals.cast import asker, refund
 from tests.people import person, team
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import stands, submitted
 from tests.recovery.cases.conftest import POLICY
 from workspaces import client_packages, keys, teams
 from workspaces.models import Act
@@ -265,11 +265,10 @@ def drifted(begin_run, shop, ticket, ada):
     from tests.recovery.engine import by_hand
 
     row = ticket | {"id": "T-7"}
-    shop.execute(
-        "INSERT INTO tickets (world, id, priority, assignee) VALUES ('main', 'T-7', 'high', 'Nora')"
-    )
+    high = row | {"priority": "high"}
+    stands(shop, high)
     run = begin_run("run_3")
-    run.does("tickets.update", ("ticket", "main/T-7", row, row | {"priority": "high"}))
+    run.does("tickets.update", ("ticket", "main/T-7", row, high))
     run.ends("failed")
     triage.look()
     case = Case.objects.get(run__run="run_3")

@@ -8,12 +8,12 @@ from django.utils import timezone
 from approvals import versions
 from ledger.models import Action, Run
 from recovery.cases.lifecycle import OutOfDate
-from recovery.casework import resuming, settling
+from recovery.casework import settling
 from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, Step, StepState
 from recovery.planning import plans
 from recovery.triage import triage, verification
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import directed, stands, submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from workspaces.moves import CannotMove
@@ -27,13 +27,6 @@ def stopped(begin_run):
     run.fails("hotels.book")
     run.ends("failed")
     return run
-
-
-def directed(run, by):
-    seen = resuming.preview(run.case())
-    return resuming.commit(
-        seen.case, digest=seen.digest, revision=seen.case.revision, by=by, reason="Again"
-    )
 
 
 def test_a_resumed_run_that_ends_with_new_trouble_is_not_closed_as_resumed(stopped, ada):
@@ -71,10 +64,7 @@ def test_one_good_check_of_two_is_a_failed_verification(acme, policy, begin_run,
     reads = POLICY.replace("compensation: SNAPSHOT}", "compensation: SNAPSHOT, verify: CONNECTOR}")
     versions.activate(versions.save(acme, reads, by=None), by=None)
     other = ticket | {"id": "T-204"}
-    shop.execute(
-        "INSERT INTO tickets (world, id, priority, assignee) VALUES"
-        " ('main', 'T-204', 'normal', 'Nora')"
-    )
+    stands(shop, other)
     run = begin_run()
     run.does(
         "tickets.update",
@@ -130,18 +120,11 @@ def test_a_case_is_not_restored_while_an_effect_of_its_run_stands(raised, shop, 
     assert not plan_lifecycle.is_restored(case, raised.row)
 
 
-def test_a_step_that_may_have_happened_is_not_tried_again_unasked(raised, shop, ada):
-    case = raised.case()
-    plan = submitted(case, ada)
-    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
-    by_hand.advance(plan.pk)
-    Step.objects.update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN, drift=None)
-    triage.look([case.run_id])
-    case.refresh_from_db()
-    (step,) = settling.steps_in_doubt(case)
+def test_a_step_that_may_have_happened_is_not_tried_again_unasked(lost, ada):
+    (step,) = settling.steps_in_doubt(lost)
 
     with pytest.raises(CannotMove, match="First say whether it happened"):
-        settling.try_again(step, reason="try once more", by=ada, seen=case.revision)
+        settling.try_again(step, reason="try once more", by=ada, seen=lost.revision)
 
     step.refresh_from_db()
     assert (step.state, step.generation) == (StepState.NEEDS_HUMAN, 1)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.people import person, team
+from tests.recovery.cases.cast import stands
 from workspaces import formatting
 from workspaces.templatetags import formatting as tags
 
@@ -19,12 +20,8 @@ def drifted(begin_run, shop, ticket):
     """A run of three tickets: two were changed since by somebody, the third was deleted."""
     run, rows = begin_run(), [ticket | {"id": f"T-{number}"} for number in (1, 2, 3)]
     for row in rows:
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [row["id"]],
-        )
         wrote = row | {"priority": "high"}
+        stands(shop, wrote)
         run.does("tickets.update", ("ticket", f"main/{row['id']}", row, wrote))
     run.ends("failed")
     shop.execute("UPDATE tickets SET assignee = 'Ines' WHERE id <> 'T-3'")
@@ -66,10 +63,7 @@ def test_what_somebody_has_put_back_is_not_shown_as_the_agent_left_it(
     begin_run, shop, ticket, client, sue
 ):
     run, row = begin_run(), ticket | {"id": "T-1"}
-    shop.execute(
-        "INSERT INTO tickets (world, id, priority, assignee) VALUES ('main', %s, %s, %s)",
-        [row["id"], row["priority"], row["assignee"]],
-    )
+    stands(shop, row)
     run.does("tickets.update", ("ticket", "main/T-1", row, row | {"priority": "high"}))
     run.ends("failed")
     client.force_login(sue)
@@ -87,12 +81,8 @@ def test_a_long_plan_has_an_outline_and_folds_where_nothing_is_asked(
     run = begin_run()
     for number in range(1, 15):
         row = ticket | {"id": f"T-{number}"}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [row["id"]],
-        )
         wrote = row | {"priority": "high"}
+        stands(shop, wrote)
         run.does("tickets.update", ("ticket", f"main/T-{number}", row, wrote))
     run.ends("failed")
     shop.execute("UPDATE tickets SET assignee = 'Ines' WHERE id = 'T-7'")

@@ -39,7 +39,7 @@ from recovery.triage.causes import Fingerprint
 from tests.ledger.test_erasure import tables_that_say
 from tests.ledger.test_retention import LATER, SOON
 from tests.locks import comes_before_the_commit
-from tests.recovery.cases.cast import AgentRun, submitted
+from tests.recovery.cases.cast import AgentRun, stands, submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import case_of
@@ -109,10 +109,7 @@ def failed_for(step, detail):
 def of_others(agent, policy, shop, ticket, ada):
     """Bob's run changed a ticket of hers; it was put right, she was told, the case is closed."""
     hers = ticket | {"id": "T-Canary", "assignee": "Canary"}
-    shop.execute(
-        "INSERT INTO tickets (world, id, priority, assignee)"
-        " VALUES ('main', 'T-Canary', 'high', 'Canary')"
-    )
+    stands(shop, hers | {"priority": "high"})
     run = AgentRun(agent, "run_bob")
     run.send("run.started", request="Bob asks", on_behalf_of={"id": "bob", "name": "Bob"})
     for person, target in (("eve", "main/T-Canary"), ("bob", "main/T-182")):
@@ -133,10 +130,7 @@ def of_others(agent, policy, shop, ticket, ada):
     run.ends("failed", error={"type": "Failed", "message": "no room"})
     case = run.case()
     Cause.objects.filter(pk=case.cause_id).update(message="Canary has no seat")
-    draft = plans.draft(case)
-    reason = {"by": ada, "reason": "Canary asked"}
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, **reason)
-    by_hand.advance(plan.pk)
+    by_hand.advance(submitted(case, ada, reason="Canary asked").pk)
     triage.look()
     publishing.draft_due()
     for letter in Correction.objects.filter(person_id="eve"):
@@ -267,13 +261,10 @@ def test_the_reason_of_a_job_that_names_her_is_forgotten_in_the_cases_of_others_
         run = AgentRun(agent, f"run_bob_{number}")
         run.send("run.started", request="Bob asks", on_behalf_of={"id": "bob", "name": "Bob"})
         row = ticket | {"id": f"T-{number}", "assignee": "Bob"}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Bob')",
-            [row["id"]],
-        )
-        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
-        run.is_verified(run.does("tickets.update", target), ok=False)
+        high = row | {"priority": "high"}
+        stands(shop, high)
+        done = run.does("tickets.update", ("ticket", f"main/{row['id']}", row, high))
+        run.is_verified(done, ok=False)
         run.ends()
         case = run.case()
         assert case is not None

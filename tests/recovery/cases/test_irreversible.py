@@ -10,11 +10,10 @@ from recovery import corrections
 from recovery.casework import closing, resuming, settling
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState, Correction, Residue
-from recovery.planning import plans
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
+from tests.recovery.cases.cast import undone
 from tests.recovery.cases.conftest import POLICY
-from tests.recovery.engine import by_hand
 
 PARCEL = ("ticket", "main/T-182")
 CALLED_IRREVERSIBLE = (
@@ -49,11 +48,9 @@ def theirs(run="run_1"):
     return Effect.objects.get(action__run__run=run)
 
 
-def undone(case, ada):
-    draft = plans.draft(case)
-    assert draft.why_not == "", draft.why_not
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="x")
-    by_hand.advance(plan.pk)
+def looked_at_again(case, ada):
+    """Undone, and looked at once more."""
+    undone(case, ada)
     triage.look()
     return Case.objects.get(pk=case.pk)
 
@@ -72,7 +69,7 @@ def test_a_repaired_record_of_an_irreversible_call_is_not_a_restored_effect(
     run.is_verified(action, ok=False)
     run.ends()
 
-    case = undone(run.case(), ada)
+    case = looked_at_again(run.case(), ada)
 
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     assert theirs().compensated == "repaired"
@@ -118,7 +115,7 @@ def test_a_killed_irreversible_call_that_happened_is_left_though_nobody_told_its
         case, action, outcome="applied", evidence="in the log", by=ada, seen=case.revision
     )
 
-    case = undone(case, ada)
+    case = looked_at_again(case, ada)
 
     assert shop.execute("SELECT priority FROM tickets").fetchone() == ("normal",)
     assert (case.state, case.outcome) == (CaseState.OPEN, ""), "the mail is out there"
@@ -170,7 +167,7 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
     for one in (run, alone):
         one.ends(state)
 
-    case, other = undone(run.case(), ada), alone.case()
+    case, other = looked_at_again(run.case(), ada), alone.case()
 
     assert other.reasons == [f"{state}_with_effects"]
     look = "payments.charge happened, and nobody told what it changed: look there."
@@ -211,7 +208,7 @@ def test_a_call_of_which_its_agent_says_that_it_changed_nothing_keeps_no_case_op
     run.send(EventType.ACTION_SUCCEEDED, idle, attempt="1", effects=[])
     run.ends("failed")
 
-    case = undone(run.case(), ada)
+    case = looked_at_again(run.case(), ada)
 
     assert (case.state, case.outcome) == ("closed", "restored")
     client.force_login(ada)
@@ -233,7 +230,7 @@ def test_a_resumed_run_is_answered_the_first_result_of_what_only_its_record_was_
     run.does("tickets.update", (*PARCEL, ticket, high))
     run.ends("failed")
 
-    case = undone(run.case(), ada)
+    case = looked_at_again(run.case(), ada)
 
     [step] = resuming.preview(case).steps
     assert step.label == "skip", "doing it again would do it twice outside"

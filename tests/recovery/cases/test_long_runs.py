@@ -9,7 +9,7 @@ import pytest
 from recovery.models import Case, Step, StepState
 from recovery.views import case as case_page
 from recovery.views import story
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import stands, submitted
 
 TICKETS = 20
 
@@ -20,16 +20,12 @@ def long_run(begin_run, shop, ticket):
     run = begin_run()
     for number in range(1, TICKETS + 1):
         row = ticket | {"id": f"T-{number}"}
-        shop.execute(
-            "INSERT INTO tickets (world, id, priority, assignee)"
-            " VALUES ('main', %s, 'high', 'Nora')",
-            [row["id"]],
-        )
-        target = ("ticket", f"main/{row['id']}", row, row | {"priority": "high"})
+        high = row | {"priority": "high"}
+        stands(shop, high)
         if number == 8:
             run.fails("tickets.update", message="no answer")
         else:
-            run.does("tickets.update", target)
+            run.does("tickets.update", ("ticket", f"main/{row['id']}", row, high))
         run.does("tickets.read")
     run.ends("failed")
     return run

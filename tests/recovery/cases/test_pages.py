@@ -221,14 +221,15 @@ def test_every_tab_of_a_case_opens(desk, case, subtests):
             assert desk.get(f"/w/acme/cases/{case.pk}/?tab={tab}").status_code == 200
 
 
+def on_its_preview(desk, case):
+    """What its form sends."""
+    shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/").context
+    seen = {"digest": shown["digest"], "revision": shown["case"]["revision"]}
+    return seen | {"why": "the wrong ticket", "act": "commit"}
+
+
 def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, ada):
-    shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/")
-    said = {
-        "digest": shown.context["digest"],
-        "revision": shown.context["case"]["revision"],
-        "why": "the wrong ticket",
-        "act": "commit",
-    }
+    said = on_its_preview(desk, case)
 
     answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
 
@@ -403,13 +404,7 @@ def test_the_second_of_two_reads_who_was_first_and_did_what(desk, case, finn):
 
 def test_two_people_cannot_both_act(desk, case, finn):
     cases.claim(case, by=finn, seen=case.revision)
-    shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/")
-    said = {
-        "digest": shown.context["digest"],
-        "revision": shown.context["case"]["revision"],
-        "why": "mine",
-        "act": "commit",
-    }
+    said = on_its_preview(desk, case)
 
     answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
 

@@ -14,7 +14,7 @@ from connectors.models import CallLog, CallOutcome
 from recovery import corrections
 from recovery.casework import bulk
 from tests.recovery.cases import test_lists
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import stands, submitted
 from tests.recovery.cases.test_disclosure import W, routes
 from tests.recovery.cases.test_lists import asked_again, asked_for
 from tests.recovery.cases.test_roles import BY_ROUTE
@@ -65,11 +65,7 @@ def works(begin_run, shop, shop_connection, ticket):
         told = begin_run(run)
         for number in range(count):
             row = ticket | {"id": f"{run}-{number}", "priority": "high"}
-            shop.execute(
-                "INSERT INTO tickets (world, id, priority, assignee)"
-                " VALUES ('main', %(id)s, %(priority)s, %(assignee)s)",
-                row,
-            )
+            stands(shop, row)
             target = {"type": kind, "id": f"main/{row['id']}"}
             effect = {"target": target, "before": row | {"priority": "normal"}, "after": row}
             if each:

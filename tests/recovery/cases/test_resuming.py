@@ -20,7 +20,7 @@ from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
 from tests.people import person, team
-from tests.recovery.cases.cast import submitted
+from tests.recovery.cases.cast import directed, submitted
 from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.clock import database_time
@@ -46,14 +46,6 @@ def stopped(begin_run):
     run.fails("hotels.book")
     run.ends("failed")
     return run
-
-
-def directed(run, by, **more):
-    case = run.case()
-    seen = resuming.preview(case, **more)
-    return resuming.commit(
-        case, digest=seen.digest, revision=seen.case.revision, by=by, reason="Again", **more
-    )
 
 
 def test_the_preview_labels_each_remaining_step(stopped):

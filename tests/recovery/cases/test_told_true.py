@@ -12,19 +12,10 @@ from ledger.models import Event
 from recovery import corrections
 from recovery.engine import steps
 from recovery.models import Case, CaseOutcome
-from recovery.planning import plans
+from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.cases.conftest import POLICY
-from tests.recovery.engine import by_hand
 
 UNDO = "{connection: shop, operation: restore_row, args: {to: before}}"
-
-
-def undone(case, by):
-    draft = plans.draft(case)
-    assert draft.why_not == "", draft.why_not
-    plan = plans.submit(case, digest=draft.digest, revision=draft.case.revision, by=by, reason="x")
-    by_hand.advance(plan.pk)
-    return plan
 
 
 A_TIME = re.compile(r"\b\d\d:\d\d(?::\d\d)?\b(?!:| UTC)")
@@ -59,10 +50,7 @@ def test_the_question_about_a_plan_names_on_whose_behalf_the_run_acted(
     run = begin_run()
     run.does("tickets.update", ("customers", "main/T-182", ticket, ticket | {"priority": "high"}))
     run.ends("failed")
-    draft = plans.draft(run.case())
-    plans.submit(
-        draft.case, digest=draft.digest, revision=draft.case.revision, by=ada, reason="Wrong"
-    )
+    submitted(run.case(), ada)
 
     client.force_login(ben)
     page = client.get(f"/w/acme/approvals/{Approval.objects.get().pk}/")

@@ -11,7 +11,8 @@ from recovery.cases import lifecycle
 from recovery.edge import waiters
 from tests.approvals import door
 from tests.approvals.door import visit
-from tests.recovery.cases.test_resuming import directed, stopped  # noqa: F401 - the same story
+from tests.recovery.cases.cast import directed
+from tests.recovery.cases.test_resuming import stopped  # noqa: F401 - the same story
 from workspaces import keys
 
 only_bells = door.only_bells
