@@ -55,7 +55,8 @@ def _list(
     status: int = 200,
 ) -> HttpResponse:
     administers = may(request.user, "administer", here)
-    deliveries = _newest(here)
+    written = Delivery.objects.filter(workspace=here).select_related("channel").order_by("-id")
+    deliveries = list(written[:DELIVERIES_SHOWN_MAX])
     context = {
         "workspace": here,
         "tab": "channels",
@@ -85,11 +86,6 @@ def _list(
 def _channels(here: Workspace) -> QuerySet[Channel]:
     living_first = F("disabled_at").asc(nulls_first=True)
     return Channel.objects.filter(workspace=here).order_by(living_first, "name")
-
-
-def _newest(here: Workspace) -> list[Delivery]:
-    found = Delivery.objects.filter(workspace=here).select_related("channel").order_by("-id")
-    return list(found[:DELIVERIES_SHOWN_MAX])
 
 
 def _rows(found: list[Channel]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from html import escape
 from typing import Any
 from uuid import uuid4
 
@@ -168,14 +169,10 @@ def _secret_of(delivery: Delivery) -> dict[str, Any]:
 def _slack(delivery: Delivery) -> None:
     """The shape of an incoming webhook; the characters with a meaning are made plain."""
     secret = _secret_of(delivery)
-    said = {name: _plain(delivery.message[name]) for name in ("title", "text")}
+    said = {name: escape(delivery.message[name], quote=False) for name in ("title", "text")}
     link = delivery.message["url"]
     text = f"*{said['title']}*\n{said['text']}" + (f"\n<{link}|Open in Amends>" if link else "")
     _post(secret["url"], msgspec.json.encode({"text": text}), {})
-
-
-def _plain(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _webhook(delivery: Delivery) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,14 +125,12 @@ class ListField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value) or ""
-        return [word for line in text.splitlines() for word in _words(line)]
+        return [
+            word for line in text.splitlines() for word in map(str.strip, line.split(",")) if word
+        ]
 
     def prepare_value(self, value: Any) -> Any:
         return ", ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _words(line: str) -> Iterator[str]:
-    yield from filter(None, (word.strip() for word in line.split(",")))
 
 
 class AnyField(forms.CharField):

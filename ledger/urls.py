@@ -1,13 +1,13 @@
 from django.urls import path
 
-from ledger.views import events, retention, runs, verifier
+from ledger.views import events, retention, runs
 
 app_name = "ledger"
 
 HERE = "w/<slug:workspace>/"
 
 urlpatterns = [
-    path("verifier.html", verifier.verifier, name="verifier"),
+    path("verifier.html", events.verifier, name="verifier"),
     path(HERE + "settings/keys/<int:pk>/first/", runs.first_of_key, name="first_of_key"),
     path(HERE + "settings/kept/", retention.kept, name="kept"),
     path(HERE + "settings/kept/progress/", retention.progress, name="kept_progress"),

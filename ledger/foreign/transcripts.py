@@ -226,7 +226,9 @@ def run_of(conversation: Conversation, agent: str) -> ForeignRun:
     known_as = next(
         (around[name] for name in NAMES_OF_CONVERSATIONS if _is_name(around.get(name))), ""
     )
-    identity = ("named", str(known_as)) if known_as else ("read", _digest_of(messages))
+    identity = ("named", str(known_as))
+    if not known_as:
+        identity = ("read", list(_growing(messages))[-1].hex())
     run = ForeignRun(f"told_{name_of(agent, *identity)[:24]}", where)
     reading = _Reading(run)
     for position, message in enumerate(messages, start=1):
@@ -246,10 +248,6 @@ def run_of(conversation: Conversation, agent: str) -> ForeignRun:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and bool(str(value).strip())
-
-
-def _digest_of(messages: list[Any]) -> str:
-    return list(_growing(messages))[-1].hex()
 
 
 def _time_in(value: dict[str, Any]) -> str | None:

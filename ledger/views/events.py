@@ -1,17 +1,27 @@
 """The ledger: every event, one with its proof, what people did, and the log checked in the page."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.staticfiles import finders
 from django.db.models import Case, QuerySet, When
 from django.db.models.fields.json import KT
-from django.http import Http404, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import (
+    condition,
+    require_GET,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
 from amends.protocol.vocabulary import EventType
 from ledger import (
@@ -26,7 +36,6 @@ from ledger import (
 )
 from ledger.models import Action, Event, Run
 from ledger.replaying import pretty, words_of
-from ledger.views import verifier
 from workspaces import exporting, formatting, outbox, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
@@ -184,7 +193,7 @@ def _show(
         "sealed": formatting.moment(proof.head.signed_at) if proof else "",
         "may_reveal": not sensitive and may(request.user, "view_sensitive", here),
         "public_keys": logkeys.published(here),
-        "verifier_digest": verifier.digest(),
+        "verifier_digest": verifier_digest(),
     }
     return page(request, "ledger/event.html", context, status=status)
 
@@ -279,7 +288,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "verdict": verdict,
         "may_administer": may(request.user, "administer", here),
-        "verifier_digest": verifier.digest(),
+        "verifier_digest": verifier_digest(),
         "ledger_url": reverse("ledger:events", args=[here.slug]),
     }
     return page(request, "ledger/verify.html", context)
@@ -388,3 +397,30 @@ def _told(here: Workspace, event: Event, people: dict[int, User]) -> dict[str, A
         "entry": str(event.place),
         "entry_url": reverse("ledger:event", args=[here.slug, event.event_id]),
     }
+
+
+# The verifier: one file that anybody saves, and checks a record with on a machine of their own. It
+# is made of `sdk-js/verifier` and lies in `static/`. Here it is a download, because opened on the
+# desk's own page it would be worth no more than that page.
+VERIFIER = "verifier.html"
+
+
+@cache
+def verifier_bytes() -> bytes:
+    return Path(str(finders.find(VERIFIER))).read_bytes()
+
+
+@cache
+def verifier_digest() -> str:
+    """SHA-256 in hex, by which two copies are compared."""
+    return hashlib.sha256(verifier_bytes()).hexdigest()
+
+
+@require_safe
+@condition(etag_func=lambda _request: f'"{verifier_digest()}"')
+def verifier(_request: HttpRequest) -> HttpResponse:
+    """For everybody. A copy is kept and asked for by its tag: it fits the digest on the pages."""
+    answer = HttpResponse(verifier_bytes(), content_type="text/html; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{VERIFIER}"'
+    answer["Cache-Control"] = "public, no-cache"
+    return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from django.db import transaction
 from django.db.models import Q
@@ -49,18 +49,14 @@ def draft(case: Case) -> list[Correction]:
         facts = facts_for(case, run, person, theirs)
         corrections.append(_keep(case, person, facts))
     wrongly = _wrongly_told(case, run)
-    for one in _newest_of_others(case, affected):
+    of_others = case.corrections.exclude(person_id__in=affected).order_by("pk")
+    for one in {other.person_id: other for other in of_others}.values():  # the newest of each
         is_told = one.person_id in wrongly
         if is_told or (one.state == CorrectionState.DRAFT and one.facts.get("items")):
             person = CorrectionRecipient(one.person_id, one.person_name, one.contact, one.language)
             facts = facts_for(case, run, person, [])
             corrections.append(_keep(case, person, facts | TAKES_BACK if is_told else facts))
     return corrections
-
-
-def _newest_of_others(case: Case, affected: Collection[str]) -> list[Correction]:
-    rows = case.corrections.exclude(person_id__in=affected).order_by("pk")
-    return list({one.person_id: one for one in rows}.values())
 
 
 def _wrongly_told(case: Case, run: RunFacts) -> set[str]:

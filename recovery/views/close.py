@@ -1,7 +1,7 @@
 """The preview of closing: what stays as it is, how the case ends, and who owns what is left."""
 
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -73,13 +73,12 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
     that counts it; none where nobody was chosen.
     """
     posted, owner = request.POST, request.POST.get("owner", "")
-    day = _day(posted.get("due", ""))
-    if posted.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or day is None:
+    due = _end_of(posted.get("due", ""))
+    if posted.get("ending") != CaseOutcome.PARTLY or not is_number(owner) or due is None:
         return []
     person = people_with("view", case.workspace).filter(pk=owner).first()
     if person is None:
         return []
-    due = datetime.combine(day, END_OF_DAY, tzinfo=timezone.get_current_timezone())
     left = [
         closing.Remainder(
             text=story.title(action, effect),
@@ -147,6 +146,10 @@ def _people(here: Workspace, chosen: User) -> list[User]:
 RESIDUE_VIEWS = {"open": "Open", "mine": "Mine", "overdue": "Past due", "done": "Done"}
 
 
+def _state_of(view: str) -> str:
+    return "done" if view == "done" else "open"
+
+
 @login_required
 @require_GET
 def residue_list(request: Request, workspace: str) -> HttpResponseBase:
@@ -156,9 +159,8 @@ def residue_list(request: Request, workspace: str) -> HttpResponseBase:
     found = closing.residues_of(here)
     if exporting.is_asked(request):
         return _export_residues(request, here, _narrowed(found, view, request), view)
-    state = "done" if view == "done" else "open"
     rows, more = closing.residues_after(
-        _narrowed(found, view, request), state, request.GET.get("after", "")
+        _narrowed(found, view, request), _state_of(view), request.GET.get("after", "")
     )
     url = reverse("recovery:residues", args=[here.slug])
     context = {
@@ -187,8 +189,7 @@ def residue_list(request: Request, workspace: str) -> HttpResponseBase:
 
 
 def _export_residues(request: Request, here: Workspace, found: Any, view: str) -> HttpResponseBase:
-    state = "done" if view == "done" else "open"
-    chosen = found.filter(**closing.RESIDUE_STATES[state]).order_by("due_at", "pk")
+    chosen = found.filter(**closing.RESIDUE_STATES[_state_of(view)]).order_by("due_at", "pk")
     columns = ("id", "what", "case", "run", "customer", "owner", "due_at", "done_at", "done_by",
                "note")  # fmt: skip
 
@@ -211,8 +212,7 @@ def _narrowed(found: Any, view: str, request: Request) -> Any:
 
 
 def _residue_count(found: Any, view: str) -> str:
-    state = "done" if view == "done" else "open"
-    return counted(found.filter(**closing.RESIDUE_STATES[state]))
+    return counted(found.filter(**closing.RESIDUE_STATES[_state_of(view)]))
 
 
 @login_required
@@ -242,12 +242,15 @@ def residue(request: Request, workspace: str, pk: int) -> HttpResponse:
     return redirect("recovery:residue", workspace=here.slug, pk=pk)
 
 
-def _day(text: str) -> date | None:
-    """None of what is no day, as the 45th of a month."""
+def _end_of(text: str) -> datetime | None:
+    """The end of a day by the reader's clock; None of what is no day, as the 45th of a month."""
     try:
-        return parse_date(text)
+        day = parse_date(text)
     except ValueError:
         return None
+    if day is None:
+        return None
+    return datetime.combine(day, END_OF_DAY, tzinfo=timezone.get_current_timezone())
 
 
 def _moved(request: Request, found: Residue) -> dict[str, Any]:
@@ -255,11 +258,10 @@ def _moved(request: Request, found: Residue) -> dict[str, Any]:
     people = people_with("view", found.case.workspace)
     chosen = request.POST.get("owner", "")
     owner = people.filter(pk=chosen).first() if is_number(chosen) else None
-    day = _day(request.POST.get("due", ""))
-    if owner is None or day is None:
+    due = _end_of(request.POST.get("due", ""))
+    if owner is None or due is None:
         raise InvalidInput("Choose who looks after it, and until which day.")
-    end = datetime.combine(day, END_OF_DAY, tzinfo=timezone.get_current_timezone())
-    return {"owner": owner, "due_at": end}
+    return {"owner": owner, "due_at": due}
 
 
 def _show_residue(

@@ -28,7 +28,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ledger import audit, logkeys, proofs
 from ledger.audit import AuditFinding
 from ledger.models import Event
-from ledger.views import verifier
+from ledger.views.events import verifier_digest
 from recovery import corrections
 from recovery.corrections import (
     LinkGone,
@@ -191,7 +191,7 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
         "all_well": bool(findings) and all(finding.ok for finding in findings),
         "file": f"{correction.reference}.json",
         "public_keys": logkeys.published(correction.workspace),
-        "verifier": {"url": reverse("ledger:verifier"), "digest": verifier.digest()},
+        "verifier": {"url": reverse("ledger:verifier"), "digest": verifier_digest()},
         "client_url": client_packages.wheel.url,
     }
     return render(request, "recovery/trail_verify.html", context)

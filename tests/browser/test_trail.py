@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ledger import sealer
-from ledger.views import verifier
+from ledger.views.events import verifier_digest
 from recovery.models import Correction
 from tests.browser import test_verifier
 from tests.browser.accessible import fields_cut
@@ -102,7 +102,7 @@ def test_eve_saves_verifier_record_and_key_and_checks_them_offline(
         "verifier.html", f"{correction.reference}.json", "log.pub",
     ]  # fmt: skip
     assert saved["Save the verifier"].read_bytes() == test_verifier.FILE.read_bytes()
-    expect(eve.locator("code.digest")).to_have_text(verifier.digest())
+    expect(eve.locator("code.digest")).to_have_text(verifier_digest())
     for_everybody(eve)
 
     page = opened(saved["Save the verifier"])

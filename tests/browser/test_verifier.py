@@ -10,13 +10,13 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from config.local.places import ROOT
-from ledger.views import verifier
+from ledger.views.events import VERIFIER
 from tests.browser.conftest import DESKTOP, PHONE, listen
 from tests.browser.trails import for_everybody
 from tests.sdk import brought
 from tests.sdk.test_proofs import COMMENTED
 
-FILE = ROOT / "static" / verifier.NAME
+FILE = ROOT / "static" / VERIFIER
 WORDS: dict[str, dict[str, Any]] = json.loads(
     (ROOT / "sdk-js" / "verifier" / "words.json").read_text("utf-8")
 )
