@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -79,41 +80,46 @@ def outbound(settings):
 
 @pytest.fixture
 def shop_connection(acme, ada, shop_url, shop, outbound):
-    from connectors import connections
-
-    where = server_of(shop_url)
-    outbound.append(where["host"])
-    connection = connections.create(
-        acme,
-        "shop",
-        "sql",
-        {
-            "host": where["host"],
-            "port": where["port"],
-            "database": urlsplit(shop_url).path[1:],
-            "sslmode": "disable",
-            "tables": {
-                "ticket": {
-                    "table": "tickets",
-                    "key": ["world", "id"],
-                    "version": "version",
-                    "ignore": ["shouted"],
-                    "note": {
-                        "table": "ticket_notes",
-                        "key": ["world", "ticket"],
-                        "text": "body",
-                        "fixed": {"author": "Amends"},
-                    },
-                },
-                "customers": {"key": ["id"], "ignore": ["seen"]},
+    tables = {
+        "ticket": {
+            "table": "tickets",
+            "key": ["world", "id"],
+            "version": "version",
+            "ignore": ["shouted"],
+            "note": {
+                "table": "ticket_notes",
+                "key": ["world", "ticket"],
+                "text": "body",
+                "fixed": {"author": "Amends"},
             },
         },
-        by=ada,
-    )
+        "customers": {"key": ["id"], "ignore": ["seen"]},
+    }
+    return shop_reached(acme, shop_url, tables, outbound, by=ada)
+
+
+def shop_reached(workspace, shop_url, tables, outbound, *, by):
+    """A connection that restores rows of these tables of the shop."""
+    where = server_of(shop_url)
+    outbound.append(where["host"])
+    settings = {
+        "host": where["host"],
+        "port": where["port"],
+        "database": urlsplit(shop_url).path[1:],
+        "sslmode": "disable",
+        "tables": tables,
+    }
+    credential = {"user": where["user"], "password": "canary-7Q"}
+    return connected(workspace, "shop", "sql", settings, credential, by=by)
+
+
+def connected(workspace, name, connector, settings, credential, *, by):
+    """With the same credential for both purposes."""
+    from connectors import connections
+
+    connection = connections.create(workspace, name, connector, settings, by=by)
     for purpose in ("observe", "compensate"):
-        connections.set_secret(
-            connection, purpose, {"user": where["user"], "password": "canary-7Q"}, by=ada
-        )
+        connections.set_secret(connection, purpose, credential, by=by)
     return connection
 
 
@@ -142,16 +148,8 @@ def receiver(outsides, outbound):
 
 @pytest.fixture
 def connect(acme, ada):
-    """Makes a connection with the same credential for both purposes."""
-    from connectors import connections
-
-    def make(name, connector, settings, credential):
-        connection = connections.create(acme, name, connector, settings, by=ada)
-        for purpose in ("observe", "compensate"):
-            connections.set_secret(connection, purpose, credential, by=ada)
-        return connection
-
-    return make
+    """Makes a connection."""
+    return partial(connected, acme, by=ada)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ says in words why it does not.
 
 import json
 import uuid
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -13,11 +12,11 @@ from hypothesis import strategies as some
 
 from amends.events import statement
 from amends.protocol.masking import holds_mask
-from connectors import calls, connections
+from connectors import calls
 from connectors.contract import CannotRestore, Target
 from ledger.parsed_events import Actor, ParsedEvent
 from ledger.wire import read
-from tests.connectors.conftest import server_of
+from tests.connectors.conftest import shop_reached
 
 THING = Target("things", "1")
 TYPES = """
@@ -115,25 +114,9 @@ REFUSED = {
 @pytest.fixture
 def things(acme, ada, shop_url, shop, outbound):
     """Makes a table `things` with one column, and the connection that may restore its rows."""
-    where = server_of(shop_url)
-    outbound.append(where["host"])
     shop.execute(TYPES)
-    made = connections.create(
-        acme,
-        "shop",
-        "sql",
-        {
-            "host": where["host"],
-            "port": where["port"],
-            "database": urlsplit(shop_url).path[1:],
-            "sslmode": "disable",
-            "tables": {"things": {"key": ["id"], "ignore": ["touched"]}},
-        },
-        by=ada,
-    )
-    for purpose in ("observe", "compensate"):
-        connections.set_secret(made, purpose, {"user": where["user"]}, by=ada)
-    return made
+    tables = {"things": {"key": ["id"], "ignore": ["touched"]}}
+    return shop_reached(acme, shop_url, tables, outbound, by=ada)
 
 
 def table_of(shop, kind, value):

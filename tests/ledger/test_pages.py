@@ -311,16 +311,21 @@ OLD = {
 }
 
 
-@pytest.mark.parametrize("crime", OLD)
-def test_what_is_older_than_the_page_looks_is_found_by_the_command(
-    northwind, actor, crime, monkeypatch, capsys
-):
+@pytest.fixture
+def forty(northwind, actor, monkeypatch):
+    """Forty sealed entries, of which a look takes the newest four."""
     monkeypatch.setattr(audit, "NEWEST", 4)
-    monkeypatch.setattr(audit, "ENTRIES_AT_A_TIME", 7)
     monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
     for since in (0, 20):
         record_events(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
         sealer.seal(northwind)
+
+
+@pytest.mark.parametrize("crime", OLD)
+def test_what_is_older_than_the_page_looks_is_found_by_the_command(
+    northwind, forty, crime, monkeypatch, capsys
+):
+    monkeypatch.setattr(audit, "ENTRIES_AT_A_TIME", 7)
     call_command("check_log")
     assert "BAD" not in capsys.readouterr().out
 
@@ -336,16 +341,9 @@ def test_what_is_older_than_the_page_looks_is_found_by_the_command(
 
 
 @pytest.fixture
-def gone_round(northwind, actor, monkeypatch):
-    """Forty entries, of which the job looks at the newest four and seven more a turn; it has come
-    to their end once.
-    """
-    monkeypatch.setattr(audit, "NEWEST", 4)
+def gone_round(forty, monkeypatch):
+    """The job looks at seven more a turn, and has come to their end once."""
     monkeypatch.setattr(audit, "PORTION_MIN", 7)
-    monkeypatch.setattr(audit, "HEADS_CHECKED", 0)
-    for since in (0, 20):
-        record_events(actor, *(event("run.started", run=f"r{n}") for n in range(since, since + 20)))
-        sealer.seal(northwind)
     assert [audit.look() for _ in range(TURNS)] == [0] * TURNS
     assert AuditRound.objects.get().went_round_at is not None
 

@@ -14,6 +14,7 @@ from recovery.casework import bulk
 from recovery.models import Case
 from recovery.planning import plans
 from recovery.triage import triage
+from tests.connectors.conftest import connected
 from tests.people import logged_in
 from workspaces.models import Workspace
 
@@ -65,9 +66,7 @@ def pigeons(tmp_path, monkeypatch, acme, ada, begin_run):
         (dist / "entry_points.txt").write_text("[amends.connectors]\npigeon = pigeons:Pigeon\n")
         monkeypatch.syspath_prepend(str(tmp_path))
         registry.forget()
-        connection = connections.create(acme, "loft", "pigeon", {}, by=ada)
-        for purpose in ("observe", "compensate"):
-            connections.set_secret(connection, purpose, {}, by=ada)
+        connection = connected(acme, "loft", "pigeon", {}, {}, by=ada)
         twin = '    "pigeons.*": {connection: loft, operation: recall, args: {}}\n'
         document = POLICY.replace("  twins:\n", f"  twins:\n{twin}")
         versions.activate(versions.save(acme, document, by=None), by=None)
