@@ -56,9 +56,10 @@ def _is_free(port: int) -> bool:
 @contextmanager
 def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """A server that answers as this handler does, for so long; its address. Left to itself, it
-    would look only twice a second whether it is over.
+    would look only twice a second whether it is over, and write each request to stderr.
     """
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    quiet = type(handler.__name__, (handler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), quiet) as server:
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

@@ -51,9 +51,6 @@ class Provider:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def log_message(self, *said):
-                pass
-
         return Handler
 
 

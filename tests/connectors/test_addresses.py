@@ -382,9 +382,6 @@ def inside():
 
         do_POST = do_PUT = do_DELETE = do_PROPFIND = do_REPORT = do_GET  # noqa: N815
 
-        def log_message(self, *_):
-            pass
-
     with answering(Secret) as url:
         yield f"{url}/secret", came
 
@@ -406,9 +403,6 @@ def leads_away(inside):
             self.end_headers()
 
         do_POST = do_PUT = do_DELETE = do_PROPFIND = do_REPORT = do_GET  # noqa: N815
-
-        def log_message(self, *_):
-            pass
 
     with answering(Away) as url:
         yield SimpleNamespace(url=url, kind=Away, asked=asked)

@@ -28,9 +28,6 @@ def serves(page, status=200):
         def do_POST(self):
             self.do_GET()
 
-        def log_message(self, *words):
-            pass
-
     with answering(Answers) as url:
         yield url
 

@@ -162,9 +162,6 @@ def elsewhere():
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, *said):
-            pass
-
     with answering(Listener) as url:
         yield SimpleNamespace(heard=heard, url=url)
 
