@@ -11,13 +11,14 @@ and a call that is not known may have been made: people are asked anew (`void_gr
 that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import CharField, Count, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.fields.tuple_lookups import TupleGreaterThanOrEqual
 from django.db.models.functions import Coalesce, Now
 
 from amends.protocol.vocabulary import EventType
@@ -171,17 +172,34 @@ def placed_by(one: Pause) -> str:
     return str(one.paused_by or BY_THE_DESK)
 
 
-def held_runs(one: Pause) -> HeldRuns:
-    """How many live runs a pause holds up, for its banner; one of a tool or a connection those that
-    have called such a tool: whether others will, nobody knows.
+def held_runs(standing: Sequence[Pause]) -> list[HeldRuns]:
+    """How many live runs each of these pauses of one workspace holds up, for their banners; of a
+    tool or a connection those that have called such a tool: whether others will, nobody knows.
+
+    Two statements, however many pauses stand.
     """
-    newest = Run.objects.filter(workspace=one.workspace).order_by("-started_at", "-pk")
-    looked_at = newest.values("pk")[: LOOKED_AT_MAX + 1]
-    live = Q(state=RunState.RUNNING, agent__isnull=False)
-    held = Run.objects.filter(live & _held_by(one), pk__in=looked_at)
-    count = held[: HELD_MAX + 1].count()
-    or_more = count > HELD_MAX or looked_at.count() > LOOKED_AT_MAX
-    return HeldRuns(min(count, HELD_MAX), or_more)
+    if not standing:
+        return []
+    runs = Run.objects.filter(workspace=standing[0].workspace_id)
+    newest = runs.order_by("-started_at", "-pk").values_list("started_at", "pk")
+    oldest = newest[LOOKED_AT_MAX : LOOKED_AT_MAX + 1].first()
+    if oldest is not None:
+        runs = runs.filter(_at_least_as_new(*oldest))
+    by_pause = {str(one.pk): Count("pk", filter=_held_by(one)) for one in standing}
+    held = runs.filter(state=RunState.RUNNING, agent__isnull=False).aggregate(**by_pause)
+    return [
+        HeldRuns(min(count, HELD_MAX), oldest is not None or count > HELD_MAX)
+        for one in standing
+        for count in [held[str(one.pk)]]
+    ]
+
+
+def _at_least_as_new(started_at: datetime | None, pk: int) -> Q:
+    """In the order of the newest first, in which those that have not begun come before all."""
+    not_begun = Q(started_at=None)
+    if started_at is None:
+        return not_begun & Q(pk__gte=pk)
+    return not_begun | Q(TupleGreaterThanOrEqual((F("started_at"), F("pk")), (started_at, pk)))
 
 
 def _held_by(one: Pause) -> Q:

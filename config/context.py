@@ -135,14 +135,15 @@ def _capped(number: int) -> str | None:
 
 def _pauses(here: Workspace) -> list[dict[str, Any]]:
     standing = Pause.objects.standing().filter(workspace=here).select_related("paused_by")
+    newest = list(standing.order_by("-paused_at")[:PAUSES_MAX])
     return [
         {
             "what": pauses.what(one),
             "by": pauses.placed_by(one),
             "reason": one.reason,
             "since": formatting.moment(one.paused_at),
-            "holds": str(pauses.held_runs(one)),
+            "holds": str(held),
             "url": f"/w/{here.slug}/policies/",
         }
-        for one in standing.order_by("-paused_at")[:PAUSES_MAX]
+        for one, held in zip(newest, pauses.held_runs(newest), strict=True)
     ]

@@ -87,6 +87,7 @@ def _page(
 ) -> HttpResponse:
     zone = timezone.get_current_timezone()
     version = versions.in_force(here)
+    standing = list(_standing(here)[:PAUSES_SHOWN_MAX])
     context = {
         "workspace": here,
         "version": version,
@@ -112,9 +113,9 @@ def _page(
                 "by": pauses.placed_by(one),
                 "is_ours": one.paused_by_id is None,
                 "since": formatting.moment(one.paused_at, "ago", zone),
-                "holds": str(pauses.held_runs(one)),
+                "holds": str(held),
             }
-            for one in _standing(here)[:PAUSES_SHOWN_MAX]
+            for one, held in zip(standing, pauses.held_runs(standing), strict=True)
         ],
         **_wrong(here),
         "pause_form": pause_form or PauseForm(),

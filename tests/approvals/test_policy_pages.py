@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
@@ -155,7 +157,7 @@ def test_the_pause_of_a_connection_counts_the_runs_that_have_called_its_tools(ac
     its_own = pauses.pause(acme, "connection", "crm", by=ada, reason="it is moved")
     unused = pauses.pause(acme, "connection", "mail", by=ada, reason="it is moved")
 
-    assert (str(pauses.held_runs(its_own)), str(pauses.held_runs(unused))) == ("1 run", "0 runs")
+    assert [str(one) for one in pauses.held_runs([its_own, unused])] == ["1 run", "0 runs"]
 
 
 def test_what_a_pause_holds_is_counted_so_far_and_no_further(
@@ -171,15 +173,27 @@ def test_what_a_pause_holds_is_counted_so_far_and_no_further(
     its_agent = pauses.pause(acme, "agent", agent.name, by=ada, reason="wrong recipients")
     its_run = pauses.pause(acme, "run", "live-1", by=ada, reason="wrong recipients")
     known = Run.objects.filter(workspace=acme, state="running").count()
-    assert pauses.held_runs(everything) == (known, False)
+    assert pauses.held_runs([everything]) == [(known, False)]
 
     monkeypatch.setattr(pauses, "HELD_MAX", 3)
-    assert [str(pauses.held_runs(one)) for one in (everything, its_agent, its_run)] == [
-        "3+ runs", "3+ runs", "1 run",
-    ]  # fmt: skip
+    held = pauses.held_runs([everything, its_agent, its_run])
+    assert [str(one) for one in held] == ["3+ runs", "3+ runs", "1 run"]
     assert "3+ runs" in ada_s.get(POLICIES).text
     monkeypatch.setattr(pauses, "LOOKED_AT_MAX", 2)
-    assert str(pauses.held_runs(its_run)) in {"0+ runs", "1+ runs"}
+    assert str(*pauses.held_runs([its_run])) in {"0+ runs", "1+ runs"}
+
+
+def test_a_page_asks_no_more_where_more_pauses_stand(ada_s, acme, ada, history):
+    """Their banners stand on every page: of twenty each asked three statements more."""
+    asked = {}
+    for number in range(4):
+        pauses.pause(acme, "tool", f"crm.{'x' * number}*", by=ada, reason="wrong recipients")
+        with CaptureQueriesContext(connection) as queries:
+            shown = ada_s.get(POLICIES).context["pauses"]
+        asked[len(shown)] = len(queries)
+
+    assert [*asked] == [1, 2, 3, 4]
+    assert len(set(asked.values())) == 1, asked
 
 
 def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(

@@ -70,7 +70,7 @@ def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, a
     assert "Run run_1 is stopped until it is lifted." in page.text
     pause = Pause.objects.get()
     assert (pause.kind, pause.name, pause.paused_by) == ("run", "run_1", ada)
-    assert pauses.held_runs(pause) == (1, False)
+    assert pauses.held_runs([pause]) == [(1, False)]
     assert desk.get("/w/acme/queue/?q=is:paused").context["cases"][0]["run"] == "run_1"
     looks_on = logged_in(person("vik", team(acme, "viewers", "view")))
     seen = looks_on.get(f"/w/acme/cases/{case.pk}/")
