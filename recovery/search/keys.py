@@ -331,6 +331,12 @@ def tool(value: Value, reader: QueryContext) -> Q:
     return Q(tools__contains=[value.text.lower()])
 
 
+def agent(value: Value, reader: QueryContext) -> Q:
+    """Its name is looked up first: there are few, and of one that is none no case has to be read."""
+    named = Agent.objects.filter(_like("name")(value, reader), workspace=reader.workspace)
+    return Q(agent_id__in=list(named.values_list("pk", flat=True)))
+
+
 def run(value: Value, reader: QueryContext) -> Q:
     """An id as it is written, which is looked up first; or a pattern over the ids of all cases."""
     if "*" in value.text:
@@ -404,7 +410,7 @@ KEYS: Mapping[str, Key] = {
     "target": Key(
         _short("failed_target"), "what it was called on", "*T-182", _of_cases("failed_target")
     ),
-    "agent": Key(_like("agent__name"), "who acted", "airline-*", _agents),
+    "agent": Key(agent, "who acted", "airline-*", _agents),
     "model": Key(_like("run__model"), "which model it used", "large-*", _of_cases("run__model")),
     "customer": Key(
         _short("customer", "customer_name"),

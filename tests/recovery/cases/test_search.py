@@ -193,6 +193,31 @@ def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, c
     assert len(three) == len(one)
 
 
+def test_what_few_cases_hold_is_looked_up_and_no_list_is_walked_for_it(queue):
+    """In its order a list of 100,000 was read to the end for a word that none of them holds."""
+    for text, held in (("nobody-wrote-this", []), ("T-182", ["run_1"]), ("agent:nobody", [])):
+        with CaptureQueriesContext(connection) as sent:
+            found = search.find(queue, text, by=None)
+            number = search.count(queue, text, by=None, found=found)
+
+        assert [one.run.run for one in found.cases] == held, text
+        assert (number.number, number.capped) == (len(held), False), text
+        lists = (one["sql"] for one in sent if 'FROM "recovery_case"' in one["sql"])
+        walked = [sql for sql in lists if "ORDER BY" in sql]
+        assert len(walked) == len(held), text
+        assert all('"recovery_case"."id" IN (' in sql for sql in walked), text
+
+
+def test_what_more_cases_hold_than_are_counted_is_a_list_in_its_order(queue, monkeypatch):
+    monkeypatch.setattr(search.lists, "COUNT_OF_WORDS_MAX", 2)
+
+    found = search.find(queue, "refund", by=None, limit=2)
+    rest = search.find(queue, "refund", by=None, limit=2, after=found.after)
+
+    assert str(search.count(queue, "refund", by=None, found=found)) == "2+"
+    assert [one.run.run for one in [*found.cases, *rest.cases]] == ["run_2", "run_3", "run_1"]
+
+
 BERLIN = [
     (datetime(2027, 3, 28, 3, 10, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(minutes=15), True),
     (datetime(2026, 10, 25, 2, 10, fold=1, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(hours=1),
