@@ -356,11 +356,16 @@ def _moot(approvals: QuerySet[Approval]) -> QuerySet[Any]:
 
 
 def _past_the_gate() -> QuerySet[Attempt]:
-    """Tries under the key that no `begin` has let through, and that began or ended since."""
+    """Tries under the key that no `begin` has let through, and that began or ended since.
+
+    The index by keys has no empty ones, and is used where none is asked for. Without that each
+    question that waits had all actions of the desk read for it.
+    """
     since = OuterRef("asked_at")
     return Attempt.objects.filter(
         Q(started_at__gt=since) | Q(finished_at__gt=since),
         ~Q(state=AttemptState.NO_EFFECT),
+        ~Q(action__key=""),
         action__agent=OuterRef("agent"),
         action__key=OuterRef("action__key"),
         fence=None,

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.test import Client
 from pytest_django import DjangoDbBlocker
 
+from approvals import approval_requests
 from bench.generate import cast, fill, made
 from bench.lists import places
 from bench.servers import Made
@@ -303,6 +304,22 @@ def test_a_turn_of_letters_reads_the_cases_that_wait_for_one(desk: Made) -> None
     for waiting in (for_one.values("pk")[:1], for_a_turn.filter(pk__gt=1)[: publishing.DRAFTS]):
         read = plan_of(*waiting.query.sql_with_params())
         assert "case_without_its_letter" in {one.get("Index Name") for one in read}, read
+
+
+def test_a_turn_that_withdraws_questions_looks_their_calls_up(
+    desk: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes every second: of each question that waits all actions of the desk were read."""
+    monkeypatch.setattr(approval_requests, "BATCH", 1)
+    heard = Heard()
+    with transaction.atomic(), connection.execute_wrapper(heard):
+        assert approval_requests.sweep() == 1
+        transaction.set_rollback(True)
+
+    read = [scan for query in heard.queries for scan in plan_of(*query)]
+    assert "action_by_key" in {one.get("Index Name") for one in read}
+    whole = {one["Relation Name"] for one in read if one["Node Type"] == "Seq Scan"}
+    assert not whole & {"ledger_action", "ledger_attempt", "ledger_run"}
 
 
 def rows_in(table: str) -> int:
