@@ -184,10 +184,10 @@ class InventoryEntry:
 
 
 def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
-    """The inventory; a compensation that the rules name without a twin, or with one that cannot be
+    """The inventory, one tool more than are listed where there are more; a compensation that the rules name without a twin, or with one that cannot be
     called as the connections stand, shows as not runnable.
     """
-    asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX}
+    asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX + 1}
     with connection.cursor() as cursor:
         cursor.execute(NEWEST_OF_EACH, asked)
         counts = dict(cursor.fetchall())

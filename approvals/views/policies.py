@@ -26,7 +26,7 @@ from workspaces.forms import WrittenField
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, page, whole, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
 
 # Forms of the policy pages. They check words; the verbs check rules.
 
@@ -260,8 +260,8 @@ def _connection_of(here: Workspace, twin: str, known: Collection[str]) -> str:
     name, _, operation = twin.partition(".")
     if name not in known or not operation:
         return ""
-    page_of = reverse("connectors:connection", args=[here.slug, name])
-    return f"{page_of}?{urlencode({'operation': operation})}"
+    its_page = reverse("connectors:connection", args=[here.slug, name])
+    return f"{its_page}?{urlencode({'operation': operation})}"
 
 
 TOOLS: exporting.Columns = {
@@ -281,15 +281,29 @@ TOOLS: exporting.Columns = {
 }
 
 
+MORE_TOOLS = f"There are more than {inventory.TOOLS_MAX} tools; the others are not listed."
+
+
+def _place(line: inventory.InventoryEntry) -> str:
+    """Where a tool stands in the inventory, as text."""
+    return f"{line.classified:d} {line.tool}"
+
+
 @login_required
 @require_GET
 def tools(request: Request, workspace: str) -> HttpResponseBase:
-    """The inventory: every tool ever seen, unclassified first."""
+    """The inventory, a page at a time: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
     lines = inventory.tools(here, active(here))
+    note = MORE_TOOLS if len(lines) > inventory.TOOLS_MAX else ""
+    lines = lines[: inventory.TOOLS_MAX]
     if exporting.is_asked(request):
         clean = disclosure.cleaner(request.user, here)
         return exporting.sheet(request, "tools", lines, TOOLS, clean)
+    after = request.GET.get("after", "")
+    rest = [line for line in lines if _place(line) > after][: ROWS_A_PAGE + 1]
+    shown, pager = page_of(request, rest, _place)
+    pager |= {"note": note, "back": "First page", "on": "More tools"}
     zone, decided = timezone.get_current_timezone(), reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
@@ -317,12 +331,12 @@ def tools(request: Request, workspace: str) -> HttpResponseBase:
             "takes": ", ".join(line.takes),
             "reshaped": formatting.moment(line.reshaped, "ago", zone) if line.reshaped else "",
         }
-        for line in lines
+        for line in shown
     ]
     empty = {
         "icon": "tool",
         "title": "No tool has been used yet.",
         "text": "It appears here with the first action an agent records.",
     }
-    context = {"workspace": here, "rows": rows, "pager": whole(request, rows), "empty": empty}
+    context = {"workspace": here, "rows": rows, "pager": pager, "empty": empty}
     return page(request, "approvals/tools.html", context)

@@ -6,14 +6,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from approvals import inbox, pauses, team_coverage, versions
+from approvals import inbox, inventory, pauses, team_coverage, versions
 from approvals.models import Pause, PolicyVersion
 from approvals.policy import ToolCall, active, active_policies, judge
 from connectors import channels, connections
 from connectors.models import Delivery
 from ledger import drivers, intake
 from ledger.canonical import digest
-from ledger.models import Run
+from ledger.models import Action, Run
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
 from tests.approvals.cast import put_in_force, told
@@ -194,6 +194,27 @@ def test_a_page_asks_no_more_where_more_pauses_stand(ada_s, acme, ada, history):
 
     assert [*asked] == [1, 2, 3, 4]
     assert len(set(asked.values())) == 1, asked
+
+
+def test_many_tools_are_shown_a_page_at_a_time(ada_s, acme, ada, agent, history, monkeypatch):
+    """Five hundred made a page of 650 kB; of more nobody was told that some were left out."""
+    put_in_force(acme, ada, {"policies": {}, "tools": {"crm.update": {"class": "read_only"}}})
+    run = Run.objects.filter(workspace=acme).first()
+    for number in range(60):
+        Action.objects.create(
+            workspace=acme, run=run, agent=agent, action=f"other_{number}", n=number,
+            first_place=number, last_place=number, tool=f"tool{number:02}.call",
+        )  # fmt: skip
+
+    first = ada_s.get(TOOLS)
+    second = ada_s.get(first.context["pager"]["next"])
+
+    listed = [[row["line"].tool for row in page.context["rows"]] for page in (first, second)]
+    assert listed[0] + listed[1] == [*(f"tool{one:02}.call" for one in range(60)), "crm.update"]
+    assert second.context["pager"]["next"] == ""
+    assert ("More tools" in first.text, "There are more than" in first.text) == (True, False)
+    monkeypatch.setattr(inventory, "TOOLS_MAX", 60)
+    assert "There are more than" in ada_s.get(TOOLS).text
 
 
 def test_the_inventory_shows_what_nobody_classified_and_what_cannot_be_undone(
