@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004
 from django.db import DatabaseError
@@ -27,7 +27,16 @@ from workspaces.models import Workspace
 
 COMPILED_MAX = 500  # policies kept per process; the largest takes about a megabyte
 
+
+class KnownChanges(NamedTuple):
+    """What `changes` found while this version, activated then, was in force."""
+
+    last: tuple[int, datetime | None]
+    rows: Sequence[tuple[datetime, str]]
+
+
 _compiled: OrderedDict[str, Policy] = OrderedDict()
+_changes: OrderedDict[int, KnownChanges] = OrderedDict()
 _lock = Lock()
 
 
@@ -87,15 +96,30 @@ def active(workspace: Workspace | int) -> Policy:
     return keep(*document)
 
 
-def changes(workspace_id: int) -> list[tuple[datetime, str]]:
+def changes(workspace_id: int) -> Sequence[tuple[datetime, str]]:
     """When another version came into force and which one had been until then, by its digest (empty
     for none), oldest first: the ledger tells, for a version knows no more than its last time.
+
+    All that people did outside a run is read for it, so it is kept until a version is activated
+    anew, and kept only once the ledger tells of the last activation.
     """
+    versions = PolicyVersion.objects.filter(workspace=workspace_id, active=True)
+    last = versions.values_list("pk", "activated_at").first()
+    with _lock:
+        kept = _changes.get(workspace_id)
+    if kept is not None and kept.last == last:
+        return kept.rows
     told = Event.objects.filter(
         workspace=workspace_id, run="", type=EventType.POLICY_ACTIVATED
     ).order_by("place")
-    rows = told.values_list("received_at", "data__previous__digest")
-    return [(moment, digest or "") for moment, digest in rows]
+    found = told.values_list("received_at", "data__previous__digest")
+    rows = tuple((moment, digest or "") for moment, digest in found)
+    if last is not None and last[1] is not None and rows and rows[-1][0] >= last[1]:
+        with _lock:
+            _changes[workspace_id] = KnownChanges(last, rows)
+            while len(_changes) > COMPILED_MAX:
+                _changes.popitem(last=False)
+    return rows
 
 
 POLICIES_MAX = 1_000

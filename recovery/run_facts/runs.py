@@ -415,7 +415,7 @@ def _earlier(
     policies: Mapping[int, tuple[Policy, datetime | None]],
 ) -> dict[int, Policy | None]:
     """For each action that ran before the policy in force came, the one that was then."""
-    changes: dict[int, list[tuple[datetime, str]]] = {}
+    changes: dict[int, Sequence[tuple[datetime, str]]] = {}
     found: dict[int, Policy | None] = {}
     for one in chain.from_iterable(actions.values()):
         moment, since = ran_at(one), policies[one.workspace_id][1]

@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from approvals import pauses, versions
-from approvals.policy import Invalid, ToolCall, active, judge
+from approvals.models import PolicyVersion
+from approvals.policy import Invalid, ToolCall, active, active_policies, judge
 from config.local.places import ROOT
 from tests.approvals.cast import told
 from tests.locks import waits
@@ -31,6 +34,30 @@ def test_a_version_put_in_force_is_judged_by_at_once_without_a_restart(acme, ada
     versions.activate(second, by=ada)
     assert judge(active(acme), ToolCall(tool="a")).approval == "AUTO"
     assert [one["number"] for one in told(acme, "policy.activated")] == [1, 2]
+
+
+def test_what_the_ledger_tells_of_changes_is_read_anew_only_after_another(acme, ada):
+    """For each look at a case all that people did outside a run was read for it."""
+    first, second = (versions.save(acme, f"policies: {{}} # {one}", by=ada) for one in "ab")
+    before = [""]
+    for version in (first, second, first):
+        versions.activate(version, by=ada)
+        with CaptureQueriesContext(connection) as sent:
+            known = [active_policies.changes(acme.pk) for _ in range(3)]
+        assert [digest for _, digest in known[2]] == before
+        assert known[0] == known[1] == known[2]
+        assert sum('"ledger_event"' in one["sql"] for one in sent) == 1
+        before.append(version.digest)
+
+
+def test_changes_are_not_kept_before_the_ledger_tells_of_the_last(acme, ada):
+    version = versions.save(acme, "policies: {}", by=ada)
+    versions.activate(version, by=ada)
+    PolicyVersion.objects.filter(pk=version.pk).update(activated_at=Now())
+    with CaptureQueriesContext(connection) as sent:
+        active_policies.changes(acme.pk)
+        active_policies.changes(acme.pk)
+    assert sum('"ledger_event"' in one["sql"] for one in sent) == 2
 
 
 @pytest.mark.django_db(transaction=True)
