@@ -184,8 +184,9 @@ class InventoryEntry:
 
 
 def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
-    """The inventory, one tool more than are listed where there are more; a compensation that the rules name without a twin, or with one that cannot be
-    called as the connections stand, shows as not runnable.
+    """The inventory, one tool more than are listed where there are more; a compensation that the
+    rules name without a twin, or with one that cannot be called as the connections stand, shows as
+    not runnable.
     """
     asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX + 1}
     with connection.cursor() as cursor:

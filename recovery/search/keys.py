@@ -332,7 +332,7 @@ def tool(value: Value, reader: QueryContext) -> Q:
 
 
 def agent(value: Value, reader: QueryContext) -> Q:
-    """Its name is looked up first: there are few, and of one that is none no case has to be read."""
+    """Its name is looked up first: there are few, and of one that is none no case is read."""
     named = Agent.objects.filter(_like("name")(value, reader), workspace=reader.workspace)
     return Q(agent_id__in=list(named.values_list("pk", flat=True)))
 

@@ -179,7 +179,9 @@ def find(
     )
 
 
-def _of_words(cases: QuerySet[Case], *, has_text: bool) -> tuple[QuerySet[Case], CappedCount | None]:
+def _of_words(
+    cases: QuerySet[Case], *, has_text: bool
+) -> tuple[QuerySet[Case], CappedCount | None]:
     """The same cases by their keys, where few hold the words, and how many hold them.
 
     Of a word that it does not know PostgreSQL takes it that one case in 200 holds it. To show the
