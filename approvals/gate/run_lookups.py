@@ -4,7 +4,7 @@ called, read and looked up before in it (see gathering.py).
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from html import unescape
 from operator import itemgetter
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from amends.protocol.lookalikes import plain
-from amends.protocol.masking import MaskingKey, holds_bare, kind_of
+from amends.protocol.masking import MaskingKey, kind_of
 from approvals import memory
 from approvals.card_context import targets_of
 from approvals.gate.begin_context import Gathered, ScalarQuery
@@ -22,6 +22,7 @@ from approvals.policy import UNKNOWN, Lookup, LookupResult
 from approvals.policy.document import mistake, posix
 from approvals.policy.spelling import (
     TEXT_CHARACTERS_MAX,
+    ReadText,
     as_one,
     as_seen,
     leaves,
@@ -271,11 +272,9 @@ def tainted(
         names = dict.fromkeys(name for result in seen for name in names_in(result))
         values = (str(one) for result in seen for one in leaves(result))
         text = as_seen("\n".join([*values, *names]))
-        answers = []
-        for one in parts:
-            asked_for = stands_in(one, written or "", key, today)
-            bare = as_seen(one) if isinstance(one, str) else one
-            answers.append(False if asked_for else stands_in(bare, text, key, today))
+        asked_for, theirs = ReadText(written or "", key, today), ReadText(text, key, today)
+        others = [one for one in parts if not asked_for.holds(one)]
+        answers = [theirs.holds(as_seen(one) if isinstance(one, str) else one) for one in others]
         if any(answers):
             words = f"{lookup.subject} stands in what strangers wrote, and was not asked for"
             return LookupResult(value=True, say=words)
@@ -289,7 +288,6 @@ def tainted(
 
 # What was looked up: read out of a system that the policy trusts, before the agent said it.
 
-_MASKED = re.compile("⟦masked:[^⟧]*⟧")
 _ADDRESS = re.compile(r"[^\s<>,;()@]{1,64}@[^\s<>,;()@]{1,255}")
 _LINK = re.compile(r"(?:https?://|\bwww\.)[^\s<>\"']+")
 _ENDS = ".:?!'\")"
@@ -315,55 +313,67 @@ class Said(NamedTuple):
     as_one: str = ""
 
 
+class Reading(NamedTuple):
+    """A call that looked something up: its tool, its place in the ledger and what it gave."""
+
+    tool: str
+    place: int
+    text: ReadText | None
+    """None: nobody knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What a run has looked up, the oldest first, and what its calls said."""
-
-    readings: Sequence[tuple[str, int, str | None]]
-    """Each with its tool, its place in the ledger and the text of its result; None: nobody knows.
+    """What a run has looked up, the oldest first, and what its calls said. Each text is read once,
+    for all values.
     """
+
+    readings: Sequence[Reading]
     said: Sequence[Said]
     is_whole: bool
     is_said: bool
     """Whether there are no more readings, and no more calls, than are here."""
     key: MaskingKey | None
     today: date
+    _until: dict[int, ReadText] = field(default_factory=dict)
 
     def source(self, part: Any) -> str | None:
         """By which tool a value came into the run; empty: by none; None: it cannot be told."""
-        is_told = self.is_whole
+        is_told, own = self.is_whole, ReadText(str(part), self.key)
         for tool, place, text in self.readings:
-            found = None if text is None else stands_in(part, text, self.key, self.today)
+            found = None if text is None else text.holds(part)
             if found:
-                had = self._had(part, place)
+                had = self._had(part, place, own)
                 return tool if had is False else "" if had and is_told else None
-            is_told = is_told and found is False and not self._hides(text or "", part)
+            is_told = is_told and found is False and not (text and _hides(text, part, own))
         return "" if is_told else None
 
-    def _had(self, part: Any, place: int) -> bool | None:
+    def _had(self, part: Any, place: int, own: ReadText) -> bool | None:
         """Whether a call that came until this place had the value in what it said, so that an
         answer may have it from there: it stands there in any spelling, or each of its words does.
         """
         before = [one for one in self.said if one.place <= place]
         known = [one for one in before if one.text is not None]
-        text = APART.join(one.text or "" for one in known)
-        if len(text) > TEXT_CHARACTERS_MAX:
+        if place not in self._until:
+            joined = APART.join(one.text or "" for one in known)
+            self._until[place] = ReadText(joined, self.key, self.today)
+        text = self._until[place]
+        if text.is_long:
             return None
         bare = shown(as_seen(part)) if isinstance(part, str) else part
         words, spellings = _words(str(bare)) - OF_LINKS, _spellings(bare)
         if any(words <= one.words or any(it in one.as_one for it in spellings) for one in known):
             return True
-        found = stands_in(bare, text, self.key, self.today) if text.strip() else False
-        is_told = self.is_said and len(known) == len(before) and not self._hides(text, part)
+        found = False if text.is_empty else text.holds(bare)
+        is_told = self.is_said and len(known) == len(before) and not _hides(text, part, own)
         return found if found or is_told else None
 
-    def _hides(self, text: str, part: Any) -> bool:
-        """Whether something that is masked in the text may be this value."""
-        own = kind_of(part) if isinstance(part, str) else None
-        others = (one for one in dict.fromkeys(_MASKED.findall(text)) if kind_of(one) != own)
-        return holds_bare(text) or any(
-            own is not None or stands_in(one, str(part), self.key) is not False for one in others
-        )
+
+def _hides(text: ReadText, part: Any, own: ReadText) -> bool:
+    """Whether something that is masked in the text may be this value, which is `own` as a text."""
+    kind = kind_of(part) if isinstance(part, str) else None
+    others = (one for one, its in text.masks.items() if its != kind)
+    return text.is_bare or any(kind is not None or own.holds(one) is not False for one in others)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -426,14 +436,16 @@ def _calls(rows: Iterable[tuple[int, Any]]) -> list[Said]:
     return found
 
 
-def _readings(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, str | None]]:
+def _readings(
+    rows: Iterable[tuple[str, int, Any]], key: MaskingKey | None, today: date
+) -> list[Reading]:
     """The oldest first; what does not fit among what is looked through is not read."""
     found, room = [], TEXT_CHARACTERS_MAX
     for tool, place, result in sorted(rows, key=itemgetter(1)):
         text = _result(result)
         text = None if text is None or len(text) > room else text
         room -= len(text or "")
-        found.append((tool, place, text))
+        found.append(Reading(tool, place, text if text is None else ReadText(text, key, today)))
     return found
 
 
@@ -459,13 +471,15 @@ def looked_up(
     def read(row: Sequence[Any]) -> LookupResult:
         results, calls, seen = row
         is_told = seen <= CALLS_MAX
+        key, today = gathered.request.actor.masking_key, gathered.context.now.date()
+        looking = (one for one in results or () if policy.is_looking_up(one[0]))
         trail = Trail(
-            _readings(one for one in results or () if policy.is_looking_up(one[0])),
+            _readings(looking, key, today),
             _calls(calls or ()),
             is_told and len(results or ()) <= RESULTS_MAX,
             is_told and len(calls or ()) <= EARLIER_MAX,
-            gathered.request.actor.masking_key,
-            gathered.context.now.date(),
+            key,
+            today,
         )
         found = [trail.source(one) for one in parts]
         if "" in found:

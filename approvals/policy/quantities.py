@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
+from typing import Any
 
 YEAR = timedelta(days=366)
 """A day that is written without its year may be so far away."""
@@ -56,42 +58,74 @@ def is_grouped(text: str) -> bool:
     return _GROUPED.fullmatch(text) is not None
 
 
-def holds_number(value: float, seen: str) -> bool:
-    """Whether the text, as `spelling` compares it, says this number."""
-    return _amount(str(value)) in set(_amounts(seen))
-
-
-def holds(wanted: str, seen: str, today: date | None) -> bool:
-    """Whether the text says this amount, code of money, day or time; `today` is what *tomorrow*
-    and a day without its year go by.
+class Quantities:
+    """What a text, as `spelling` compares it, says of amounts, days and times: each is read once,
+    when the first value asks for it. `today` is what *tomorrow* and a day without its year go by.
     """
-    return _as_sum(wanted, seen) or _as_day(wanted, seen, today) or _as_time(wanted, seen)
+
+    def __init__(self, seen: str, today: date | None) -> None:
+        self._seen, self._today = seen, today
+
+    @cached_property
+    def _amounts(self) -> frozenset[Decimal]:
+        return frozenset(_amounts(self._seen))
+
+    @cached_property
+    def _money(self) -> frozenset[str]:
+        return frozenset(_named(self._seen))
+
+    @cached_property
+    def _days(self) -> frozenset[date]:
+        return frozenset(_days(self._seen, self._today))
+
+    @cached_property
+    def _times(self) -> frozenset[tuple[int, int]]:
+        return frozenset(_times(self._seen))
+
+    def hold_number(self, value: float) -> bool:
+        """Whether the text says this number."""
+        return _amount(str(value)) in self._amounts
+
+    def hold(self, wanted: str) -> bool:
+        """Whether the text says this amount, code of money, day or time."""
+        return self._hold_sum(wanted) or self._hold_day(wanted) or self._hold_time(wanted)
+
+    def _hold_sum(self, wanted: str) -> bool:
+        """`1,250.00` or `EUR 250`; the money that it names has to be named by the text. `EUR`."""
+        if re.fullmatch(_MARK, wanted):
+            return _SIGNS.get(wanted, wanted) in self._money
+        found = _SUM.fullmatch(wanted)
+        if not found:
+            return False
+        marks = {_SIGNS.get(one, one) for one in (found[1], found[3]) if one}
+        if not marks <= self._money:
+            return False
+        amount = _amount(found[2])
+        return _all_of(_readings(found[2]) if amount is None else [amount], self._amounts)
+
+    def _hold_day(self, wanted: str) -> bool:
+        moment = _MOMENT.fullmatch(wanted)
+        text = moment[1] if moment else wanted
+        forms = (_DAY_MONTH, _MONTH_DAY, _YEAR_FIRST, _YEAR_LAST, _EAST_ASIAN)
+        return any(form.fullmatch(text) for form in forms) and _all_of(
+            _days(text, None), self._days
+        )
+
+    def _hold_time(self, wanted: str) -> bool:
+        """`14:00` of *2 pm*, *14 Uhr* or *2:00*."""
+        times = list(_times(wanted)) if ":" in wanted and _CLOCK.fullmatch(wanted) else []
+        return bool(times) and times[0] in self._times
 
 
-def _all_of(wanted: Iterable[object], seen: Iterable[object]) -> bool:
+def _all_of(wanted: Iterable[object], seen: frozenset[Any]) -> bool:
     """Whether each way in which a value can be read is one of the text: what can be read in two
     ways there is found, what can be here has to be said so.
     """
     ways = set(wanted)
-    return bool(ways) and ways <= set(seen)
+    return bool(ways) and ways <= seen
 
 
 # Amounts.
-
-
-def _as_sum(wanted: str, seen: str) -> bool:
-    """`1,250.00` or `EUR 250`; the money that it names has to be named by the text. `EUR`."""
-    if re.fullmatch(_MARK, wanted):
-        return _SIGNS.get(wanted, wanted) in _named(seen)
-    found = _SUM.fullmatch(wanted)
-    if not found:
-        return False
-    marks = {_SIGNS.get(one, one) for one in (found[1], found[3]) if one}
-    if not marks <= _named(seen):
-        return False
-    amount = _amount(found[2])
-    ways = _readings(found[2]) if amount is None else [amount]
-    return _all_of(ways, _amounts(seen))
 
 
 def _named(seen: str) -> set[str]:
@@ -218,15 +252,6 @@ _EAST_ASIAN = re.compile(r"(?:(\d{4}) ?年 ?)?(\d{1,2}) ?月 ?(\d{1,2}) ?日")
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[t ].*)?")
 
 
-def _as_day(wanted: str, seen: str, today: date | None) -> bool:
-    moment = _MOMENT.fullmatch(wanted)
-    text = moment[1] if moment else wanted
-    forms = (_DAY_MONTH, _MONTH_DAY, _YEAR_FIRST, _YEAR_LAST, _EAST_ASIAN)
-    if not any(form.fullmatch(text) for form in forms):
-        return False
-    return _all_of(_days(text, None), _days(seen, today))
-
-
 def _days(text: str, today: date | None) -> Iterator[date]:
     """Each day of the text; 3/4/2026 is one of March and one of April."""
     written = list(_written_days(text, today))
@@ -320,14 +345,6 @@ _CLOCK = re.compile(
     rf"(?<![\w.,:/{''.join(_SIGNS)}-])(\d{{1,2}})(?:[:.](\d{{2}}))?(?::00)?"
     rf" ?(am|pm|a\.m\.|p\.m\.|uhr|h|o'clock)?(?![\w/:-]|\.\d| ?{_MARK}(?![^\W\d_]))"
 )
-
-
-def _as_time(wanted: str, seen: str) -> bool:
-    """`14:00` of *2 pm*, *14 Uhr* or *2:00*."""
-    if ":" not in wanted or not _CLOCK.fullmatch(wanted):
-        return False
-    times = list(_times(wanted))
-    return bool(times) and times[0] in set(_times(seen))
 
 
 def _times(text: str) -> Iterator[tuple[int, int]]:

@@ -6,10 +6,12 @@ mark, a text that is too long) is None, never False: a rule that rests on it the
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from amends.protocol.lookalikes import plain
@@ -40,6 +42,7 @@ CODE_LETTERS_MIN = 3  # that tell a word by its beginning
 LONG_NUMBER_DIGITS = 4
 GROUP_DIGITS = 3  # of a number whose thousands are set apart
 
+_MASKED = re.compile("⟦masked:[^⟧]*⟧")
 _WORD = re.compile(r"\w+")
 _PHONE = re.compile(r"(?<![\w])\+?\(?\d[\d ()/.-]{5,22}\d(?!\w)")
 _IBAN = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]){11,30}")
@@ -72,22 +75,178 @@ _ONE_LETTER = str.maketrans({"æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": 
 def stands_in(
     value: Any, text: str, key: MaskingKey | None = None, today: date | None = None
 ) -> bool | None:
-    """Whether `value`, all of it where it has parts and nowhere what is empty, stands in `text`;
-    None: it cannot be told.
+    """Whether `value` stands in `text`, as `ReadText` says it."""
+    return ReadText(text, key, today).holds(value)
+
+
+class ReadText:
+    """A text, and which values stand in it.
+
+    It is read once for all values, by what they ask for: its words, amounts, days, accounts and
+    phones are kept in sets, and a value takes by its own length. Only one whose words all stand in
+    the text is searched for, by one pass: of n characters and v values that is at most n × v steps
+    of a plain comparison, and n of reading.
 
     Masked values are compared by their marks, which `key` makes of what the text has. Where `today`
     is given, a day may stand there without its year if it is less than a year from it.
     """
-    parts = list(leaves(value))
-    if not text.strip() or len(parts) > LEAVES_MAX:
-        return None
-    is_long = len(text) > TEXT_CHARACTERS_MAX  # its last word may be cut, as 125 of 1250
-    read = [*text[:TEXT_CHARACTERS_MAX].rsplit(None, 1), ""][0] if is_long else text
-    seen = _spaced(plain(read))
-    answers = [_leaf_stands_in(one, seen, read, key, today) for one in parts]
-    if parts and all(answer is True for answer in answers):
-        return True
-    return None if None in answers or is_long else False
+
+    def __init__(self, text: str, key: MaskingKey | None = None, today: date | None = None) -> None:
+        self.is_empty = not text.strip()
+        self.is_long = len(text) > TEXT_CHARACTERS_MAX
+        # Of a long one the last word may be cut, as 125 of 1250.
+        cut = [*text[:TEXT_CHARACTERS_MAX].rsplit(None, 1), ""][0]
+        self.text = cut if self.is_long else text
+        self._key, self._today = key, today
+        self._marks: dict[str, frozenset[str]] = {}
+
+    def holds(self, value: Any) -> bool | None:
+        """Whether `value`, all of it where it has parts and nowhere what is empty, stands in the
+        text; None: it cannot be told.
+        """
+        parts = list(leaves(value))
+        if self.is_empty or len(parts) > LEAVES_MAX:
+            return None
+        answers = [self._holds(one) for one in parts]
+        if parts and all(answer is True for answer in answers):
+            return True
+        return None if None in answers or self.is_long else False
+
+    def _holds(self, value: Any) -> bool | None:
+        if value is None or isinstance(value, bool):
+            return None
+        if isinstance(value, int | float):
+            return self._quantities.hold_number(value)
+        if holds_mask(value):
+            return self._holds_masked(value)
+        wanted = _spaced(plain(value)).strip()
+        if not _SAYS_SOMETHING.search(wanted):
+            return False
+        seen = self.words
+        return (
+            (not quantities.is_grouped(wanted) and _as_it_is(wanted, seen))
+            or self._quantities.hold(wanted)
+            or self._holds_phone(wanted)
+            or self._holds_account(wanted)
+            or _as_mail(wanted, seen)
+            or _as_link(wanted, seen)
+            or _as_code(wanted, seen)
+            or self._holds_name(wanted)
+        )
+
+    @cached_property
+    def words(self) -> "_Words":
+        return _Words(_spaced(plain(self.text)))
+
+    @cached_property
+    def _without_accents(self) -> "_Words":
+        return _Words(_without_accents(self.words.seen))
+
+    @cached_property
+    def _in_two_letters(self) -> "_Words":
+        return _Words(_in_two_letters(self.words.seen))
+
+    @cached_property
+    def _quantities(self) -> quantities.Quantities:
+        return quantities.Quantities(self.words.seen, self._today)
+
+    @cached_property
+    def _lines(self) -> "_Lines":
+        return _Lines(_phones(self.words.seen))
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(_accounts(self.words.seen))
+
+    def _holds_phone(self, wanted: str) -> bool:
+        phone = wanted.removeprefix("tel:")
+        return _PHONE.fullmatch(phone) is not None and self._lines.hold(phone)
+
+    def _holds_account(self, wanted: str) -> bool:
+        account = re.sub("[ -]", "", wanted)
+        return _IBAN.fullmatch(wanted) is not None and account in self._numbers
+
+    def _holds_name(self, wanted: str) -> bool:
+        """The parts of a name in any order, with few other words among them; titles and accents may
+        be left away, and `ü` be written as `ue`. What has no space in it stays together.
+        """
+        name = _TITLE.sub("", wanted)
+        is_short = _WITHOUT_SPACE.fullmatch(name) and not (name + self.words.seen).isascii()
+        if not is_short and not _NAME.fullmatch(name):
+            return False
+        are_parts = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
+        stands = _as_it_is if is_short else are_parts
+        return stands(_without_accents(name), self._without_accents) or stands(
+            _in_two_letters(name), self._in_two_letters
+        )
+
+    def _holds_masked(self, value: str) -> bool | None:
+        """By marks: the text may have been masked likewise, or have the value in clear."""
+        kind = kind_of(value)
+        if kind is None or holds_bare(value):
+            return None  # a secret within other words, or one without a mark
+        wanted = _mark(value)
+        if wanted in self._marked:
+            return True
+        if self._key is None or self.is_bare:
+            return None
+        tag = secret_name(kind) or kind
+        if tag not in self._marks:
+            numbers = _accounts(self.text) if tag == "iban" else self.text.split()[:TOKENS_MAX]
+            self._marks[tag] = frozenset(_mark(self._key.placeholder(tag, one)) for one in numbers)
+        if wanted in self._marks[tag]:
+            return True
+        return False if tag in {"iban", "card", "cardnumber", "creditcardnumber"} else None
+
+    @cached_property
+    def _marked(self) -> str:
+        return _mark(self.text)
+
+    @cached_property
+    def masks(self) -> dict[str, str | None]:
+        """What is masked in it, each with its kind."""
+        return {one: kind_of(one) for one in _MASKED.findall(self.text)}
+
+    @cached_property
+    def is_bare(self) -> bool:
+        """Whether something in it was masked without a mark."""
+        return holds_bare(self.text)
+
+
+class _Words:
+    """A text in one way of comparing it, with its words and runs of letters and digits."""
+
+    def __init__(self, seen: str) -> None:
+        self.seen = seen
+
+    @cached_property
+    def _runs(self) -> frozenset[str]:
+        return frozenset(_RUNS.findall(self.seen))
+
+    @cached_property
+    def fields(self) -> list[list[str]]:
+        """The words, and apart those behind `\0`, which stands in no text, but between two."""
+        return [_WORD.findall(one) for one in self.seen.split("\0")]
+
+    @cached_property
+    def places(self) -> dict[str, list[tuple[int, int]]]:
+        """Where each word stands: the number of the field, and its own."""
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for field, words in enumerate(self.fields):
+            for place, word in enumerate(words):
+                found[word].append((field, place))
+        return found
+
+    def hold_alone(self, pattern: str, needed: Collection[str]) -> bool:
+        """Whether what fits the pattern stands there by itself; it is searched for only where what
+        it needs stands there in whole runs.
+        """
+        runs = (run for one in needed for run in _RUNS.findall(one))
+        if not self._runs.issuperset(runs) or not all(one in self.seen for one in needed):
+            return False
+        # Behind an @ only what it calls by name: `@alice`, and no part of an address.
+        before, behind = r"(?<![\w.+-])(?<!\S@)", r"(?![\w@+-]|\.\w)"
+        return re.search(rf"{before}(?:{pattern}){behind}", self.seen) is not None
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -161,31 +320,7 @@ def _spaced(text: str) -> str:
     return text if text.isascii() else _SEAM.sub(" ", text)
 
 
-def _leaf_stands_in(
-    value: Any, seen: str, text: str, key: MaskingKey | None, today: date | None
-) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return quantities.holds_number(value, seen)
-    if holds_mask(value):
-        return _masked_stands_in(value, text, key)
-    wanted = _spaced(plain(value)).strip()
-    if not _SAYS_SOMETHING.search(wanted):
-        return False
-    return (
-        (not quantities.is_grouped(wanted) and _as_it_is(wanted, seen))
-        or quantities.holds(wanted, seen, today)
-        or _as_phone(wanted, seen)
-        or _as_iban(wanted, seen)
-        or _as_mail(wanted, seen)
-        or _as_link(wanted, seen)
-        or _as_code(wanted, seen)
-        or _as_name(wanted, seen)
-    )
-
-
-def _as_it_is(wanted: str, seen: str) -> bool:
+def _as_it_is(wanted: str, seen: _Words) -> bool:
     """By itself, and not as a part of a longer word, address or number, nor of a longer path the
     beginning.
     """
@@ -199,25 +334,10 @@ def _as_it_is(wanted: str, seen: str) -> bool:
         pattern += r"(?![/\\][^\s\w]*\w)"
     elif _ONE_WORD.fullmatch(wanted):
         pattern = rf"{pattern}(?![/\\]\S{{0,{PATH_CHARACTERS_MAX}}}[/\\.]\w)"
-    return _alone(pattern, seen)
-
-
-def _alone(pattern: str, seen: str) -> bool:
-    # Behind an @ only what it calls by name: `@alice`, and no part of an address.
-    before, behind = r"(?<![\w.+-])(?<!\S@)", r"(?![\w@+-]|\.\w)"
-    return re.search(rf"{before}(?:{pattern}){behind}", seen) is not None
+    return seen.hold_alone(pattern, wanted.split())
 
 
 # Numbers of phones and accounts, addresses, codes and names.
-
-
-def _as_phone(wanted: str, seen: str) -> bool:
-    wanted = wanted.removeprefix("tel:")
-    if not _PHONE.fullmatch(wanted):
-        return False
-    return len(_dialled(wanted)) in PHONE_DIGITS and any(
-        _same_line(wanted, one) for one in _phones(seen)
-    )
 
 
 def _phones(seen: str) -> Iterator[str]:
@@ -231,44 +351,79 @@ def _dialled(text: str) -> str:
     return re.sub(r"\D", "", text.replace("(0)", "")).lstrip("0")
 
 
-def _same_line(one: str, other: str) -> bool:
-    """Whether they are one number, or would be with the country that one of them names alone."""
-    (short, at_home), (long, abroad) = sorted(
-        ((_dialled(text), text) for text in (one, other)), key=lambda told: len(told[0])
-    )
-    if short == long:
-        return True
-    is_american = long[:1] == "1" and (len(short), len(long)) == NORTH_AMERICAN
-    is_told = _names_country(abroad) or at_home.lstrip("( ")[:1] == "0" or is_american
-    return (
-        is_told
-        and not _names_country(at_home)
-        and len(short) >= NATIONAL_DIGITS_MIN
-        and len(long) - len(short) <= COUNTRY_DIGITS_MAX
-        and long.endswith(short)
-    )
+class _Line(NamedTuple):
+    """What of a phone's number says how it is dialled."""
+
+    names_country: bool
+    is_told: bool
+    """Whether what it lacks, or has beyond another, is known to be the country."""
+
+
+class _Lines:
+    """The numbers of phones in a text, by their digits: as they are, and without a country."""
+
+    def __init__(self, phones: Iterable[str]) -> None:
+        self._lines: dict[str, set[_Line]] = defaultdict(set)
+        self._tails: dict[str, set[bool]] = defaultdict(set)
+        for one in dict.fromkeys(phones):
+            digits, abroad = _dialled(one), _names_country(one)
+            self._lines[digits].add(_Line(abroad, _is_at_home(one)))
+            for tail in _tails(digits):
+                self._tails[tail].add(abroad or _is_american(tail, digits))
+
+    def hold(self, wanted: str) -> bool:
+        """Whether a number is one of them, or would be with the country that one of the two names
+        alone.
+        """
+        digits, abroad = _dialled(wanted), _names_country(wanted)
+        if len(digits) not in PHONE_DIGITS:
+            return False
+        if digits in self._lines:
+            return True
+        if not abroad and any(one or _is_at_home(wanted) for one in self._tails.get(digits, ())):
+            return True
+        return any(
+            not line.names_country and (abroad or line.is_told or _is_american(tail, digits))
+            for tail in _tails(digits)
+            for line in self._lines.get(tail, ())
+        )
+
+
+def _tails(digits: str) -> Iterator[str]:
+    """The digits without the first few, in which a country may be named."""
+    for cut in range(1, COUNTRY_DIGITS_MAX + 1):
+        if len(digits) - cut >= NATIONAL_DIGITS_MIN:
+            yield digits[cut:]
+
+
+def _is_american(short: str, long: str) -> bool:
+    return long[:1] == "1" and (len(short), len(long)) == NORTH_AMERICAN
+
+
+def _is_at_home(text: str) -> bool:
+    return text.lstrip("( ")[:1] == "0"
 
 
 def _names_country(text: str) -> bool:
     return text.lstrip("( ").startswith(("+", "00"))
 
 
-def _as_mail(wanted: str, seen: str) -> bool:
+def _as_mail(wanted: str, seen: _Words) -> bool:
     """Addresses with a name beside them, or several of them in one line: each has to be there."""
     boxes = [_MAILBOX.fullmatch(one.strip()) for one in re.split("[,;]", wanted) if one.strip()]
     return bool(boxes) and all(one is not None and _as_it_is(one[1], seen) for one in boxes)
 
 
-def _as_link(wanted: str, seen: str) -> bool:
+def _as_link(wanted: str, seen: _Words) -> bool:
     """A link with or without `https://` and the slash at its end; not the beginning of another."""
     found = _LINK.fullmatch(wanted)
     if not found:
         return False
     rest = rf"(?:https?://|(?<![/\\])){re.escape(found[1])}(?![/\\?#:][^\s\w]*\w)"
-    return _alone(rest, seen)
+    return seen.hold_alone(rest, [found[1]])
 
 
-def _as_code(wanted: str, seen: str) -> bool:
+def _as_code(wanted: str, seen: _Words) -> bool:
     """`#W1234`, `HAT 136`, `INV-2026-1`: letters and digits, however they are joined; a long number
     also behind the word that its letters begin (`ORD-12345`, *order 12345*); `one_way`.
     """
@@ -284,14 +439,7 @@ def _as_code(wanted: str, seen: str) -> bool:
     is_word = len(runs[0]) >= CODE_LETTERS_MIN and runs[1:] == digits == runs[-1:]
     if is_word and len(runs[-1]) >= LONG_NUMBER_DIGITS:
         pattern += rf"|{re.escape(runs[0])}[^\W\d_]*{_NUMBER_WORD}{runs[-1]}"
-    return _alone(rf"#?(?:{pattern})", seen)
-
-
-def _as_iban(wanted: str, seen: str) -> bool:
-    account = re.sub("[ -]", "", wanted)
-    if not _IBAN.fullmatch(wanted):
-        return False
-    return any(one == account for one in _accounts(seen))
+    return seen.hold_alone(rf"#?(?:{pattern})", runs[-1:] if is_word else runs)
 
 
 def _accounts(text: str) -> Iterator[str]:
@@ -304,36 +452,21 @@ def _accounts(text: str) -> Iterator[str]:
                 yield account
 
 
-def _as_name(wanted: str, seen: str) -> bool:
-    """The parts of a name in any order, with few other words among them; titles and accents may be
-    left away, and `ü` be written as `ue`. What has no space in it stays together.
-    """
-    name = _TITLE.sub("", wanted)
-    is_short = _WITHOUT_SPACE.fullmatch(name) and not (name + seen).isascii()
-    if not is_short and not _NAME.fullmatch(name):
-        return False
-    are_parts = _parts_stand_together if re.search("[ ,]", name) else _parts_follow
-    stands = _as_it_is if is_short else are_parts
-    return any(
-        stands(letters(name), letters(seen)) for letters in (_without_accents, _in_two_letters)
-    )
-
-
-def _parts_follow(wanted: str, seen: str) -> bool:
-    return _alone(r"[ '’‐‑-]\s*".join(_WORD.findall(wanted)), seen)
-
-
-def _parts_stand_together(wanted: str, seen: str) -> bool:
+def _parts_follow(wanted: str, seen: _Words) -> bool:
     parts = _WORD.findall(wanted)
-    if not 1 < len(parts) <= NAME_PARTS_MAX:
+    return seen.hold_alone(r"[ '’‐‑-]\s*".join(parts), parts)
+
+
+def _parts_stand_together(wanted: str, seen: _Words) -> bool:
+    parts = set(found := _WORD.findall(wanted))
+    if not 1 < len(found) <= NAME_PARTS_MAX or not parts <= seen.places.keys():
         return False
-    window = len(parts) + NAME_WINDOW
-    fields = seen.split("\0")  # which stands in no text, but between two
+    window = len(found) + NAME_WINDOW
+    rarest = min((seen.places[one] for one in parts), key=len)
     return any(
-        set(parts) <= set(words[place : place + window])
-        for words in map(_WORD.findall, fields)
-        for place, word in enumerate(words)
-        if word in parts
+        parts <= set(seen.fields[field][first : first + window])
+        for field, place in rarest
+        for first in range(max(0, place - window + 1), place + 1)
     )
 
 
@@ -345,23 +478,6 @@ def _without_accents(text: str) -> str:
 def _in_two_letters(text: str) -> str:
     composed = unicodedata.normalize("NFC", text)
     return _without_accents(composed.translate(_TWO_LETTERS))
-
-
-def _masked_stands_in(value: str, text: str, key: MaskingKey | None) -> bool | None:
-    """By marks: the text may have been masked likewise, or have the value in clear."""
-    kind = kind_of(value)
-    if kind is None or holds_bare(value):
-        return None  # a secret within other words, or one without a mark
-    wanted = _mark(value)
-    if wanted in without_last4(text.encode()).decode():
-        return True
-    if key is None or holds_bare(text):
-        return None
-    tag = secret_name(kind) or kind
-    candidates = list(_accounts(text)) if tag == "iban" else text.split()[:TOKENS_MAX]
-    if any(_mark(key.placeholder(tag, one)) == wanted for one in candidates):
-        return True
-    return False if tag in {"iban", "card", "cardnumber", "creditcardnumber"} else None
 
 
 def _mark(placeholder: str) -> str:

@@ -1,5 +1,6 @@
 """What a rule may ask beyond the call: the request, the person, an earlier no, the state before."""
 
+import sys
 from datetime import date
 
 import pytest
@@ -10,7 +11,7 @@ from approvals.card_context import why
 from approvals.gate import run_lookups
 from approvals.models import Approval
 from approvals.policy import ToolCall, judge, load
-from approvals.policy.spelling import as_one, stands_in
+from approvals.policy.spelling import ReadText, as_one, stands_in
 from tests.approvals.cast import put_in_force
 from workspaces.lookalikes import skeleton
 
@@ -78,6 +79,30 @@ def test_a_text_that_strangers_made_for_it_is_read_in_one_go():
     assert stands_in(125, "a" * 49_996 + " 1250") is None
     assert stands_in(125, " " * 50_000 + "125") is None
     assert stands_in("b/a", "b/a" + ",.b/a" * 9_999 + ":" * 999) is True
+
+
+@pytest.mark.parametrize("written", ["12345678 ", "0170 7654321 ", "mia li wü ", "a@b.c/d-1 "])
+def test_a_text_is_read_once_for_all_values(written):
+    """Counted are the characters that functions get: fifty values read a long text fifty times."""
+    text = written * (45_000 // len(written))
+
+    def work(values):
+        frames, read = [], ReadText(text, None, date(2026, 11, 20))
+        sys.setprofile(lambda frame, event, _: event == "call" and frames.append(frame))
+        try:
+            assert not any(map(read.holds, values))
+        finally:
+            sys.setprofile(None)
+        told = (it for one in set(frames) for it in one.f_locals.values() if isinstance(it, str))
+        return sum(len(one) for one in told if len(one) > 1_000)
+
+    kinds = (99, "EUR {}.50", "0171 55{}4433", "Mia Bo{}", "Mia Bö Li{}", "m{}@b.c", "2027-01-{}",
+             "https://a.c/{}", "W-{}", "DE893704004405320130{}", "10:{}")  # fmt: skip
+    one, many = (
+        [str(kind).format(number) for number in range(10, last) for kind in kinds]
+        for last in (11, 59)
+    )
+    assert len(text) < work(one) == work(many)
 
 
 @pytest.mark.parametrize(
