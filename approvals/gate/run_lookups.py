@@ -272,7 +272,10 @@ def tainted(
         names = dict.fromkeys(name for result in seen for name in names_in(result))
         values = (str(one) for result in seen for one in leaves(result))
         text = as_seen("\n".join([*values, *names]))
-        asked_for, theirs = ReadText(written or "", key, today), ReadText(text, key, today)
+        asked_for, theirs = (
+            ReadText(written or "", key, today),
+            ReadText(text, key, today, may_hide=True),
+        )
         others = [one for one in parts if not asked_for.holds(one)]
         answers = [theirs.holds(as_seen(one) if isinstance(one, str) else one) for one in others]
         if any(answers):
@@ -356,7 +359,7 @@ class Trail:
         known = [one for one in before if one.text is not None]
         if place not in self._until:
             joined = APART.join(one.text or "" for one in known)
-            self._until[place] = ReadText(joined, self.key, self.today)
+            self._until[place] = ReadText(joined, self.key, self.today, may_hide=True)
         text = self._until[place]
         if text.is_long:
             return None

@@ -15,6 +15,8 @@ from typing import Any
 YEAR = timedelta(days=366)
 """A day that is written without its year may be so far away."""
 WEEK_DAYS = 7
+_LOOK_BACK = 24  # characters, in which a word or two stand
+SUNDAY = 6
 HALF_DAY_HOURS = 12
 
 # Signs of money with their codes of ISO 4217, other codes, and what stands in their place.
@@ -142,6 +144,8 @@ def _amounts(seen: str) -> Iterator[Decimal]:
     for digits, scale in _SCALED.findall(seen):
         yield from (one.scaleb(_SCALES[scale]) for one in _readings(digits))
     yield from map(_in_words, _NUMBER_WORDS.findall(seen))
+    for whole, cents in _WITH_CENTS.findall(seen):
+        yield Decimal(_count(whole)) + Decimal(_count(cents)).scaleb(-2)
 
 
 def _readings(text: str) -> Iterator[Decimal]:
@@ -181,15 +185,22 @@ _SMALL = {
     for value, word in enumerate(words.split(), first)
 }  # fmt: skip
 _TENS_IN_ORDER = "twenty thirty forty fifty sixty seventy eighty ninety"
-_TENS = {word: value * 10 for value, word in enumerate(_TENS_IN_ORDER.split(), 2)}
+_ZEHNER = "zwanzig dreissig vierzig fünfzig sechzig siebzig achtzig neunzig"
+_TENS = {
+    word: value * 10
+    for words in (_TENS_IN_ORDER, _ZEHNER)
+    for value, word in enumerate(words.split(), 2)
+}
 _UNIT, _TEN = "|".join(_SMALL), "|".join(_TENS)
 # Of *this one*, *one of them* and *one-way* nobody says how many.
 _POINTING = (
     "the this that no any every each which another some last next only other new old right wrong"
+    " an de tout est"
 )
-_NO_NUMBER = (
-    rf"(?!(?:{'|'.join(f'(?<={word} )' for word in _POINTING.split())})one\b)"
-    r"(?!one\b(?! (?!(?:of|that|who|which|with|from|to|in|on|at|by|and|or|is|was|more|day)\b)\w))"
+_NO_NUMBER = (  # nor of *an elf* and *quoi de neuf*
+    rf"(?!(?:{'|'.join(f'(?<={word} )' for word in _POINTING.split())})(?:one|elf|neuf)\b)"
+    r"(?!(?:one|elf|neuf)\b"
+    r"(?! (?!(?:of|that|who|which|with|from|to|in|on|at|by|and|or|is|was|more|day)\b)\w))"
 )
 _BELOW_HUNDRED = rf"(?:(?:{_TEN})(?:[ -](?:{_UNIT}))?|{_UNIT})"
 _BELOW_THOUSAND = (
@@ -199,6 +210,13 @@ _NUMBER_WORDS = re.compile(
     rf"(?<![\w-]){_NO_NUMBER}"
     rf"(?>(?:a|{_BELOW_THOUSAND}) thousand(?:,? (?:and )?{_BELOW_THOUSAND})?"
     rf"|{_BELOW_THOUSAND})(?!\w| (?:[mb]illion|point)\b)"
+)
+_ANY_MONEY = "|".join((_MARK, *(one for one, _ in _MONEY_WORDS)))
+_WITH_CENTS = re.compile(
+    rf"(?<![\w.,:/-])(\d{{1,7}}|{_BELOW_THOUSAND}) ?(?:{_ANY_MONEY})"
+    rf"(?: (?:and|und|et|y|e|con))? (\d{{1,2}}|{_BELOW_HUNDRED})"
+    r"(?: ?(?:cents?|ct|centimes?|c[eé]ntimos?)\b"
+    r"|(?= ?(?:[,;!?)\n]|$)| (?:to|an|für|for|please)\b))"
 )
 
 
@@ -241,10 +259,14 @@ _YEAR = r"(?:,?(?: de)?[ -]*(\d{4}|\d{2}(?![\w:])))?(?!\d)"
 _DAY_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
 _MONTH_DAY = re.compile(rf"\b{_MONTH}(?: the)?[ -]*{_DAY}(?![\d:]){_YEAR}")
 _BETWEEN = (
-    r"(?: ?[-–] ?| (?:to|and|until|till|through|bis|und|au|et|al|y|hasta|e) )(?:the |el |le |zum )?"
+    r"(?: ?[-–/] ?| (?:to|and|until|till|through|bis|und|au|et|al|y|hasta|e) )"
+    r"(?:the |el |le |zum )?"
 )
 _DAYS_MONTH = re.compile(rf"(?<![\w.,/-]){_DAY}{_BETWEEN}{_DAY}(?: of| de)?[ -]*{_MONTH}{_YEAR}")
 _MONTH_DAYS = re.compile(rf"\b{_MONTH}(?: the)?[ -]*{_DAY}{_BETWEEN}{_DAY}(?![\d:]){_YEAR}")
+_DAYS_NUMBERS = re.compile(
+    rf"(?<![\w.,/:-])(\d{{1,2}})\.{_BETWEEN}(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}|\d{{2}})?(?![\d/-])"
+)
 _YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([./-]?)(\d{2})\2(\d{2})(?![\d/-])")
 _YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})?(?![\d/-])")
 _WITHOUT_YEAR = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\d/.-])")
@@ -258,6 +280,9 @@ def _days(text: str, today: date | None) -> Iterator[date]:
     yield from written
     if today is not None:
         yield from _relative(text, today, {one.weekday() for one in written})
+        nights = [_count(one) for one in dict.fromkeys(_NIGHTS.findall(text))]
+        for stay in nights[:STAYS_MAX]:
+            yield from (one + timedelta(days=stay) for one in dict.fromkeys(written))
 
 
 def _written_days(text: str, today: date | None) -> Iterator[date]:
@@ -272,6 +297,8 @@ def _written_days(text: str, today: date | None) -> Iterator[date]:
     for year, month, day in _EAST_ASIAN.findall(text):
         yield from _of_year(year, int(month), int(day), today)
     for year, _, month, day in _YEAR_FIRST.findall(text):
+        yield from _of_year(year, int(month), int(day), today)
+    for day, _, month, year in _DAYS_NUMBERS.findall(text):
         yield from _of_year(year, int(month), int(day), today)
     both = [(one, other, year) for one, _, other, year in _YEAR_LAST.findall(text)]
     both += [(one, other, "") for one, other in _WITHOUT_YEAR.findall(text)]
@@ -300,7 +327,29 @@ _NEAR = {
     "tomorrow": 1, "morgen": 1, "mañana": 1, "demain": 1,
     "day before yesterday": -2, "yesterday": -1, "gestern": -1, "ayer": -1,
 }  # fmt: skip
+_OF_DAYS = {
+    "morgen": {"guten", "goede", "am", "heute", "gestern", "jeden", "diesen"},
+    "mañana": {"la", "esta"},
+}
+"""Words before a name of the day to come, behind which it is a part of any day."""
 _NEAR_DAY = re.compile(rf"\b(?:{'|'.join(_NEAR)})\b")
+_COUNT = rf"(\d{{1,2}}|{_BELOW_HUNDRED}|ein(?:em|er)?|una?|une|a)"
+_AHEAD = re.compile(
+    rf"\b(?:in|en|dans) {_COUNT}"
+    r" (?:(days?|tag(?:en?)?|d[ií]as?|jours?)|weeks?|wochen?|semanas?|semaines?)\b"
+)
+_NIGHTS = re.compile(rf"(?<![\w-]){_COUNT} (?:nights?|nächten?|nacht|noches?|nuits?)\b")
+STAYS_MAX = 5
+_NEXT_WEEK = re.compile(
+    r"\b(?:next week|(?:nächste|kommende)[rn]? woche|próxima semana|semaine prochaine)\b"
+)
+_GOES_ON = (
+    r"(?= ?(?:[,;:.!?)\n]|$)| (?:at|from|with|for|and|in the|on|um|ab|mit|für|o'clock|sharp)\b)"
+)
+_OF_MONTH = re.compile(
+    rf"\b(?:(?:on|by|until|from) the (\d{{1,2}})(?:st|nd|rd|th){_GOES_ON}"
+    rf"|(?:am|zum|vom) (\d{{1,2}})\.(?: (?=um\b|ab\b|mit\b)|[,;]|$))"
+)
 _WEEKDAYS = {
     name: number
     for names in (
@@ -316,7 +365,8 @@ _NEXT = r"next |nächste[nr]? |kommende[nr]? |próximo "
 _WEEKDAY = re.compile(
     # Not of a day that is written out.
     rf"({_PAST})?({_NEXT})?\b({'|'.join(_WEEKDAYS)})\b"
-    r"(?!,? (?:the |den |dem |le |el )?\d{1,2}(?![\d:]| ?[ap]\.?m))( prochain)?( pasado| dernier)?"
+    r"(?!,? (?:the |den |dem |le |el )?\d{1,2}(?![\d:]| ?(?:[ap]\.?m|uhr|h\b|o'clock)))"
+    r"( prochain)?( pasado| dernier)?"
 )
 
 
@@ -325,8 +375,15 @@ def _relative(seen: str, today: date, written: Collection[int]) -> Iterator[date
     Friday` the one before. `written` are the weekdays of days that are written out, for of these
     it may be the name.
     """
-    for near in _NEAR_DAY.findall(seen):
-        yield today + timedelta(days=_NEAR[near])
+    for near in _NEAR_DAY.finditer(seen):
+        before = seen[max(0, near.start() - _LOOK_BACK) : near.start()].split()[-1:]
+        if not before or before[0] not in _OF_DAYS.get(near[0], ()):
+            yield today + timedelta(days=_NEAR[near[0]])
+    for number, is_day in _AHEAD.findall(seen):
+        yield today + timedelta(days=_count(number) * (1 if is_day else WEEK_DAYS))
+    for number in _OF_MONTH.findall(seen):
+        yield from _to_come(int(number[0] or number[1]), today)
+    week = today + timedelta(days=WEEK_DAYS - today.weekday()) if _NEXT_WEEK.search(seen) else None
     for past, before, name, behind, gone in _WEEKDAY.findall(seen):
         if _WEEKDAYS[name] in written:
             continue
@@ -337,22 +394,70 @@ def _relative(seen: str, today: date, written: Collection[int]) -> Iterator[date
         yield today + timedelta(days=days)
         if before or behind or not days:
             yield today + timedelta(days=days + WEEK_DAYS)
+        if week:  # which begins on Sunday, or ends on it
+            yield week + timedelta(days=_WEEKDAYS[name] + WEEK_DAYS * (today.weekday() == SUNDAY))
+            yield week + timedelta(days=_WEEKDAYS[name])
+
+
+def _to_come(day: int, today: date) -> Iterator[date]:
+    """The next day of this number, of this month or of the one after it."""
+    later = today.replace(day=1) + timedelta(days=31)
+    for month in (today, later):
+        with suppress(ValueError):
+            if (found := month.replace(day=day)) >= today:
+                yield found
+                return
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() else int(_in_words(text)) or 1
 
 
 # Times of a day.
 
 _CLOCK = re.compile(
-    rf"(?<![\w.,:/{''.join(_SIGNS)}-])(\d{{1,2}})(?:[:.](\d{{2}}))?(?::00)?"
+    rf"(?<![\w.,:/{''.join(_SIGNS)}-])(\d{{1,2}})(?:([:.h])(\d{{2}}))?(?::00)?"
     rf" ?(am|pm|a\.m\.|p\.m\.|uhr|h|o'clock)?(?![\w/:-]|\.\d| ?{_MARK}(?![^\W\d_]))"
 )
+# Behind these a number alone is an hour, and before them or a day of the week *8h* no duration.
+_AT = r"at|um|gegen|around|à|vers|las|às"
+_IS_AT = re.compile(rf"(?:^|\W)(?:{_AT}) $")
+_DAY_NAMES = "|".join((*_NEAR, *_WEEKDAYS))
+_MAY_BE_AT = re.compile(
+    rf"(?:^|\W)(?:{_AT}|dès|entre|ab|bis|by|from|until|before|after|{_DAY_NAMES}),? $"
+)
+_BEHIND = re.compile(_GOES_ON)
+_PARTS_OF_HOUR = {
+    "half past": 30, "quarter past": 15, "quarter to": -15, "halb": -30, "viertel nach": 15,
+    "viertel vor": -15,
+}  # fmt: skip
+_IN_WORDS = re.compile(
+    rf"\b(?:({'|'.join(_PARTS_OF_HOUR)}) ({_UNIT}|\d{{1,2}})\b|(?:{_AT}) ({_UNIT}){_GOES_ON})"
+)
+_NAMED_HOURS = {"noon": 12, "midday": 12, "mittags": 12, "midnight": 0, "mitternacht": 0}
+_NAMED_HOUR = re.compile(rf"\b({'|'.join(_NAMED_HOURS)})\b")
 
 
 def _times(text: str) -> Iterator[tuple[int, int]]:
     """Each hour and minute; one up to twelve that does not say which half of the day, both."""
-    for hour, minute, sign in _CLOCK.findall(text):
-        if not (minute or sign):
+    for found in _CLOCK.finditer(text):
+        hour, apart, minute, sign = found.groups("")
+        before = text[max(0, found.start() - _LOOK_BACK) : found.start()]
+        if "h" in (apart, sign) and not _MAY_BE_AT.search(before):
             continue
-        at = int(hour) % HALF_DAY_HOURS if sign[:1] in {"a", "p"} else int(hour)
-        yield at + HALF_DAY_HOURS * (sign[:1] == "p"), int(minute or 0)
-        if at < HALF_DAY_HOURS and sign[:1] not in {"a", "p"}:
-            yield at + HALF_DAY_HOURS, int(minute or 0)
+        if not (minute or sign or (_IS_AT.search(before) and _BEHIND.match(text, found.end()))):
+            continue
+        if sign[:1] in {"a", "p"}:
+            yield int(hour) % HALF_DAY_HOURS + HALF_DAY_HOURS * (sign[:1] == "p"), int(minute or 0)
+        else:
+            yield from _both_halves(int(hour) * 60 + int(minute or 0))
+    for part, of, alone in _IN_WORDS.findall(text):
+        yield from _both_halves(_count(of or alone) * 60 + _PARTS_OF_HOUR.get(part, 0))
+    yield from ((_NAMED_HOURS[one], 0) for one in _NAMED_HOUR.findall(text))
+
+
+def _both_halves(minutes: int) -> Iterator[tuple[int, int]]:
+    """The time, and what it is in the afternoon where it may be of the morning."""
+    yield divmod(minutes, 60)
+    if minutes < HALF_DAY_HOURS * 60:
+        yield divmod(minutes + HALF_DAY_HOURS * 60, 60)

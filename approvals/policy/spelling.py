@@ -7,11 +7,11 @@ mark, a text that is too long) is None, never False: a rule that rests on it the
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import date
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from amends.protocol.lookalikes import plain
@@ -24,6 +24,7 @@ from amends.protocol.masking import (
     without_last4,
 )
 from approvals.policy import quantities
+from approvals.policy.phones import Phones, is_phone
 from workspaces import formatting
 
 TEXT_CHARACTERS_MAX = 50_000  # a request is a few hundred; a mail thread some ten thousand
@@ -31,10 +32,6 @@ LEAVES_MAX = 50
 TOKENS_MAX = 500  # of a text, each tried against the mark of a masked value
 NAME_PARTS_MAX = 6
 NAME_WINDOW = 3  # so many other words may stand among the parts of a name
-PHONE_DIGITS = range(7, 16)  # ITU-T E.164 has at most 15
-NATIONAL_DIGITS_MIN = 9  # what must agree where one of two numbers lacks its country
-COUNTRY_DIGITS_MAX = 3
-NORTH_AMERICAN = (10, 11)  # digits without and with its 1, which is often written without a plus
 IBAN_CHARACTERS = range(15, 35)  # ISO 13616
 PATH_CHARACTERS_MAX = 255  # of its second part, as most file systems have it
 CODE_RUNS_MAX = 8
@@ -44,17 +41,20 @@ GROUP_DIGITS = 3  # of a number whose thousands are set apart
 
 _MASKED = re.compile("⟦masked:[^⟧]*⟧")
 _WORD = re.compile(r"\w+")
-_PHONE = re.compile(r"(?<![\w])\+?\(?\d[\d ()/.-]{5,22}\d(?!\w)")
 _IBAN = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]){11,30}")
 _MAILBOX = re.compile(r"(?:[^<>@]*<|mailto:)?([^<>@\s,;]+@[^<>@\s,;]+)>?")
 _LINK = re.compile(r"(?:https?://(?=[^\s/]+\.)|(?=www\.))(\S+?)/?")
+_MAY_BE_FILE = re.compile(r"(?!www\.)[\w.-]+\.(?:zip|mov|md|py|sh|rs|ps|cc|ml|mk|bz)")
+_FILE = re.compile(
+    r"([^\W_]+(?:[ _-]+[^\W_]+)+)\.(?:txt|md|pdf|docx?|xlsx?|pptx?|csv|od[tsp]|png|jpe?g)"
+)
 _CODE = re.compile(r"#?[^\W_]+(?:[ _-][^\W_]+)*")
 _RUNS = re.compile(r"[^\W\d_]+|\d+")
 _NUMBER_WORD = r"[ .:#]{0,2}(?:(?:no|nr|number|id)\b[ .:#]{0,2})?"
 _ONE_WORD = re.compile(r"[\w-]+")
 _ADDRESS_WITHIN = re.compile(r"[^\s<>@,;:()\"'=]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _HOST_WITHIN = re.compile(
-    r"(?:\bhttps?:[/\\]*|(?<![\w.@-])(?=www\.))(?:[^\s/?#@]{0,64}@)?([\w-]+(?:\.[\w-]+)+)"
+    r"(?:\bhttps?:[/\\]*|(?<![\w.@-])(?=www\.)|(?<![\w./\\@-])(?=[\w-]+(?:\.[\w-]+)+[/?]\w))(?:[^\s/?#@]{0,64}@)?([\w-]+(?:\.[\w-]+)+)"
 )
 _SAYS_SOMETHING = re.compile(r"[^\x00-/:-@\[-`{-~]")  # a letter, a digit, or a sign beyond ASCII
 # That a short number is no group of a longer one, and no part of a time or a day.
@@ -65,6 +65,9 @@ _SCRIPTS = ("々㐀-䶿一-鿿", "\u3041-ゟ", "゠-ヿ", "가-힣", "\u0e00-\u0
 _SEAM = re.compile(
     "|".join(rf"(?<=[{one}])(?=[^\W{one}])|(?<=[^\W{one}])(?=[{one}])" for one in _SCRIPTS)
 )
+_SIGNS = frozenset(",;/\n")
+_WORD_OR_SIGN = re.compile(r"\w+|[,;/\n]")
+_AND = frozenset({"and", "und", "et", "or", "oder", "with", "mit"})
 _NAME = re.compile(r"[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)+")
 _WITHOUT_SPACE = re.compile(r"[^\W\d_]+")
 _TITLE = re.compile(r"\b(?:dr|prof|mr|mrs|ms|herr|frau|sr|sra|mme)\b\.? ")
@@ -88,16 +91,24 @@ class ReadText:
     of a plain comparison, and n of reading.
 
     Masked values are compared by their marks, which `key` makes of what the text has. Where `today`
-    is given, a day may stand there without its year if it is less than a year from it.
+    is given, a day may stand there without its year if it is less than a year from it. In a text
+    that may hide a value (`may_hide`) a name may be put together of two.
     """
 
-    def __init__(self, text: str, key: MaskingKey | None = None, today: date | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        key: MaskingKey | None = None,
+        today: date | None = None,
+        *,
+        may_hide: bool = False,
+    ) -> None:
         self.is_empty = not text.strip()
         self.is_long = len(text) > TEXT_CHARACTERS_MAX
         # Of a long one the last word may be cut, as 125 of 1250.
         cut = [*text[:TEXT_CHARACTERS_MAX].rsplit(None, 1), ""][0]
         self.text = cut if self.is_long else text
-        self._key, self._today = key, today
+        self._key, self._today, self._may_hide = key, today, may_hide
         self._marks: dict[str, frozenset[str]] = {}
 
     def holds(self, value: Any) -> bool | None:
@@ -126,11 +137,12 @@ class ReadText:
         return (
             (not quantities.is_grouped(wanted) and _as_it_is(wanted, seen))
             or self._quantities.hold(wanted)
-            or self._holds_phone(wanted)
+            or (is_phone(wanted) and self._phones.hold(wanted))
             or self._holds_account(wanted)
             or _as_mail(wanted, seen)
             or _as_link(wanted, seen)
             or _as_code(wanted, seen)
+            or _as_file(wanted, seen)
             or self._holds_name(wanted)
         )
 
@@ -140,27 +152,23 @@ class ReadText:
 
     @cached_property
     def _without_accents(self) -> "_Words":
-        return _Words(_without_accents(self.words.seen))
+        return _Words(_without_accents(self.words.seen), may_hide=self._may_hide)
 
     @cached_property
     def _in_two_letters(self) -> "_Words":
-        return _Words(_in_two_letters(self.words.seen))
+        return _Words(_in_two_letters(self.words.seen), may_hide=self._may_hide)
 
     @cached_property
     def _quantities(self) -> quantities.Quantities:
         return quantities.Quantities(self.words.seen, self._today)
 
     @cached_property
-    def _lines(self) -> "_Lines":
-        return _Lines(_phones(self.words.seen))
+    def _phones(self) -> Phones:
+        return Phones(self.words.seen)
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
         return frozenset(_accounts(self.words.seen))
-
-    def _holds_phone(self, wanted: str) -> bool:
-        phone = wanted.removeprefix("tel:")
-        return _PHONE.fullmatch(phone) is not None and self._lines.hold(phone)
 
     def _holds_account(self, wanted: str) -> bool:
         account = re.sub("[ -]", "", wanted)
@@ -216,8 +224,8 @@ class ReadText:
 class _Words:
     """A text in one way of comparing it, with its words and runs of letters and digits."""
 
-    def __init__(self, seen: str) -> None:
-        self.seen = seen
+    def __init__(self, seen: str, *, may_hide: bool = False) -> None:
+        self.seen, self.may_hide = seen, may_hide
 
     @cached_property
     def _runs(self) -> frozenset[str]:
@@ -225,8 +233,11 @@ class _Words:
 
     @cached_property
     def fields(self) -> list[list[str]]:
-        """The words, and apart those behind `\0`, which stands in no text, but between two."""
-        return [_WORD.findall(one) for one in self.seen.split("\0")]
+        """The words and the signs that set names apart, and by themselves those behind `\0`, which
+        stands in no text, but between two.
+        """
+        each = _WORD if self.may_hide else _WORD_OR_SIGN
+        return [each.findall(one) for one in self.seen.split("\0")]
 
     @cached_property
     def places(self) -> dict[str, list[tuple[int, int]]]:
@@ -241,8 +252,9 @@ class _Words:
         """Whether what fits the pattern stands there by itself; it is searched for only where what
         it needs stands there in whole runs.
         """
-        runs = (run for one in needed for run in _RUNS.findall(one))
-        if not self._runs.issuperset(runs) or not all(one in self.seen for one in needed):
+        if not all(one in self.seen for one in needed):
+            return False
+        if not self._runs.issuperset(run for one in needed for run in _RUNS.findall(one)):
             return False
         # Behind an @ only what it calls by name: `@alice`, and no part of an address.
         before, behind = r"(?<![\w.+-])(?<!\S@)", r"(?![\w@+-]|\.\w)"
@@ -337,75 +349,7 @@ def _as_it_is(wanted: str, seen: _Words) -> bool:
     return seen.hold_alone(pattern, wanted.split())
 
 
-# Numbers of phones and accounts, addresses, codes and names.
-
-
-def _phones(seen: str) -> Iterator[str]:
-    for found in _PHONE.findall(seen):
-        yield found
-        yield from found.split(" / ")
-
-
-def _dialled(text: str) -> str:
-    """The digits, without the sign for abroad and the zero before a number at home."""
-    return re.sub(r"\D", "", text.replace("(0)", "")).lstrip("0")
-
-
-class _Line(NamedTuple):
-    """What of a phone's number says how it is dialled."""
-
-    names_country: bool
-    is_told: bool
-    """Whether what it lacks, or has beyond another, is known to be the country."""
-
-
-class _Lines:
-    """The numbers of phones in a text, by their digits: as they are, and without a country."""
-
-    def __init__(self, phones: Iterable[str]) -> None:
-        self._lines: dict[str, set[_Line]] = defaultdict(set)
-        self._tails: dict[str, set[bool]] = defaultdict(set)
-        for one in dict.fromkeys(phones):
-            digits, abroad = _dialled(one), _names_country(one)
-            self._lines[digits].add(_Line(abroad, _is_at_home(one)))
-            for tail in _tails(digits):
-                self._tails[tail].add(abroad or _is_american(tail, digits))
-
-    def hold(self, wanted: str) -> bool:
-        """Whether a number is one of them, or would be with the country that one of the two names
-        alone.
-        """
-        digits, abroad = _dialled(wanted), _names_country(wanted)
-        if len(digits) not in PHONE_DIGITS:
-            return False
-        if digits in self._lines:
-            return True
-        if not abroad and any(one or _is_at_home(wanted) for one in self._tails.get(digits, ())):
-            return True
-        return any(
-            not line.names_country and (abroad or line.is_told or _is_american(tail, digits))
-            for tail in _tails(digits)
-            for line in self._lines.get(tail, ())
-        )
-
-
-def _tails(digits: str) -> Iterator[str]:
-    """The digits without the first few, in which a country may be named."""
-    for cut in range(1, COUNTRY_DIGITS_MAX + 1):
-        if len(digits) - cut >= NATIONAL_DIGITS_MIN:
-            yield digits[cut:]
-
-
-def _is_american(short: str, long: str) -> bool:
-    return long[:1] == "1" and (len(short), len(long)) == NORTH_AMERICAN
-
-
-def _is_at_home(text: str) -> bool:
-    return text.lstrip("( ")[:1] == "0"
-
-
-def _names_country(text: str) -> bool:
-    return text.lstrip("( ").startswith(("+", "00"))
+# Numbers of accounts, addresses, codes and names.
 
 
 def _as_mail(wanted: str, seen: _Words) -> bool:
@@ -419,7 +363,8 @@ def _as_link(wanted: str, seen: _Words) -> bool:
     found = _LINK.fullmatch(wanted)
     if not found:
         return False
-    rest = rf"(?:https?://|(?<![/\\])){re.escape(found[1])}(?![/\\?#:][^\s\w]*\w)"
+    scheme = r"https?://" if _MAY_BE_FILE.fullmatch(found[1]) else r"(?:https?://|(?<![/\\]))"
+    rest = rf"{scheme}{re.escape(found[1])}(?![/\\?#:][^\s\w]*\w)"
     return seen.hold_alone(rest, [found[1]])
 
 
@@ -440,6 +385,13 @@ def _as_code(wanted: str, seen: _Words) -> bool:
     if is_word and len(runs[-1]) >= LONG_NUMBER_DIGITS:
         pattern += rf"|{re.escape(runs[0])}[^\W\d_]*{_NUMBER_WORD}{runs[-1]}"
     return seen.hold_alone(rf"#?(?:{pattern})", runs[-1:] if is_word else runs)
+
+
+def _as_file(wanted: str, seen: _Words) -> bool:
+    """A document of several words without its ending, however they are joined: *packing list*."""
+    found = _FILE.fullmatch(wanted)
+    parts = re.split("[ _-]+", found[1]) if found else []
+    return bool(parts) and seen.hold_alone(r"[ _-]+".join(parts), parts)
 
 
 def _accounts(text: str) -> Iterator[str]:
@@ -464,9 +416,26 @@ def _parts_stand_together(wanted: str, seen: _Words) -> bool:
     window = len(found) + NAME_WINDOW
     rarest = min((seen.places[one] for one in parts), key=len)
     return any(
-        parts <= set(seen.fields[field][first : first + window])
+        parts <= set(words := seen.fields[field][first : first + window])
+        and (seen.may_hide or _begin_with_name(found, words))
         for field, place in rarest
         for first in range(max(0, place - window + 1), place + 1)
+    )
+
+
+def _begin_with_name(name: list[str], words: list[str]) -> bool:
+    """Whether the words begin with a part of the name and have all of them, and those are not of
+    two people: *Bob Meier and Eve Miller* names no Bob Miller, but *Mia and Bob Li* a Mia Li.
+    """
+    parts = set(name)
+    if words[0] not in parts:
+        return False
+    end = max(map(words.index, parts))
+    return not any(
+        words[place - 1] not in parts
+        or (word in _AND and (words[0] != name[0] or words[place + 1] in parts))
+        for place, word in enumerate(words[:end])
+        if word not in parts and word in _AND | _SIGNS
     )
 
 
