@@ -190,7 +190,8 @@ SELECT json_build_array(({WRITTEN}), (SELECT json_agg(json_build_array(u.tool, u
     (SELECT {_COUNT} {_CALLS}))"""  # noqa: S608 - our own words
 _AGAIN = ",".join(memory.TOLD_AGAIN)
 READINGS = f"""
-SELECT json_build_array((SELECT json_agg(json_build_array(u.tool, u.place, u.result)) FROM (
+SELECT json_build_array(CASE WHEN %b THEN ({WRITTEN}) END,
+    (SELECT json_agg(json_build_array(u.tool, u.place, u.result)) FROM (
     SELECT a.tool, coalesce(a.last_place, {2**63 - 1}) AS place, CASE
         WHEN a.flags && '{{{_AGAIN},disagree:result}}' THEN NULL
         WHEN length(a.result::text) <= {RESULT_CHARACTERS_MAX} THEN a.result END AS result
@@ -456,7 +457,7 @@ def looked_up(
     lookup: Lookup, gathered: Gathered, facts: Mapping[str, Any]
 ) -> ScalarQuery | LookupResult:
     """By value: whether each part of it stands in the result of a reading of the run, and in the
-    arguments of no call until then.
+    arguments of no call until then; or, with `or: mentioned`, in what was asked for.
     """
     value, run, policy = value_of(lookup, facts), gathered.context.run, gathered.policy
     cannot = LookupResult(UNKNOWN, f"Whether {lookup.subject} was looked up cannot be told")
@@ -472,7 +473,7 @@ def looked_up(
         return none
 
     def read(row: Sequence[Any]) -> LookupResult:
-        results, calls, seen = row
+        written, results, calls, seen = row
         is_told = seen <= CALLS_MAX
         key, today = gathered.request.actor.masking_key, gathered.context.now.date()
         looking = (one for one in results or () if policy.is_looking_up(one[0]))
@@ -484,14 +485,17 @@ def looked_up(
             key,
             today,
         )
-        found = [trail.source(one) for one in parts]
+        asked_for = ReadText(written or "", key, today)
+        found = [trail.source(one) for one in parts if not asked_for.holds(one)]
         if "" in found:
             return none
         if None in found:
             return cannot
-        names = ", ".join(map(formatting.named, sorted({one for one in found if one})[:3]))
-        return LookupResult(value=True, say=f"{lookup.subject} was looked up by {names}")
+        tools = ", ".join(map(formatting.named, sorted({one for one in found if one})[:3]))
+        how = f" by {tools}" * bool(tools) + " or asked for" * (len(found) < len(parts))
+        return LookupResult(value=True, say=f"{lookup.subject} was looked up{how}")
 
     key, runs = gathered.request.key, [run.id, CALLS_MAX + 1]
-    asked = [*runs, key, posix(lookup.tools), *runs, *runs]
+    mentioned_too = [lookup.option("or") == "mentioned", run.id]
+    asked = [*mentioned_too, *runs, key, posix(lookup.tools), *runs, *runs]
     return ScalarQuery(READINGS, asked, read)

@@ -165,11 +165,8 @@ class _Reader:
             per = f" per {_named(options['per'])}" if "per" in options else ""
             over = f" in {options['over']}" if "over" in options else ""
             return TOTALS[word].format(subject) + per + over
-        more = "".join(
-            f" {said} {options[name]}"
-            for name, said in (("by", "by" if word == "looked_up" else "to this"), ("for", "for"))
-            if name in options
-        )
+        how = (("by", "by" if word == "looked_up" else "to this"), ("for", "for"), ("or", "or"))
+        more = "".join(f" {said} {options[name]}" for name, said in how if name in options)
         return ASKED[word][negated].format(subject, more)
 
     def _options(self) -> dict[str, str]:

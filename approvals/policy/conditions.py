@@ -93,7 +93,7 @@ QUESTIONS: Mapping[str, Options] = {
     "changed": {},
     "tainted": {},
     "called": {},
-    "looked_up": {"by": TOOLS},
+    "looked_up": {"by": TOOLS, "or": ("mentioned",)},
     "known": {"by": ("workspace", "agent", "person"), "for": None},
     "lookalike": {},
     "unusual": {},

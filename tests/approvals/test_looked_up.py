@@ -221,6 +221,26 @@ def test_each_of_several_values_is_looked_up_and_none_is_put_together_of_two_fie
         assert not known_to(trip, to, f"n{number}"), to
 
 
+def test_of_several_values_each_may_be_looked_up_or_asked_for_where_the_rule_says_so(trip, obey):
+    bo, either = "bo@acme.example", NOT_LOOKED_UP.replace(")", ", or: mentioned)")
+    for run, rule in (("run_1", either), ("run_2", NOT_LOOKED_UP)):
+        obey(rule)
+        trip.send("run.started", run=run, request=f"Write to Ann and {bo}")
+        looks(trip, [{"mail": ANN}], key=f"r-{run}", run=run)
+        looks(trip, f"No {EVE}", key=f"e-{run}", run=run, args={"query": EVE})
+        is_either = rule == either
+        whom: tuple[tuple[list[str] | str, bool], ...] = (
+            ([ANN], True), ([ANN, bo], is_either), (bo, is_either), (f"Bo <{bo}>", is_either),
+            ([ANN, bo, EVE], False), (f"{ANN}, {EVE}, {bo}", False), ([f"{bo} <{EVE}>"], False),
+            ([bo, ""], False), ([ANN, "bo@acme.example.evil.example"], False), ([], False),
+        )  # fmt: skip
+        for number, (to, goes_on) in enumerate(whom):
+            assert known_to(trip, to, f"{run}-{number}", run=run) is goes_on, (rule, to)
+    obey(either)
+    looks(trip, [{"mail": ANN}], key="r3", run="run_3")
+    assert not known_to(trip, [ANN, bo], "k3", run="run_3"), "without a request on record"
+
+
 def test_a_value_that_was_looked_up_is_told_from_one_that_the_agent_made_up(trip, obey):
     tools = {"contacts.*": {"class": "read_only"}, "crm.find": {"class": "read_only"}}
     obey(

@@ -208,6 +208,7 @@ def test_every_function_that_the_evaluator_has_may_be_saved(condition):
         ("args.to.all(one, mentioned(one))", "at 1:18", "“mentioned” in a loop"),
         ("looked_up(args.to)", "at 1:11", '“looked_up” wants tools: by: "contacts.*"'),
         ("looked_up(args.to, by: [])", "at 1:20", "“by” is a glob of tools, or a list"),
+        ("looked_up(args.to, by: 'a', or: known)", "at 1:29", "“or” is one of mentioned"),
         ("looked_up(args.to, by: 'a,b')", "at 1:20", "“by” is a glob of tools, or a list"),
         ("looked_up(args.to, per: 'a')", "at 1:20", "no option of “looked_up”"),
         ("ask_0 == 1", "at 1:1", "names such as “ask_0” are the desk's own"),

@@ -230,6 +230,7 @@ def test_a_condition_on_an_amount_says_what_it_is_in_money_where_the_preview_kno
         ('known(args.to, by: agent, for: "7d")', "“to” is known to this agent for 7d"),
         ("!looked_up(args.to, by: ['a.*', \"b\"])", "“to” was not looked up by a.*, b"),
         ('looked_up(args.to, by: "a.*")', "“to” was looked up by a.*"),
+        ('!looked_up(args.to, by: "a", or: mentioned)', "“to” was not looked up by a or mentioned"),
         ('sum(args.n, per: person, over: "1d") > 5', "the sum of “n” per person in 1d is above 5"),
         ("!args.force", "not “force”"),
         ('!args.to.contains("x")', '“to” does not contain "x"'),

@@ -91,6 +91,8 @@ SEND, ADD, CONTACTS = "mail.send", "contacts.add", "contacts.read"
     [
         ("Write to Ann Berg", [(CONTACTS, "Ann Berg", CONTACT), (SEND, ANN)], "p"),
         ("Tell Ann that I am late", [(CONTACTS, "Ann", CONTACT), (SEND, [ANN])], "p"),
+        (f"Tell Ann and {EVE}", [(CONTACTS, "Ann", CONTACT), (SEND, [ANN, EVE])], "p"),
+        ("Tell Ann and Bo", [(CONTACTS, "Ann", CONTACT), (SEND, [ANN, EVE])], "w"),
         ("Mail the whole team", [(CONTACTS, "", CONTACT), (SEND, ANN), (SEND, ANN)], "pp"),
         ("Meet Ann Berg", [(CONTACTS, "Ann", CONTACT), ("calendar.create", ANN)], "p"),
         ("Write to Ann", [(CONTACTS, "Ann", []), (CONTACTS, "Berg", CONTACT), (SEND, ANN)], "p"),
