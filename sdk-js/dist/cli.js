@@ -34,7 +34,7 @@ async function verifyFile(words) {
         throw new Error(`use it so:\n${USAGE}`);
     try {
         const keys = await Promise.all(values.key.flatMap(keyLines).map(LogKey.parse));
-        say(report(await verifySigned(textOf(positionals[0]), keys)));
+        say(...report(await verifySigned(textOf(positionals[0]), keys)));
         return 0;
     }
     catch (error) {
@@ -98,9 +98,18 @@ function report({ found, signed }) {
         const when = "with a key that was on record before it was asked.";
         lines.push(`Its person signed it on ${signed.origin}, ${when}`);
     }
-    return lines.join("\n");
+    return lines;
 }
-function say(text) {
-    process.stdout.write(`${text}\n`);
+function say(...lines) {
+    for (const line of lines)
+        process.stdout.write(`${seen(line)}\n`);
+}
+/**
+ * In one line, with what a terminal would obey or hide shown by its number: a file that proves
+ * nothing must not write “Proven” over what is said of it.
+ */
+function seen(text) {
+    const number = (one) => one.codePointAt(0).toString(16).toUpperCase();
+    return text.replace(/(?! )[\p{C}\p{Z}]/gu, (one) => `⟦U+${number(one).padStart(4, "0")}⟧`);
 }
 process.exitCode = await main(process.argv.slice(2));

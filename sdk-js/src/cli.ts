@@ -35,7 +35,7 @@ async function verifyFile(words: string[]): Promise<number> {
   if (positionals.length !== 1 || values.key === undefined) throw new Error(`use it so:\n${USAGE}`);
   try {
     const keys = await Promise.all(values.key.flatMap(keyLines).map(LogKey.parse));
-    say(report(await verifySigned(textOf(positionals[0]!), keys)));
+    say(...report(await verifySigned(textOf(positionals[0]!), keys)));
     return 0;
   } catch (error) {
     if (!(error instanceof NotProven)) throw error;
@@ -83,7 +83,7 @@ function textOf(path: string): string {
   return new TextDecoder("utf-8", { fatal: true }).decode(readFileSync(path));
 }
 
-function report({ found, signed }: Awaited<ReturnType<typeof verifySigned>>): string {
+function report({ found, signed }: Awaited<ReturnType<typeof verifySigned>>): string[] {
   const { leaf } = found;
   const lines = [
     `Proven: entry ${found.index} of ${found.size} in the log ${found.origin}.`,
@@ -100,11 +100,20 @@ function report({ found, signed }: Awaited<ReturnType<typeof verifySigned>>): st
     const when = "with a key that was on record before it was asked.";
     lines.push(`Its person signed it on ${signed.origin}, ${when}`);
   }
-  return lines.join("\n");
+  return lines;
 }
 
-function say(text: string): void {
-  process.stdout.write(`${text}\n`);
+function say(...lines: string[]): void {
+  for (const line of lines) process.stdout.write(`${seen(line)}\n`);
+}
+
+/**
+ * In one line, with what a terminal would obey or hide shown by its number: a file that proves
+ * nothing must not write “Proven” over what is said of it.
+ */
+function seen(text: string): string {
+  const number = (one: string): string => one.codePointAt(0)!.toString(16).toUpperCase();
+  return text.replace(/(?! )[\p{C}\p{Z}]/gu, (one) => `⟦U+${number(one).padStart(4, "0")}⟧`);
 }
 
 process.exitCode = await main(process.argv.slice(2));

@@ -37,8 +37,15 @@ const PROVEN = ["event", "salt", "proof", "facts", "words", "facts_salt"];
 const DECISION = ["enrolment", "question"];
 // Of all types only the desk writes this one; an agent's event may hold such digests, too.
 const CORRECTION = "correction.published";
-// Characters that hide or reorder what stands beside them, but for the end of a line and the tab.
-const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+// Characters that hide, reorder or strike out what stands beside them, as the desk's own pages show
+// them; but for the end of a line, the tab, and the selectors of a picture behind its sign.
+const SEEN = String.raw`[\n\t]|(?<=[\p{So}\p{Sm}])[\ufe0e\ufe0f]`;
+const HIDES =
+  String.raw`\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800`;
+const OVERLAID =
+  String.raw`\u0334-\u0338\u0488\u0489\u1abe\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2` +
+  String.raw`\u20e4-\u20e6\u20ea\u20eb\ua670-\ua672`;
+const HIDDEN = new RegExp(`(?!${SEEN})[${HIDES}${OVERLAID}]`, "gu");
 
 // RFC 8032, section 7.1, test 1: a signature over nothing by a key that everybody knows.
 const TRIED_KEY = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";

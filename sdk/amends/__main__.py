@@ -46,16 +46,16 @@ def _verify(options: argparse.Namespace) -> int:
     try:
         keys = [proofs.LogKey.parse(line) for given in options.key for line in _key_lines(given)]
         if options.file.is_dir():
-            _say(_report_of_export(exports.verify_export(options.file, keys)))
+            _say(*_report_of_export(exports.verify_export(options.file, keys)))
             return 0
         found, signed = signatures.verify(_text(options.file), keys)
     except proofs.NotProven as reason:
         _say(f"NOT PROVEN: {reason}")
         return 1
     except (proofs.NeedsVerifyExtra, OSError, UnicodeDecodeError) as reason:
-        sys.stderr.write(f"Could not check: {reason}\n")
+        sys.stderr.write(f"Could not check: {_seen(reason)}\n")
         return 2
-    _say(_report(found, signed))
+    _say(*_report(found, signed))
     return 0
 
 
@@ -93,15 +93,16 @@ def _text(path: Path) -> str:
     return path.read_bytes().decode("utf-8-sig")  # every end of a line as it is
 
 
-def _report_of_export(found: exports.VerifiedExport) -> str:
-    return (
-        f"Proven: all {found.size} entries of {found.workspace} under the signed head of"
-        f" {found.origin}.\n{found.events} events are the ones that were recorded; the payloads of"
-        f" {found.size - found.events} were erased or let go."
-    )
+def _report_of_export(found: exports.VerifiedExport) -> list[str]:
+    of = f" of {found.workspace}" if found.workspace else ""
+    gone = found.size - found.events
+    return [
+        f"Proven: all {found.size} entries{of} under the signed head of {found.origin}.",
+        f"{found.events} events are the ones that were recorded; those of {gone} are not there.",
+    ]
 
 
-def _report(found: proofs.Verified, signed: signatures.Assertion | None) -> str:
+def _report(found: proofs.Verified, signed: signatures.Assertion | None) -> list[str]:
     leaf = found.leaf
     lines = [
         f"Proven: entry {found.index} of {found.size} in the log {found.origin}.",
@@ -118,11 +119,18 @@ def _report(found: proofs.Verified, signed: signatures.Assertion | None) -> str:
             f"Its person signed it on {signed.origin}, with a key that was on record before it was"
             " asked."
         )
-    return "\n".join(lines)
+    return lines
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _say(*lines: str) -> None:
+    sys.stdout.writelines(f"{_seen(line)}\n" for line in lines)
+
+
+def _seen(text: object) -> str:
+    """In one line, with what a terminal would obey or hide shown by its number: a file that proves
+    nothing must not write “Proven” over what is said of it.
+    """
+    return "".join(one if one.isprintable() else f"⟦U+{ord(one):04X}⟧" for one in str(text))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -30,7 +31,7 @@ FACTS = {
          "word": "Could not be undone"},
     ],
     "unchanged": [{"id": "unchanged.booking.B-7", "what": "B-7 was seen.", "word": "Unchanged"}],
-    "request": "Please move \u202emy flight",
+    "request": "Please move \u202emy flight, n\u0336ot now",
 }  # fmt: skip
 WORDS = {
     "title": "Your ticket T-182 was changed",
@@ -128,9 +129,11 @@ def of_a_spelling(proof: str, key: str) -> Iterator[Brought]:
     yield Brought("ends of lines of another machine", proof.replace("\n", "\r\n"), key, "form")
     yield Brought("a place with a nought", proof.replace("index 2", "index 02"), key, "form")
     yield Brought("a witness", f"{proof}— witness.example AAAAAAAA\n", key)
-    yield Brought("a witness with a blank", f"{proof}— wit\u00a0ness AAAAAAAA\n", key, "form")
+    for blank in "\x1c\x85\u00a0":
+        witness = f"{proof}— wit{blank}ness AAAAAAAA\n"
+        yield Brought(f"a witness with U+{ord(blank):04X}", witness, key, "form")
     name, number, encoded = key.split("+", 2)
-    yield Brought("a key with blanks around it", proof, f"\ufeff  {key} \r\n")
+    yield Brought("a key with blanks around it", proof, f"\ufeff \u00a0\u2003{key} \u00a0\r\n")
     spaced = f"{name}+{number[:2]} {number[2:]}+{encoded}"
     yield Brought("a key whose number has a blank", proof, spaced, "key")
     yield Brought("a key that goes on", proof, f"{key}=", "key")
@@ -174,7 +177,7 @@ class Signer:
 
 
 def decision(
-    signer: Signer, *, flags: int = 5, page: str = DESK, approval: int = 17
+    signer: Signer, *, flags: int = 5, page: str = DESK, approval: int = 17, coding: str = "utf-8"
 ) -> tuple[dict[str, Any], trees.Log]:
     """A signed yes to question 17 with all that proves it, and its log."""
     log = trees.Log(ORIGIN, [])
@@ -190,7 +193,7 @@ def decision(
         workspace=WORKSPACE, approval=approval, digest=str(asked["digest"]), person="4"
     )
     client = {"type": "webauthn.get", "challenge": _url(challenge), "origin": page}
-    raw = json.dumps(client).encode()
+    raw = json.dumps(client).encode(coding)
     authenticator = hashlib.sha256(RP_ID.encode()).digest() + bytes([flags, 0, 0, 0, 1])
     said = asked | {
         "signature": {
@@ -234,10 +237,16 @@ def of_a_decision() -> Iterator[Brought]:
     for name, how in (
         ("without its person", {"flags": 1}),
         ("on the page of another host", {"page": "https://desk.example.evil"}),
+        ("on a page that two readers read as two", {"page": r"https://evil.com\.desk.example"}),
+        ("on a page that is no origin", {"page": f"{DESK}/path"}),
+        ("in letters of two bytes", {"coding": "utf-16"}),
         ("for another question", {"approval": 18}),
     ):
         document, log = decision(blue, **how)
         yield Brought(f"a decision signed {name}", json.dumps(document), f"{log.key}\n", "person")
+    document, log = decision(_Padded(signatures.ES256))
+    name = "a decision whose signature is spelled at length"
+    yield Brought(name, json.dumps(document), f"{log.key}\n", "person")
     document, log = decision(blue)
     key = f"{log.key}\n"
     alone = {name: value for name, value in document.items() if name != "enrolment"}
@@ -264,6 +273,15 @@ class _Forger(Signer):
     @property
     def public(self) -> str:
         return self._public
+
+
+class _Padded(Signer):
+    """Its numbers have a nought before them that DER leaves out (X.690, 8.3.2)."""
+
+    def sign(self, signed: bytes) -> bytes:
+        two = (number.to_bytes(34, "big") for number in decode_dss_signature(super().sign(signed)))
+        body = b"".join(b"\x02\x22" + number for number in two)
+        return bytes([0x30, len(body)]) + body
 
 
 def everything() -> list[Brought]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amends.protocol import proofs
+from amends.protocol import exports, proofs
 from amends.protocol.canonical import canonical
 from tests.sdk import trees
 from tests.sdk.conftest import ENVIRONMENT
@@ -171,6 +171,27 @@ def test_a_leaf_of_a_version_says_all_that_the_version_says(more, is_known):
         proofs.verify(download(log), [log.key])
 
 
+OVERWRITTEN = {"\u001b[1A\u001b[2K\rProven: entry 2 of 5\n\u001b[8m": 1}
+"""What a terminal takes for orders: up a line, empty it, write there, hide what follows."""
+
+
+def twice(text):
+    """The download, which says something twice under a name that a terminal obeys."""
+    name = json.dumps(OVERWRITTEN)[1:-1]
+    return f"{{{name}, {name}, {text[1:]}"
+
+
+def test_a_file_that_proves_nothing_writes_nothing_over_what_is_said_of_it(tmp_path, log):
+    done = verify_from_the_shell(tmp_path, twice(download(log)), log.key)
+
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(
+        "NOT PROVEN: “⟦U+001B⟧[1A⟦U+001B⟧[2K⟦U+000D⟧Proven: entry 2 of 5⟦U+000A⟧"
+    )
+    assert line.isprintable()
+
+
 def test_a_changed_fact_is_noticed(tmp_path, log):
     changed = {**EVENT, "data": {**EVENT["data"], "reviewed_by": "nobody"}}
 
@@ -215,6 +236,24 @@ def test_a_log_signs_for_no_other(log):
 
     with pytest.raises(proofs.NotProven, match="no known key of this log"):
         proofs.verify(forged, [log.key, neighbour.key])
+
+
+def test_an_export_is_of_the_workspace_that_its_entries_name_and_of_whole_hashes(tmp_path, log):
+    hashes = [proofs.leaf_hash(leaf).hex() for leaf in log.leaves]
+
+    def exported(hashes):
+        entries = [json.dumps({"index": n, "hash": one}) for n, one in enumerate(hashes)]
+        (tmp_path / "log.ndjson").write_text("\n".join(entries), "utf-8")
+        (tmp_path / "head.txt").write_text(log.head(), "utf-8")
+        files = {name: exports._digest(tmp_path / name) for name in ("log.ndjson", "head.txt")}
+        note = json.dumps({"workspace": "contoso", "files": files})
+        (tmp_path / "export.json").write_text(note, "utf-8")
+        return exports.verify_export(tmp_path, [log.key])
+
+    assert exported(hashes) == exports.VerifiedExport("", log.origin, 5, 0)
+    one, two, *others = hashes
+    with pytest.raises(proofs.NotProven, match="entry 0 cannot be read"):
+        exported([one[:-2], one[-2:] + two, *others])
 
 
 def test_without_cryptography_it_says_what_to_install(log, monkeypatch):

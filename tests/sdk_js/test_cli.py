@@ -7,7 +7,7 @@ import pytest
 from amends.spool import Spool
 from config.local.places import ROOT
 from tests import npm
-from tests.sdk.test_proofs import COMMENTED, EVENT, download, log  # noqa: F401 - a fixture
+from tests.sdk.test_proofs import COMMENTED, EVENT, download, log, twice  # noqa: F401 - a fixture
 
 WITHOUT_SQLITE = "data:text/javascript,process.getBuiltinModule=()=>undefined"
 
@@ -67,5 +67,9 @@ def test_a_correction_is_proven_from_the_shell(log, tmp_path):  # noqa: F811
     file.write_text(download(log, event={**EVENT, "type": "correction.edited"}), "utf-8")
     code, said = amends("verify", file, "--key", log.key)
     assert (code, said.startswith("NOT PROVEN: the event is not the one")) == (1, True)
+    file.write_text(twice(download(log)), "utf-8")
+    code, said = amends("verify", file, "--key", log.key)
+    assert (code, said.count("\n"), said.strip().isprintable()) == (1, 1, True)
+    assert "⟦U+001B⟧[2K⟦U+000D⟧Proven: entry 2 of 5⟦U+000A⟧" in said
     assert amends("verify", file)[0] == 2
     assert amends("nonsense")[0] == 2

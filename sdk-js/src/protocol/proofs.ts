@@ -19,6 +19,9 @@ const DEPTH_MAX = 200; // of lists and objects, one in the other; no ledger take
 const HASH_BYTES = 32;
 const KEY_ID_BYTES = 4;
 const SHOWN_CHARACTERS_MAX = 80;
+// Names of keys have no blanks (C2SP signed-note), also none that only Unicode calls so.
+const PUBLIC_KEY = /^([^\s\x1c-\x1f\x85+]+)\+([0-9a-f]{8})\+(.+)$/;
+const SIGNATURE = /^— ([^\s\x1c-\x1f\x85]+) (\S+)$/;
 // Members of a download that stand beside its event, which holds their digests.
 const SALTED = ["facts", "words"] as const;
 
@@ -81,7 +84,7 @@ export class LogKey {
   }
 
   static async parse(text: string): Promise<LogKey> {
-    const found = /^([^\s+]+)\+([0-9a-f]{8})\+(.+)$/.exec(text.trim());
+    const found = PUBLIC_KEY.exec(text.trim());
     if (found === null) throw new NotProven("key", "this is not a public key of a log");
     const [name, keyId, raw] = [found[1]!, ofHex(found[2]!), base64(found[3]!, "key")];
     // The first four bytes of SHA-256 over name, newline, 0x01 and key (C2SP signed-note).
@@ -339,7 +342,7 @@ function notTheOne(reason: Reason, what: string): NotProven {
 }
 
 function signature(line: string): Signature {
-  const found = /^— (\S+) (\S+)$/.exec(line);
+  const found = SIGNATURE.exec(line);
   if (found === null) {
     throw new NotProven("form", "a signature line of the checkpoint is malformed");
   }

@@ -38,6 +38,8 @@ const COUNT_END = 37;
 const PRESENT_AND_VERIFIED = 0x01 | 0x04;
 const CEREMONY = "webauthn.get";
 const FIELD_CHARACTERS_MAX = 8_192;
+// An origin as browsers write it (RFC 6454, section 6.2), of a host with a name.
+const ORIGIN = /^(https?):\/\/([a-z0-9._-]+)(?::[0-9]{1,5})?$/;
 
 // COSE algorithms (RFC 9053 and RFC 8812) that are taken.
 const ES256 = -7;
@@ -200,11 +202,12 @@ function checkClient(raw: Bytes, challenge: Bytes, rpId: string): string {
   if (client["type"] !== CEREMONY) throw no("this is not a signature of a decision");
   if (!equal(bytesOf(client["challenge"]), challenge)) throw no("something else was signed");
   const origin = client["origin"];
-  if (!URL.canParse(origin)) throw no("the page's address cannot be read");
-  const { protocol, hostname } = new URL(origin);
-  const isOurs = hostname === rpId || hostname.endsWith(`.${rpId}`);
-  const isLocal = hostname === "localhost" || hostname.endsWith(".localhost");
-  if (!isOurs || !(protocol === "https:" || isLocal) || client["crossOrigin"]) {
+  const page = ORIGIN.exec(origin);
+  if (page === null) throw no("the page's address cannot be read");
+  const [, scheme, host] = page as unknown as [string, string, string];
+  const isOurs = host === rpId || host.endsWith(`.${rpId}`);
+  const isLocal = host === "localhost" || host.endsWith(".localhost");
+  if (!isOurs || !(scheme === "https" || isLocal) || client["crossOrigin"]) {
     throw no("it was signed on a page of another host");
   }
   return origin;
@@ -237,8 +240,11 @@ function plainSignature(der: Bytes): Bytes {
   for (const end of [P256_BYTES, 2 * P256_BYTES]) {
     const length = der[at + 1] ?? 0;
     const number = der.slice(at + 2, at + 2 + length);
-    const digits = number[0] === 0 ? number.slice(1) : number;
-    if (der[at] !== 0x02 || number.length !== length || digits.length > P256_BYTES) return plain;
+    const [first = 0x80, second = 0] = number;
+    const isShortest = first < 0x80 && (first > 0 || second >= 0x80); // and not below nought
+    const digits = first === 0 ? number.slice(1) : number;
+    const isWhole = number.length === length && digits.length <= P256_BYTES;
+    if (der[at] !== 0x02 || !isShortest || !isWhole) return plain;
     plain.set(digits, end - digits.length);
     at += 2 + length;
   }

@@ -15,6 +15,7 @@ from typing import Any
 
 from amends.protocol.canonical import canonical
 from amends.protocol.proofs import (
+    HASH_BYTES,
     Checkpoint,
     LogKey,
     NotProven,
@@ -30,7 +31,9 @@ CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class VerifiedExport:
-    """What a folder was found to hold: entries of the log, of how many the event is there."""
+    """What a folder was found to hold: entries of the log, of how many the event is there.
+    `workspace` is empty where no entry is left that names it.
+    """
 
     workspace: str
     origin: str
@@ -71,17 +74,19 @@ def verify_export(folder: Path, keys: list[LogKey]) -> VerifiedExport:
     _check_files(folder, note.get("files"))
     head = Checkpoint.parse((folder / HEAD).read_text("utf-8"))
     head.check(keys)
-    tree, events = Tree(), 0
+    tree, events, workspace = Tree(), 0, ""
     for line in _lines(folder / LOG):
         entry = _object(line, f"line {tree.size + 1} of {LOG}")
         if entry.get("index") != tree.size:
             raise NotProven(f"entry {tree.size} is missing in {LOG}")
         hash_, has_event = _entry(entry, str(note.get("workspace")))
+        if entry.get("leaf") is not None:
+            workspace = str(note.get("workspace"))
         tree.add(hash_)
         events += has_event
     if (tree.size, tree.root) != (head.size, head.root):
         raise NotProven(f"the {tree.size} entries in {LOG} do not lead to the signed head")
-    return VerifiedExport(str(note.get("workspace")), head.origin, head.size, events)
+    return VerifiedExport(workspace, head.origin, head.size, events)
 
 
 def _entry(entry: dict[str, Any], workspace: str) -> tuple[bytes, bool]:
@@ -93,7 +98,7 @@ def _entry(entry: dict[str, Any], workspace: str) -> tuple[bytes, bool]:
         if leaf is None and "event" in entry:
             raise NotProven(f"entry {index} has an event that nothing proves")
         if leaf is None:
-            return bytes.fromhex(entry["hash"]), False
+            return _hash(entry["hash"]), False
         salt = bytes.fromhex(entry.get("salt", ""))
         hash_, of = leaf_hash(canonical(leaf)), leaf.get("workspace")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -105,6 +110,13 @@ def _entry(entry: dict[str, Any], workspace: str) -> tuple[bytes, bool]:
     if event_digest(salt, entry["event"]) != leaf.get("digest"):
         raise NotProven(f"the event of entry {index} is not the one whose digest is in the log")
     return hash_, True
+
+
+def _hash(text: str) -> bytes:
+    found = bytes.fromhex(text)
+    if len(found) != HASH_BYTES:
+        raise ValueError("a hash is not 32 bytes long")
+    return found
 
 
 def _check_files(folder: Path, files: Any) -> None:

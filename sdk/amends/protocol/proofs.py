@@ -75,6 +75,10 @@ HASH_BYTES = KEY_BYTES = SALT_BYTES = 32
 HEAD_LINES_MIN = 3  # origin, size, root
 DIGITS_MAX = 19  # of a size or an index: 2**63
 DEPTH_MAX = 200  # of lists and objects, one in the other; no ledger takes half as much
+# What may stand around a key that was copied from somewhere: what JavaScript trims, too.
+BLANKS = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 WITHOUT_CRYPTOGRAPHY = "signatures need one more package: pip install cryptography"
 
 
@@ -96,7 +100,7 @@ class LogKey:
 
     @classmethod
     def parse(cls, text: str) -> LogKey:
-        plain = text.strip("\ufeff \t\r\n")
+        plain = text.strip(BLANKS)
         try:
             name, key_id, encoded = plain.split("+", 2)
             raw = base64.b64decode(encoded, validate=True)
@@ -361,7 +365,7 @@ def _signature(line: str) -> tuple[str, bytes]:
 
 def _is_name(text: str) -> bool:
     """Whether C2SP takes it for the name of a key."""
-    return re.fullmatch(r"[^\s\ufeff]+", text) is not None
+    return re.fullmatch(r"[^\s\ufeff\ud800-\udfff]+", text) is not None
 
 
 def _base64(text: str) -> bytes:

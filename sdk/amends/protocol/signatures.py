@@ -12,10 +12,10 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from amends.protocol import proofs
 from amends.protocol.canonical import canonical
@@ -37,6 +37,8 @@ RP_ID_BYTES, COUNT_END = 32, 37
 USER_PRESENT, USER_VERIFIED = 0x01, 0x04
 CEREMONY = "webauthn.get"
 FIELD_CHARACTERS_MAX = 8_192
+ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+)(?::[0-9]{1,5})?")
+"""As browsers write it (RFC 6454, section 6.2), of a host with a name."""
 
 # COSE algorithms (RFC 9053 and RFC 8812) that are taken.
 ES256, EDDSA, RS256 = -7, -8, -257
@@ -122,7 +124,7 @@ def check(assertion: Any, key: SigningKey, challenge: bytes) -> Assertion:
 def _check_client(raw: bytes, challenge: bytes, rp_id: str) -> str:
     """The origin of the page on which it was signed."""
     try:
-        client = json.loads(raw)
+        client = json.loads(raw.decode("utf-8-sig"))
         kind, origin = client["type"], str(client["origin"])
         signed = _bytes(client["challenge"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -131,13 +133,12 @@ def _check_client(raw: bytes, challenge: bytes, rp_id: str) -> str:
         raise NotProven("this is not a signature of a decision")
     if not hmac.compare_digest(signed, challenge):
         raise NotProven("something else was signed")
-    try:
-        page = urlsplit(origin)
-        host = page.hostname or ""
-    except ValueError as error:
-        raise NotProven("the page's address cannot be read") from error
+    page = ORIGIN.fullmatch(origin)
+    if page is None:
+        raise NotProven("the page's address cannot be read")
+    scheme, host = page.groups()
     is_ours = host == rp_id or host.endswith(f".{rp_id}")
-    if not is_ours or not (page.scheme == "https" or is_local(host)) or client.get("crossOrigin"):
+    if not is_ours or not (scheme == "https" or is_local(host)) or client.get("crossOrigin"):
         raise NotProven("it was signed on a page of another host")
     return origin
 
