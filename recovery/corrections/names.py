@@ -102,6 +102,11 @@ def sum_words(money: str) -> str:
     return f"{said}{NO_BREAK}{found['symbol'] or found['code']}"
 
 
+def number_words(number: float) -> str:
+    """`1.5`, in the reader's language: `1,5`."""
+    return str(number) if is_english() else str(number).replace(".", ",")
+
+
 def roles_listed(roles: list[str]) -> str:
     """What teams are called: as the workspace words it in the reader's language, else in their own
     words, in quotation marks where the page is in another language than most of them.

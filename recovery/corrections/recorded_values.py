@@ -53,7 +53,10 @@ def _change(before: Any, after: Any, name: str) -> dict[str, Any]:
         return {"field": name}
     if any(is_unit_lost(side, name) for side in (before, after)):
         return {"field": name}
-    return {"field": name, "was": as_told(before, name), "became": as_told(after, name)}
+    told = [as_told(side, name) for side in (before, after)]
+    if sentences.said(told[0]) == sentences.said(told[1]):  # they differ where nobody sees it
+        return {"field": name}
+    return {"field": name, "was": told[0], "became": told[1]}
 
 
 def recorded(row: Any) -> dict[str, Any]:

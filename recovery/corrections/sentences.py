@@ -21,6 +21,7 @@ from recovery.corrections.names import (
     is_english,
     kind_of,
     more_words,
+    number_words,
     quoted,
     roles_listed,
     sum_words,
@@ -72,7 +73,7 @@ def said(value: Any) -> str:
         return _("yes") if value else _("no")
     if isinstance(value, dict):  # a sum, with its currency
         return sum_words(str(value["money"]))
-    return quoted(value) if isinstance(value, str) else str(value)
+    return quoted(value) if isinstance(value, str) else number_words(value)
 
 
 def what(item: Item) -> str:
@@ -116,7 +117,7 @@ def what(item: Item) -> str:
 
 def _sent(told: dict[str, Any], names: dict[str, str]) -> str:
     if told.get("subject") and told.get("recipient"):
-        mail = {"subject": quoted(told["subject"]), "who": told["recipient"]}
+        mail = {"subject": quoted(told["subject"]), "who": in_marks(told["recipient"])}
         return _("A mail with the subject %(subject)s was sent to %(who)s.") % mail
     return _("%(thing)s was sent.") % names
 

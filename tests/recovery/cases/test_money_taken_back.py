@@ -55,8 +55,8 @@ def test_money_is_refunded_where_operation_or_policy_say_so_and_else_taken_back(
     [
         ("en", "It was taken back: €25.00.", "Voucher V-1 has been taken back."),
         ("de", "Wurde zurückgenommen: 25,00~€.", "Gutschein V-1: zurückgenommen."),
-        ("fr", "Cela a été annulé : 25,00~€.", "Bon V-1 : annulé."),
-        ("es", "Se retiró: 25,00~€.", "Vale V-1: retirado."),
+        ("fr", "Cela a été annulé : 25,00~€.", "Bon V-1 : annulation effectuée."),
+        ("es", "Se retiró: 25,00~€.", "Vale V-1: se retiró."),
     ],
 )
 def test_whom_a_credit_is_taken_from_is_promised_no_money_in_any_language(

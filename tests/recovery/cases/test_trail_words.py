@@ -4,7 +4,7 @@ import pytest
 from django.utils import translation
 
 from recovery import corrections
-from recovery.corrections import facts, names, publishing, sentences
+from recovery.corrections import facts, names, publishing, recorded_values, sentences
 from recovery.models import Case
 from recovery.views.public import trail_context
 from tests.people import logged_in
@@ -97,6 +97,42 @@ def test_sums_are_written_as_the_reader_writes_them(language, sums):
         said = [names.sum_words(one.replace("~", space)) for one in told]
 
     assert said == [one.replace("~", space) for one in sums]
+
+
+def changed(kind, name, **told):
+    told = {"how": "changed", "tool": "set", "summary": "", "amount": "", **told}
+    return {"target": {"type": kind, "id": name}, "act": "left", "outcome": "left", "told": told}
+
+
+@pytest.mark.parametrize(
+    ("language", "figures", "mail", "fields"),
+    [
+        ("de", "von 0,5 auf 1200,25 geändert", "ging an „Bo <bo@x>“.", "E-Mail-Adresse wurde"),
+        ("fr", "de 0,5 à 1200,25", "à « Bo <bo@x> ».", "Compte A-1 a changé : adresse e-mail."),
+        ("es", "de 0,5 a 1200,25", "a «Bo <bo@x>».", "Cuenta A-1 cambió: dirección de correo."),
+    ],
+)
+def test_figures_names_and_fields_of_each_gender_are_told_as_the_language_has_them(
+    language, figures, mail, fields
+):
+    balance = changed("account", "A-1", fields=["balance"], values={"was": 0.5, "became": 1200.25})
+    who = changed("mail", "bo@x", how="sent", subject="Hi", recipient="“Bo <bo@x>”")
+    said = [balance, who, changed("account", "A-1", fields=["email"])]
+    with translation.override(language):
+        told = [sentences.what(one).replace("\N{NO-BREAK SPACE}", " ") for one in said]
+
+    wanted = (figures, mail, fields)
+    assert [words in text for words, text in zip(wanted, told, strict=True)] == [True] * 3, told
+
+
+def test_what_differs_where_nobody_sees_it_is_not_told_as_from_itself_to_itself():
+    blank = recorded_values.from_what_to_what({"note": ""}, {"note": "  "}, ["note"])
+    several = recorded_values.from_what_to_what(
+        {"note": "", "seat": 1}, {"note": " ", "seat": "1"}, ["note", "seat"]
+    )
+
+    assert blank == {}
+    assert several["changes"] == [{"field": "note"}, {"field": "seat", "was": 1, "became": "1"}]
 
 
 def test_a_team_and_a_telephone_number_are_told_in_the_readers_language():
