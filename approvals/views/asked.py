@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from approvals import consent_requests
@@ -18,6 +19,7 @@ from workspaces.moves import CannotMove
 from workspaces.pages import language_of, languages_offered, private
 
 
+@csrf_exempt  # also where no cookie is kept; whoever has the link may answer, and no one else can
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def asked(request: HttpRequest, token: str) -> HttpResponse:

@@ -53,16 +53,20 @@ class DecidedBefore(NotPossible):
 @transaction.atomic
 def contest(correction: Correction, *, ground: str, text: str) -> Contest:
     """Keep what the person says, start the clock and bring the case back; raises LinkGone,
-    TooManyReports or InvalidInput.
+    TooManyReports or InvalidInput. What is sent again as it waits for its answer, as by a second
+    click, is what was kept the first time.
     """
     link = correction.token_digest
     correction = drafting.lock(correction)
     if (correction.state, correction.token_digest) != (CorrectionState.PUBLISHED, link):
         raise LinkGone
-    if correction.contests.count() >= CONTESTS_MAX:
-        raise TooManyReports
     text = kept_text(text, TEXT_CHARACTERS_MAX, asking=_("Write a few words, please."))
     known = ground if ground in ContestGround.values else ContestGround.OTHER
+    waiting = correction.contests.filter(ground=known, text=text, answered_at=None).first()
+    if waiting is not None:
+        return waiting
+    if correction.contests.count() >= CONTESTS_MAX:
+        raise TooManyReports
     cases.report(correction.case.run, text=text, source=ReportSource.END_USER)
     now = database_time()
     kept = Contest.objects.create(

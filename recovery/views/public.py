@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings as configuration
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import formats, translation
 from django.utils.html import format_html
@@ -23,6 +23,7 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import now
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger import audit, logkeys, proofs
@@ -99,7 +100,7 @@ def check(correction: Correction) -> list[AuditFinding]:
         AuditFinding(
             _("The entry is in the sealed log"),
             ok=entry.ok,
-            words=_("number %(n)s") % {"n": found.index},
+            words=_("number %(n)s") % {"n": formatting.count(found.index)},
         ),
         AuditFinding(
             _("It is as it was sealed"), ok=proofs.is_as_digested(event), words=found.head.origin
@@ -197,6 +198,7 @@ def verify(request: HttpRequest, correction: Correction, token: str) -> HttpResp
     return render(request, "recovery/trail_verify.html", context)
 
 
+@csrf_exempt  # also where no cookie is kept; whoever has the link may say it, and no one else can
 @require_http_methods(["GET", "HEAD", "POST"])
 @by_link
 def report(request: HttpRequest, correction: Correction, token: str) -> HttpResponse:
@@ -234,7 +236,9 @@ def report(request: HttpRequest, correction: Correction, token: str) -> HttpResp
 @by_link
 def receipt(request: HttpRequest, correction: Correction, token: str, receipt: str) -> HttpResponse:
     """What the person said, when, until when it is answered, and the answer once there is one."""
-    found = get_object_or_404(correction.contests, receipt=receipt)
+    found = correction.contests.filter(receipt=receipt).first()
+    if found is None:
+        raise LinkGone
     context = _about(correction, token) | {"contest": _contest(correction, found)}
     return render(request, "recovery/receipt.html", context)
 

@@ -78,7 +78,7 @@ def test_eve_says_yes_by_the_link_in_her_mail_and_people_still_decide(
 ):
     approval = ask_first()
     send_all()
-    path, eve = page_of(post_office()), Client()
+    path, eve = page_of(post_office()), Client(enforce_csrf_checks=True)  # keeps no cookie
 
     assert WORDS in eve.get(path).content.decode()
     answered = eve.post(path, {"answer": "yes", "note": "Please, soon."})

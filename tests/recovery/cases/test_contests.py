@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.test import Client
 from django.utils import timezone, translation
 
 from ledger.models import Event
@@ -30,8 +31,8 @@ def published(raised, ada):
     return found, corrections.link_of(found).removeprefix("http://localhost")
 
 
-def contested(client, path):
-    said = {"ground": "not_restored", "text": "It still says high"}
+def contested(client, path, ground="not_restored"):
+    said = {"ground": ground, "text": "It still says high"}
     answer = client.post(f"{path}report/", said)
     assert answer.status_code == 302, answer.text
     return answer["Location"]
@@ -197,10 +198,31 @@ def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nil
     assert contest.receipt not in client.get(its_case).text
 
 
+def test_a_second_click_says_nothing_twice_and_needs_no_cookie(published, nils):
+    correction, path = published
+    eve = Client(enforce_csrf_checks=True)  # of whose browser no cookie is kept
+    receipts = {contested(eve, path), contested(eve, path)}
+
+    kept = Contest.objects.get()
+    told = Event.objects.filter(type__in=["correction.contested", "case.reported"])
+    assert (len(receipts), told.filter(type="correction.contested").count()) == (1, 1)
+    assert correction.case.reports.count() == 1
+    contesting.answer(kept, by=nils, upheld=False, text="It reads normal")
+    assert contested(eve, path) not in receipts, "after its answer it is said anew"
+
+
+def test_a_receipt_that_is_none_is_answered_in_her_language_and_leads_to_no_desk(published, client):
+    gone = client.get(f"{published[1]}contested/CT-0000-0000/?lang=de")
+
+    assert gone.status_code == 404
+    assert "Unter dieser Adresse ist keine Berichtigung" in gone.text
+    assert gone["X-Robots-Tag"] == "noindex, nofollow"
+
+
 def test_the_same_words_said_twice_have_two_answers(published, client, nils):
     correction, path = published
     contested(client, path)
-    contested(client, path)
+    contested(client, path, "other")
     wanted = {f"Answer {one.receipt}" for one in Contest.objects.all()}
     client.force_login(nils)
     here = f"/w/acme/cases/{correction.case_id}/"

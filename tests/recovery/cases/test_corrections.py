@@ -311,8 +311,8 @@ def test_something_is_still_wrong_brings_the_case_back(drafted, ada, client):
     assert "The affected person reports" in case_page
     assert "The assignee is wrong, too" in case_page
     assert client.post(f"{path}report/", {"text": "  "}).status_code == 422
-    for _ in range(4):
-        client.post(f"{path}report/", {"text": "Still"})
+    for number in range(4):
+        client.post(f"{path}report/", {"text": f"Still {number}"})
     assert client.post(f"{path}report/", {"text": "Still"}).status_code == 429
 
 
