@@ -64,6 +64,21 @@ def test_the_times_of_a_trail_stand_in_its_readers_zone_which_is_named(
     expect(eve.locator(when)).to_have_text("1. Juli 2026 um 08:30 GMT-4")
 
 
+def test_what_is_written_in_paragraphs_is_read_in_paragraphs(visit: Visit, published: Any) -> None:
+    correction, path = published
+    Correction.objects.filter(pk=correction.pk).update(lead="We are sorry.\n\nIt is put right.")
+    eve = visit()
+
+    eve.goto(path)
+    assert eve.locator(".lead").inner_text() == "We are sorry.\n\nIt is put right."
+    eve.get_by_role("link", name="Tell us").click()
+    eve.get_by_text("Something else").click()
+    eve.get_by_label("In your own words").fill("Not so.\nIt says high.")
+    eve.get_by_role("button", name="Send it").click()
+
+    assert eve.get_by_text("Not so.").inner_text() == "Not so.\nIt says high."
+
+
 def test_on_paper_a_trail_has_its_address_and_number_and_nothing_to_press(
     visit: Visit, published: Any
 ) -> None:

@@ -35,7 +35,7 @@ FACTS = {
 }  # fmt: skip
 WORDS = {
     "title": "Your ticket T-182 was changed",
-    "lead": "One thing is as before, one is not.",
+    "lead": "One thing is as before,\n\none is not.",
     "wording": {"act_2.0": "We wrote to you about it."},
 }
 WIDE = 1152921504606846977
