@@ -24,7 +24,7 @@ from ledger.canonical import canonical_of
 from recovery.cases.lifecycle import REFUSALS, NotPossible, record
 from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
-from recovery.corrections.wording import DAYS, settings_of
+from recovery.corrections.wording import DAYS, sentence, settings_of
 from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import (
     Case,
@@ -165,13 +165,15 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
 
 
 def _mail(correction: Correction, link: str) -> Message:
-    """The letter in its person's language; where that is not known, in English, and in each other
-    language that the page behind the link is there in that one, too.
+    """The letter in its person's language, with the name of whose it is; where the language is not
+    known, in English, and in each other that the page behind the link is there in that one, too.
     """
     with translation.override(correction.language or "en"):
         title, lead = drafting.title_of(correction), drafting.lead_of(correction)
+        closing = sentence(settings_of(correction.workspace), "closing")
     more = "" if correction.language else offer_of_languages()
-    return Message(title=title, text="\n\n".join(filter(None, (lead, more))), url=link)
+    parts = (lead, f"{closing}\n{correction.workspace.name}", more)
+    return Message(title=title, text="\n\n".join(filter(None, parts)), url=link)
 
 
 def is_untold(correction: Correction) -> bool:

@@ -173,6 +173,7 @@ def test_the_mail_is_written_in_the_language_of_its_person(drafted, ada):
     with translation.override("de"):
         assert sent.subject == drafting.title_of(drafted) != drafted.title
         assert drafting.lead_of(drafted) in sent.body
+    assert "Wir bitten um Entschuldigung.\nAcme\n" in sent.body, "who writes to her"
     assert "auf Deutsch" not in sent.body, "it is"
 
 
