@@ -132,6 +132,8 @@ def facts_for(
             told | approvers.told(asked.get(one.action.pk), own=own)
             for told, one in zip(items, net, strict=True)
         ]
+        if case.outcome == CaseOutcome.ALREADY_HANDLED:
+            items = list(map(_by_hand, items))
         agent = run.run.agent.name if run.run.agent else ""
         return {
             "version": VERSION,
@@ -156,8 +158,8 @@ def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
     """
     if case.outcome == CaseOutcome.RESUMED:
         return "resumed"
-    if not items:
-        return ""
+    if not items or case.outcome == CaseOutcome.ALREADY_HANDLED:
+        return ""  # what was put right by hand may be what was asked for, or not
     undone = [one for one in items if one["outcome"] in sentences.UNDONE]
     if not undone:
         return "stands"
@@ -248,6 +250,14 @@ def untold_item(action: Action) -> dict[str, Any]:
         "undone_at": None,
         "read_back": False,
     }
+    return found | _in_words(found)
+
+
+def _by_hand(told: dict[str, Any]) -> dict[str, Any]:
+    """An item of a case that somebody put right outside the desk, as its operators say."""
+    if told["act"] != "left":
+        return told
+    found = told | {"act": "by_hand"}
     return found | _in_words(found)
 
 

@@ -50,6 +50,7 @@ WORDS = {
     "left": gettext_noop("Left as it is"),
     "not_undone": gettext_noop("Could not be undone"),
     "as_before": gettext_noop("As it was before"),
+    "by_hand": gettext_noop("Put right by hand"),
 }
 """What became of one thing, each its own word."""
 
@@ -206,6 +207,7 @@ def did(item: Item) -> str:
             "repaired": _("Our record was put right. What was done outside cannot be taken back."),
             "not_undone": _("It cannot be taken back."),
             "as_before": _("It is as it was before, so nothing had to be done."),
+            "by_hand": _("Our staff say that it was put right by hand."),
         }.get(act, _("It was left as it is."))
     return f"{text} {_('A note on it says so.')}" if told.get("noted") else text
 
@@ -325,7 +327,7 @@ def _now(item: Item) -> str:
             if act == "corrected"
             else _("The mail is with whoever received it.")
         )
-    elif told["how"] == "deleted" and item["outcome"] in LASTING | {"left"}:
+    elif told["how"] == "deleted" and (act == "left" or item["outcome"] in LASTING):
         text = _("%(thing)s does not exist any more.") % names
     else:
         text = {
@@ -336,6 +338,7 @@ def _now(item: Item) -> str:
             "taken_back": _("%(thing)s has been taken back."),
             "cancelled": _("%(thing)s is cancelled."),
             "put_away": _("%(thing)s is put away."),
+            "by_hand": _("%(thing)s was put right by hand."),
             "undone": _("What was done with %(thing)s has been undone."),
             "made_again": _("%(thing)s is there again."),
             "corrected": _("%(thing)s stands; the correction tells what is wrong with it."),

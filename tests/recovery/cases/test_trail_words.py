@@ -4,6 +4,7 @@ import pytest
 from django.utils import translation
 
 from recovery import corrections
+from recovery.casework import closing
 from recovery.corrections import facts, names, publishing, recorded_values, sentences
 from recovery.models import Case
 from recovery.views.public import trail_context
@@ -180,3 +181,19 @@ def test_one_and_several_that_could_not_be_undone_are_told_as_such(language, one
 
     assert (first.startswith(one), second.startswith(many), rest) == (True, True, more)
     assert language != "en" or "and were corrected" in second
+
+
+def test_what_was_put_right_by_hand_is_not_told_to_stand_as_the_assistant_left_it(raised, ada):
+    case = raised.case()
+    ended = {"outcome": "already_handled", "reason": "Nora did", "seen": case.revision}
+    closing.close(case, by=ada, **ended)
+    [drafted] = corrections.draft(case)
+
+    told = trail_context(drafted, {})
+
+    assert [(one["did"], one["word"]) for one in told["changed"]] == [
+        ("Our staff say that it was put right by hand.", "Put right by hand")
+    ]
+    assert told["now"] == ["Ticket T-182 was put right by hand."]
+    assert told["to_do"] == ["You need not do anything."]
+    assert told["request"]["words"] == ""
