@@ -142,7 +142,10 @@ def webhooks(correction: Correction) -> QuerySet[Channel]:
 
 def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
     """Put it on its way; the caller holds the transaction of the publishing."""
-    message = Message(title=correction.title, text=correction.lead, url=link)
+    facts = {"correction": correction.reference, "person": correction.person_id}
+    if correction.language:
+        facts["language"] = correction.language
+    message = Message(title=correction.title, text=correction.lead, url=link, facts=facts)
     if LINK in ways:
         _note(correction, LINK, state="made", sent_at=database_time())
     if MAIL in ways:

@@ -99,6 +99,8 @@ def test_a_webhook_that_was_chosen_on_the_page_is_told_where_the_trail_is(
     [got] = [one for one in receiver.journal.entries() if one["path"] == "/told"]
     said = Webhook(SECRET).verify(got["body"], got["headers"])
     assert (said["type"], said["data"]["workspace"]) == ("correction.published", "acme")
+    whose = {"correction": drafted.reference, "person": "eve"}
+    assert said["data"]["facts"] == whose, "to whom the product shows it"
     trail = Client().get(urlsplit(said["data"]["url"]).path)
     assert "We changed your ticket by mistake, and put it back" in trail.text
     assert "Sent by webhook to product" in desk.get(there).text
