@@ -74,6 +74,7 @@ def record_of(correction: Correction) -> dict[str, Any]:
         "facts_salt": bytes(correction.facts_salt or b"").hex(),
     }
     try:
+        _sealed(correction)
         sealed = proofs.download_of(correction.workspace, correction.event_id)
     except proofs.Tampered as tampered:
         return found | {"proof": None, "note": f"This record has no proof any more: {tampered}."}
@@ -86,9 +87,10 @@ def check(correction: Correction) -> list[AuditFinding]:
     """What a verifier would look at, looked at here: entry, event, and what the page says."""
     try:
         event, found = _sealed(correction)
-    except proofs.Tampered as tampered:
-        return [AuditFinding(_("The entry"), ok=False, words=str(tampered))]
-    if event is None or found is None:
+    except proofs.Tampered:
+        words = _("its entry is no longer the one that was sealed")
+        return [AuditFinding(_("The entry"), ok=False, words=words)]
+    if found is None:
         return []
     entry = audit.check_file(correction.workspace, found.text)
     data = event.data if isinstance(event.data, dict) else {}
@@ -123,10 +125,14 @@ def words(correction: Correction) -> str:
     return _("entry %(number)s of a sealed log") % {"number": number}
 
 
-def _sealed(correction: Correction) -> tuple[Event | None, proofs.Inclusion | None]:
-    """The event of its publishing, and its place in the sealed log; raises Tampered."""
+def _sealed(correction: Correction) -> tuple[Event, proofs.Inclusion | None]:
+    """The event of its publishing, and its place in the sealed log, once it has one; raises
+    Tampered. The event came with the publishing, and stays as long as the link opens.
+    """
     event = proofs.event_of(correction.workspace, correction.event_id)
-    return event, proofs.inclusion_of(correction.workspace, event) if event is not None else None
+    if event is None:
+        raise proofs.Tampered("its entry is gone")
+    return event, proofs.inclusion_of(correction.workspace, event)
 
 
 SIGNS = {

@@ -435,17 +435,23 @@ def test_the_person_sees_the_record_checked_and_a_forged_one_found_out(drafted, 
     assert client.get("/c/wrong/verify/").status_code == 404
 
 
-def test_a_trail_whose_entry_was_changed_says_so_and_stays_readable(drafted, ada, client, acme):
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE ledger_event SET digest = sha256('x') WHERE event_id = %s",
+        "DELETE FROM ledger_event WHERE event_id = %s",
+    ],
+)
+def test_a_trail_whose_entry_was_changed_or_is_gone_says_so_and_stays_readable(
+    drafted, ada, client, acme, attack
+):
     from ledger import sealer
 
     correction, path = published(drafted, ada)
     sealer.seal(acme)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(
-            "UPDATE ledger_event SET digest = sha256('x') WHERE event_id = %s",
-            [correction.event_id],
-        )
+        cursor.execute(attack, [correction.event_id])
 
     assert "no longer the one that was sealed" in client.get(path).text
     assert "Something was changed" in client.get(f"{path}verify/").text
