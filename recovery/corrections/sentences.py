@@ -248,10 +248,7 @@ def approved(item: Item) -> str:
     if not asked:
         return ""
     count, roles = int(asked["people"]), asked.get("roles") or []
-    named = {
-        "count": count,
-        "roles": f" ({roles_listed(roles)})" if roles else "",
-    }
+    named = {"count": count, "roles": f" ({roles_listed(roles)})" if roles else ""}
     if asked.get("ahead"):
         return (
             ngettext(
