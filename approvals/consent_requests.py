@@ -107,8 +107,9 @@ def _ask(approval: Approval, person: AffectedPerson, question: str) -> ConsentRe
 
 @transaction.atomic
 def answer(consent: ConsentRequest, answered: str, note: str = "") -> ConsentRequest:
-    """Write down their yes or no, once. Raises CannotMove where it is over or was answered, and
-    InvalidInput for a note that is too long.
+    """Write down their yes or no, once; the same again, as by a second click, is what is there.
+    Raises CannotMove where it is over or was answered otherwise, and InvalidInput for a note that
+    is too long.
     """
     note = kept_text(note, REASON_CHARACTERS_MAX)
     if answered not in {ConsentAnswer.YES, ConsentAnswer.NO}:
@@ -119,9 +120,12 @@ def answer(consent: ConsentRequest, answered: str, note: str = "") -> ConsentReq
     waiting = ConsentRequest.objects.filter(
         pk=consent.pk, answer="", approval__expires_at__gt=Now()
     )
-    if not waiting.update(answer=answered, note=note, answered_at=Now()):
-        raise CannotMove(consent, answered, _("it was answered before, or is over"))
+    is_new = waiting.update(answer=answered, note=note, answered_at=Now())
     consent.refresh_from_db()
+    if not is_new and (consent.answer, consent.note) == (answered, note):
+        return consent
+    if not is_new:
+        raise CannotMove(consent, answered, _("it was answered before, or is over"))
     _record(consent, EventType.APPROVAL_AFFECTED_ANSWERED, answer=answered, note=note)
     notifications.consent_answered(consent)
     return consent

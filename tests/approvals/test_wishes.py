@@ -174,7 +174,10 @@ def test_she_answers_once_and_not_when_it_is_over(ask_first, ben, acme):
     path = urlsplit(consent_requests.link_of(wish)).path
     Client().post(path, {"answer": "no"})
 
+    assert Client().post(path, {"answer": "no"}).status_code == 302, "a second click"
+    assert len(told(acme, "approval.affected_answered")) == 1
     assert Client().post(path, {"answer": "yes"}).status_code == 409
+    assert Client().post(path, {"answer": "no", "note": "Why?"}).status_code == 409
     assert Client().post(path, {"answer": "perhaps"}).status_code == 409
     wish.refresh_from_db()
     assert wish.answer == "no"
