@@ -158,7 +158,7 @@ def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
     """
     if case.outcome == CaseOutcome.RESUMED:
         return "resumed"
-    if not items or case.outcome == CaseOutcome.ALREADY_HANDLED:
+    if not items or any(one.get("act") == "by_hand" for one in items):
         return ""  # what was put right by hand may be what was asked for, or not
     undone = [one for one in items if one["outcome"] in sentences.UNDONE]
     if not undone:

@@ -22,8 +22,10 @@ from connectors.channels import Message
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState
 from ledger.canonical import canonical_of
 from recovery.cases.lifecycle import REFUSALS, NotPossible, record
+from recovery.casework import settling
 from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
+from recovery.corrections.sentences import UNDONE
 from recovery.corrections.wording import DAYS, sentence, settings_of
 from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import (
@@ -37,6 +39,7 @@ from recovery.models import (
     PlanState,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
+from recovery.models.plans import LIVING
 from workspaces.clock import Clock, database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.keys import (
@@ -265,8 +268,14 @@ def why_not(correction: Correction) -> str:
     """Why it cannot be published now; empty where it can."""
     if correction.state != CorrectionState.DRAFT:
         return "It was published already."
-    if correction.case.state in UNDER_A_PLAN:
+    case = correction.case
+    if case.state in UNDER_A_PLAN or case.plans.filter(state__in=LIVING).exists():
         return "The recovery has not ended yet."
+    if any(step.is_lost for step in settling.steps_in_doubt(case)):
+        return "Of a step nobody knows whether it happened: settle it first."
+    is_undone = any(one["outcome"] in UNDONE for one in correction.facts["items"])
+    if case.outcome == CaseOutcome.EXPECTED and case.closed_by_id and not is_undone:
+        return "Its case was closed as expected, and this tells of a mistake."
     if not correction.facts["items"] and not correction.facts.get("takes_back"):
         return "Nothing of this person’s was changed."
     return ""

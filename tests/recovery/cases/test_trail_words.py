@@ -6,7 +6,7 @@ from django.utils import translation
 from recovery import corrections
 from recovery.casework import closing
 from recovery.corrections import facts, names, publishing, recorded_values, sentences
-from recovery.models import Case
+from recovery.models import Case, CaseOutcome, Plan, PlanState
 from recovery.views.public import trail_context
 from tests.people import logged_in
 
@@ -197,3 +197,33 @@ def test_what_was_put_right_by_hand_is_not_told_to_stand_as_the_assistant_left_i
     assert told["now"] == ["Ticket T-182 was put right by hand."]
     assert told["to_do"] == ["You need not do anything."]
     assert told["request"]["words"] == ""
+
+
+def test_nobody_is_told_what_stands_while_a_step_may_have_undone_it(lost, ada):
+    plan = Plan.objects.get()
+    [drafted] = corrections.draft(plan.case)
+    seen = {"by": ada, "seen": drafted.revision}
+
+    with pytest.raises(publishing.CannotPublish, match="has not ended"):
+        corrections.publish(drafted, **seen)
+    Plan.objects.update(was=PlanState.RUNNING, state=PlanState.STOPPED)
+    with pytest.raises(publishing.CannotPublish, match="settle it first"):
+        corrections.publish(drafted, **seen)
+
+
+def test_nobody_is_told_of_a_mistake_that_was_none(raised, ada):
+    case = raised.case()
+    closing.close(case, by=ada, outcome="expected", reason="As asked", seen=case.revision)
+    [drafted] = corrections.draft(case)
+
+    with pytest.raises(publishing.CannotPublish, match="closed as expected"):
+        corrections.publish(drafted, by=ada, seen=drafted.revision)
+
+
+def test_what_was_restored_is_told_alike_once_nothing_more_was_done_by_hand():
+    case = Case(outcome=CaseOutcome.ALREADY_HANDLED)
+    restored, by_hand = ({"outcome": "restored"}, {"outcome": "left", "act": "by_hand"})
+
+    states = [facts._request_state(case, items) for items in ([restored], [restored, by_hand])]
+
+    assert states == ["not_done", ""]
