@@ -167,8 +167,7 @@ AGES = {
     BACKUP: ("amends_backup_age_seconds", "Since the last backup was made and carried away."),
     RETENTION: (
         "amends_retention_lag_seconds",
-        "Since all that was over its time was let go, or the first workspace was made where it"
-        " never was; what a case or a hold keeps is not over it.",
+        "Since all that was over its time was let go (where never: since the first workspace).",
     ),
 }
 

@@ -1,6 +1,4 @@
-"""What conditions ask about the run: what it was asked for, what people said no to in it, what was
-called, read and looked up before in it (see gathering.py).
-"""
+"""What conditions ask about a run: its request, and what was said and done in it (gathering.py)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
