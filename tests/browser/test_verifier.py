@@ -97,6 +97,8 @@ def test_a_proven_record_is_read_there_and_what_is_not_proven_is_named(opened: A
     ):  # fmt: skip
         expect(told).to_contain_text(words)
     assert told.locator("section > p").first.inner_text() == brought.WORDS["lead"]
+    for text in told.locator("p, ul, dl, dd").all():  # the page's own distances, not a browser's
+        assert text.evaluate("one => getComputedStyle(one).marginBlockEnd") == "0px"
     expect(told).not_to_contain_text("I was paid")
     expect(told.locator("ul")).not_to_contain_text("Nobody can take it back.")  # worded anew
     told.get_by_text("letter by letter").click()
