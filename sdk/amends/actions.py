@@ -281,6 +281,7 @@ class Action(DrivenContext):
         more: dict[str, Any],
     ) -> None:
         try:
+            effects = None if effects is None else list(effects)
             must_be_words(more, effects or ())
             if effects is not None:
                 told["effects"] = [

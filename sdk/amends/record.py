@@ -54,7 +54,7 @@ def must_be_words(said: Mapping[str, Any], effects: Sequence[Mapping[str, Any]])
     """TypeError for what is said of a success, or of one of its effects, and nobody would read."""
     told = [(said, (*EFFECT_WORDS, "effects", "undo"))]
     for one, known in (*told, *((effect, (*EFFECT_WORDS, "target")) for effect in effects)):
-        if strange := one.keys() - set(known):
+        if strange := set(one) - set(known):
             words = f"what is said of a success has no {min(strange)!r}: it is {', '.join(known)}"
             raise TypeError(words)
 

@@ -266,8 +266,9 @@ def test_a_mistake_in_the_snapshots_is_raised_after_the_success_is_kept(desk, sm
 
 @pytest.mark.parametrize(
     "said",
-    [{"aftr": NEW}, {"effects": [{"target": ("reservation", "XEHM4B"), "aftr": NEW}]}],
-)
+    [{"aftr": NEW}, {"effects": [{"target": ("reservation", "XEHM4B"), "aftr": NEW}]},
+     {"effects": [["aftr"]]}],
+)  # fmt: skip
 def test_a_word_of_a_success_that_nobody_would_read_is_refused_after_it_is_kept(
     desk, small_desk, said
 ):
@@ -278,6 +279,16 @@ def test_a_word_of_a_success_that_nobody_would_read_is_refused_after_it_is_kept(
     desk.flush()
 
     assert small_desk.types() == ["run.started", "action.succeeded", "run.failed"]
+
+
+def test_effects_that_can_be_read_once_are_all_told(desk, small_desk):
+    """They stood as none, and the call as one that had changed nothing."""
+    with desk.run("Move it") as run, move(run) as act:
+        act.succeeded(NEW, effects=({"target": ("reservation", one)} for one in ("A1", "B2")))
+    desk.flush()
+
+    told = small_desk.journal()[1]["data"]
+    assert [one["target"]["id"] for one in told["effects"]] == ["A1", "B2"]
 
 
 @pytest.mark.parametrize("args", [[1], "flight", 5, [("flight", "HAT019")]])
