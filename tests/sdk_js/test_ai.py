@@ -73,8 +73,9 @@ def test_tools_that_would_run_past_the_desk_are_refused_by_name(agent):
     assert "these would run without the desk being asked: search." in error
 
 
-def test_what_is_declared_of_a_tool_that_is_not_there_is_refused(agent):
+def test_a_declared_name_that_is_nearly_a_tools_is_told_and_others_are_of_other_agents(agent):
     ran, error = agent("misspells_a_tool")
 
-    assert ran == []
-    assert "has no “assign_license”: it is assign_licence" in error
+    assert not error
+    assert len(ran) == 1
+    assert "nothing is declared of assign_licence: is it “assign_license”, misspelled?" in ran[0]

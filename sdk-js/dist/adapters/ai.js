@@ -10,7 +10,6 @@
  */
 import { asSchema } from "ai";
 import { AmendsError, ApprovalTimeout, NoEffect, Stopped } from "../errors.js";
-import { mustBeKnown } from "../plans.js";
 import { canonical } from "../protocol/canonical.js";
 import { currentRun } from "../runs.js";
 import { GatedTools, isNotMade, notMade } from "../tools.js";
@@ -43,7 +42,7 @@ export function gated(desk, tools, options = {}) {
         throw new AmendsError(`these would run without the desk being asked: ${past.join(", ")}. Name them in \`ungated\`` +
             " if that is what you want");
     }
-    mustBeKnown(declared, "what is given to `gated`", Object.keys(tools));
+    warnOf(desk, Object.keys(tools), Object.keys(declared));
     const waits = pauses ? { waitSeconds: 0 } : waitSeconds === undefined ? {} : { waitSeconds };
     const known = declared;
     const gate = new Gate(new GatedTools(desk, known, { repeatable, ...waits }), pauses);
@@ -60,6 +59,26 @@ export function gated(desk, tools, options = {}) {
         return isGated ? gate.approve(toolName, input, toolCallId) : undefined;
     };
     return { tools: Object.fromEntries(wrapped), toolApproval };
+}
+/** What is declared may be shared by agents of other tools; a name that is misspelled is told. */
+function warnOf(desk, tools, declared) {
+    const strange = declared.filter((name) => !tools.includes(name));
+    for (const name of tools.filter((one) => !declared.includes(one))) {
+        const meant = strange.find((one) => near(one, name));
+        if (meant === undefined)
+            continue;
+        desk.log("warn", `nothing is declared of ${name}: is it “${meant}”, misspelled?`);
+    }
+}
+/** Whether they differ in two letters at most, which stand together. */
+function near(one, other) {
+    const end = Math.min(one.length, other.length);
+    let [head, tail] = [0, 0];
+    while (head < end && one[head] === other[head])
+        head += 1;
+    while (tail < end - head && one.at(-1 - tail) === other.at(-1 - tail))
+        tail += 1;
+    return Math.max(one.length, other.length) - head - tail <= 2;
 }
 function isOurs(tool) {
     return typeof tool.execute === "function" && tool.isProviderExecuted !== true;

@@ -14,7 +14,7 @@ import { asSchema, type ToolSet } from "ai";
 import type { Action } from "../actions.ts";
 import type { Desk } from "../client.ts";
 import { AmendsError, ApprovalTimeout, NoEffect, Stopped } from "../errors.ts";
-import { mustBeKnown, type Plan } from "../plans.ts";
+import type { Plan } from "../plans.ts";
 import { canonical } from "../protocol/canonical.ts";
 import { currentRun, type Run } from "../runs.ts";
 import { type Declaration, GatedTools, isNotMade, notMade } from "../tools.ts";
@@ -78,7 +78,7 @@ export function gated<T extends ToolSet>(
         " if that is what you want",
     );
   }
-  mustBeKnown(declared, "what is given to `gated`", Object.keys(tools));
+  warnOf(desk, Object.keys(tools), Object.keys(declared));
   const waits = pauses ? { waitSeconds: 0 } : waitSeconds === undefined ? {} : { waitSeconds };
   const known = declared as { readonly [name: string]: Declaration };
   const gate = new Gate(new GatedTools(desk, known, { repeatable, ...waits }), pauses);
@@ -94,6 +94,25 @@ export function gated<T extends ToolSet>(
     return isGated ? gate.approve(toolName, input as object, toolCallId) : undefined;
   };
   return { tools: Object.fromEntries(wrapped) as T, toolApproval };
+}
+
+/** What is declared may be shared by agents of other tools; a name that is misspelled is told. */
+function warnOf(desk: Desk, tools: readonly string[], declared: readonly string[]): void {
+  const strange = declared.filter((name) => !tools.includes(name));
+  for (const name of tools.filter((one) => !declared.includes(one))) {
+    const meant = strange.find((one) => near(one, name));
+    if (meant === undefined) continue;
+    desk.log("warn", `nothing is declared of ${name}: is it “${meant}”, misspelled?`);
+  }
+}
+
+/** Whether they differ in two letters at most, which stand together. */
+function near(one: string, other: string): boolean {
+  const end = Math.min(one.length, other.length);
+  let [head, tail] = [0, 0];
+  while (head < end && one[head] === other[head]) head += 1;
+  while (tail < end - head && one.at(-1 - tail) === other.at(-1 - tail)) tail += 1;
+  return Math.max(one.length, other.length) - head - tail <= 2;
 }
 
 function isOurs(tool: ToolSet[string]): boolean {
