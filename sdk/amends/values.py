@@ -193,7 +193,8 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
     are_items = isinstance(told, list) and isinstance(value, list | tuple | set | frozenset)
     if are_items and isinstance(value, tuple):
         _must_be_its_items(value)
-        told = [*told, *map(plain, value[len(told) :])]  # what its place declares as a shorter one
+        if any(len(told) == len(getattr(one, "_fields", ())) for one in _shapes(declared)):
+            told = [*told, *map(plain, value[len(told) :])]
     if are_items and len(told) == len(value):
         found = [_whole(one, item, declared) for one, item in zip(told, value, strict=True)]
         return _in_order(found) if isinstance(value, set | frozenset) else found
@@ -203,12 +204,18 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
 def _whole_mapping(
     told: dict[str, Any], value: Mapping[Any, Any], declared: frozenset[type]
 ) -> dict[str, Any]:
-    """The same of a mapping: a typed dict is told by the names that its place declares."""
+    """The same of a mapping: a typed dict is told by the names that its place declares. What else
+    is not told a model leaves out in words of its own, a secret perhaps.
+    """
     if len(told) == len(value):
         items = zip(told.items(), value.values(), strict=True)
         return {name: _whole(one, item, declared) for (name, one), item in items}
+    names = [one.__annotations__ for one in _shapes(declared) if issubclass(one, dict)]
+    if not names:
+        return told
     held = {_text(str(name)): item for name, item in value.items()}
-    more = {name: plain(one) for name, one in held.items() if name not in told and one is not None}
+    known = set(told).union(*names)
+    more = {name: plain(one) for name, one in held.items() if name not in known and one is not None}
     return {name: _whole(one, held.get(name), declared) for name, one in told.items()} | more
 
 
@@ -258,10 +265,7 @@ def _declared(kind: type) -> dict[str, frozenset[type] | None]:
         return dict.fromkeys(_fields(kind))
     serializers = words.field_serializers.values() if words else ()
     spoken = {name for one in serializers for name in one.info.fields}
-    try:
-        hints = typing.get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that is not there at run time: each is looked at then
-        hints = {}
+    hints = _hints(kind)
     found: dict[str, frozenset[type] | None] = {}
     for name, part in _fields(kind).items():
         parts = [hints.get(name), getattr(part, "annotation", None), *getattr(part, "metadata", ())]
@@ -270,6 +274,26 @@ def _declared(kind: type) -> dict[str, frozenset[type] | None]:
         classes = frozenset(one for one in named if isinstance(one, type))
         found[name] = None if is_spoken or "*" in spoken else classes
     return found
+
+
+@functools.lru_cache(maxsize=1_000)
+def _shapes(declared: frozenset[type]) -> frozenset[Any]:
+    """The typed dicts and named tuples among classes, and those that these name."""
+    found, left = set[Any](), list[Any](declared)
+    while left:
+        one = left.pop()
+        if one not in found and (hasattr(one, "__required_keys__") or hasattr(one, "_fields")):
+            found.add(one)
+            parts = [part for hint in _hints(one).values() for part in _named(hint)]
+            left += [part for part in parts if isinstance(part, type)]
+    return frozenset(found)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that is not there at run time: each is looked at then
+        return {}
 
 
 def _named(kind: Any) -> Iterator[Any]:

@@ -284,6 +284,37 @@ def test_a_typed_dict_or_a_named_tuple_with_more_than_is_declared_is_told_whole(
     assert plain(sent) == {"by_dict": held, "by_tuple": ["Mia", "DE1"], "all_of": [held]}
 
 
+class Booked(TypedDict):
+    to: Annotated[AccountDict, Field(title="whom it is paid to")]
+
+
+class Leaving(BaseModel):
+    """It leaves out of itself what its author says; a call of it is the call that it was."""
+
+    meta: dict[str, Any] = {}
+    payer: AccountDict | None = None
+    days: tuple[int, ...] = ()
+
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        told = super().model_dump(exclude={"meta": {"token"}, "payer": {"name"}}, **how)
+        return told | {"days": list(told["days"])[:1]}
+
+
+def test_what_a_models_author_leaves_out_stays_out():
+    said = Leaving(meta={"token": "s3cr3t", "for": "Mia"}, payer={"name": "Mia"}, days=(1, 2))
+
+    assert plain(said) == {"meta": {"for": "Mia"}, "payer": {}, "days": [1]}
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_a_typed_dict_within_another_one_is_told_whole():
+    class Order(BaseModel):
+        booked: list[Booked]
+
+    held = {"to": {"name": "Mia", "iban": "DE1"}}
+    assert plain(Order.model_construct(booked=[held])) == {"booked": [held]}
+
+
 def test_a_named_tuple_that_holds_more_than_its_items_is_refused_in_words():
     more = Remitted("Mia")
     more.iban = "DE1"
