@@ -127,8 +127,8 @@ class GatedTools:
 
     def _warn_of(self, name: str) -> None:
         """Say once where a name that is declared is spelled nearly so: of this tool nothing is."""
-        alike = get_close_matches(name, self.declared, 1, ALIKE)
-        if alike and name not in self._missed:
+        alike = () if name in self._missed else get_close_matches(name, self.declared, 1, ALIKE)
+        if alike:
             log.warning("nothing is declared of %s: is it %r, misspelled?", name, alike[0])
         self._missed.add(name)
 
