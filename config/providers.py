@@ -16,14 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from requests.adapters import BaseAdapter
 
-from connectors.outbound import (
-    AddressRefused,
-    AnswerTooLarge,
-    Deadline,
-    NotSent,
-    Outbound,
-    OutOfTime,
-)
+from connectors.outbound import AnswerTooLarge, Deadline, Outbound, OutOfTime, Refused
 from workspaces import encryption
 from workspaces.models import LoginProvider, User, Workspace
 
@@ -114,7 +107,7 @@ def app_of(provider: Provider) -> SocialApp:
 # The way to a provider.
 
 
-NOT_ANSWERED = (AddressRefused, AnswerTooLarge, NotSent, OutOfTime, httpx.HTTPError)
+NOT_ANSWERED = (Refused, AnswerTooLarge, OutOfTime, httpx.HTTPError)
 
 
 class _Guarded(BaseAdapter):

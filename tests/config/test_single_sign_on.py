@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import socketserver
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+import requests
 from allauth.socialaccount.models import SocialToken
 from django.db import connection
 from django.test import Client
 
 from approvals import grants, inbox
 from approvals.models import Approval
+from config.providers import guarded_session
 from ledger import desk_events
 from ledger.models import Event
 from tests.approvals.door import Agent as Trip
@@ -301,6 +304,15 @@ def test_what_is_tried_is_reached_as_a_connectors_system_is(
 
     assert page.status_code == 422
     assert why in page.content.decode()
+
+
+def test_a_token_that_no_header_can_hold_is_a_provider_that_cannot_be_asked(settings: Any) -> None:
+    """It is what the provider gave: nobody is logged in, and no page fails."""
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as listening:
+        port = listening.server_address[1]
+        settings.OUTBOUND_ALLOW = [f"127.0.0.1:{port}"]
+        with pytest.raises(requests.ConnectionError), guarded_session() as session:
+            session.get(f"http://127.0.0.1:{port}/userinfo", headers={"authorization": "Bearer x "})
 
 
 def test_people_come_by_it_into_its_workspace_alone_and_leave_it(
