@@ -15,6 +15,7 @@ const NOT_TAKEN = "an approver changed the arguments, and this call takes none b
     " `acceptsChangedArguments`): it is not made";
 const NOT_USED = "an approver changed the arguments, and the call does not look at those that it is handed: it" +
     " is not made";
+const ABORTED = "the signal of this call was aborted: it was not made";
 const ABANDONED = "the run ended before the call was made";
 const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
 const DIGEST = "sha256:";
@@ -150,7 +151,7 @@ export class Action {
         else if (this.run.ended)
             why = new NoEffect(ABANDONED);
         else if (this.#plan.signal?.aborted)
-            why = this.#plan.signal.reason;
+            why = this.#plan.signal.reason ?? new NoEffect(ABORTED);
         else if (changed !== null)
             why = this.#heed(ask, changed);
         if (why !== null) {

@@ -163,6 +163,14 @@ def test_who_aborts_a_wait_makes_no_call(desk, agent):
     assert desk.heard == ["run.started", "begin update_flight", "run.failed"]
 
 
+def test_who_aborted_before_it_began_makes_no_call_whatever_the_reason(desk, agent):
+    _, outside = agent("was_aborted_and_nobody_said_why")
+
+    assert "NoEffect: the signal of this call was aborted" in outside
+    assert desk.heard == ["run.started", "begin update_flight", "action.failed", "run.failed"]
+    assert said_of(desk, "action.failed")["outcome"] == "no_effect"
+
+
 def test_one_action_is_one_call_whatever_its_block_does_and_however_often_it_begins(desk, agent):
     proceed = {"answer": "proceed", "action": "act_1", "fence": 1}
     replay = {"answer": "replay", "action": "act_1", "result": None}

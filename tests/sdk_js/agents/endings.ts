@@ -107,6 +107,13 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
     });
   },
+  async was_aborted_and_nobody_said_why() {
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const signal = AbortSignal.abort(null);
+      const plan = { target: ["reservation", "XEHM4B"] as const, signal };
+      await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
+    });
+  },
   async performs_again() {
     const target = ["reservation", "XEHM4B"] as const;
     await desk.run("Move it", { run: "run_1" }, async (run) => {
