@@ -96,11 +96,14 @@ def test_a_plug_in_sends_no_mask_for_what_was_there(install, sent):
     title = 'title=f"Recall {call.target.id}"'
     install("pigeon", "pigeons", GOOD.replace(title, f"{title}, will_send={sent}"))
     pigeons = Connection(connector="pigeon", name="pigeons", settings={})
-    asked = (pigeons, "recall", {}, Target("pigeon", "p-1"))
+
+    def drawn(ring):
+        of = Target("pigeon", "p-1")
+        return calls.preview(pigeons, "recall", {}, of, before={"ring": ring})
 
     with pytest.raises(Refused, match="holds a masked value, which nobody here knows"):
-        calls.preview(*asked, before={"ring": f"⟦masked:secret:v1:{'0' * 64}⟧"})
-    assert "A-1" in str(calls.preview(*asked, before={"ring": "A-1"}).will_send)
+        drawn(f"⟦masked:secret:v1:{'0' * 64}⟧")
+    assert "A-1" in str(drawn("A-1").will_send)
 
 
 LONG = """

@@ -77,7 +77,8 @@ const stories: { [how: string]: () => Promise<unknown> } = {
   },
   async misspells_a_tool() {
     console.warn = (...words: unknown[]) => ran.push(words.join(" "));
-    gated(desk, { assign_licence }, { declared: { assign_license: {}, move_booking: {} } as object });
+    const declared: object = { assign_license: {}, move_booking: {} };
+    gated(desk, { assign_licence }, { declared });
   },
 };
 
