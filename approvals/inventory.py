@@ -8,10 +8,10 @@ call of it since. What was announced decides nothing.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import F, Window
@@ -26,7 +26,7 @@ from connectors import calls
 from ledger.append.statements import Statement
 from ledger.canonical import canonical, digest
 from ledger.models import Action
-from workspaces import formatting
+from workspaces import exporting, formatting
 from workspaces.models import Workspace
 from workspaces.request_cache import cached
 
@@ -117,7 +117,6 @@ def _words(change: digests.ArgumentChange) -> str:
     return f"{what} is gone" if change.now is None else f"{what} was {was} and is {now}"
 
 
-TOOLS_MAX = 500
 HARMLESS = {ActionClass.READ_ONLY, ActionClass.DRAFT, ActionClass.EXTERNAL_IRREVERSIBLE}
 """Classes of which nothing is undone, or nothing can be."""
 COUNT_MAX = 1_000
@@ -126,19 +125,22 @@ COUNT_MAX = 1_000
 # so the index has them (action_of_tool), the newest of each tool first.
 NEWEST_OF_EACH = """
 WITH RECURSIVE newest AS (
-    (SELECT tool, id FROM ledger_action WHERE workspace_id = %(workspace)s
+    (SELECT tool, id FROM ledger_action WHERE workspace_id = %s
      ORDER BY tool DESC, id DESC LIMIT 1)
     UNION ALL
     SELECT next.tool, next.id FROM newest, LATERAL (
         SELECT tool, id FROM ledger_action
-        WHERE workspace_id = %(workspace)s AND tool < newest.tool
+        WHERE workspace_id = %s AND tool < newest.tool
         ORDER BY tool DESC, id DESC LIMIT 1) AS next
 )
-SELECT newest.id, (
+SELECT tool, id FROM newest WHERE tool <> '' LIMIT %s"""
+
+SEEN = """
+SELECT named.tool, (
     SELECT count(*) FROM (
-        SELECT FROM ledger_action a WHERE a.workspace_id = %(workspace)s AND a.tool = newest.tool
-        LIMIT %(count)s) AS seen)
-FROM newest WHERE tool <> '' LIMIT %(tools)s"""
+        SELECT FROM ledger_action a WHERE a.workspace_id = %s AND a.tool = named.tool
+        LIMIT %s) AS seen)
+FROM unnest(%s::text[]) AS named (tool)"""
 
 # Of the newest undone actions of each tool: when one was last read back, and when a receipt came.
 UNDONE = """
@@ -183,32 +185,57 @@ class InventoryEntry:
     """When these took the place of others."""
 
 
-def tools(workspace: Workspace, policy: Policy) -> list[InventoryEntry]:
-    """The inventory, one tool more than are listed where there are more; a compensation that the
-    rules name without a twin, or with one that cannot be called as the connections stand, shows as
-    not runnable.
-    """
-    asked = {"workspace": workspace.pk, "count": COUNT_MAX + 1, "tools": TOOLS_MAX + 1}
+class Listed(NamedTuple):
+    """A tool's place in the inventory, unclassified ones first, and its newest action."""
+
+    classified: bool
+    tool: str
+    newest: int
+
+    def place(self) -> str:
+        """The place as text, which sorts as the list does."""
+        return f"{self.classified:d} {self.tool}"
+
+
+def listed(workspace: Workspace, policy: Policy) -> list[Listed]:
+    """Every tool ever seen, in the order of the inventory; one more than a file holds, at most."""
+    asked = [workspace.pk, workspace.pk, exporting.ROWS_MAX + 1]
     with connection.cursor() as cursor:
         cursor.execute(NEWEST_OF_EACH, asked)
-        counts = dict(cursor.fetchall())
-    rows = list(Action.objects.filter(pk__in=counts).select_related("agent", "run"))
-    undone = _last_undone(workspace, [one.tool for one in rows])
+        return sorted(Listed(_is_classified(policy, tool), tool, pk) for tool, pk in cursor)
+
+
+def _is_classified(policy: Policy, tool: str) -> bool:
+    entry = policy.tool(tool)
+    return entry is not None and entry.action_class is not None
+
+
+def tools(workspace: Workspace, policy: Policy, newest: Sequence[int]) -> list[InventoryEntry]:
+    """What the inventory says of the tools of these actions, the newest of each; a compensation
+    that the rules name without a twin, or with one that cannot be called as the connections stand,
+    shows as not runnable.
+    """
+    found = Action.objects.select_related("agent", "run").in_bulk(newest)
+    rows = [found[pk] for pk in newest if pk in found]
+    names = [one.tool for one in rows]
+    with connection.cursor() as cursor:
+        cursor.execute(SEEN, [workspace.pk, COUNT_MAX + 1, names])
+        seen = dict(cursor.fetchall())
+    undone = _last_undone(workspace, names)
     shapes = newest_of({(one.agent_id, one.tool) for one in rows if one.agent_id})
     named = [(twin.connection, twin.operation) for twin in policy.twins]
     missing = calls.missing(workspace, named)
-    found = [
+    return [
         _line(
             policy,
             one,
-            counts[one.pk],
+            seen[one.tool],
             undone.get(one.tool, (None, None)),
             shapes.get((one.agent_id or 0, one.tool), []),
             missing,
         )
         for one in rows
     ]
-    return sorted(found, key=lambda line: (line.classified, line.tool))
 
 
 Undone = tuple[datetime | None, datetime | None]
@@ -226,12 +253,11 @@ def _line(
     judgement = judge(policy, call_of(action))
     target = str(action.targets[0].get("type", "")) if action.targets else ""
     twin = policy.twin(action.tool, target)
-    entry = policy.tool(action.tool)
     words = f"{twin.connection}.{twin.operation}" if twin else _kind(judgement)
     why_not = missing.get((twin.connection, twin.operation), "") if twin else ""
     return InventoryEntry(
         tool=action.tool,
-        classified=entry is not None and entry.action_class is not None,
+        classified=_is_classified(policy, action.tool),
         action_class=judgement.action_class,
         risk=judgement.risk,
         answer=judgement.approval,

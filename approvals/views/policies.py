@@ -281,29 +281,26 @@ TOOLS: exporting.Columns = {
 }
 
 
-MORE_TOOLS = f"There are more than {inventory.TOOLS_MAX} tools; the others are not listed."
-
-
-def _place(line: inventory.InventoryEntry) -> str:
-    """Where a tool stands in the inventory, as text."""
-    return f"{line.classified:d} {line.tool}"
-
-
 @login_required
 @require_GET
 def tools(request: Request, workspace: str) -> HttpResponseBase:
     """The inventory, a page at a time: every tool ever seen, unclassified first."""
     here = workspace_or_404(request, workspace)
-    lines = inventory.tools(here, active(here))
-    note = MORE_TOOLS if len(lines) > inventory.TOOLS_MAX else ""
-    lines = lines[: inventory.TOOLS_MAX]
+    policy = active(here)
+    listed = inventory.listed(here, policy)
     if exporting.is_asked(request):
-        clean = disclosure.cleaner(request.user, here)
-        return exporting.sheet(request, "tools", lines, TOOLS, clean)
+        export = exporting.Export(
+            "tools",
+            tuple(TOOLS),
+            [one.newest for one in listed],
+            lambda newest: exporting.values(inventory.tools(here, policy, newest), TOOLS),
+            disclosure.cleaner(request.user, here),
+        )
+        return exporting.answer(request, export)
     after = request.GET.get("after", "")
-    rest = [line for line in lines if _place(line) > after][: ROWS_A_PAGE + 1]
-    shown, pager = page_of(request, rest, _place)
-    pager |= {"note": note, "back": "First page", "on": "More tools"}
+    rest = [one for one in listed if one.place() > after][: ROWS_A_PAGE + 1]
+    shown, pager = page_of(request, rest, inventory.Listed.place)
+    pager |= {"back": "First page", "on": "More tools"}
     zone, decided = timezone.get_current_timezone(), reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
@@ -331,7 +328,7 @@ def tools(request: Request, workspace: str) -> HttpResponseBase:
             "takes": ", ".join(line.takes),
             "reshaped": formatting.moment(line.reshaped, "ago", zone) if line.reshaped else "",
         }
-        for line in shown
+        for line in inventory.tools(here, policy, [one.newest for one in shown])
     ]
     empty = {
         "icon": "tool",
