@@ -74,12 +74,25 @@ class RuleTable:
     sections: Sequence[tuple[str, Sequence[RuleRow]]] = ()
     unread: bool = False
     count: int = 0
+    left_out: int = 0
+    """Of `count` so many that are in no section here: see `ROWS_SHOWN_MAX`."""
     elsewhere: Sequence[Mistake] = field(default_factory=list)
     """The problems that stand in no row."""
 
 
-def of(source: str, problems: Sequence[Mistake] = ()) -> RuleTable:
-    """The table of a document, each problem in its row."""
+ROWS_SHOWN_MAX = 50
+"""So many rows are shown until all are asked for, beside those with a problem and the one in hand:
+three hundred rules made a page of 800 kB.
+"""
+
+
+def of(
+    source: str, problems: Sequence[Mistake] = (), *, whole: bool = False, in_hand: str = ""
+) -> RuleTable:
+    """The table of a document, each problem in its row; the whole of it, or its beginning.
+
+    `in_hand` is the place of a row that is shown in any case.
+    """
     try:
         rows = editing.rows(source)
     except Invalid:
@@ -87,13 +100,19 @@ def of(source: str, problems: Sequence[Mistake] = ()) -> RuleTable:
     money = _amounts(source)
     lines = [_line(number, row, rows, problems, money) for number, row in enumerate(rows)]
     told = {id(problem) for line in lines for problem in line.problems}
+    shown = [
+        line
+        for n, line in enumerate(lines)
+        if whole or n < ROWS_SHOWN_MAX or line.problems or line.place == in_hand
+    ]
     sections = [
-        (SECTION_WORDS[section], [line for line in lines if line.section == section])
+        (SECTION_WORDS[section], [line for line in shown if line.section == section])
         for section in editing.SECTIONS
     ]
     return RuleTable(
         sections=[(words, own) for words, own in sections if own],
         count=len(lines),
+        left_out=len(lines) - len(shown),
         elsewhere=[problem for problem in problems if id(problem) not in told],
     )
 

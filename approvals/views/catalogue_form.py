@@ -16,6 +16,7 @@ from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
 from approvals.policy.loading import KINDS
 from approvals.policy.reading import Path, spelled
 from approvals.rules import (
+    ROWS_SHOWN_MAX,
     as_claim,
     as_text,
     field_at,
@@ -350,6 +351,8 @@ class Catalogue:
 
     kind: type[EntryForm]
     rows: Sequence[EntryRow]
+    count: int
+    """All of them, of which `rows` may be the beginning."""
     form: EntryForm | None
 
     @property
@@ -358,9 +361,11 @@ class Catalogue:
         return f"{self.kind.name}_add"
 
 
-def catalogues(source: str, entry: EntryForm | None) -> Iterator[Catalogue]:
+def catalogues(source: str, entry: EntryForm | None, *, whole: bool) -> Iterator[Catalogue]:
+    """Each section, the `whole` of it or as many rows as of the rules."""
     for kind in FORMS.values():
-        yield Catalogue(kind, told(source, kind), entry if isinstance(entry, kind) else None)
+        own, form = told(source, kind), entry if isinstance(entry, kind) else None
+        yield Catalogue(kind, own if whole else own[:ROWS_SHOWN_MAX], len(own), form)
 
 
 def rows(source: str, kind: type[EntryForm]) -> list[RulePosition]:

@@ -58,7 +58,7 @@ FROM_A_FILE = "from a file"
 
 def _versions(here: Workspace) -> list[PolicyVersion]:
     rows = PolicyVersion.objects.filter(workspace=here).select_related("author")
-    return list(rows.order_by("-number")[:VERSIONS_SHOWN_MAX])
+    return list(rows.order_by("-number")[: VERSIONS_SHOWN_MAX + 1])
 
 
 def _may_pause(request: Request, here: Workspace) -> bool:
@@ -87,12 +87,13 @@ def _page(
 ) -> HttpResponse:
     zone = timezone.get_current_timezone()
     version = versions.in_force(here)
-    standing = list(_standing(here)[:PAUSES_SHOWN_MAX])
+    paused, saved = list(_standing(here)[: PAUSES_SHOWN_MAX + 1]), _versions(here)
+    standing = paused[:PAUSES_SHOWN_MAX]
     context = {
         "workspace": here,
         "version": version,
         "source": versions.source_of(version),
-        "table": rules.of(versions.source_of(version)),
+        "table": rules.of(versions.source_of(version), whole="rules" in request.GET),
         "versions": [
             {
                 "number": one.number,
@@ -103,8 +104,9 @@ def _page(
                 "active": one.active,
                 "shadow": one.shadow_since is not None,
             }
-            for one in _versions(here)
+            for one in saved[:VERSIONS_SHOWN_MAX]
         ],
+        "more_versions": len(saved) > VERSIONS_SHOWN_MAX,
         "pauses": [
             {
                 "id": one.pk,
@@ -117,6 +119,7 @@ def _page(
             }
             for one, held in zip(standing, pauses.held_runs(standing), strict=True)
         ],
+        "more_pauses": len(paused) > PAUSES_SHOWN_MAX,
         **_wrong(here),
         "pause_form": pause_form or PauseForm(),
         "may_pause": _may_pause(request, here),

@@ -85,6 +85,8 @@ class PolicyDraft:
     """A tool of the catalogue or a twin, while it is changed."""
     focus: str = ""
     """Which control has the focus then: `up:3`, `open:3`, `add`."""
+    whole: bool = False
+    """Whether long tables are shown to their end."""
     notice: dict[str, Any] | None = None
     lost: tuple[str, ...] = ()
     form: PolicyForm | None = None
@@ -115,6 +117,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
         note=posted.get("note", ""),
         seen=versions.seen_by(posted),
         call=_call(here, posted.get("call", "")),
+        whole="whole" in posted,
         sees=disclosure.sees(request.user, here),
     )
     if not form.is_valid():
@@ -208,6 +211,11 @@ def _open(draft: PolicyDraft, at: int) -> None:
         draft.rule = RuleForm(draft.here, initial=initial, offers=draft.offers())
 
 
+def _whole(draft: PolicyDraft, _at: int) -> None:
+    """All rules and entries, from now on; the first that is new has the focus."""
+    draft.whole, draft.is_same, draft.focus = True, True, f"open:{rules.ROWS_SHOWN_MAX}"
+
+
 def _close(draft: PolicyDraft, _at: int) -> None:
     at = draft.rule.data.get("rule-at", "") if draft.rule else ""
     draft.focus = f"open:{at}" if at else "add"
@@ -270,6 +278,10 @@ def _settings_close(draft: PolicyDraft, _at: int) -> None:
 
 def _entry_add(kind: type[EntryForm], draft: PolicyDraft, _at: int) -> None:
     draft.entry, draft.is_same = kind(draft.here, initial={"glob": ""}), True
+
+
+def _entry_whole(kind: type[EntryForm], draft: PolicyDraft, _at: int) -> None:
+    draft.whole, draft.is_same, draft.focus = True, True, f"{kind.name}_add"
 
 
 def _entry_open(kind: type[EntryForm], draft: PolicyDraft, at: int) -> None:
@@ -356,11 +368,11 @@ def _rows(draft: PolicyDraft) -> list[editing.RulePosition]:
 
 ENTRY_ACTS = {
     "add": _entry_add, "open": _entry_open, "put": _entry_put, "close": _entry_close,
-    "remove": _entry_remove,
+    "remove": _entry_remove, "whole": _entry_whole,
 }  # fmt: skip
 ACTS: dict[str, Callable[[PolicyDraft, int], None]] = {
     "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
-    "remove": _remove, "people": _people,
+    "remove": _remove, "people": _people, "whole": _whole,
     "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
     **{
         f"{name}_{act}": partial(do, kind)
@@ -422,13 +434,16 @@ def _page(
     context = {
         "workspace": here,
         "form": draft.form or PolicyForm(initial=initial),
-        "table": rules.of(draft.source, problems),
+        "table": rules.of(
+            draft.source, problems, whole=draft.whole, in_hand=draft.focus.partition(":")[2]
+        ),
+        "whole": draft.whole,
         "rule": draft.rule,
         "more_people": draft.rule is not None and draft.rule.places < PLACES_MAX,
         "rule_problems": draft.rule_problems,
         "settings": draft.settings,
         "entry": draft.entry,
-        "catalogues": catalogue_form.catalogues(draft.source, draft.entry),
+        "catalogues": catalogue_form.catalogues(draft.source, draft.entry, whole=draft.whole),
         "told_settings": settings_form.told(draft.source),
         "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
         "call": _call_shown(draft) if draft.rule else None,

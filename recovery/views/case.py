@@ -154,6 +154,8 @@ def corrections_of(case: Case, *, recovers: bool = False) -> list[dict[str, Any]
 
 CORRECTIONS_SHOWN_MAX = 50
 EFFECTS_SHOWN_MAX = 200
+PLAIN_SHOWN_MAX = 100
+"""Of more effects those behind the newest are shown where they do not only stand."""
 REPORTS_SHOWN_MAX = 5
 LEFT_SHOWN_MAX = 200
 
@@ -332,9 +334,12 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
         line | {"teach_url": url}
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
+    kept = lines[:PLAIN_SHOWN_MAX]
+    kept += [line for line in lines[PLAIN_SHOWN_MAX:] if not _is_plain(line)]
     return {
-        "effects": folding.folded(lines, _is_plain, story.in_short),
-        "effects_left_out": len(newest_first) - len(shown),
+        "effects": folding.folded(kept, _is_plain, story.in_short),
+        "effects_count": len(newest_first),
+        "effects_left_out": len(newest_first) - len(kept),
     }
 
 

@@ -132,6 +132,8 @@ def _until(effect: Effect) -> str:
 
 
 ITEMS_SHOWN_MAX = 300
+NEWEST_SHOWN_MAX = 100
+"""Of a run of more actions those before the newest are shown where they did not succeed."""
 FIELDS_SHOWN_MAX = 40
 # Of a thing that came or went as a whole.
 FIELDS_OF_A_WHOLE_MAX = 8
@@ -149,7 +151,7 @@ WORDS = {"read_only": "read-only", "draft": "draft"}
 def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     """The story for a page. Without `sensitive` it holds no payload, only what was done to what."""
     items: list[tuple[tuple[int, int], dict[str, Any]]] = []
-    shown = facts.actions[-ITEMS_SHOWN_MAX:]
+    shown = _shown(facts.actions)
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
         attempts[attempt.action_id].append(attempt)
@@ -175,6 +177,13 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
         else "",
         "left_out": plural(left_out, "earlier action") if left_out else "",
     }
+
+
+def _shown(actions: Sequence[Action]) -> list[Action]:
+    newest = min(NEWEST_SHOWN_MAX, ITEMS_SHOWN_MAX)
+    troubled = [one for one in actions[:-newest] if one.state != ActionState.SUCCEEDED]
+    left_out = max(0, len(troubled) + newest - ITEMS_SHOWN_MAX)
+    return [*troubled[left_out:], *actions[-newest:]]
 
 
 def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:

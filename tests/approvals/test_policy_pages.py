@@ -1,6 +1,7 @@
 """The policy pages without JavaScript: write, check, rehearse, put in force; pause and lift."""
 
 import json
+import re
 
 import pytest
 from django.db import connection
@@ -431,3 +432,49 @@ def test_a_connection_says_which_tools_could_not_be_undone_without_it(acme, ada,
     assert "crm.*, mail.send" in shown
     assert "2 tools could not be undone meanwhile" in shown
     assert "<dt>Finds out about</dt><dd>hr.add</dd>" in shown
+
+
+def test_of_a_long_policy_a_part_is_shown_and_the_rest_is_one_click_away(ada_s, acme, ada):
+    """Three hundred rules made an editor of 800 kB and a page of 380 kB."""
+    document = {
+        "tools": {f"svc{n}.do": {"class": "internal_update"} for n in range(120)},
+        "policies": {f"svc{n}.do": {"approval": "AUTO"} for n in range(120)},
+    }
+    put_in_force(acme, ada, document)
+    page = ada_s.get(POLICIES)
+    assert "70 more rules are not shown" in page.text
+    [rest] = re.findall(r'<a href="([^"]*)">Show all 120</a>', page.text)
+    whole = ada_s.get(f"{POLICIES}{rest}")
+    assert [len(one.context["table"].sections[0][1]) for one in (page, whole)] == [50, 120]
+
+    editor = ada_s.get(f"{POLICIES}new/")
+    source = editor.context["form"].initial["source"]
+
+    def press(act, **more):
+        return ada_s.post(f"{POLICIES}new/", {"source": source, "act": act, "note": "", **more})
+
+    def numbers(page):
+        return [line.number for line in page.context["table"].sections[0][1]]
+
+    assert numbers(editor) == [*range(50)]
+    assert numbers(press("whole")) == [*range(120)]
+    assert 'name="whole" value="1"' in press("tool_whole").text
+    assert numbers(press("check", whole="1")) == [*range(120)]
+    assert numbers(press("down:49")) == [*range(51)]  # where it went to
+    right = '"svc100.do": {"approval": "AUTO"'
+    wrong = source.replace(right, right.replace("AUTO", "NO"))
+    assert wrong != source
+    told = ada_s.post(f"{POLICIES}new/", {"source": wrong, "act": "check", "note": ""})
+    assert 100 in numbers(told)
+
+
+def test_versions_and_pauses_beyond_those_shown_are_told_of(ada_s, acme, ada, monkeypatch):
+    monkeypatch.setattr("approvals.views.policies.VERSIONS_SHOWN_MAX", 2)
+    monkeypatch.setattr("approvals.views.policies.PAUSES_SHOWN_MAX", 2)
+    told = "The newest are shown; all stand in the file."
+    for number, expected in enumerate([0, 0, 2]):
+        versions.save(acme, f"policies: {{}} # {number}", by=ada)
+        pauses.pause(acme, "tool", f"crm.{number}", by=ada, reason="wrong recipients")
+        page = ada_s.get(POLICIES)
+        assert page.text.count(told) == expected, number
+        assert len(page.context["pauses"]) == len(page.context["versions"]) == min(number + 1, 2)

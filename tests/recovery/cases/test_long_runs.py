@@ -68,6 +68,26 @@ def test_what_a_page_cannot_hold_is_said_with_the_way_to_it(desk, long_run, monk
     assert '30 earlier actions on <a href="/w/acme/runs/run_1/">the page of the run</a>' in page
 
 
+def test_of_a_very_long_run_the_newest_stand_there_and_all_that_went_wrong(
+    desk, long_run, monkeypatch
+):
+    """Five thousand actions made a page of 640 kB, and a failure before the last 300 was on none of
+    it.
+    """
+    monkeypatch.setattr(story, "NEWEST_SHOWN_MAX", 6)
+    monkeypatch.setattr(story, "ITEMS_SHOWN_MAX", 8)
+    monkeypatch.setattr(case_page, "PLAIN_SHOWN_MAX", 4)
+
+    page = desk.get(f"/w/acme/cases/{long_run.case().pk}/")
+
+    assert "no answer" in page.text[page.text.index("What the agent did") :]
+    assert len(page.context["story"]["items"]) == 7
+    assert "33 earlier actions on <a" in page.text
+    assert len(page.context["effects"]) == 4
+    assert page.context["effects_count"] == 19
+    assert "15 older ones on <a" in page.text
+
+
 def test_the_page_of_a_run_folds_what_went_well_up_to_the_step_that_is_looked_at(desk, long_run):
     page = desk.get("/w/acme/runs/run_1/").text
 
