@@ -154,12 +154,11 @@ def _stands(approval: str, teams: str, of_everybody: str = "") -> str:
     OFFSET 0)"""
 
 
-COUNT = """
-SELECT count(*), bool_or(begun) FROM (
-    SELECT EXISTS (SELECT FROM approvals_decision answer
-        WHERE answer.approval_id = approvals_approval.id) AS begun
-    FROM approvals_approval WHERE approvals_approval.workspace_id = %s AND {asked}
-    LIMIT %s) found"""
+KEYS = """
+SELECT approvals_approval.id, EXISTS (SELECT FROM approvals_decision answer
+    WHERE answer.approval_id = approvals_approval.id)
+FROM approvals_approval WHERE approvals_approval.workspace_id = %s AND {asked}
+LIMIT %s"""
 
 
 def among(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:
@@ -176,21 +175,36 @@ def among(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuery
     return candidates.exclude(pk__in=done) if done else candidates
 
 
+def listed(
+    rows: ApprovalQuerySet, workspace: Workspace, person: User | AnonymousUser, limit: int
+) -> ApprovalQuerySet:
+    """As `among`, of the rows of a workspace; where fewer than `limit` are asked, by their keys. A
+    page asks of its list in several statements, and its badge has counted them already.
+    """
+    keys = _keys(workspace, person, limit)
+    return rows.filter(pk__in=keys) if len(keys) < limit else among(rows, person)
+
+
 def count(workspace: Workspace, person: User | AnonymousUser, limit: int) -> int:
     """How many of the workspace are asked of this person, counted no further than `limit`."""
+    return len(_keys(workspace, person, limit))
+
+
+def _keys(workspace: Workspace, person: User | AnonymousUser, limit: int) -> list[int]:
     if not person.is_authenticated:
-        return 0
+        return []
     key = ("awaiting", workspace.pk, person.pk, limit)
-    return cached(key, lambda: _count(workspace, person, limit))
+    return cached(key, lambda: _looked_up_keys(workspace, person, limit))
 
 
-def _count(workspace: Workspace, person: User, limit: int) -> int:
+def _looked_up_keys(workspace: Workspace, person: User, limit: int) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(COUNT.format(asked=_asked(person)), (workspace.pk, limit))
-        number, is_begun = cursor.fetchone()
-    if not is_begun:
-        return int(number)
-    return among(Approval.objects.filter(workspace=workspace), person).order_by()[:limit].count()
+        cursor.execute(KEYS.format(asked=_asked(person)), (workspace.pk, limit))
+        found = cursor.fetchall()
+    if not any(is_begun for _, is_begun in found):
+        return [pk for pk, _ in found]
+    rows = among(Approval.objects.filter(workspace=workspace), person)
+    return list(rows.order_by().values_list("pk", flat=True)[:limit])
 
 
 def _candidates(rows: ApprovalQuerySet, person: User | AnonymousUser) -> ApprovalQuerySet:

@@ -38,15 +38,18 @@ AWAITING = f"""
 
 TOLD = f"""
 WITH mine AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
+    SELECT a.asked_at > %(since)s AS is_new,
+        EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
     {AWAITING} LIMIT %(count_max)s),
 gone AS (SELECT a.id, a.state, a.decided_at FROM approvals_approval a
     WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
     ORDER BY a.decided_at LIMIT %(left_max)s)
 SELECT
     (SELECT coalesce(bool_or(is_begun), false) FROM mine),
-    (SELECT count(*) FROM (
-        SELECT {AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new),
+    CASE WHEN (SELECT count(*) FROM mine) < %(count_max)s
+        THEN (SELECT count(*) FROM mine WHERE is_new)
+        ELSE (SELECT count(*) FROM (
+            SELECT {AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new) END,
     (SELECT count(*) FROM mine),
     ARRAY(SELECT id FROM gone), ARRAY(SELECT state FROM gone), (SELECT max(decided_at) FROM gone),
     ARRAY(SELECT d.approval_id FROM approvals_decision d

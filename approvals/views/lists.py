@@ -73,7 +73,10 @@ def wanted(request: Request, here: Workspace) -> tuple[ApprovalQuerySet, str]:
     # A line shows nothing of action and run, and all that waits is sorted before a page is cut.
     rows = approvals_of(here).select_related(None).select_related("agent", "requested_by")
     rows = rows.defer(*UNLISTED)
-    rows = rows.open() if view == "all" else awaiting.among(rows, request.user)
+    if view == "all":
+        rows = rows.open()
+    else:
+        rows = awaiting.listed(rows, here, request.user, COUNT_MAX + 1)
     sees = disclosure.sees(request.user, here, deciding=True)
     return finding.narrowed(rows, finding.asked(request.GET), sees=sees), view
 

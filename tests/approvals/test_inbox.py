@@ -13,7 +13,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
 from approvals.signals import approval_decided
 from tests.approvals.cast import as_the_desk, asker, now, told
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from workspaces import teams
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
@@ -169,9 +169,26 @@ def test_the_badge_counts_what_the_inbox_lists(ask, ada, ben, cleo, dev, finance
     for who in (ada, ben, cleo, dev, fred):
         listed = awaiting.among(Approval.objects.all(), who).count()
         assert awaiting.count(acme, who, limit=10) == listed, who
+        for limit in (1, 10):
+            shown = awaiting.listed(Approval.objects.all(), acme, who, limit)
+            assert shown.count() == listed, who
     assert awaiting.count(acme, ben, limit=10) == 1
     assert awaiting.count(acme, cleo, limit=10) == 2
     assert awaiting.count(acme, ben, limit=0) == 0
+
+
+def test_a_page_of_the_inbox_asks_once_who_may_answer_what(ask, ben):
+    """It asked six times for each page, and each time looked at every question that waits."""
+    for _ in range(3):
+        ask()
+    page = logged_in(ben)
+    page.get("/w/acme/approvals/")
+
+    with CaptureQueriesContext(connection) as asked:
+        page.get("/w/acme/approvals/")
+
+    told = [one["sql"] for one in asked if "workspaces_is_independent(" in one["sql"]]
+    assert len([sql for sql in told if "OFFSET 0) two" in sql]) == 1
 
 
 def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex, dev):
