@@ -11,16 +11,15 @@ and a call that is not known may have been made: people are asked anew (`void_gr
 that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import (
     CharField,
     Count,
-    Exists,
     F,
     Func,
     OuterRef,
@@ -52,7 +51,7 @@ from connectors.connections import Dependents
 from ledger import desk_events, sealer
 from ledger.fold.runs import BY_A_RESTORE
 from ledger.merkle import ParsedHead
-from ledger.models import Action, Run, RunState
+from ledger.models import Run, RunState
 from workspaces import access, formatting
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
@@ -183,11 +182,25 @@ def placed_by(one: Pause) -> str:
     return str(one.paused_by or BY_THE_DESK)
 
 
+OF_TOOLS = frozenset({PauseKind.TOOL, PauseKind.CONNECTION})
+
+# Each run's tools are gathered once, and each pattern is held against each tool once: one condition
+# for each pause took minutes over 5,000 live runs and a hundred pauses.
+CALLED = """
+WITH used AS MATERIALIZED (
+    SELECT DISTINCT a.run_id, a.tool FROM ({live}) live (id) JOIN ledger_action a
+    ON a.run_id = live.id),
+fits AS MATERIALIZED (
+    SELECT stops.pause, known.tool FROM (SELECT DISTINCT tool FROM used) known
+    JOIN unnest(%s::bigint[], %s::text[]) stops (pause, tools) ON known.tool ~ stops.tools)
+SELECT fits.pause, count(DISTINCT used.run_id) FROM fits JOIN used USING (tool) GROUP BY 1"""
+
+
 def held_runs(standing: Sequence[Pause]) -> list[HeldRuns]:
     """How many live runs each of these pauses of one workspace holds up, for their banners; of a
     tool or a connection those that have called such a tool: whether others will, nobody knows.
 
-    Two statements, however many pauses stand.
+    Three statements at most, however many pauses stand.
     """
     if not standing:
         return []
@@ -196,13 +209,26 @@ def held_runs(standing: Sequence[Pause]) -> list[HeldRuns]:
     oldest = newest[LOOKED_AT_MAX : LOOKED_AT_MAX + 1].first()
     if oldest is not None:
         runs = runs.filter(_at_least_as_new(*oldest))
-    by_pause = {str(one.pk): Count("pk", filter=_held_by(one)) for one in standing}
-    held = runs.filter(state=RunState.RUNNING, agent__isnull=False).aggregate(**by_pause)
+    live = runs.filter(state=RunState.RUNNING, agent__isnull=False)
+    stops = {one.pk: paused_tools(one) for one in standing if one.kind in OF_TOOLS}
+    held = _that_called(live, stops) if stops else {}
+    others = [one for one in standing if one.pk not in stops]
+    if others:
+        counts = {str(one.pk): Count("pk", filter=_held_by(one)) for one in others}
+        held |= {int(pk): count for pk, count in live.aggregate(**counts).items()}
     return [
         HeldRuns(min(count, HELD_MAX), oldest is not None or count > HELD_MAX)
         for one in standing
-        for count in [held[str(one.pk)]]
+        for count in [held.get(one.pk, 0)]
     ]
+
+
+def _that_called(live: QuerySet[Run], stops: Mapping[int, str]) -> dict[int, int]:
+    """For each pause how many of these runs have called a tool that its pattern fits."""
+    sql, given = live.order_by().values("pk").query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(CALLED.format(live=sql), [*given, list(stops), list(stops.values())])
+        return dict(cursor.fetchall())
 
 
 def _at_least_as_new(started_at: datetime | None, pk: int) -> Q:
@@ -219,9 +245,6 @@ def _held_by(one: Pause) -> Q:
             return Q(agent__name=one.name)
         case PauseKind.RUN:
             return Q(run=one.name)
-        case PauseKind.TOOL | PauseKind.CONNECTION:
-            called = Action.objects.filter(run=OuterRef("pk"), tool__regex=paused_tools(one))
-            return Q(Exists(called))
     return Q()
 
 
