@@ -259,6 +259,8 @@ def earlier_try(step: Step, operation: Operation) -> str:
 
     Asked before the target is read, which may take long, and again in the intent's transaction.
     """
+    if steps.was_done_before(step):
+        return steps.NOTHING_MORE
     if operation.idempotency == "native_key":
         if not window_is_open(step, operation):
             return "The provider no longer remembers the first try: a second could do it twice."

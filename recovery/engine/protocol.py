@@ -4,8 +4,7 @@ claim · check · intend · act · settle · verify, with a commit after each th
 between any two leaves a row which says what may have happened:
 
 * A **claim** is a lease by the database's clock and a fencing token that rises with every claim.
-  What a worker that was paused for longer than its lease writes afterwards finds another fence, and
-  is refused.
+  What a worker paused for longer than its lease writes finds another fence, and is refused.
 * The **check** reads the target under the claim, and never before (`preconditions`).
 * An **intent** commits before the first byte leaves. In its transaction everything approved is
   held once more against what would be sent (`approved_calls`), and the lease outlasts the call.
@@ -460,9 +459,10 @@ def met_already(step: Step, operation: Operation, observation: Observation) -> N
 
 def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
     """End steps of one workspace, and tell the ledger that their effects are compensated, or
-    corrected; those that were still ours, and not done twice. The caller holds the transaction.
+    corrected; what was done twice is left to people. The caller holds the transaction.
     """
-    ending = [one for one in ending if not steps.left_as_done_twice(copied(one.step))]
+    left = [one.step for one in ending if steps.left_as_done_twice(copied(one.step))]
+    ending = [end for end in ending if end.step not in left]
     evidence = [(end.step.evidence or {}) | {"checks": end.checks} for end in ending]
     by_step = {end.step.pk: end for end in ending}
     moved = steps.move_all(
@@ -480,7 +480,7 @@ def end_all(ending: Sequence[StepEnding], state: str) -> list[Step]:
             if step.recorded is not None
         }
         desk_events.append_completions(moved[0].step.workspace, events, recorded)
-    return [step for step, _ in moved]
+    return [*left, *(step for step, _ in moved)]
 
 
 def _ending_events(end: StepEnding, step: Step) -> list[EventDraft]:

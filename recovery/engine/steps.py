@@ -33,7 +33,7 @@ from ledger.wire import PLAN_RUN
 from recovery.cases import lifecycle
 from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
-from recovery.models.plans import DONE, TO_RUN, TROUBLED, try_in_doubt
+from recovery.models.plans import DONE, LEFT, TO_RUN, TROUBLED, try_in_doubt
 from workspaces import locks
 from workspaces.models import User
 from workspaces.moves import CannotMove
@@ -303,7 +303,8 @@ def release(step: Step, seconds: float, *, note: str, **changes: Any) -> None:
 
 def needs_human(step: Step, why: str, **changes: Any) -> None:
     """Leave the step to people, and alert them; the caller holds the transaction."""
-    why = f"{HAPPENED} {why}" if was_done_before(step) else why
+    if not why.startswith(HAPPENED) and was_done_before(step):
+        why = f"{HAPPENED} {why}"
     move(step, StepState.NEEDS_HUMAN, note=why, lease_until=None, wake_at=None, **changes)
     step_needs_a_person(step, why)
 
@@ -322,39 +323,55 @@ def locked_late(
 
 
 def applied_late(late: Iterable[tuple[Step, str]]) -> None:
-    """What was tried was applied, and the step is no longer in the hands of who tried. Where a
-    person has said since that it did not happen, and the step is about to be made under another
-    key, of which the outside knows nothing, they are asked once more; whoever is about to say so
-    sees the answer first. Where the other one has ended well, too, people are told; one that is
-    still under way ends with them (`left_as_done_twice`).
+    """What was tried was applied, and the step is no longer in the hands of who tried.
+
+    Where a person has said since that it did not happen, people are told, and nothing more is sent:
+    the outside knows nothing of the step's new key. What is on the wire under it ends with them
+    (`left_as_done_twice`). Whoever is about to say something else sees the answer first.
     """
     for step, key in late:
-        if step.state in {StepState.READY, StepState.CLAIMED} and step.key != key:
-            needs_human(step, "Nothing more was sent.")
+        if step.state in LEFT:
+            step_needs_a_person(step, f"{HAPPENED} {LEFT_ALONE}")
+        elif step.state in TROUBLED and step.key == key:
+            _show_anew(step)
+        elif step.state in TROUBLED:
+            _swap(step, {"note": f"{HAPPENED} {step.note}"})
+            step_needs_a_person(step, f"{HAPPENED} {step.note}")
         elif step.state in DONE and step.key != key:
             step_needs_a_person(step, f"{HAPPENED} {TWICE}")
-        elif step.state in TROUBLED:
-            _show_anew(step)
+        elif step.state in WAS_AGAIN and step.key != key:
+            needs_human(step, f"{HAPPENED} {WAS_AGAIN[step.state]}")
 
 
 HAPPENED = "It happened: an earlier try, which was ruled out, was answered after all."
 TWICE = "It was done once more since."
+NOTHING_MORE = "Nothing more is sent by itself."
+LEFT_ALONE = "The step stays as it was left, and its effect counts as standing."
+WAS_AGAIN: Final = {
+    StepState.READY: NOTHING_MORE,
+    StepState.CLAIMED: NOTHING_MORE,
+    StepState.APPLIED: TWICE,
+}
 
 
 def was_done_before(step: Step) -> bool:
-    """Whether an earlier try of it, under another key, was applied."""
+    """Whether an earlier try of it, under another key, turned out to be applied after it was tried
+    under this one: nobody who authorised this one could know.
+    """
     if step.generation == 1:
         return False
-    applied = StepAttempt.objects.filter(step=step.pk, outcome="applied")
-    return applied.exclude(key=step.key).exists()
+    tried = StepAttempt.objects.filter(step=step.pk)
+    first = tried.filter(key=step.key).order_by("intended_at").values("intended_at")[:1]
+    answered = tried.exclude(key=step.key).filter(outcome="applied", answered_at__gt=first)
+    return answered.exists()
 
 
 def left_as_done_twice(step: Step) -> bool:
-    """Leave it to people if it was done before and now, and they have not said since that they know
-    it; whether that is so.
+    """Leave it to people if it was done before and now, and they have not said since, where it was
+    left to them, that it is done; whether that is so.
     """
-    said = (step.evidence or {}).get("person", {}).get("outcome")
-    if step.state != StepState.APPLIED or said == "applied" or not was_done_before(step):
+    is_known = step.state != StepState.APPLIED or step.was == StepState.NEEDS_HUMAN
+    if is_known or not was_done_before(step):
         return False
     with suppress(CannotMove):
         needs_human(step, TWICE)

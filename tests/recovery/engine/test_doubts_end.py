@@ -325,7 +325,9 @@ def test_what_is_claimed_as_its_first_try_is_answered_is_not_done_again(
     assert states(plan) == ["needs_human"]
 
 
-@pytest.mark.parametrize("second", ["on the wire", "ended", "lost"])
+@pytest.mark.parametrize(
+    "second", ["on the wire", "ended", "lost", "left to people", "said to be done", "skipped"]
+)
 def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another_was_sent(
     one_thing, world, outside, ada, second
 ):
@@ -340,7 +342,12 @@ def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another
 
     if second == "ended":
         by_hand.settles(intent, operation, applied)
+    if second not in {"on the wire", "lost"}:
         advance(plan)
+    if second == "said to be done":
+        said(plan.steps.get(), one_thing, ada, "applied")
+    if second == "skipped":
+        said(plan.steps.get(), one_thing, ada, "no_effect")
     by_hand.settles(first, operation, applied)
     if second == "on the wire":
         by_hand.settles(intent, operation, applied)
@@ -349,11 +356,53 @@ def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another
     step = plan.steps.get()
     told = Delivery.objects.latest("pk").message["text"]
     assert told.startswith("It happened: an earlier try")
-    assert ("once more since" in told) == (second != "lost")
-    if second == "ended":
-        assert step.state == "reported"
+    is_twice = second in {"on the wire", "ended", "said to be done"}
+    assert ("once more since" in told) == is_twice
+    if second in {"ended", "skipped"}:
+        assert step.state == {"ended": "reported"}.get(second, second)
         return
     assert (step.state, step.note in told) == ("needs_human", True)
     said(step, one_thing, ada, "applied")
     advance(plan)
     assert states(plan) == ["reported"]
+
+
+@pytest.mark.parametrize("answer", ["unknown", "no_effect"])
+def test_what_happened_after_all_is_not_sent_again_as_its_second_try_did_nothing(
+    one_thing, world, outside, ada, answer
+):
+    """A probe did not find the second try, or it was refused, and it was sent once more."""
+    plan = plan_for(one_thing, world, "refund")
+    advance_once(plan)
+    held = in_hand(plan)
+    found = looked_at(held)
+    first = by_hand.intend(held, found.operation, found.observation)
+    Step.objects.update(was="unknown", state="needs_human", lease_until=None)
+    said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
+    second = by_hand.intend(in_hand(plan), found.operation, found.observation)
+
+    by_hand.settles(first, found.operation, Answer(outcome="applied"))
+    by_hand.settles(second, found.operation, Answer(outcome=answer))
+    advance(plan)
+
+    assert outside.effects() == []
+    step = plan.steps.get()
+    assert (step.state, step.is_lost) == ("needs_human", False)
+    assert step.note == f"{steps.HAPPENED} {steps.NOTHING_MORE}"
+
+
+def test_one_more_try_of_what_is_known_to_have_happened_and_does_not_show_ends_as_any(
+    one_thing, world, outside, ada
+):
+    """It was left to people as done twice by mistake, though they had asked for just that."""
+    outside.mischief("a", leaves={"v": 2})
+    plan = plan_for(one_thing, world)
+    advance(plan)
+    assert states(plan) == ["needs_human"]
+    one_thing.refresh_from_db()
+    step = plan.steps.get()
+    settling.try_again(step, reason="It was lost there", by=ada, seen=one_thing.revision)
+
+    advance(plan)
+
+    assert (states(plan), outside.effects()) == (["verified"], ["a", "a"])
