@@ -47,7 +47,14 @@ class ProbeAnswer:
 
 
 def can_ask(facts: RunFacts, action: Action) -> bool:
-    return probe_of(facts.policy, action) is not None
+    return not why_not(facts, action)
+
+
+def why_not(facts: RunFacts, action: Action) -> str:
+    """Why no probe can be asked of it, without a full stop; empty where one can."""
+    if probe_of(facts.policy, action) is None:
+        return f"The policy has no probe for {action.tool_words}"
+    return "" if action.key else "The agent told of no key, by which the probe would look for it"
 
 
 def probe_of(policy: Policy, action: Action) -> TwinCall | None:
@@ -62,10 +69,10 @@ def probe_of(policy: Policy, action: Action) -> TwinCall | None:
 
 def question(facts: RunFacts, action: Action) -> str:
     """What a probe asks, and whom: “charges · charge, on card ending 0077, by the key of the call”;
-    empty where none is registered.
+    empty where none can be asked.
     """
     probe = probe_of(facts.policy, action)
-    if probe is None:
+    if probe is None or not action.key:
         return ""
     first = next((one for one in action.targets or [] if isinstance(one, dict)), {})
     kind, name = str(first.get("type", "")), str(first.get("id", ""))
@@ -79,11 +86,7 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     """
     probe = probe_of(facts.policy, action)
     if probe is None or not action.key:
-        return _unsure(
-            f"No probe is registered for {action.tool_words}."
-            if probe is None
-            else "The agent told of no key, by which the probe would look for the call."
-        )
+        return _unsure(f"{why_not(facts, action)}.")
     connection = (
         Connection.objects.in_workspace(facts.run.workspace).filter(name=probe.connection).first()
     )

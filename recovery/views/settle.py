@@ -87,7 +87,7 @@ ANEW_BY_NAME = (*SENT_ANEW[:2], f"It is sent again in your name, under a new key
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
 NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is not sent again.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
-LOOK = "Look in the system itself: what was sent stands beside it, with its key."
+LOOK = "Look in the system itself: what was sent stands beside it."
 ASKED_ANEW = "It is asked again each time this page is loaded."
 UNSEEN = "it is shown to who may see values (view_sensitive)"
 FIELDLESS = "it is there, with none of the fields that the step is about"
@@ -231,14 +231,13 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
         "sent": [
             *named(sent),
             *([{"name": "Sent", "time": formatting.moment(sent_at, "full")}] if sent_at else []),
-            {"name": "Key", "value": action.key, "mono": True},
+            *([{"name": "Key", "value": action.key, "mono": True}] if action.key else []),
         ],
         "raw": _raw(action.args) if sensitive else "",
         "asks": outcome_probes.question(facts, action),
         "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "probes": probes,
-        "no_probe": f"The policy has no probe for {action.tool_words}, so the desk cannot ask."
-        f" {LOOK}",
+        "no_probe": f"{outcome_probes.why_not(facts, action)}, so the desk cannot ask. {LOOK}",
         "look": f"{LOOK} {ASKED_ANEW}" if probes and not found else "",
         "ways": [LASTS if facts.is_irreversible(action) else HAPPENED, NEVER],
         "found": found,

@@ -237,7 +237,7 @@ def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful
     assert found == begun + timedelta(seconds=15 + 30)
 
 
-def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connection):
+def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connection, ada, client):
     """Its marker was looked for under no key, was not there, and the call read as not made."""
     calls.apply(
         shop_connection,
@@ -257,6 +257,10 @@ def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connectio
     asked = outcome_probes.ask(facts_of(case.run), Action.objects.get())
     assert (asked.outcome, "no key" in asked.words) == ("", True)
     assert doubtful.case().suggestion == Suggestion.SETTLE
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{case.pk}/settle/").text
+    assert "no key, by which the probe would look for it, so the desk cannot ask" in page
+    assert not re.search("A probe asks|It is asked again|<dt>Key", page)
 
 
 def test_that_a_masked_value_is_not_found_proves_nothing(doubtful, shop_connection):

@@ -175,7 +175,7 @@ def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert "What the target looks like now:</b> it could not be read. " in page.text
-    assert "Look in the system itself: what was sent stands beside it, with its key." in page.text
+    assert "Look in the system itself: what was sent stands beside it." in page.text
     assert 'href="/w/acme/connectors/shop/"' in page.text
 
 
