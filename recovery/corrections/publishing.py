@@ -37,6 +37,7 @@ from recovery.models import (
     CorrectionState,
     Plan,
     PlanState,
+    StepState,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
 from recovery.models.plans import LIVING
@@ -271,8 +272,9 @@ def why_not(correction: Correction) -> str:
     case = correction.case
     if case.state in UNDER_A_PLAN or case.plans.filter(state__in=LIVING).exists():
         return "The recovery has not ended yet."
-    if any(step.is_lost for step in settling.steps_in_doubt(case)):
-        return "Of a step nobody knows whether it happened: settle it first."
+    waiting = settling.steps_in_doubt(case)
+    if any(step.is_lost or step.was == StepState.APPLIED for step in waiting):
+        return "A step may have undone something, or twice: settle it first."
     is_undone = any(one["outcome"] in UNDONE for one in correction.facts["items"])
     if case.outcome == CaseOutcome.EXPECTED and case.closed_by_id and not is_undone:
         return "Its case was closed as expected, and this tells of a mistake."
