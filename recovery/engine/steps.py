@@ -347,7 +347,7 @@ HAPPENED = "It happened: an earlier try, which was ruled out, was answered after
 TWICE = "It was done once more since."
 NOTHING_MORE = "Nothing more is sent by itself."
 LEFT_ALONE = "The step stays as it was left, and its effect counts as standing."
-WAS_AGAIN: Final = {
+WAS_AGAIN: Final[Mapping[str, str]] = {
     StepState.READY: NOTHING_MORE,
     StepState.CLAIMED: NOTHING_MORE,
     StepState.APPLIED: TWICE,
