@@ -18,6 +18,7 @@ WEEK_DAYS = 7
 _LOOK_BACK = 24  # characters, in which a word or two stand
 SUNDAY = 6
 HALF_DAY_HOURS = 12
+TEN_CENTS = 10
 
 # Signs of money with their codes of ISO 4217, other codes, and what stands in their place.
 _SIGNS = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy", "₹": "inr", "₩": "krw", "₺": "try"}
@@ -63,14 +64,15 @@ def is_grouped(text: str) -> bool:
 class Quantities:
     """What a text, as `spelling` compares it, says of amounts, days and times: each is read once,
     when the first value asks for it. `today` is what *tomorrow* and a day without its year go by.
+    In a text that may hide a value (`may_hide`) a greeting may be a day, *8h* an hour, *an elf* 11.
     """
 
-    def __init__(self, seen: str, today: date | None) -> None:
-        self._seen, self._today = seen, today
+    def __init__(self, seen: str, today: date | None, *, may_hide: bool = False) -> None:
+        self._seen, self._today, self._may_hide = seen, today, may_hide
 
     @cached_property
     def _amounts(self) -> frozenset[Decimal]:
-        return frozenset(_amounts(self._seen))
+        return frozenset(_amounts(self._seen, may_hide=self._may_hide))
 
     @cached_property
     def _money(self) -> frozenset[str]:
@@ -78,11 +80,11 @@ class Quantities:
 
     @cached_property
     def _days(self) -> frozenset[date]:
-        return frozenset(_days(self._seen, self._today))
+        return frozenset(_days(self._seen, self._today, may_hide=self._may_hide))
 
     @cached_property
     def _times(self) -> frozenset[tuple[int, int]]:
-        return frozenset(_times(self._seen))
+        return frozenset(_times(self._seen, may_hide=self._may_hide))
 
     def hold_number(self, value: float) -> bool:
         """Whether the text says this number."""
@@ -137,15 +139,18 @@ def _named(seen: str) -> set[str]:
     return {_SIGNS.get(one, one) for one in signs}.union(*words)
 
 
-def _amounts(seen: str) -> Iterator[Decimal]:
+def _amounts(seen: str, *, may_hide: bool) -> Iterator[Decimal]:
     """Each number of the text, and where its separators can be read in two ways, both."""
     for found in _NUMBER.findall(seen):
         yield from _readings(found)
     for digits, scale in _SCALED.findall(seen):
         yield from (one.scaleb(_SCALES[scale]) for one in _readings(digits))
-    yield from map(_in_words, _NUMBER_WORDS.findall(seen))
-    for whole, cents in _WITH_CENTS.findall(seen):
-        yield Decimal(_count(whole)) + Decimal(_count(cents)).scaleb(-2)
+    in_words = _ANY_NUMBER_WORDS if may_hide else _NUMBER_WORDS
+    yield from map(_in_words, in_words.findall(seen))
+    for whole, cents, alone in _WITH_CENTS.findall(seen):
+        part = _count(cents or alone)
+        if cents or part >= TEN_CENTS:  # of *12 euros 5* nobody says what
+            yield _count(whole) + Decimal(part).scaleb(-2)
 
 
 def _readings(text: str) -> Iterator[Decimal]:
@@ -186,37 +191,47 @@ _SMALL = {
 }  # fmt: skip
 _TENS_IN_ORDER = "twenty thirty forty fifty sixty seventy eighty ninety"
 _ZEHNER = "zwanzig dreissig vierzig fünfzig sechzig siebzig achtzig neunzig"
-_TENS = {
-    word: value * 10
-    for words in (_TENS_IN_ORDER, _ZEHNER)
-    for value, word in enumerate(words.split(), 2)
-}
-_UNIT, _TEN = "|".join(_SMALL), "|".join(_TENS)
+_TENS = {word: value * 10 for value, word in enumerate(_TENS_IN_ORDER.split(), 2)}
+_SMALL |= {word: value * 10 for value, word in enumerate(_ZEHNER.split(), 2)}
+_UNIT, _TEN = "|".join(sorted(_SMALL, key=len, reverse=True)), "|".join(_TENS)
 # Of *this one*, *one of them* and *one-way* nobody says how many.
 _POINTING = (
     "the this that no any every each which another some last next only other new old right wrong"
     " an de tout est"
 )
-_NO_NUMBER = (  # nor of *an elf* and *quoi de neuf*
-    rf"(?!(?:{'|'.join(f'(?<={word} )' for word in _POINTING.split())})(?:one|elf|neuf)\b)"
-    r"(?!(?:one|elf|neuf)\b"
-    r"(?! (?!(?:of|that|who|which|with|from|to|in|on|at|by|and|or|is|was|more|day)\b)\w))"
-)
+
+
+def _no_number(words: str) -> str:
+    return (
+        rf"(?!(?:{'|'.join(f'(?<={word} )' for word in _POINTING.split())})(?:{words})\b)"
+        rf"(?!(?:{words})\b"
+        r"(?! (?!(?:of|that|who|which|with|from|to|in|on|at|by|and|or|is|was|more|day)\b)\w))"
+    )
+
+
 _BELOW_HUNDRED = rf"(?:(?:{_TEN})(?:[ -](?:{_UNIT}))?|{_UNIT})"
 _BELOW_THOUSAND = (
     rf"(?:(?:a|{_BELOW_HUNDRED}) hundred(?: (?:and )?{_BELOW_HUNDRED})?|{_BELOW_HUNDRED})"
 )
-_NUMBER_WORDS = re.compile(
-    rf"(?<![\w-]){_NO_NUMBER}"
+_IN_WORDS = (
     rf"(?>(?:a|{_BELOW_THOUSAND}) thousand(?:,? (?:and )?{_BELOW_THOUSAND})?"
-    rf"|{_BELOW_THOUSAND})(?!\w| (?:[mb]illion|point)\b)"
+    rf"|{_BELOW_THOUSAND})(?!\w)"
+)
+_ANY_NUMBER_WORDS = re.compile(
+    rf"(?<![\w-]){_no_number('one')}{_IN_WORDS}(?! (?:[mb]illion|point)\b)"
+)
+# Nor of *zwölf tausend*, *an elf* and *quoi de neuf*.
+_NO_PART_BEFORE = r"(?<!hundert )(?<!tausend )(?<!thousand )(?<!million )(?<!millionen )"
+_NUMBER_WORDS = re.compile(
+    rf"(?<![\w-]){_NO_PART_BEFORE}{_no_number('one|elf|neuf')}{_IN_WORDS}"
+    r"(?! (?:hundert|tausend|[mb]illi(?:on|ard)|(?:mil|mille|mio|mrd|tsd|k|grand|point|komma)\b))"
 )
 _ANY_MONEY = "|".join((_MARK, *(one for one, _ in _MONEY_WORDS)))
 _WITH_CENTS = re.compile(
-    rf"(?<![\w.,:/-])(\d{{1,7}}|{_BELOW_THOUSAND}) ?(?:{_ANY_MONEY})"
-    rf"(?: (?:and|und|et|y|e|con))? (\d{{1,2}}|{_BELOW_HUNDRED})"
-    r"(?: ?(?:cents?|ct|centimes?|c[eé]ntimos?)\b"
-    r"|(?= ?(?:[,;!?)\n]|$)| (?:to|an|für|for|please)\b))"
+    rf"(?<![\w.,:/'’٬-])(?<!\d ){_NO_PART_BEFORE}(\d{{1,7}}|{_BELOW_THOUSAND}) ?(?:{_ANY_MONEY})"
+    rf"(?:(?: (?:and|und|et|y|e|con))? (\d{{1,2}}|{_BELOW_HUNDRED})"
+    r" ?(?:cents?|ct|centimes?|c[eé]ntimos?)\b(?! \w+s\b)"
+    rf"| (\d\d|{_BELOW_HUNDRED})(?= ?(?:[!?)\n]|\.(?!\d)|$)|,? (?:to|an|für|for|please|bitte)\b))"
 )
 
 
@@ -274,15 +289,16 @@ _EAST_ASIAN = re.compile(r"(?:(\d{4}) ?年 ?)?(\d{1,2}) ?月 ?(\d{1,2}) ?日")
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[t ].*)?")
 
 
-def _days(text: str, today: date | None) -> Iterator[date]:
+def _days(text: str, today: date | None, *, may_hide: bool = False) -> Iterator[date]:
     """Each day of the text; 3/4/2026 is one of March and one of April."""
     written = list(_written_days(text, today))
     yield from written
     if today is not None:
-        yield from _relative(text, today, {one.weekday() for one in written})
-        nights = [_count(one) for one in dict.fromkeys(_NIGHTS.findall(text))]
-        for stay in nights[:STAYS_MAX]:
-            yield from (one + timedelta(days=stay) for one in dict.fromkeys(written))
+        yield from _relative(text, today, {one.weekday() for one in written}, may_hide=may_hide)
+        for after, first, day, nights in dict.fromkeys(_STAY.findall(text)):
+            stay = timedelta(days=_count(after or nights))
+            with suppress(OverflowError):
+                yield from [one + stay for one in _written_days(first or day, today)]
 
 
 def _written_days(text: str, today: date | None) -> Iterator[date]:
@@ -334,21 +350,28 @@ _OF_DAYS = {
 """Words before a name of the day to come, behind which it is a part of any day."""
 _NEAR_DAY = re.compile(rf"\b(?:{'|'.join(_NEAR)})\b")
 _COUNT = rf"(\d{{1,2}}|{_BELOW_HUNDRED}|ein(?:em|er)?|una?|une|a)"
-_AHEAD = re.compile(
-    rf"\b(?:in|en|dans) {_COUNT}"
-    r" (?:(days?|tag(?:en?)?|d[ií]as?|jours?)|weeks?|wochen?|semanas?|semaines?)\b"
+_AHEAD = re.compile(  # not *once in a week*
+    rf"(?<!once )(?<!twice )(?<!times )(?<!mal )\b(?:in|en|dans) {_COUNT}"
+    r" (?:(days?|tag(?:en?)?|d[ií]as?|jours?)|weeks?|wochen?|semanas?|semaines?)"
+    r"(?![\w'’-]| (?:ago|of|hábiles)\b)"
 )
-_NIGHTS = re.compile(rf"(?<![\w-]){_COUNT} (?:nights?|nächten?|nacht|noches?|nuits?)\b")
-STAYS_MAX = 5
-_NEXT_WEEK = re.compile(
-    r"\b(?:next week|(?:nächste|kommende)[rn]? woche|próxima semana|semaine prochaine)\b"
+_NIGHTS = rf"(?<![\w-]){_COUNT} (?:nights?|nächten?|nacht|noches?|nuits?)\b"
+_ONE_DAY = (
+    rf"(\d{{4}}-\d\d-\d\d\b|\d{{1,2}}[./]\d{{1,2}}[./](?:\d{{2,4}}\b)?"
+    rf"|(?:{_MONTH} )?\d{{1,2}}(?:st|nd|rd|th|\.)?\b(?: (?:of )?{_MONTH})?(?:,? \d{{4}}\b)?)"
+).replace(_MONTH, _MONTH.replace("(", "(?:"))
+_STAY = re.compile(
+    rf"{_NIGHTS} (?:from|starting|ab|vom|von|desde|del|à partir du|du)(?: on)?(?: the)? {_ONE_DAY}"
+    rf"|(?<![\w.,/-]){_ONE_DAY},?(?: \(?(?:for |für |por |pour )?)(?:{_NIGHTS})"
 )
-_GOES_ON = (
+_NEXT_WEEK = r"(?:next week|(?:nächste|kommende)[rn]? woche|próxima semana|semaine prochaine)"
+_GOES_ON = (  # not of *at 10, 20 and 30 percent*
+    r"(?!,? (?:(?:and|und|or|oder) )?\d)"
     r"(?= ?(?:[,;:.!?)\n]|$)| (?:at|from|with|for|and|in the|on|um|ab|mit|für|o'clock|sharp)\b)"
 )
-_OF_MONTH = re.compile(
-    rf"\b(?:(?:on|by|until|from) the (\d{{1,2}})(?:st|nd|rd|th){_GOES_ON}"
-    rf"|(?:am|zum|vom) (\d{{1,2}})\.(?: (?=um\b|ab\b|mit\b)|[,;]|$))"
+_OF_MONTH = re.compile(  # not *on the 5th and 6th of May*, or of a floor
+    r"\b(?:(?:on|by|until|from) the (\d{1,2})(?:st|nd|rd|th)|(?:am|zum|vom) (\d{1,2})\.)"
+    r"(?=\s*$|[!?)\n]|[.;](?! ?\w)|,? (?:at|from|please|um|ab|bitte)\b)"
 )
 _WEEKDAYS = {
     name: number
@@ -365,25 +388,34 @@ _NEXT = r"next |nächste[nr]? |kommende[nr]? |próximo "
 _WEEKDAY = re.compile(
     # Not of a day that is written out.
     rf"({_PAST})?({_NEXT})?\b({'|'.join(_WEEKDAYS)})\b"
-    r"(?!,? (?:the |den |dem |le |el )?\d{1,2}(?![\d:]| ?(?:[ap]\.?m|uhr|h\b|o'clock)))"
+    r"(?!,? (?:the |den |dem |le |el )?\d{1,2}(?![\d:]| ?(?:[ap]\.?m|uhr\b|h\b|o'clock)))"
     r"( prochain)?( pasado| dernier)?"
+)
+_OF_NEXT_WEEK = re.compile(
+    rf"\b(?:({'|'.join(_WEEKDAYS)}),?(?: of| in| der| de la)? {_NEXT_WEEK}"
+    rf"|{_NEXT_WEEK},?(?: on| am| el| le)? ({'|'.join(_WEEKDAYS)}))\b"
 )
 
 
-def _relative(seen: str, today: date, written: Collection[int]) -> Iterator[date]:
+def _relative(
+    seen: str, today: date, written: Collection[int], *, may_hide: bool
+) -> Iterator[date]:
     """`tomorrow`, and `on Friday`: the one to come; `next Friday` also the one after it, and `last
     Friday` the one before. `written` are the weekdays of days that are written out, for of these
     it may be the name.
     """
     for near in _NEAR_DAY.finditer(seen):
         before = seen[max(0, near.start() - _LOOK_BACK) : near.start()].split()[-1:]
-        if not before or before[0] not in _OF_DAYS.get(near[0], ()):
+        if may_hide or not before or before[0] not in _OF_DAYS.get(near[0], ()):
             yield today + timedelta(days=_NEAR[near[0]])
     for number, is_day in _AHEAD.findall(seen):
         yield today + timedelta(days=_count(number) * (1 if is_day else WEEK_DAYS))
     for number in _OF_MONTH.findall(seen):
         yield from _to_come(int(number[0] or number[1]), today)
-    week = today + timedelta(days=WEEK_DAYS - today.weekday()) if _NEXT_WEEK.search(seen) else None
+    week = today + timedelta(days=WEEK_DAYS - today.weekday())
+    for name in map("".join, _OF_NEXT_WEEK.findall(seen)):  # it begins on Sunday, or ends on it
+        yield week + timedelta(days=_WEEKDAYS[name] + WEEK_DAYS * (today.weekday() == SUNDAY))
+        yield week + timedelta(days=_WEEKDAYS[name])
     for past, before, name, behind, gone in _WEEKDAY.findall(seen):
         if _WEEKDAYS[name] in written:
             continue
@@ -394,9 +426,6 @@ def _relative(seen: str, today: date, written: Collection[int]) -> Iterator[date
         yield today + timedelta(days=days)
         if before or behind or not days:
             yield today + timedelta(days=days + WEEK_DAYS)
-        if week:  # which begins on Sunday, or ends on it
-            yield week + timedelta(days=_WEEKDAYS[name] + WEEK_DAYS * (today.weekday() == SUNDAY))
-            yield week + timedelta(days=_WEEKDAYS[name])
 
 
 def _to_come(day: int, today: date) -> Iterator[date]:
@@ -423,27 +452,30 @@ _CLOCK = re.compile(
 _AT = r"at|um|gegen|around|à|vers|las|às"
 _IS_AT = re.compile(rf"(?:^|\W)(?:{_AT}) $")
 _DAY_NAMES = "|".join((*_NEAR, *_WEEKDAYS))
-_MAY_BE_AT = re.compile(
-    rf"(?:^|\W)(?:{_AT}|dès|entre|ab|bis|by|from|until|before|after|{_DAY_NAMES}),? $"
-)
+_MAY_BE = rf"(?:^|\W)(?:{_AT}|dès|entre|ab|bis|by|from|until|before|after|{_DAY_NAMES}),? "
+_MAY_BE_AT = re.compile(rf"{_MAY_BE}$")
 _BEHIND = re.compile(_GOES_ON)
+_HOW_LONG = re.compile(r" (?:of|de|d'|lang|work|arbeit)\b")
 _PARTS_OF_HOUR = {
     "half past": 30, "quarter past": 15, "quarter to": -15, "halb": -30, "viertel nach": 15,
     "viertel vor": -15,
 }  # fmt: skip
-_IN_WORDS = re.compile(
-    rf"\b(?:({'|'.join(_PARTS_OF_HOUR)}) ({_UNIT}|\d{{1,2}})\b|(?:{_AT}) ({_UNIT}){_GOES_ON})"
+_HOUR_IN_WORDS = re.compile(
+    rf"\b(?:({'|'.join(_PARTS_OF_HOUR)}) ({_UNIT}|\d{{1,2}})\b(?![:.]\d| (?:hundred|thousand)\b)"
+    rf"|(?:{_AT}) ({_UNIT}){_GOES_ON})"
 )
 _NAMED_HOURS = {"noon": 12, "midday": 12, "mittags": 12, "midnight": 0, "mitternacht": 0}
 _NAMED_HOUR = re.compile(rf"\b({'|'.join(_NAMED_HOURS)})\b")
+_AT_NAMED_HOUR = re.compile(rf"(?:{_MAY_BE}|\b(?=mittags)){_NAMED_HOUR.pattern}{_GOES_ON}")
 
 
-def _times(text: str) -> Iterator[tuple[int, int]]:
+def _times(text: str, *, may_hide: bool = False) -> Iterator[tuple[int, int]]:
     """Each hour and minute; one up to twelve that does not say which half of the day, both."""
     for found in _CLOCK.finditer(text):
         hour, apart, minute, sign = found.groups("")
         before = text[max(0, found.start() - _LOOK_BACK) : found.start()]
-        if "h" in (apart, sign) and not _MAY_BE_AT.search(before):
+        is_h = "h" in (apart, sign) and not may_hide
+        if is_h and not (_MAY_BE_AT.search(before) and not _HOW_LONG.match(text, found.end())):
             continue
         if not (minute or sign or (_IS_AT.search(before) and _BEHIND.match(text, found.end()))):
             continue
@@ -451,9 +483,10 @@ def _times(text: str) -> Iterator[tuple[int, int]]:
             yield int(hour) % HALF_DAY_HOURS + HALF_DAY_HOURS * (sign[:1] == "p"), int(minute or 0)
         else:
             yield from _both_halves(int(hour) * 60 + int(minute or 0))
-    for part, of, alone in _IN_WORDS.findall(text):
+    for part, of, alone in _HOUR_IN_WORDS.findall(text):
         yield from _both_halves(_count(of or alone) * 60 + _PARTS_OF_HOUR.get(part, 0))
-    yield from ((_NAMED_HOURS[one], 0) for one in _NAMED_HOUR.findall(text))
+    named = _NAMED_HOUR if may_hide else _AT_NAMED_HOUR
+    yield from ((_NAMED_HOURS[one], 0) for one in named.findall(text))
 
 
 def _both_halves(minutes: int) -> Iterator[tuple[int, int]]:

@@ -48,6 +48,13 @@ _MAY_BE_FILE = re.compile(r"(?!www\.)[\w.-]+\.(?:zip|mov|md|py|sh|rs|ps|cc|ml|mk
 _FILE = re.compile(
     r"([^\W_]+(?:[ _-]+[^\W_]+)+)\.(?:txt|md|pdf|docx?|xlsx?|pptx?|csv|od[tsp]|png|jpe?g)"
 )
+_THE = (
+    r"(?:(?:the|my|our|your|this|der|die|das|den|dem|meine?n?|unsere?n?|el|la|mi|le|ma|mon) "
+    r"|[\"“„«'‘]|(?:file|document|datei|dokument|fichier|archivo) )"
+)
+_NO_MORE = (
+    r"(?=\s*$|[,;.!?)\"”“»'’]|\n| (?:file|document|to|and|or|with|as|please|an|und|bitte|à|et|y)\b)"
+)
 _CODE = re.compile(r"#?[^\W_]+(?:[ _-][^\W_]+)*")
 _RUNS = re.compile(r"[^\W\d_]+|\d+")
 _NUMBER_WORD = r"[ .:#]{0,2}(?:(?:no|nr|number|id)\b[ .:#]{0,2})?"
@@ -65,9 +72,9 @@ _SCRIPTS = ("々㐀-䶿一-鿿", "\u3041-ゟ", "゠-ヿ", "가-힣", "\u0e00-\u0
 _SEAM = re.compile(
     "|".join(rf"(?<=[{one}])(?=[^\W{one}])|(?<=[^\W{one}])(?=[{one}])" for one in _SCRIPTS)
 )
-_SIGNS = frozenset(",;/\n")
-_WORD_OR_SIGN = re.compile(r"\w+|[,;/\n]")
-_AND = frozenset({"and", "und", "et", "or", "oder", "with", "mit"})
+_SIGNS = frozenset(",;/&\n")
+_WORD_OR_SIGN = re.compile(r"\w+|[,;/&\n]")
+_AND = frozenset({"and", "und", "et", "y", "or", "oder", "with", "mit", "plus", "&"})
 _NAME = re.compile(r"[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)+")
 _WITHOUT_SPACE = re.compile(r"[^\W\d_]+")
 _TITLE = re.compile(r"\b(?:dr|prof|mr|mrs|ms|herr|frau|sr|sra|mme)\b\.? ")
@@ -92,7 +99,8 @@ class ReadText:
 
     Masked values are compared by their marks, which `key` makes of what the text has. Where `today`
     is given, a day may stand there without its year if it is less than a year from it. In a text
-    that may hide a value (`may_hide`) a name may be put together of two.
+    that may hide a value (`may_hide`), as one of strangers, it is found in what mostly means
+    something else, too: a name is put together of two people's, *8h* is an hour.
     """
 
     def __init__(
@@ -148,7 +156,7 @@ class ReadText:
 
     @cached_property
     def words(self) -> "_Words":
-        return _Words(_spaced(plain(self.text)))
+        return _Words(_spaced(plain(self.text)), may_hide=self._may_hide)
 
     @cached_property
     def _without_accents(self) -> "_Words":
@@ -160,7 +168,7 @@ class ReadText:
 
     @cached_property
     def _quantities(self) -> quantities.Quantities:
-        return quantities.Quantities(self.words.seen, self._today)
+        return quantities.Quantities(self.words.seen, self._today, may_hide=self._may_hide)
 
     @cached_property
     def _phones(self) -> Phones:
@@ -363,7 +371,8 @@ def _as_link(wanted: str, seen: _Words) -> bool:
     found = _LINK.fullmatch(wanted)
     if not found:
         return False
-    scheme = r"https?://" if _MAY_BE_FILE.fullmatch(found[1]) else r"(?:https?://|(?<![/\\]))"
+    is_file = not seen.may_hide and _MAY_BE_FILE.fullmatch(found[1])
+    scheme = r"https?://" if is_file else r"(?:https?://|(?<![/\\]))"
     rest = rf"{scheme}{re.escape(found[1])}(?![/\\?#:][^\s\w]*\w)"
     return seen.hold_alone(rest, [found[1]])
 
@@ -388,10 +397,12 @@ def _as_code(wanted: str, seen: _Words) -> bool:
 
 
 def _as_file(wanted: str, seen: _Words) -> bool:
-    """A document of several words without its ending, however they are joined: *packing list*."""
+    """A document of several words without its ending, however they are joined: *the packing list*;
+    not *the old packing list*, *the packing list 2* or any other words behind a verb.
+    """
     found = _FILE.fullmatch(wanted)
     parts = re.split("[ _-]+", found[1]) if found else []
-    return bool(parts) and seen.hold_alone(r"[ _-]+".join(parts), parts)
+    return bool(parts) and seen.hold_alone(rf"{_THE}{'[ _-]+'.join(parts)}{_NO_MORE}", parts)
 
 
 def _accounts(text: str) -> Iterator[str]:
@@ -415,21 +426,24 @@ def _parts_stand_together(wanted: str, seen: _Words) -> bool:
         return False
     window = len(found) + NAME_WINDOW
     rarest = min((seen.places[one] for one in parts), key=len)
+    firsts = dict.fromkeys(
+        (field, first)
+        for field, place in rarest
+        for first in range(max(0, place - window + 1), place + 1)
+        if seen.fields[field][first] in parts
+    )
     return any(
         parts <= set(words := seen.fields[field][first : first + window])
         and (seen.may_hide or _begin_with_name(found, words))
-        for field, place in rarest
-        for first in range(max(0, place - window + 1), place + 1)
+        for field, first in firsts
     )
 
 
 def _begin_with_name(name: list[str], words: list[str]) -> bool:
-    """Whether the words begin with a part of the name and have all of them, and those are not of
-    two people: *Bob Meier and Eve Miller* names no Bob Miller, but *Mia and Bob Li* a Mia Li.
+    """Whether the words, which begin with a part of the name and have all of them, are not of two
+    people: *Bob Meier and Eve Miller* names no Bob Miller, but *Mia and Bob Li* a Mia Li.
     """
     parts = set(name)
-    if words[0] not in parts:
-        return False
     end = max(map(words.index, parts))
     return not any(
         words[place - 1] not in parts
