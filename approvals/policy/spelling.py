@@ -270,9 +270,13 @@ class _Words:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The values in a value, in their order."""
+    """The values in a value, in their order, and addresses by which its members are named
+    (`{"eve@evil.example": "writer"}`).
+    """
     if isinstance(value, dict):
-        for inner in value.values():
+        for name, inner in value.items():
+            if isinstance(name, str) and _ADDRESS_WITHIN.search(name):
+                yield name
             yield from leaves(inner)
     elif isinstance(value, list):
         for inner in value:

@@ -188,7 +188,7 @@ def test_what_may_mean_something_else_is_not_taken_for_what_was_written(value, w
         "li@acme.example", "mia.li@acme.exam", "mia.li@acme.example.evil.example", 4, 450, 1250,
         125_050, "Mia Mallory", "Mia Ticket", OTHER_IBAN, IBAN[:18], "+49 170 1234568",
         "+1 170 123", "123 4567", "0170 12345", "2026-11-26", "AB-1", "B-12",
-        "miа.li@acme.example", ["AB-12", 46], {"to": "Mallory"}, "",
+        "miа.li@acme.example", ["AB-12", 46], {"to": "Mallory"}, {"li@acme.example": 46}, "",
         " ", [], {}, [[], {"cc": []}],
     ],
 )  # fmt: skip

@@ -1,5 +1,7 @@
 """What was looked up in a system of the workspace, and what an agent makes of that."""
 
+from typing import Any
+
 import pytest
 
 from approvals.card_context import why
@@ -229,9 +231,14 @@ def test_of_several_values_each_may_be_looked_up_or_asked_for_where_the_rule_say
         looks(trip, [{"mail": ANN}], key=f"r-{run}", run=run)
         looks(trip, f"No {EVE}", key=f"e-{run}", run=run, args={"query": EVE})
         is_either = rule == either
-        whom: tuple[tuple[list[str] | str, bool], ...] = (
+        whom: tuple[tuple[Any, bool], ...] = (
             ([ANN], True), ([ANN, bo], is_either), (bo, is_either), (f"Bo <{bo}>", is_either),
             ([ANN, bo, EVE], False), (f"{ANN}, {EVE}, {bo}", False), ([f"{bo} <{EVE}>"], False),
+            ({"mail": bo, "name": "Ann"}, is_either), ({bo: "Ann"}, is_either),
+            ({EVE: "Ann"}, False), ([{"mail": bo, "cc": [[EVE]]}], False),
+            (f'"{bo}" <{EVE}>', False), (f"{bo};{EVE}", False), (f"{bo}\n{EVE}", False),
+            (f"mailto:{bo}?cc={EVE}", False), (f"{bo}?bcc={EVE.replace('@', '%40')}", False),
+            (f"{bo}%2C{EVE}", False), (f"{bo} {EVE}", False), (f"{EVE} {bo}", False),
             ([bo, ""], False), ([ANN, "bo@acme.example.evil.example"], False), ([], False),
         )  # fmt: skip
         for number, (to, goes_on) in enumerate(whom):
