@@ -61,7 +61,9 @@ _NUMBER_WORD = r"[ .:#]{0,2}(?:(?:no|nr|number|id)\b[ .:#]{0,2})?"
 _ONE_WORD = re.compile(r"[\w-]+")
 _ADDRESS_WITHIN = re.compile(r"[^\s<>@,;:()\"'=]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _HOST_WITHIN = re.compile(
-    r"(?:\bhttps?:[/\\]*|(?<![\w.@-])(?=www\.)|(?<![\w./\\@-])(?=[\w-]+(?:\.[\w-]+)+[/?]\w))(?:[^\s/?#@]{0,64}@)?([\w-]+(?:\.[\w-]+)+)"
+    r"(?:\bhttps?:[/\\]*|(?<![\w.@-])(?=www\.)"
+    r"|(?<![\w./\\@-])(?=[\w-]+(?:\.[\w-]+)+(?::\d{1,5})?[/?]\w))"
+    r"(?:[^\s/?#@]{0,64}@)?([\w-]+(?:\.[\w-]+)+)"
 )
 _SAYS_SOMETHING = re.compile(r"[^\x00-/:-@\[-`{-~]")  # a letter, a digit, or a sign beyond ASCII
 # That a short number is no group of a longer one, and no part of a time or a day.
