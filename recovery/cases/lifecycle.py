@@ -17,7 +17,16 @@ from amends.protocol.vocabulary import EventType
 from approvals.signals import DIRECTIVES, publish
 from ledger import desk_events
 from ledger.models import Action, Effect, Run
-from recovery.models import CASE_MOVES, Case, CaseOutcome, CaseState, Cause, Directive
+from recovery.models import (
+    CASE_MOVES,
+    Case,
+    CaseOutcome,
+    CaseState,
+    Cause,
+    Correction,
+    Directive,
+)
+from recovery.models.cases import PUT_RIGHT
 from workspaces import access, clock, locks
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -268,6 +277,7 @@ def end_each(
     if not endings:
         return
     now, columns = clock.database_time(), list[str]()
+    told_of = _told_of(endings) if outcome == CaseOutcome.ALREADY_HANDLED else None
     for ending in endings:
         case, told = ending.case, _told(ending.case)
         columns = _moved(
@@ -282,6 +292,8 @@ def end_each(
             answered=sorted({*case.answered, *(one.key for one in ending.present), *told}),
             standing_count=len(ending.standing),
             unknown_count=0,
+            by_hand_at=_by_hand_at(case, outcome, now),
+            corrections_drafted_at=None if told_of is None or case.pk in told_of else now,
         )
     cases = [ending.case for ending in endings]
     Case.objects.bulk_update(cases, columns)
@@ -295,6 +307,19 @@ def end_each(
     ).update(withdrawn_at=now)
     said = [_closed(ending, outcome, reason) for ending in endings]
     desk_events.record_all(cases[0].workspace, said, by=by)
+
+
+def _by_hand_at(case: Case, outcome: str, now: datetime) -> datetime | None:
+    """What was put right by hand stays so, unless somebody says now that something is left."""
+    if outcome == CaseOutcome.ALREADY_HANDLED:
+        return now
+    return case.by_hand_at if outcome in PUT_RIGHT else None
+
+
+def _told_of(endings: Sequence[Ending]) -> set[int]:
+    """The cases that have a correction, which may tell otherwise now."""
+    cases = [ending.case.pk for ending in endings]
+    return set(Correction.objects.filter(case__in=cases).values_list("case", flat=True))
 
 
 def _closed(ending: Ending, outcome: str, reason: str) -> desk_events.EventDraft:

@@ -132,8 +132,10 @@ def facts_for(
             told | approvers.told(asked.get(one.action.pk), own=own)
             for told, one in zip(items, net, strict=True)
         ]
-        if case.outcome == CaseOutcome.ALREADY_HANDLED:
-            items = list(map(_by_hand, items))
+        items = [
+            _by_hand(told) if _is_by_hand(case, one.action) else told
+            for told, one in zip(items, net, strict=True)
+        ]
         agent = run.run.agent.name if run.run.agent else ""
         return {
             "version": VERSION,
@@ -253,6 +255,13 @@ def untold_item(action: Action) -> dict[str, Any]:
     return found | _in_words(found)
 
 
+def _is_by_hand(case: Case, action: Action) -> bool:
+    """Whether people said, after it was done, that all was put right by hand."""
+    if case.by_hand_at is None:  # as by a desk before this one
+        return case.outcome == CaseOutcome.ALREADY_HANDLED
+    return action.finished_at is None or action.finished_at <= case.by_hand_at
+
+
 def _by_hand(told: dict[str, Any]) -> dict[str, Any]:
     """An item of a case that somebody put right outside the desk, as its operators say."""
     if told["act"] != "left":
@@ -348,6 +357,13 @@ def _how(change: CorrectionItem, effect: Effect) -> str:
     if change.is_back:
         return "came_and_went" if effect.before is None else "back"
     how = verb(effect, change.action)
+    if (
+        how == "changed"
+        and effect.has_before
+        and effect.has_after
+        and effect.before == effect.after
+    ):
+        how = "done"  # what the call did is not in this record: it is as it was
     if effect.target_type in MAILS and how not in {"changed", "deleted"}:
         return "sent"
     return how if how in {"created", "deleted", "changed"} else "done"

@@ -25,7 +25,6 @@ from recovery.cases.lifecycle import REFUSALS, NotPossible, record
 from recovery.casework import settling
 from recovery.corrections import drafting
 from recovery.corrections.drafting import lock
-from recovery.corrections.sentences import UNDONE
 from recovery.corrections.wording import DAYS, sentence, settings_of
 from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import (
@@ -37,10 +36,11 @@ from recovery.models import (
     CorrectionState,
     Plan,
     PlanState,
+    Step,
     StepState,
 )
 from recovery.models.cases import RECOVERED, UNDER_A_PLAN
-from recovery.models.plans import LIVING
+from recovery.models.plans import LIVING, UNDER_WAY
 from workspaces.clock import Clock, database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.keys import (
@@ -134,29 +134,27 @@ def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
     return ""
 
 
-def webhooks(correction: Correction) -> QuerySet[Channel]:
+def webhooks(correction: Correction, subject: str = SUBJECT) -> QuerySet[Channel]:
     """Signed webhooks that name corrections among their subjects: the customer's own product."""
     found = Channel.objects.filter(
         workspace=correction.workspace_id, kind=ChannelKind.WEBHOOK, disabled_at=None
     )
-    return found.filter(subjects__contains=[SUBJECT]) | found.filter(
+    return found.filter(subjects__contains=[subject]) | found.filter(
         subjects__contains=["correction.*"]
     )
 
 
 def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
     """Put it on its way; the caller holds the transaction of the publishing."""
-    facts = {"correction": correction.reference, "person": correction.person_id}
-    if correction.language:
-        facts["language"] = correction.language
-    message = Message(title=correction.title, text=correction.lead, url=link, facts=facts)
+    told = facts_of(correction)
+    message = Message(title=correction.title, text=correction.lead, url=link, facts=told)
     if LINK in ways:
-        _note(correction, LINK, state="made", sent_at=database_time())
+        note(correction, LINK, state="made", sent_at=database_time())
     if MAIL in ways:
         key = f"correction/{correction.reference}/mail"
         mail = _mail(correction, link)
         channels.write_to(correction.workspace, correction.contact, SUBJECT, mail, key=key)
-        _note(correction, MAIL, address=correction.contact, message_key=key)
+        note(correction, MAIL, address=correction.contact, message_key=key)
     if WEBHOOK in ways:
         for channel in webhooks(correction):
             key = f"correction/{correction.reference}/{channel.pk}"
@@ -168,7 +166,13 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
                 key=key,
                 message=message.cut(),
             )
-            _note(correction, WEBHOOK, address=channel.name, message_key=key)
+            note(correction, WEBHOOK, address=channel.name, message_key=key)
+
+
+def facts_of(correction: Correction) -> dict[str, str]:
+    """Whose it is, for programs."""
+    facts = {"correction": correction.reference, "person": correction.person_id}
+    return facts | ({"language": correction.language} if correction.language else {})
 
 
 def _mail(correction: Correction, link: str) -> Message:
@@ -202,7 +206,7 @@ def hand_on(correction: Correction, *, by: User, seen: int, how: str) -> Correct
         raise CannotMove(correction, HANDED, "Only what is published is handed on.")
     if not is_untold(correction):
         raise CannotMove(correction, HANDED, "The person was told already.")
-    _note(correction, HANDED, state=DeliveryState.SENT, sent_at=database_time())
+    note(correction, HANDED, state=DeliveryState.SENT, sent_at=database_time())
     correction.revision += 1
     correction.save(update_fields=["revision"])
     data = {"correction": correction.reference, "how": how}
@@ -210,7 +214,7 @@ def hand_on(correction: Correction, *, by: User, seen: int, how: str) -> Correct
     return correction
 
 
-def _note(correction: Correction, way: str, **more: object) -> None:
+def note(correction: Correction, way: str, **more: object) -> None:
     CorrectionDelivery.objects.create(correction=correction, channel=way, **more)
 
 
@@ -270,13 +274,16 @@ def why_not(correction: Correction) -> str:
     if correction.state != CorrectionState.DRAFT:
         return "It was published already."
     case = correction.case
-    if case.state in UNDER_A_PLAN or case.plans.filter(state__in=LIVING).exists():
+    sent = Step.objects.filter(plan__case=case, state__in=UNDER_WAY)
+    if case.state in UNDER_A_PLAN or case.plans.filter(state__in=LIVING).exists() or sent.exists():
         return "The recovery has not ended yet."
     waiting = settling.steps_in_doubt(case)
     if any(step.is_lost or step.was == StepState.APPLIED for step in waiting):
         return "A step may have undone something, or twice: settle it first."
-    is_undone = any(one["outcome"] in UNDONE for one in correction.facts["items"])
-    if case.outcome == CaseOutcome.EXPECTED and case.closed_by_id and not is_undone:
+    is_left = all(one["outcome"] in {"left", "not_undone"} for one in correction.facts["items"])
+    is_expected = case.outcome == CaseOutcome.EXPECTED and case.closed_by_id
+    told = case.corrections.filter(person_id=correction.person_id, published_at__isnull=False)
+    if is_expected and is_left and not told.exists():  # else they hear how it stands now
         return "Its case was closed as expected, and this tells of a mistake."
     if not correction.facts["items"] and not correction.facts.get("takes_back"):
         return "Nothing of this person’s was changed."
@@ -389,7 +396,7 @@ def revoke(correction: Correction, *, by: User, seen: int, reason: str) -> Corre
 
 
 DRAFTS = 50
-DRAFTED, UNDONE_AGAIN, PUBLISHED = Turns(DRAFTS), Turns(DRAFTS), Turns(DRAFTS)
+DRAFTED, BY_HAND, UNDONE_AGAIN, PUBLISHED = (Turns(DRAFTS) for _ in range(4))
 LOOK_BACK_DAYS = 7
 """Cases closed longer ago have their drafts, or get them when somebody asks."""
 COMING = timedelta(minutes=1)
@@ -401,8 +408,9 @@ def sweep() -> int:
 
 
 def draft_due() -> int:
-    """Draft what affected people are told of cases closed as recovered; the number of cases."""
-    return each([*DRAFTED.next(_to_draft()), *_to_draft_anew()], _draft)
+    """Draft what affected people are told of cases that were put right; the number of cases."""
+    cases = [*DRAFTED.next(_to_draft()), *BY_HAND.next(_put_right_by_hand()), *_to_draft_anew()]
+    return each(cases, _draft)
 
 
 def is_coming(case: Case) -> bool:
@@ -418,6 +426,12 @@ def _draft(case: Case) -> int:
 
 def _to_draft() -> QuerySet[Case]:
     return _untold().filter(closed_at__gt=Now() - timedelta(days=LOOK_BACK_DAYS))
+
+
+def _put_right_by_hand() -> QuerySet[Case]:
+    """Cases closed so of which somebody was told otherwise before; the others are not to draft."""
+    waiting = Case.objects.filter(state=CaseState.CLOSED, corrections_drafted_at=None)
+    return waiting.filter(outcome=CaseOutcome.ALREADY_HANDLED, by_hand_at__isnull=False)
 
 
 def _to_draft_anew() -> list[Case]:
@@ -482,5 +496,5 @@ def _publish(correction: Correction) -> int:
     return 1
 
 
-QUEUES = (_to_draft, _undone_lately, _to_publish, _on_their_way)
+QUEUES = (_to_draft, _put_right_by_hand, _undone_lately, _to_publish, _on_their_way)
 """What waits for `sweep`."""

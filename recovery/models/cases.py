@@ -190,6 +190,10 @@ class Case(models.Model):
     )
     probe_at = models.DateTimeField(null=True)
     corrections_drafted_at = models.DateTimeField(null=True)
+    by_hand_at = models.DateTimeField(
+        null=True,
+        help_text="All that stood then was put right by hand, as people said; also once reopened",
+    )
     considered_revision = models.BigIntegerField(
         default=0, help_text="Up to which auto-compensation has looked"
     )
@@ -294,6 +298,16 @@ class Case(models.Model):
                 condition=Q(state=CaseState.CLOSED, corrections_drafted_at=None)
                 & (Q(outcome__in=RECOVERED) | Q(outcome=CaseOutcome.EXPECTED, closed_by=None)),
                 name="case_without_its_letter",
+            ),
+            models.Index(
+                fields=["id"],
+                condition=Q(
+                    state=CaseState.CLOSED,
+                    corrections_drafted_at=None,
+                    outcome=CaseOutcome.ALREADY_HANDLED,
+                    by_hand_at__isnull=False,
+                ),
+                name="case_by_hand_to_be_told",
             ),
         ]
 

@@ -103,6 +103,9 @@ class Contest(models.Model):
     answered_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     upheld = models.BooleanField(null=True, help_text="Whether the person was right")
     answer = models.TextField(blank=True)
+    reminded_at = models.DateTimeField(
+        null=True, help_text="When those who may answer were told that it is due"
+    )
 
     class Meta:
         indexes: ClassVar = [
