@@ -2,7 +2,7 @@
 
 from recovery import tasks
 from recovery.casework import bulk, cases, closing
-from recovery.corrections import publishing
+from recovery.corrections import contesting, publishing
 from recovery.triage import (
     advice,
     automatic,
@@ -28,4 +28,5 @@ every(5.0, name="recovery.resumes")(lambda: triage.look(triage.overdue()))
 every(30.0, name="recovery.claims")(cases.let_idle_claims_go)
 every(2.0, name="recovery.corrections", where=publishing.QUEUES)(publishing.sweep)
 every(60.0, name="recovery.residues")(closing.remind)
+every(60.0, name="recovery.contests")(contesting.remind)
 every(60.0, name="recovery.words")(case_projection.words_walk.goes_on)

@@ -1,4 +1,5 @@
-"""Contesting: the affected person says that a correction is wrong, and somebody else answers.
+"""Contesting: the affected person says that a correction is wrong, and somebody else answers. On
+the ways on which the correction went they hear that the answer is there.
 
 Whoever decided what was done, or what was told, does not answer. The clock runs from the moment it
 is sent, and the person keeps a receipt. Its case comes back to the queue all the same: what is said
@@ -9,25 +10,32 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Value
+from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Greatest, Now
+from django.utils import translation
 from django.utils.translation import gettext as _
 
 from amends.protocol.vocabulary import EventType
 from approvals.models import Decision
+from connectors import channels
+from connectors.channels import Message
+from connectors.models import DeliveryState
 from ledger.models import Event
 from recovery.cases.lifecycle import NotPossible, record
 from recovery.casework import cases
-from recovery.corrections import drafting, wording
+from recovery.corrections import drafting, publishing, wording
 from recovery.models import Contest, ContestGround, Correction, CorrectionState, Plan, ReportSource
 from recovery.run_facts.sentences import listed
+from workspaces import clock, formatting
 from workspaces.access import people_with
 from workspaces.clock import database_time
 from workspaces.free_text import kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import is_number
+from workspaces.pages import is_number, offer_of_languages
+from workspaces.periodic import each
 
 TEXT_CHARACTERS_MAX = 4_000
 NAMED_MAX = 3
@@ -36,6 +44,13 @@ CONTESTS_MAX = 5
 
 ANSWER_READ_DAYS = 30
 """So long at least the link opens the answer: from when it is due, and from when it is given."""
+
+REMINDERS = 50
+REMINDED_MAX = 10
+"""People who are told of one answer that is due."""
+ANSWERED = EventType.CORRECTION_ANSWERED
+ANSWER = "answer"
+"""On the ways of a correction: not itself, but that its contest is answered."""
 
 
 class TooManyReports(Exception):
@@ -98,9 +113,9 @@ def _readable_from(moment: datetime) -> Greatest:
     return Greatest("expires_at", Value(moment + timedelta(days=ANSWER_READ_DAYS)))
 
 
-def why_not_by(one: Contest, person: User) -> str:
-    """Why this person may not answer, and who may; empty where they may."""
-    took_part: dict[str, set[int | None]] = {
+def _took_part(one: Contest) -> dict[str, set[int | None]]:
+    """Who did what of that which is contested."""
+    return {
         "published it": {one.correction.published_by_id},
         "closed its case": {one.correction.case.closed_by_id, *_closed_before(one)},
         "had its plan run": set(
@@ -115,12 +130,19 @@ def why_not_by(one: Contest, person: User) -> str:
             ).values_list("person_id", flat=True)
         ),
     }
-    part = next((part for part, people in took_part.items() if person.pk in people), "")
+
+
+def _may_answer(one: Contest) -> QuerySet[User]:
+    parted = {pk for people in _took_part(one).values() for pk in people if pk is not None}
+    return people_with("recover", one.correction.workspace).exclude(pk__in=parted)
+
+
+def why_not_by(one: Contest, person: User) -> str:
+    """Why this person may not answer, and who may; empty where they may."""
+    part = next((part for part, people in _took_part(one).items() if person.pk in people), "")
     if not part:
         return ""
-    parted = [pk for people in took_part.values() for pk in people if pk is not None]
-    others = people_with("recover", one.correction.workspace).exclude(pk__in=parted)
-    named = listed([str(other) for other in others.order_by("name")[:NAMED_MAX]])
+    named = listed([str(other) for other in _may_answer(one).order_by("name")[:NAMED_MAX]])
     end = f", such as {named}." if named else ": nobody else here may recover."
     return f"You {part}: somebody who took no part in it answers{end}"
 
@@ -144,7 +166,7 @@ def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
     somebody was faster.
     """
     text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Give the reasons, please.")
-    drafting.lock(one.correction)
+    correction = drafting.lock(one.correction)
     if hindrance := why_not_by(one, by):
         raise DecidedBefore(hindrance)
     unanswered = Contest.objects.filter(pk=one.pk, answered_at=None)
@@ -162,4 +184,72 @@ def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
         "answer": text,
     }
     record(one.correction.case, EventType.CORRECTION_ANSWERED, by=by, data=data)
+    _tell(correction, one)
     return one
+
+
+def told_by(correction: Correction) -> set[str]:
+    """On which ways the person hears that there is an answer: those on which their correction went,
+    as long as its link opens it.
+    """
+    if not publishing.is_readable(correction) or not publishing.link_of(correction):
+        return set()
+    went = correction.deliveries.exclude(state=DeliveryState.FAILED)
+    return set(went.values_list("channel", flat=True)) & {publishing.MAIL, publishing.WEBHOOK}
+
+
+def _tell(correction: Correction, one: Contest) -> None:
+    """That it is there, and where, in their language; what it says stands on that page alone."""
+    ways = told_by(correction)
+    with translation.override(correction.language or "en"):
+        title = _("We have answered you")
+        looked = _("Somebody who took no part in what was decided has looked at it.")
+        number = f"{_('Your receipt')}: {one.receipt}"
+    more = "" if correction.language else offer_of_languages()
+    message = Message(
+        title=title,
+        text="\n\n".join(filter(None, (looked, f"{number}\n{correction.workspace.name}", more))),
+        url=f"{publishing.link_of(correction)}contested/{one.receipt}/",
+        facts=publishing.facts_of(correction) | {"receipt": one.receipt},
+    )
+    key, to = f"correction/{correction.reference}/{one.receipt}", {}
+    if publishing.MAIL in ways:
+        to[f"{key}/mail"] = correction.contact
+        channels.write_to_each(correction.workspace, to, ANSWERED, message)
+    if publishing.WEBHOOK in ways:
+        for channel in publishing.webhooks(correction, ANSWERED):
+            channels.tell(channel, ANSWERED, message, key=key)
+            to[f"{key}/{channel.pk}"] = channel.name
+    for name, address in to.items():
+        publishing.note(correction, ANSWER, address=address, message_key=name)
+
+
+def remind() -> int:
+    """Tell by mail, once, of contests whose answer is due within a day, who may answer them, or
+    else administers; how many.
+    """
+    soon = clock.now() + timedelta(days=1)
+    waiting = Contest.objects.filter(answered_at=None, reminded_at=None, due_at__lte=soon)
+    living = waiting.exclude(correction__token_digest="")  # erased: there is nobody to answer
+    related = ("correction__case__run", "correction__case__workspace", "correction__workspace")
+    found = living.select_related(*related).order_by("due_at", "pk")[:REMINDERS]
+    return each(found, _remind)
+
+
+@transaction.atomic
+def _remind(one: Contest) -> bool:
+    unanswered = Contest.objects.filter(pk=one.pk, answered_at=None, reminded_at=None)
+    if not unanswered.update(reminded_at=Now()):
+        return False
+    correction, here = one.correction, one.correction.workspace
+    people = _may_answer(one) or people_with("administer", here)
+    message = Message(
+        title="An affected person waits for an answer",
+        text=f"{one.receipt}, which contests {correction.reference}, was to be answered by"
+        f" {formatting.absolute(one.due_at)}, as its person was told.",
+        url=f"{settings.AMENDS_URL}/w/{here.slug}/corrections/{correction.pk}/",
+    )
+    key = f"contest/{one.receipt}"
+    mails = {f"{key}/{one.pk}": one.email for one in people.order_by("pk")[:REMINDED_MAX]}
+    channels.write_to_each(here, mails, EventType.CORRECTION_CONTESTED, message)
+    return True

@@ -11,7 +11,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.models import DeliveryState
 from ledger import desk_events
 from ledger.models import Event
-from recovery.corrections import publishing
+from recovery.corrections import contesting, publishing
 from recovery.models import Case, Contest, Correction, CorrectionDelivery, CorrectionState
 from recovery.run_facts.sentences import plural
 from workspaces import formatting
@@ -26,20 +26,20 @@ IS_HOW: dict[str, str] = {
 def sent(one: Correction) -> list[dict[str, Any]]:
     return [
         {
-            "words": " ".join(
-                part
-                for part in (
-                    _verb(one, way),
-                    way.channel if way.channel != publishing.LINK else "",
-                    f"to {way.address}" if way.address else "",
-                )
-                if part
-            ),
+            "words": _how(one, way),
             "why": _why_not_sent(one, way),
             "time": formatting.moment(way.sent_at or one.published_at),
         }
         for way in one.deliveries.exclude(channel=publishing.HANDED).order_by("pk")
     ] + _handed_on(one)
+
+
+def _how(one: Correction, way: CorrectionDelivery) -> str:
+    to = f" to {way.address}" if way.address else ""
+    if way.channel == contesting.ANSWER:
+        return f"The answer: {_verb(one, way).lower().removesuffix(' by')}{to}"
+    channel = f" {way.channel}" if way.channel != publishing.LINK else ""
+    return f"{_verb(one, way)}{channel}{to}"
 
 
 def _handed_on(one: Correction) -> list[dict[str, Any]]:

@@ -169,6 +169,7 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "url": reverse("recovery:contest", args=[here.slug, one.pk, found.pk]),
         "why_not": hindrance,
         "link_is_dead": not publishing.is_readable(one),
+        "are_told": bool(contesting.told_by(one)),
         "where": PUT_RIGHT_AGAIN if one.case.state == CaseState.CLOSED else PUT_RIGHT,
     }
 

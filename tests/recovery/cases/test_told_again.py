@@ -1,10 +1,18 @@
-"""Eve hears how it stands when people put it right by hand."""
+"""Eve hears how it stands when people put it right by hand, and that her contest is answered."""
 
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from connectors import channels
+from connectors.models import Delivery
 from recovery import corrections
 from recovery.casework import closing
 from recovery.corrections import contesting, publishing
-from recovery.models import Correction, Plan, PlanState, Step, StepState
+from recovery.models import Contest, Correction, Plan, PlanState, Step, StepState
 from recovery.views.public import trail_context
+from tests.recovery.cases.cast import undone
 
 
 def closed(case, by, outcome, **more):
@@ -79,3 +87,87 @@ def test_what_a_call_left_as_it_was_is_not_told_as_changed(begin_run, ticket):
     told = [one["what"] for one in trail_context(drafted, {})["changed"]]
 
     assert told == ["“Touch” was done for ticket T-182."]
+
+
+@pytest.fixture
+def by_mail(raised, ada, acme, settings):
+    """A correction in German that went by mail and by webhook, and was contested."""
+    secret = {"url": "https://crm.example/", "secret": "whsec_" + "QUJD" * 8}
+    channels.create(acme, "crm", "webhook", by=ada, secret=secret, subjects=["correction.*"])
+    case = raised.case()
+    undone(case, ada)
+    case.refresh_from_db()
+    corrections.draft(case)
+    Correction.objects.update(language="de")
+    drafted = Correction.objects.get()
+    told = publishing.publish(drafted, by=ada, seen=drafted.revision, ways=["mail", "webhook"])
+    contesting.contest(told, ground="other", text="Not so")
+    return told
+
+
+def answers():
+    return Delivery.objects.filter(subject="correction.answered").order_by("kind")
+
+
+def test_who_contested_hears_once_and_in_their_language_that_there_is_an_answer(
+    by_mail, nils, client, ada
+):
+    one = Contest.objects.get()
+    contesting.answer(one, by=nils, upheld=True, text="You are right")
+
+    mail, hook = answers()
+
+    assert mail.recipient == "eve@example.com"
+    assert mail.message["title"] == "Wir haben Ihnen geantwortet"
+    assert mail.message["url"].endswith(f"/contested/{one.receipt}/")
+    assert one.receipt in mail.message["text"]
+    assert "You are right" not in str(mail.message)
+    assert hook.message["facts"] == {
+        "correction": by_mail.reference, "person": "eve", "language": "de", "receipt": one.receipt
+    }  # fmt: skip
+    path = mail.message["url"].removeprefix("http://localhost")
+    assert "You are right" in client.get(path).text
+    client.force_login(ada)
+    page = client.get(f"/w/acme/corrections/{by_mail.pk}/").text
+    assert "The answer: on its way to eve@example.com" in page
+
+
+@pytest.mark.parametrize("gone", [{"state": "revoked"}, {"expires_at": timezone.now()}])
+def test_nobody_is_led_to_an_answer_that_no_link_opens(by_mail, nils, gone):
+    Correction.objects.update(**gone)
+
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
+
+    assert not answers().exists()
+
+
+def test_an_answer_on_its_way_is_taken_back_with_its_correction(by_mail, nils, ada):
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
+    by_mail.refresh_from_db()
+
+    publishing.revoke(by_mail, by=ada, seen=by_mail.revision, reason="Wrong person")
+
+    assert set(answers().values_list("state", flat=True)) == {"failed"}
+
+
+def test_who_got_a_link_by_hand_is_told_by_hand(raised, ada, nils, client):
+    told = published(raised.case(), ada)
+    contesting.contest(told, ground="other", text="Not so")
+    client.force_login(nils)
+    page = client.get(f"/w/acme/corrections/{told.pk}/").text
+
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
+
+    assert "Tell them that it is there" in page
+    assert not answers().exists()
+
+
+def test_who_may_answer_is_told_once_that_an_answer_is_due(by_mail, nils, ada):
+    assert contesting.remind() == 0
+    Contest.objects.update(due_at=timezone.now() + timedelta(hours=23))
+
+    assert (contesting.remind(), contesting.remind()) == (1, 0)
+
+    told = Delivery.objects.filter(subject="correction.contested")
+    assert nils.email in told.values_list("recipient", flat=True)
+    assert ada.email not in told.values_list("recipient", flat=True), "she published it"
