@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
-from amends.protocol.lookalikes import skeleton
 from amends.protocol.planning import chosen_twin
 from amends.protocol.vocabulary import (
     CLASSES,
@@ -28,6 +27,7 @@ from approvals.policy.decisions import OrderLaw, Rule, Verify
 from approvals.policy.expressions import CannotEvaluate, Expression
 from approvals.policy.named_lists import DeclaredList
 from ledger.canonical import canonical_of
+from workspaces.lookalikes import skeleton
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
