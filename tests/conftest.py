@@ -7,6 +7,7 @@ from the migrated template where that is not enough.
 No test may lean on the one before it: `make test SHUFFLE=7` runs them in an order drawn from 7.
 """
 
+import gc
 import os
 import random
 import shutil
@@ -265,6 +266,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     each_has_a_row(items)
     if seed := os.environ.get("SHUFFLE"):
         random.Random(seed).shuffle(items)  # noqa: S311 - the same in every runner
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no search for cycles goes through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -20,16 +20,24 @@ if TYPE_CHECKING:
 
 @transaction.atomic
 def person(name: str, *standing: Team) -> User:
-    """Somebody who is a member of these teams, and whose address is proven."""
+    """Somebody who is a member of these teams, and whose address is proven.
+
+    `teams.add` of a new person writes the same rows and asks ten times more, which nearly every
+    story would wait for; `test_access.py` holds the two against each other.
+    """
     from allauth.account.models import EmailAddress
 
-    from workspaces import teams
-    from workspaces.models import User
+    from amends.protocol.vocabulary import EventType
+    from workspaces import outbox
+    from workspaces.models import Membership, User
 
     found = User.objects.create_user(f"{name}@example.com", "correct horse", name=name.title())
     EmailAddress.objects.create(user=found, email=found.email, primary=True, verified=True)
     for team in standing:
-        teams.add(team, found, by=None)
+        found.groups.add(team.group_id)
+        Membership.objects.create(workspace=team.workspace, team=team, person=found)
+        told = {"team": team.name, "person": found.email}
+        outbox.record(team.workspace, EventType.MEMBER_ADDED, by=None, data=told)
     return found
 
 
