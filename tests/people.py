@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def person(name: str, *standing: Team) -> User:
     """Somebody who is a member of these teams, and whose address is proven.
 
-    `teams.add` of a new person writes the same rows and asks ten times more, which nearly every
-    story would wait for; `test_access.py` holds the two against each other.
+    `teams.add` writes the same rows in twice as many statements, for which nearly every story would
+    wait; `workspaces/test_access.py` holds the two against each other.
     """
     from allauth.account.models import EmailAddress
 

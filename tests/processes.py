@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
+from itertools import groupby
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -21,6 +22,7 @@ from tests.servers import as_runtime
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
 KEPT_MAX = 3  # each has its memory and its connections
+OURS = {"web", "worker", "scheduler", "sweeper"}
 OF_ONE_TEST = {"PYTEST_CURRENT_TEST"}
 
 
@@ -57,8 +59,16 @@ class Process:
         self._running.wait()
 
     def stop(self) -> None:
+        self.ask_to_stop()
+        self.wait_until_gone()
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, once: a second one would have a worker leave what it is doing."""
         if self.alive():
             self._running.terminate()
+
+    def wait_until_gone(self) -> None:
+        if self.alive():
             try:
                 self._running.wait(STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
@@ -198,8 +208,13 @@ class Processes:
             self._waits.append((process, answers))
 
     def stop(self) -> None:
-        for process in reversed(self.started):
-            process.stop()
+        """The last started first; ours that were started one after another end side by side."""
+        for are_ours, found in groupby(reversed(self.started), lambda one: one.name in OURS):
+            together = list(found)
+            for process in together if are_ours else ():
+                process.ask_to_stop()
+            for process in together:
+                process.wait_until_gone() if are_ours else process.stop()
 
     def _start(
         self,

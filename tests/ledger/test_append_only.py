@@ -86,7 +86,8 @@ def test_the_runtime_role_has_no_right_to(said, subtests):
 def test_the_runtime_role_is_enough_for_the_door_and_the_desk(processes, token, northwind):
     import httpx
 
-    scheduler, web = processes.scheduler(), processes.web()
+    with processes.side_by_side():
+        scheduler, web = processes.scheduler(), processes.web()
     headers = {"authorization": f"Bearer {token}"}
     method, path, more = post([event("run.started"), event("run.completed")])
     answer = httpx.request(
