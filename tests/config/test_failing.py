@@ -45,7 +45,7 @@ def test_a_text_that_cannot_be_kept_is_its_senders_mistake(acme, ada):
     rina = Client(raise_request_exception=False)
     rina.force_login(ada)
 
-    answer = rina.get("/w/acme/approvals/", {"q": "refund\x00"})
+    answer = rina.get("/w/acme/approvals/", {"view": "all", "q": "refund\x00"})
 
     assert answer.status_code == 400
 
