@@ -186,7 +186,8 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
         for name, classes in _declared(kind).items():
             item, at = getattr(value, name, None), _written(kind, name) & told.keys()
             for written in at if classes is not None else ():
-                told[written] = _whole(told[written], item, (is_exact and classes) or frozenset())
+                named = classes if is_exact else _shapes(classes)
+                told[written] = _whole(told[written], item, named)
         return told | more
     if isinstance(told, dict) and isinstance(value, Mapping):
         return _whole_mapping(told, value, declared)
@@ -236,8 +237,8 @@ def _beyond(told: dict[str, Any], value: Any, above: list[type]) -> Any:
         name, part = parts.get(written, (written, None))
         item, is_told = getattr(value, name, None), _written(kind, name) & told.keys()
         if not (is_told or written in known) and item != getattr(part, "default", UNSET):
-            is_said = not dump or _declared(kind).get(name, ()) is None
-            more[written] = plain(one) if is_said else _whole(one, item, frozenset())
+            classes = _declared(kind).get(name, frozenset()) if dump else None
+            more[written] = plain(one) if classes is None else _whole(one, item, _shapes(classes))
     return more
 
 
@@ -296,10 +297,15 @@ def _hints(kind: type) -> dict[str, Any]:
         return {}
 
 
-def _named(kind: Any) -> Iterator[Any]:
+def _named(kind: Any, within: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """A type and those that it names; an alias of its own (`TypeAliasType`) may name itself."""
     yield kind
-    for part in typing.get_args(kind):
-        yield from _named(part)
+    value = None
+    with contextlib.suppress(Exception):  # a name that is not there at run time
+        value = getattr(kind, "__value__", None)
+    for part in (*typing.get_args(kind), typing.get_origin(kind), value):
+        if part is not None and part not in within:
+            yield from _named(part, (*within, kind))
 
 
 def as_text(value: Any) -> str:

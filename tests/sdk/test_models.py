@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import pytest
 from pydantic import (
@@ -15,7 +15,7 @@ from pydantic import (
     field_serializer,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from typing_extensions import TypedDict  # before Python 3.12 Pydantic takes no other
+from typing_extensions import TypeAliasType, TypedDict  # what Pydantic takes before Python 3.12
 
 from amends.protocol.masking import Hidden, Unfit
 from amends.values import plain
@@ -282,6 +282,41 @@ def test_a_typed_dict_or_a_named_tuple_with_more_than_is_declared_is_told_whole(
     sent = Sent.model_construct(by_dict=held, by_tuple=PersonAt("Mia", "DE1"), all_of=[held])
 
     assert plain(sent) == {"by_dict": held, "by_tuple": ["Mia", "DE1"], "all_of": [held]}
+
+
+Name = TypeVar("Name")
+
+
+class NamedBy(TypedDict, Generic[Name]):
+    name: Name
+
+
+class Placed(BaseModel):
+    place: str = "Bern"
+
+
+class PlacedFor(Placed):
+    payer: AccountDict
+
+
+class Kept(BaseModel):
+    at: Placed | None = None
+    like: Any = None
+    alias: TypeAliasType("Account", AccountDict) | None = None
+    generic: NamedBy[str] | None = None
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize("name", ["at", "like", "alias", "generic"])
+def test_so_it_is_wherever_its_type_is_named(name):
+    """In a model of another class than its place's, behind an alias and of a generic typed dict the
+    rest was left out: transfers to two accounts were one call.
+    """
+    held = {"name": "Mia", "iban": "DE1"}
+    value = PlacedFor.model_construct(payer=held) if name in {"at", "like"} else held
+    told = {"place": "Bern", "payer": held} if name in {"at", "like"} else held
+
+    assert plain(Kept.model_construct(**{name: value}))[name] == told
 
 
 class Booked(TypedDict):
