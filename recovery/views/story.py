@@ -133,7 +133,7 @@ def _until(effect: Effect) -> str:
 
 ITEMS_SHOWN_MAX = 300
 NEWEST_SHOWN_MAX = 100
-"""Of a run of more actions those before the newest are shown where they did not succeed."""
+"""Of a run of more actions those before the newest are shown that a fold would not hide."""
 FIELDS_SHOWN_MAX = 40
 # Of a thing that came or went as a whole.
 FIELDS_OF_A_WHOLE_MAX = 8
@@ -151,7 +151,7 @@ WORDS = {"read_only": "read-only", "draft": "draft"}
 def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     """The story for a page. Without `sensitive` it holds no payload, only what was done to what."""
     items: list[tuple[tuple[int, int], dict[str, Any]]] = []
-    shown = _shown(facts.actions)
+    shown = _shown(case, facts.actions)
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.filter(action__in=[one.pk for one in shown]).order_by("pk"):
         attempts[attempt.action_id].append(attempt)
@@ -179,11 +179,18 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     }
 
 
-def _shown(actions: Sequence[Action]) -> list[Action]:
+def _shown(case: Case, actions: Sequence[Action]) -> list[Action]:
     newest = min(NEWEST_SHOWN_MAX, ITEMS_SHOWN_MAX)
-    troubled = [one for one in actions[:-newest] if one.state != ActionState.SUCCEEDED]
-    left_out = max(0, len(troubled) + newest - ITEMS_SHOWN_MAX)
-    return [*troubled[left_out:], *actions[-newest:]]
+    marked = [one for one in actions[:-newest] if _is_marked(case, one)]
+    left_out = max(0, len(marked) + newest - ITEMS_SHOWN_MAX)
+    return [*marked[left_out:], *actions[-newest:]]
+
+
+def _is_marked(case: Case, action: Action) -> bool:
+    """Whether its item is none that `_went_well`, as far as the action itself says."""
+    checks_hold = all(check["ok"] for check in _checks(action, sensitive=False))
+    is_plain = action.state == ActionState.SUCCEEDED and checks_hold and action.saga != "pivot"
+    return not is_plain or bool(action.settled_by) or action.pk == case.failed_action_id
 
 
 def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ledger.models import Action
 from recovery.models import Case, Step, StepState
 from recovery.views import case as case_page
 from recovery.views import story
@@ -86,6 +87,25 @@ def test_of_a_very_long_run_the_newest_stand_there_and_all_that_went_wrong(
     assert len(page.context["effects"]) == 4
     assert page.context["effects_count"] == 19
     assert "15 older ones on <a" in page.text
+
+
+def test_of_a_very_long_run_what_succeeded_and_is_marked_stands_there_too(
+    desk, long_run, monkeypatch
+):
+    """Of what went wrong only what had not succeeded was there: not the action that the case is
+    about where its own check had failed, nor what a person had settled.
+    """
+    monkeypatch.setattr(story, "NEWEST_SHOWN_MAX", 6)
+    case, (wrong, settled, blamed) = long_run.case(), Action.objects.order_by("pk")[4:7]
+    Action.objects.filter(pk=wrong.pk).update(checks=[{"name": "is open", "ok": False}])
+    Action.objects.filter(pk=settled.pk).update(settled_by="ada")
+    Case.objects.filter(pk=case.pk).update(failed_action=blamed)
+
+    items = desk.get(f"/w/acme/cases/{case.pk}/").context["story"]["items"]
+
+    assert [one["url"].partition("#")[2] for one in items[:3]] == [
+        wrong.action, settled.action, blamed.action,
+    ]  # fmt: skip
 
 
 def test_the_page_of_a_run_folds_what_went_well_up_to_the_step_that_is_looked_at(desk, long_run):
