@@ -206,7 +206,7 @@ def listed(workspace: Workspace, policy: Policy) -> list[Listed]:
 
 
 def _is_classified(policy: Policy, tool: str) -> bool:
-    entry = policy.tool(tool)
+    entry = policy.entry_of(tool)
     return entry is not None and entry.action_class is not None
 
 

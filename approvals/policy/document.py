@@ -279,16 +279,15 @@ class Policy:
         def fitting(rules: Sequence[Rule]) -> tuple[Rule, ...]:
             return tuple(rule for rule in rules if glob_matches(rule.glob, name))
 
-        entries = [tool for tool in self.tools if glob_matches(tool.glob, name)]
+        entry = self.entry_of(name)
         rules = sorted(
             fitting(self.rules), key=lambda one: glob_specificity(one.glob), reverse=True
         )
         asking = tuple(rule.when for rule in fitting(self.asking) if rule.when)
         looks = self._looks.get(skeleton(name))
-        is_listed = bool(rules or entries) and (looks is None or name in looks)
+        is_listed = bool(rules or entry) and (looks is None or name in looks)
         return ToolPolicy(
-            max(entries, key=Tool.rank, default=None),
-            tuple(rules), fitting(self.always), fitting(self.review), asking, _caps(asking),
+            entry, tuple(rules), fitting(self.always), fitting(self.review), asking, _caps(asking),
             is_listed,
         )  # fmt: skip
 
@@ -333,6 +332,11 @@ class Policy:
     def tool(self, name: str) -> Tool | None:
         """The most specific catalogue entry that fits, among equals the strictest; or None."""
         return self.of_tool(name).entry
+
+    def entry_of(self, name: str) -> Tool | None:
+        """The same, for many at once: none of them takes the place of a tool that is called."""
+        fitting = (tool for tool in self.tools if glob_matches(tool.glob, name))
+        return max(fitting, key=Tool.rank, default=None)
 
     def twin(self, tool: str, target_type: str) -> Twin | None:
         """How effects of `tool` on targets of this type are undone; the most specific wins."""

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from approvals import call_history, inbox, versions
+from approvals import call_history, inbox, inventory, versions
 from approvals.gate import snapshot_cache
 from approvals.models import Approval, ToolShape
+from approvals.policy.loading import load
 from tests.approvals.door import Agent as Trip
 from workspaces.models import Agent
 
@@ -63,6 +64,15 @@ def test_the_page_of_tools_says_what_a_tool_takes(trip, client, ben):
     page = client.get("/w/acme/tools/").content.decode()
     assert "takes amount, iban" in page
     assert "others until" in page
+
+
+def test_the_list_of_tools_takes_no_place_of_what_is_known_of_tools_that_are_called(trip, acme):
+    """A look at a thousand names, and the policy was read anew at each call of another."""
+    trip.begin(tool="pay.card", run="run_1", key="key-1")
+    policy = load(json.dumps(POLICY))
+
+    assert [one.tool for one in inventory.listed(acme, policy)] == ["pay.card"]
+    assert not policy._of_tools
 
 
 def test_a_shape_is_noted_once_and_then_the_call_is_as_quick_as_ever(trip):
