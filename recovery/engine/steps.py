@@ -27,7 +27,7 @@ from connectors.channels import Message
 from ledger import desk_events
 from ledger.append.statements import Statement
 from ledger.desk_events import EventDraft
-from ledger.models import Run
+from ledger.models import Compensated, Run
 from ledger.parsed_events import ParsedEvent, new_id
 from ledger.wire import PLAN_RUN
 from recovery.cases import lifecycle
@@ -331,7 +331,8 @@ def applied_late(late: Iterable[tuple[Step, str]]) -> None:
     """
     for step, key in late:
         if step.state in LEFT:
-            step_needs_a_person(step, f"{HAPPENED} {LEFT_ALONE}")
+            stands = step.effect.compensated in {Compensated.NONE, Compensated.PARTLY}
+            step_needs_a_person(step, f"{HAPPENED} {LEFT_ALONE if stands else DONE_SINCE}")
         elif step.state in TROUBLED and step.key == key:
             _show_anew(step)
         elif step.state in TROUBLED:
@@ -347,6 +348,7 @@ HAPPENED = "It happened: an earlier try, which was ruled out, was answered after
 TWICE = "It was done once more since."
 NOTHING_MORE = "Nothing more is sent by itself."
 LEFT_ALONE = "The step stays as it was left, and its effect counts as standing."
+DONE_SINCE = "Its effect was undone or corrected since: look whether that was done twice."
 WAS_AGAIN: Final[Mapping[str, str]] = {
     StepState.READY: NOTHING_MORE,
     StepState.CLAIMED: NOTHING_MORE,

@@ -5,6 +5,7 @@ import pytest
 from connectors import registry
 from connectors.contract import Answer, Finding
 from connectors.models import Channel, Delivery
+from ledger.models import Effect
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import settling
 from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, steps
@@ -365,6 +366,26 @@ def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another
     said(step, one_thing, ada, "applied")
     advance(plan)
     assert states(plan) == ["reported"]
+
+
+@pytest.mark.parametrize(
+    ("compensated", "words"), [("none", "counts as standing"), ("compensated", "was done twice")]
+)
+def test_of_what_was_left_and_happened_after_all_it_is_told_how_its_effect_stands_now(
+    one_thing, world, outside, ada, compensated, words
+):
+    """A later plan had undone it, and people were told that it counts as standing."""
+    workspace = one_thing.workspace
+    Channel.objects.create(workspace=workspace, name="pager", kind="mail", subjects=["*"])
+    plan = plan_for(one_thing, world, "mail")
+    first, operation = sent_and_left_to_people(plan)
+    said(plan.steps.get(), one_thing, ada, "no_effect")
+    Effect.objects.filter(steps__plan=plan).update(compensated=compensated)
+
+    by_hand.settles(first, operation, Answer(outcome="applied"))
+
+    assert states(plan) == ["skipped"]
+    assert words in Delivery.objects.latest("pk").message["text"]
 
 
 @pytest.mark.parametrize("answer", ["unknown", "no_effect"])
