@@ -35,6 +35,7 @@ from recovery.engine.queries import NOW, Fragment, ask_all, in_seconds
 from recovery.models import STEP_MOVES, Case, CaseState, Plan, Step, StepAttempt, StepState
 from recovery.models.plans import DONE, LEFT, TO_RUN, TROUBLED, try_in_doubt
 from workspaces import locks
+from workspaces.clock import Clock
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.replica import DATABASE_AWAY
@@ -313,13 +314,16 @@ def locked_late(
     answered: Iterable[StepAttempt], *, ours: Iterable[MovedStep]
 ) -> list[tuple[Step, str]]:
     """The steps of tries whose answer comes late, since they were no longer `ours` to move; each
-    with the try's key. Locked, for somebody may be claiming them, or saying what became of them.
+    with the try's key. Locked, for somebody may be claiming them, or saying what became of them;
+    what was about to be sent as the answer came is older than it (`was_done_before`).
     """
     moved = {one.step.pk for one in ours}
-    late = {one.step_id: one.key for one in answered if one.step_id not in moved}
+    late = [one for one in answered if one.step_id not in moved]
     if late:
-        list(locks.locked(Step.objects.only("pk")).filter(pk__in=late).order_by("pk"))
-    return [(load(pk), key) for pk, key in late.items()]
+        mine = [one.step_id for one in late]
+        list(locks.locked(Step.objects.only("pk")).filter(pk__in=mine).order_by("pk"))
+        StepAttempt.objects.filter(pk__in=[one.pk for one in late]).update(answered_at=Clock())
+    return [(load(one.step_id), one.key) for one in late]
 
 
 def applied_late(late: Iterable[tuple[Step, str]]) -> None:

@@ -368,6 +368,25 @@ def test_that_a_try_happened_which_a_person_has_ruled_out_is_told_though_another
     assert states(plan) == ["reported"]
 
 
+def test_an_answer_that_is_written_as_another_try_is_about_to_be_sent_comes_after_it(
+    one_thing, world, outside, ada, monkeypatch
+):
+    """It waited for the step, and read as known to whoever had asked for the other one."""
+    plan = plan_for(one_thing, world, "mail")
+    first, operation = sent_and_left_to_people(plan)
+    said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
+    second = by_hand.intend(in_hand(plan), operation, None)
+    waited = protocol.KEEP_SQL.replace("_timestamp()", "_timestamp() - interval '1 hour'")
+    monkeypatch.setattr(protocol, "KEEP_SQL", waited)
+
+    for one in (first, second):
+        by_hand.settles(one, operation, Answer(outcome="applied"))
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.note) == ("needs_human", f"{steps.HAPPENED} {steps.TWICE}")
+
+
 @pytest.mark.parametrize(
     ("compensated", "words"), [("none", "counts as standing"), ("compensated", "was done twice")]
 )
