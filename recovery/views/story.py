@@ -69,13 +69,10 @@ def _line(
     """
     if effect is None:
         return {
-            "summary": title(action, None),
-            "target": "nobody told what it did",
-            "reversibility": Reversibility.IRREVERSIBLE,
-            "until": "",
-            "standing": "cannot be undone",
+            "summary": title(action, None), "target": "nobody told what it did", "until": "",
+            "reversibility": Reversibility.IRREVERSIBLE, "standing": "cannot be undone",
             "is_over": False,
-        }
+        }  # fmt: skip
     lasting, is_again = facts.is_irreversible(action, effect), False
     standing = "nobody knows whether it stands" if action.state in IN_DOUBT else "did not happen"
     if effect.compensated in OVER:
@@ -135,11 +132,9 @@ ITEMS_SHOWN_MAX = 300
 NEWEST_SHOWN_MAX = 100
 """Of a run of more actions those before the newest are shown that a fold would not hide."""
 FIELDS_SHOWN_MAX = 40
-# Of a thing that came or went as a whole.
-FIELDS_OF_A_WHOLE_MAX = 8
+FIELDS_OF_A_WHOLE_MAX = 8  # of a thing that came or went as a whole
 VALUE_CHARACTERS_MAX = 300
-# How a state is marked in the margin: tone and sign.
-MARKS = {
+MARKS = {  # how a state is marked in the margin: tone and sign
     "succeeded": ("ok", "✓"),
     "failed": ("bad", "✕"),
     "unknown": ("wait", "?"),
@@ -182,8 +177,7 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
 def _shown(case: Case, actions: Sequence[Action]) -> list[Action]:
     newest = min(NEWEST_SHOWN_MAX, ITEMS_SHOWN_MAX)
     marked = [one for one in actions[:-newest] if _is_marked(case, one)]
-    left_out = max(0, len(marked) + newest - ITEMS_SHOWN_MAX)
-    return [*marked[left_out:], *actions[-newest:]]
+    return [*marked[max(0, len(marked) + newest - ITEMS_SHOWN_MAX) :], *actions[-newest:]]
 
 
 def _is_marked(case: Case, action: Action) -> bool:
@@ -435,10 +429,9 @@ def whole(before: object, after: object, *, sensitive: bool) -> list[dict[str, A
         {"field": name, side: _at_a_glance(state[name]), "kind": kind}
         for name in named[:FIELDS_OF_A_WHOLE_MAX]
     ]
-    more = len(named) - len(rows)
-    return [*rows, {"field": "…", side: plural(more, "field") + " more", "kind": kind}][
-        : len(rows) + bool(more)
-    ]
+    if more := len(named) - len(rows):
+        rows.append({"field": "…", side: plural(more, "field") + " more", "kind": kind})
+    return rows
 
 
 def _at_a_glance(value: object) -> object:

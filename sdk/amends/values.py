@@ -184,10 +184,10 @@ def _whole(told: Any, value: Any, declared: frozenset[type]) -> Any:
         if not isinstance(more, dict):
             return more
         for name, classes in _declared(kind).items():
-            item, at = getattr(value, name, None), _written(kind, name) & told.keys()
-            for written in at if classes is not None else ():
+            at, item = _written(kind, name) & told.keys(), getattr(value, name, None)
+            if classes is not None:
                 named = classes if is_exact else _shapes(classes)
-                told[written] = _whole(told[written], item, named)
+                told |= {written: _whole(told[written], item, named) for written in at}
         return told | more
     if isinstance(told, dict) and isinstance(value, Mapping):
         return _whole_mapping(told, value, declared)
@@ -300,10 +300,10 @@ def _hints(kind: type) -> dict[str, Any]:
 def _named(kind: Any, within: tuple[Any, ...] = ()) -> Iterator[Any]:
     """A type and those that it names; an alias of its own (`TypeAliasType`) may name itself."""
     yield kind
-    value = None
+    parts = [*typing.get_args(kind), typing.get_origin(kind)]
     with contextlib.suppress(Exception):  # a name that is not there at run time
-        value = getattr(kind, "__value__", None)
-    for part in (*typing.get_args(kind), typing.get_origin(kind), value):
+        parts.append(getattr(kind, "__value__", None))
+    for part in parts:
         if part is not None and part not in within:
             yield from _named(part, (*within, kind))
 

@@ -8,7 +8,7 @@ from connectors.models import Channel, Delivery
 from ledger.models import Effect
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import settling
-from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, steps
+from recovery.engine import failure_paths, outbound_calls, plan_lifecycle, protocol, queries, steps
 from recovery.models import Plan, Step
 from recovery.run_facts.runs import facts_of
 from tests.locks import comes_before_the_commit
@@ -376,7 +376,7 @@ def test_an_answer_that_is_written_as_another_try_is_about_to_be_sent_comes_afte
     first, operation = sent_and_left_to_people(plan)
     said(plan.steps.get(), one_thing, ada, "no_effect", again=True)
     second = by_hand.intend(in_hand(plan), operation, None)
-    waited = protocol.KEEP_SQL.replace("_timestamp()", "_timestamp() - interval '1 hour'")
+    waited = queries.KEEP_SQL.replace("_timestamp()", "_timestamp() - interval '1 hour'")
     monkeypatch.setattr(protocol, "KEEP_SQL", waited)
 
     for one in (first, second):
