@@ -48,7 +48,6 @@ ANSWER_READ_DAYS = 30
 REMINDERS = 50
 REMINDED_MAX = 10
 """People who are told of one answer that is due."""
-ANSWERED = EventType.CORRECTION_ANSWERED
 ANSWER = "answer"
 """On the ways of a correction: not itself, but that its contest is answered."""
 
@@ -190,12 +189,15 @@ def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
 
 def told_by(correction: Correction) -> set[str]:
     """On which ways the person hears that there is an answer: those on which their correction went,
-    as long as its link opens it.
+    as long as something goes out on them, and its link opens it.
     """
     if not publishing.is_readable(correction) or not publishing.link_of(correction):
         return set()
     went = correction.deliveries.exclude(state=DeliveryState.FAILED)
-    return set(went.values_list("channel", flat=True)) & {publishing.MAIL, publishing.WEBHOOK}
+    ways = set(went.values_list("channel", flat=True)) & {publishing.MAIL, publishing.WEBHOOK}
+    return {
+        way for way in ways if not publishing.why_not_by(correction, [way], publishing.ANSWERED)
+    }
 
 
 def _tell(correction: Correction, one: Contest) -> None:
@@ -204,7 +206,7 @@ def _tell(correction: Correction, one: Contest) -> None:
     with translation.override(correction.language or "en"):
         title = _("We have answered you")
         looked = _("Somebody who took no part in what was decided has looked at it.")
-        number = f"{_('Your receipt')}: {one.receipt}"
+        number = f"{_('Your receipt')} {one.receipt}"
     more = "" if correction.language else offer_of_languages()
     message = Message(
         title=title,
@@ -215,10 +217,10 @@ def _tell(correction: Correction, one: Contest) -> None:
     key, to = f"correction/{correction.reference}/{one.receipt}", {}
     if publishing.MAIL in ways:
         to[f"{key}/mail"] = correction.contact
-        channels.write_to_each(correction.workspace, to, ANSWERED, message)
+        channels.write_to_each(correction.workspace, to, publishing.ANSWERED, message)
     if publishing.WEBHOOK in ways:
-        for channel in publishing.webhooks(correction, ANSWERED):
-            channels.tell(channel, ANSWERED, message, key=key)
+        for channel in publishing.webhooks(correction, publishing.ANSWERED):
+            channels.tell(channel, publishing.ANSWERED, message, key=key)
             to[f"{key}/{channel.pk}"] = channel.name
     for name, address in to.items():
         publishing.note(correction, ANSWER, address=address, message_key=name)
@@ -245,11 +247,11 @@ def _remind(one: Contest) -> bool:
     people = _may_answer(one) or people_with("administer", here)
     message = Message(
         title="An affected person waits for an answer",
-        text=f"{one.receipt}, which contests {correction.reference}, was to be answered by"
-        f" {formatting.absolute(one.due_at)}, as its person was told.",
+        text=f"{one.receipt} contests {correction.reference}. Its person was told to have an answer"
+        f" by {formatting.absolute(one.due_at)}.",
         url=f"{settings.AMENDS_URL}/w/{here.slug}/corrections/{correction.pk}/",
     )
     key = f"contest/{one.receipt}"
-    mails = {f"{key}/{one.pk}": one.email for one in people.order_by("pk")[:REMINDED_MAX]}
+    mails = {f"{key}/{who.pk}": who.email for who in people.order_by("pk")[:REMINDED_MAX]}
     channels.write_to_each(here, mails, EventType.CORRECTION_CONTESTED, message)
     return True

@@ -113,12 +113,12 @@ MAIL, WEBHOOK, LINK = "mail", "webhook", "link"
 HANDED = "handed on"
 """By somebody of the desk, as they say: no way that publishing could choose."""
 WAYS = (MAIL, WEBHOOK, LINK)
-SUBJECT = EventType.CORRECTION_PUBLISHED
+SUBJECT, ANSWERED = EventType.CORRECTION_PUBLISHED, EventType.CORRECTION_ANSWERED
 BATCH = 200
 FOLLOWED = Turns(BATCH)
 
 
-def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
+def why_not_by(correction: Correction, ways: Sequence[str], subject: str = SUBJECT) -> str:
     """Why it cannot go out on these ways; empty where it can."""
     strange = [way for way in ways if way not in WAYS]
     if strange:
@@ -129,7 +129,7 @@ def why_not_by(correction: Correction, ways: Sequence[str]) -> str:
         return "No mail address of this person is known."
     if MAIL in ways and not channels.sends_mail():
         return "This desk sends no mail, for no mail server is set up: hand the link on yourself."
-    if WEBHOOK in ways and not webhooks(correction).exists():
+    if WEBHOOK in ways and not webhooks(correction, subject).exists():
         return "No signed webhook takes corrections in this workspace."
     return ""
 
@@ -157,16 +157,9 @@ def send(correction: Correction, link: str, ways: Sequence[str]) -> None:
         note(correction, MAIL, address=correction.contact, message_key=key)
     if WEBHOOK in ways:
         for channel in webhooks(correction):
-            key = f"correction/{correction.reference}/{channel.pk}"
-            Delivery.objects.create(
-                workspace=correction.workspace,
-                channel=channel,
-                kind=channel.kind,
-                subject=SUBJECT,
-                key=key,
-                message=message.cut(),
-            )
-            note(correction, WEBHOOK, address=channel.name, message_key=key)
+            key = f"correction/{correction.reference}"
+            channels.tell(channel, SUBJECT, message, key=key)
+            note(correction, WEBHOOK, address=channel.name, message_key=f"{key}/{channel.pk}")
 
 
 def facts_of(correction: Correction) -> dict[str, str]:
@@ -223,10 +216,11 @@ PERHAPS_SENT = "Whether it was sent after the backup is not known"
 
 
 def doubt_what_waits() -> int:
-    """After a restore no letter that waited goes by itself: it may have gone since, and a person
-    says whether it goes once more, by handing on its link.
+    """After a restore nothing to affected persons that waited goes by itself: it may have gone, and
+    a person says whether it goes once more, by handing on its link.
     """
-    waiting = Delivery.objects.filter(subject=SUBJECT, state=DeliveryState.WAITING)
+    to_them = Delivery.objects.filter(subject__in=[SUBJECT, ANSWERED])
+    waiting = to_them.filter(state=DeliveryState.WAITING)
     return waiting.update(state=DeliveryState.FAILED, last_error=PERHAPS_SENT)
 
 

@@ -24,14 +24,22 @@ IS_HOW: dict[str, str] = {
 
 
 def sent(one: Correction) -> list[dict[str, Any]]:
+    answered = dict(one.contests.values_list("receipt", "answered_at"))
     return [
         {
             "words": _how(one, way),
             "why": _why_not_sent(one, way),
-            "time": formatting.moment(way.sent_at or one.published_at),
+            "time": formatting.moment(
+                way.sent_at or answered.get(_receipt(one, way), one.published_at)
+            ),
         }
         for way in one.deliveries.exclude(channel=publishing.HANDED).order_by("pk")
     ] + _handed_on(one)
+
+
+def _receipt(one: Correction, way: CorrectionDelivery) -> str:
+    """Of the contest whose answer it tells of; of a letter something else, or empty."""
+    return way.message_key.removeprefix(f"correction/{one.reference}/").partition("/")[0]
 
 
 def _how(one: Correction, way: CorrectionDelivery) -> str:

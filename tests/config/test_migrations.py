@@ -10,7 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection, migrations
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import IntegrityError, connection, migrations, models
 
 from config.local.places import ROOT
 from workspaces import locks
@@ -65,6 +66,22 @@ def test_all_rows_in_one_statement_are_too_many(linter: dict[str, Any]) -> None:
         operations = [migrations.RunPython(migrations.RunPython.noop)]
 
     assert "Python" in linter["rows_at_once"](Unread("0099_ours", "ledger"), "")
+
+
+def test_what_cannot_begin_anew_where_it_was_cut_off_is_in_a_transaction(
+    linter: dict[str, Any],
+) -> None:
+    class Ours(migrations.Migration):
+        operations = [
+            migrations.AddField("event", "said", models.TextField(null=True)),
+            AddIndexConcurrently("event", models.Index(fields=["run"], name="by_run")),
+        ]
+
+    one = Ours("0099_ours", "ledger")
+    assert linter["once_only"](one) is None
+    Ours.atomic = False
+
+    assert "field said" in linter["once_only"](one)
 
 
 @pytest.mark.django_db(transaction=True)

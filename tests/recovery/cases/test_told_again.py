@@ -6,11 +6,12 @@ import pytest
 from django.utils import timezone
 
 from connectors import channels
-from connectors.models import Delivery
+from connectors.models import Channel, Delivery
 from recovery import corrections
 from recovery.casework import closing
 from recovery.corrections import contesting, publishing
 from recovery.models import Contest, Correction, Plan, PlanState, Step, StepState
+from recovery.views import correction_ways
 from recovery.views.public import trail_context
 from tests.recovery.cases.cast import undone
 
@@ -120,7 +121,7 @@ def test_who_contested_hears_once_and_in_their_language_that_there_is_an_answer(
     assert mail.recipient == "eve@example.com"
     assert mail.message["title"] == "Wir haben Ihnen geantwortet"
     assert mail.message["url"].endswith(f"/contested/{one.receipt}/")
-    assert one.receipt in mail.message["text"]
+    assert f"Ihre Quittung {one.receipt}" in mail.message["text"]
     assert "You are right" not in str(mail.message)
     assert hook.message["facts"] == {
         "correction": by_mail.reference, "person": "eve", "language": "de", "receipt": one.receipt
@@ -130,6 +131,34 @@ def test_who_contested_hears_once_and_in_their_language_that_there_is_an_answer(
     client.force_login(ada)
     page = client.get(f"/w/acme/corrections/{by_mail.pk}/").text
     assert "The answer: on its way to eve@example.com" in page
+
+
+def test_what_takes_no_answers_is_not_said_to_be_told(by_mail, nils, client, settings):
+    """The webhook has corrections alone, and mail leaves no more."""
+    Channel.objects.update(subjects=["correction.published"])
+    settings.EMAIL_BACKEND, settings.AMENDS_SENDS_MAIL = channels.SMTP, False
+    client.force_login(nils)
+
+    page = client.get(f"/w/acme/corrections/{by_mail.pk}/").text
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
+
+    assert "Tell them that it is there" in page
+    assert not answers().exists()
+
+
+def test_after_a_restore_that_there_is_an_answer_goes_no_more_by_itself(by_mail, nils, client):
+    Correction.objects.update(published_at=timezone.now() - timedelta(days=5))
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
+    client.force_login(nils)
+    [way] = [one for one in correction_ways.sent(by_mail) if "The answer" in one["words"]][:1]
+    assert "5 days" not in way["time"]
+
+    publishing.doubt_what_waits()
+
+    assert set(answers().values_list("state", flat=True)) == {"failed"}
+    publishing.follow()
+    page = client.get(f"/w/acme/corrections/{by_mail.pk}/").text
+    assert "The answer: perhaps sent to eve@example.com" in page
 
 
 @pytest.mark.parametrize("gone", [{"state": "revoked"}, {"expires_at": timezone.now()}])
@@ -171,3 +200,4 @@ def test_who_may_answer_is_told_once_that_an_answer_is_due(by_mail, nils, ada):
     told = Delivery.objects.filter(subject="correction.contested")
     assert nils.email in told.values_list("recipient", flat=True)
     assert ada.email not in told.values_list("recipient", flat=True), "she published it"
+    assert "was told to have an answer by " in told[0].message["text"]
