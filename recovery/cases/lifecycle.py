@@ -26,7 +26,6 @@ from recovery.models import (
     Correction,
     Directive,
 )
-from recovery.models.cases import PUT_RIGHT
 from workspaces import access, clock, locks
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
@@ -310,10 +309,10 @@ def end_each(
 
 
 def _by_hand_at(case: Case, outcome: str, now: datetime) -> datetime | None:
-    """What was put right by hand stays so, unless somebody says now that something is left."""
+    """What was put right by hand stays so, unless it is said now that something is left."""
     if outcome == CaseOutcome.ALREADY_HANDLED:
         return now
-    return case.by_hand_at if outcome in PUT_RIGHT else None
+    return None if outcome in {CaseOutcome.PARTLY, CaseOutcome.EXPECTED} else case.by_hand_at
 
 
 def _told_of(endings: Sequence[Ending]) -> set[int]:

@@ -31,7 +31,8 @@ def acts(correction):
     return [one["act"] for one in correction.facts["items"]]
 
 
-def test_what_was_put_right_by_hand_stays_so_while_its_case_is_open_again(raised, ada):
+@pytest.mark.parametrize(("then", "act"), [("expected", "left"), ("duplicate", "by_hand")])
+def test_what_was_put_right_by_hand_stays_so_while_its_case_is_open_again(raised, ada, then, act):
     case = raised.case()
     told = published(closed(case, ada, "already_handled"), ada)
     contesting.contest(told, ground="other", text="Not so")
@@ -41,7 +42,7 @@ def test_what_was_put_right_by_hand_stays_so_while_its_case_is_open_again(raised
 
     assert (case.state, acts(now)) == ("open", ["by_hand"])
     assert trail_context(told, {})["since"] == {}
-    assert acts(*corrections.draft(closed(case, ada, "expected"))) == ["left"]
+    assert acts(*corrections.draft(closed(case, ada, then))) == [act]
 
 
 def test_who_was_told_otherwise_is_told_of_what_was_put_right_by_hand(raised, ada):
