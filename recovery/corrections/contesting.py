@@ -247,8 +247,8 @@ def _remind(one: Contest) -> bool:
     people = _may_answer(one) or people_with("administer", here)
     message = Message(
         title="An affected person waits for an answer",
-        text=f"{one.receipt} contests {correction.reference}. Its person was told to have an answer"
-        f" by {formatting.absolute(one.due_at)}.",
+        text=f"{one.receipt} contests {correction.reference}. Its person was told that they have an"
+        f" answer by {formatting.absolute(one.due_at)}.",
         url=f"{settings.AMENDS_URL}/w/{here.slug}/corrections/{correction.pk}/",
     )
     key = f"contest/{one.receipt}"

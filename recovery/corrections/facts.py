@@ -55,11 +55,13 @@ Theirs = list[tuple[Action, Effect | None]]
 
 class CorrectionItem(NamedTuple):
     """One thing that is told. Where it stands for several effects of one target in a row, `effect`
-    goes from the state before the first to that after the last, by way of `between`.
+    goes from the state before the first to that after the last, by way of `between`; `action` did
+    the first, and `last` the last.
     """
 
     action: Action
     effect: Effect | None
+    last: Action
     is_net: bool = False
     between: Any = None
 
@@ -133,7 +135,7 @@ def facts_for(
             for told, one in zip(items, net, strict=True)
         ]
         items = [
-            _by_hand(told) if _is_by_hand(case, one.action) else told
+            _by_hand(told) if _is_by_hand(case, one.last) else told
             for told, one in zip(items, net, strict=True)
         ]
         agent = run.run.agent.name if run.run.agent else ""
@@ -180,14 +182,16 @@ def _net(theirs: Theirs) -> list[CorrectionItem]:
         if effect is not None:
             by_target.setdefault((effect.target_type, effect.target_id), []).append(effect)
     told: list[CorrectionItem] = []
+    calls = {effect.pk: action for action, effect in theirs if effect is not None}
     for action, effect in theirs:
         chain = by_target[effect.target_type, effect.target_id] if effect else []
         if effect is None or not _is_chain(chain):
-            told.append(CorrectionItem(action, effect))
+            told.append(CorrectionItem(action, effect, action))
         elif effect is chain[0]:
             net = copy(effect)
             net.after, net.summary = chain[-1].after, ""
-            told.append(CorrectionItem(action, net, is_net=True, between=effect.after))
+            last = calls[chain[-1].pk]
+            told.append(CorrectionItem(action, net, last, is_net=True, between=effect.after))
     return told
 
 

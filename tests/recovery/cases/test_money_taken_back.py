@@ -29,7 +29,8 @@ def told(operation, kind):
     plan = Plan(automatic=True)
     step = Step(plan=plan, state="verified", operation=operation, preview=preview)
     step.reversibility, step.moved_at = "compensable", timezone.now()
-    one = facts.CorrectionItem(Action(action="act_1", tool="billing.credit"), effect)
+    action = Action(action="act_1", tool="billing.credit")
+    one = facts.CorrectionItem(action, effect, action)
     return facts.item(one, effect, step, kind=kind)
 
 

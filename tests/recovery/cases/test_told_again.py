@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from connectors import channels
 from connectors.models import Channel, Delivery
+from ledger.models import Action
 from recovery import corrections
 from recovery.casework import closing
 from recovery.corrections import contesting, publishing
@@ -43,6 +44,22 @@ def test_what_was_put_right_by_hand_stays_so_while_its_case_is_open_again(raised
     assert (case.state, acts(now)) == ("open", ["by_hand"])
     assert trail_context(told, {})["since"] == {}
     assert acts(*corrections.draft(closed(case, ada, then))) == [act]
+
+
+def test_what_was_changed_once_more_since_is_not_told_as_put_right_by_hand(begin_run, ticket, ada):
+    run, between = begin_run(), ticket | {"status": "pending"}
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, between))
+    run.does("tickets.update", ("ticket", "main/T-182", between, ticket | {"status": "closed"}))
+    run.ends("failed")
+    case = closed(run.case(), ada, "already_handled")
+    assert acts(*corrections.draft(case)) == ["by_hand"]
+
+    second = Action.objects.order_by("-pk")[:1]
+    Action.objects.filter(pk__in=second.values("pk")).update(
+        finished_at=case.by_hand_at + timedelta(hours=1)
+    )
+
+    assert acts(*corrections.draft(case)) == ["left"]
 
 
 def test_who_was_told_otherwise_is_told_of_what_was_put_right_by_hand(raised, ada):
@@ -201,4 +218,4 @@ def test_who_may_answer_is_told_once_that_an_answer_is_due(by_mail, nils, ada):
     told = Delivery.objects.filter(subject="correction.contested")
     assert nils.email in told.values_list("recipient", flat=True)
     assert ada.email not in told.values_list("recipient", flat=True), "she published it"
-    assert "was told to have an answer by " in told[0].message["text"]
+    assert "was told that they have an answer by " in told[0].message["text"]
