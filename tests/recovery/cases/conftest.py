@@ -153,3 +153,23 @@ def lost(raised, shop, ada):
     triage.look([case.run_id])
     case.refresh_from_db()
     return case
+
+
+@pytest.fixture
+def stopped(begin_run):
+    """A trip whose hotel could not be booked: a flight before the checkpoint, a note after it."""
+    run = begin_run()
+    run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
+    run.n += 1
+    run.send(
+        "run.checkpoint",
+        name="flight booked",
+        state={"booking": "B-1"},
+        completed=["act_1"],
+        pending=["send_receipt"],
+        instructions="Book the hotel next",
+    )
+    run.does("notes.add", ("note", "N-1", None, {"text": "SK1"}))
+    run.fails("hotels.book")
+    run.ends("failed")
+    return run

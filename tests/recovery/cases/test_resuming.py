@@ -28,26 +28,6 @@ from workspaces.clock import database_time
 only_bells = door.only_bells
 
 
-@pytest.fixture
-def stopped(begin_run):
-    """A trip whose hotel could not be booked: a flight before the checkpoint, a note after it."""
-    run = begin_run()
-    run.does("flights.book", ("booking", "B-1", None, {"flight": "SK1"}))
-    run.n += 1
-    run.send(
-        "run.checkpoint",
-        name="flight booked",
-        state={"booking": "B-1"},
-        completed=["act_1"],
-        pending=["send_receipt"],
-        instructions="Book the hotel next",
-    )
-    run.does("notes.add", ("note", "N-1", None, {"text": "SK1"}))
-    run.fails("hotels.book")
-    run.ends("failed")
-    return run
-
-
 def test_the_preview_labels_each_remaining_step(stopped):
     checkpoint = stopped.row.checkpoints.get()
 

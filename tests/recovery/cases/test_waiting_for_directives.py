@@ -12,7 +12,6 @@ from recovery.edge import waiters
 from tests.approvals import door
 from tests.approvals.door import visit
 from tests.recovery.cases.cast import directed
-from tests.recovery.cases.test_resuming import stopped  # noqa: F401 - the same story
 from workspaces import keys
 
 only_bells = door.only_bells
@@ -59,7 +58,7 @@ def in_another_process(change):
 
 def test_three_hundred_agents_wait_on_four_connections_and_hear_at_once(
     waiting,
-    stopped,  # noqa: F811
+    stopped,
     ada,
     only_bells,
 ):
