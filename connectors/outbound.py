@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -386,6 +387,12 @@ class _Stream(httpcore.NetworkStream):
         if info == "ssl_object" and isinstance(self._sock, ssl.SSLSocket):
             return self._sock
         return None
+
+
+def basic_auth(user: str, password: str) -> dict[str, str]:
+    """The header of HTTP's basic authentication (RFC 7617)."""
+    pair = b64encode(f"{user}:{password}".encode()).decode()
+    return {"authorization": f"Basic {pair}"}
 
 
 class BadSecret(ValueError):

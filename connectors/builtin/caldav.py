@@ -37,8 +37,7 @@ from connectors.contract import (
     meaning,
     segment,
 )
-from connectors.exchange import basic
-from connectors.outbound import OK, Response
+from connectors.outbound import OK, Response, basic_auth
 from ledger.canonical import same
 
 TEXTS = ("summary", "location", "description", "status")
@@ -338,7 +337,7 @@ def _send(
         call.connection.settings.url + _resource(call),
         headers={
             **(headers or {}),
-            **basic(login.user, login.password),
+            **basic_auth(login.user, login.password),
             "content-type": "text/calendar; charset=utf-8",
         },
         content=content,
