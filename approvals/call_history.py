@@ -6,11 +6,12 @@ what is unusual about it.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
 from approvals import call_context, inventory, policy
@@ -147,7 +148,7 @@ def _cannot(words: str) -> Notice:
 # What the run did before.
 
 
-def earlier_steps(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def earlier_steps(approval: Approval) -> list[dict[str, Any]]:
     """The last calls of the run before the one that is asked about, in their order."""
     action = approval.action
     if action is None:
@@ -159,7 +160,7 @@ def earlier_steps(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
             "tool": one.tool_words,
             "targets": ", ".join(_named(one.targets or [])[:TARGETS_MAX]),
             "state": one.state,
-            "at": formatting.moment(one.finished_at or one.planned_at, "ago", zone),
+            "at": formatting.moment(one.finished_at or one.planned_at),
         }
         for one in reversed(newest)
     ]
@@ -168,9 +169,7 @@ def earlier_steps(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
 # Whom the tool reached before.
 
 
-def payees(
-    approval: Approval, earlier: Sequence[EarlierCall] | None, zone: tzinfo
-) -> list[dict[str, Any]]:
+def payees(approval: Approval, earlier: Sequence[EarlierCall] | None) -> list[dict[str, Any]]:
     """Each recipient, else each target, with what is on record of it, those first that are new; of
     many some, and how many more. Nothing of `earlier` None.
     """
@@ -178,7 +177,7 @@ def payees(
         return []
     before = {one for call in earlier for one in call.reached}
     reached = sorted(_reached(approval), key=lambda one: one in before)
-    shown = [_payee(one, earlier, zone) for one in reached[:RECIPIENTS_SHOWN_MAX]]
+    shown = [_payee(one, earlier) for one in reached[:RECIPIENTS_SHOWN_MAX]]
     more = reached[RECIPIENTS_SHOWN_MAX:]
     return [*shown, *([_others(more, before)] if more else [])]
 
@@ -198,7 +197,7 @@ def _reached(approval: Approval) -> list[str]:
     return list(dict.fromkeys(shown or _named(targets)))
 
 
-def _payee(name: str, earlier: Sequence[EarlierCall], zone: tzinfo) -> dict[str, Any]:
+def _payee(name: str, earlier: Sequence[EarlierCall]) -> dict[str, Any]:
     known = [one for one in earlier if name in one.reached]
     if not known:
         alike = _alike(name, earlier)
@@ -215,7 +214,7 @@ def _payee(name: str, earlier: Sequence[EarlierCall], zone: tzinfo) -> dict[str,
         most[money.currency] = max(kept, money, key=lambda one: one.amount_minor)
     parts = [f"{len(known)} call{'s' * (len(known) > 1)} of this tool before"]
     if times:
-        parts.append(f"known since {min(times).astimezone(zone):%Y-%m-%d}")
+        parts.append(f"known since {timezone.localdate(min(times))}")
         parts.append(f"last {formatting.ago(max(times))}")
     parts += [f"{' or '.join(map(str, most.values()))} at most"] if most else []
     parts += [f"{wrong} found wrong or undone"] if wrong else []

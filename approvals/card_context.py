@@ -6,7 +6,7 @@ What an agent wrote never mixes with what the desk computed: it stands apart, as
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta, tzinfo
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import F
@@ -56,7 +56,7 @@ def targets_of(calls: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted(one.strip()[:TARGET_CHARACTERS_MAX] for one in found)[:PRECEDENT_TARGETS_MAX]
 
 
-def before(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def before(approval: Approval) -> list[dict[str, Any]]:
     """The last approvals on one of the same targets that have ended, newest first."""
     if not approval.targets:
         return []
@@ -66,10 +66,10 @@ def before(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
     rows = ended.select_related("workspace", "closed_by").prefetch_related(
         "decisions__person", "decisions__principal"
     )
-    return [_precedent_told(one, zone) for one in rows.order_by("-pk")[:SHOWN_MAX]]
+    return [_precedent_told(one) for one in rows.order_by("-pk")[:SHOWN_MAX]]
 
 
-def _precedent_told(one: Approval, zone: tzinfo) -> dict[str, Any]:
+def _precedent_told(one: Approval) -> dict[str, Any]:
     people = ", ".join(decision.who for decision in one.decisions.all())
     who = people or str(one.closed_by or "")
     if not who and one.state != ApprovalState.WITHDRAWN:  # its reason says who made the desk do it
@@ -80,7 +80,7 @@ def _precedent_told(one: Approval, zone: tzinfo) -> dict[str, Any]:
         "state": "granted" if one.state == ApprovalState.USED else one.state,
         "by": who,
         "reason": one.closing_reason,
-        "when": formatting.moment(one.decided_at, "ago", zone),
+        "when": formatting.moment(one.decided_at),
     }
 
 
@@ -95,7 +95,7 @@ BECAME = {
 }
 
 
-def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def decided(approval: Approval) -> list[dict[str, Any]]:
     rows = approval.decisions.select_related("person", "principal", "requirement__team")
     rows = rows.order_by("pk")
     brought_in = _brought_in(approval, [one.person_id for one in rows])
@@ -106,7 +106,7 @@ def decided(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
             "group": str(one.requirement.team or "") if one.requirement else "",
             "words": ("yes" if one.granted else "no")
             + (f", {formatting.quoted(one.reason)}" if one.reason else ""),
-            "time": formatting.moment(one.at, "ago", zone),
+            "time": formatting.moment(one.at),
             "brought_in": brought_in.get(one.person_id, ""),
             "signed_url": reverse("approvals:signed", args=[slug, approval.pk, one.pk])
             if one.signature
@@ -126,14 +126,14 @@ def _brought_in(approval: Approval, people: list[int]) -> dict[int, str]:
     }
 
 
-def newcomers(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def newcomers(approval: Approval) -> list[dict[str, Any]]:
     """Who could answer but for having been brought in a short while ago by those who ask."""
     return [
         {
             "who": str(one.person),
             "words": one.brought_in_by,
-            "time": formatting.moment(one.at, "ago", zone),
-            "counts": formatting.moment(one.counts_at, "full", zone),
+            "time": formatting.moment(one.at),
+            "counts": formatting.moment(one.counts_at, "full"),
         }
         for one in deciders.newcomers(approval)
     ]
@@ -156,7 +156,7 @@ def requirements(standing: deciders.ApprovalProgress) -> list[dict[str, Any]]:
     return found
 
 
-def affected(approval: Approval, zone: tzinfo, *, link: bool) -> list[dict[str, Any]]:
+def affected(approval: Approval, *, link: bool) -> list[dict[str, Any]]:
     """What affected people were asked first and said; the link only for who may pass it on."""
     return [
         {
@@ -166,14 +166,14 @@ def affected(approval: Approval, zone: tzinfo, *, link: bool) -> list[dict[str, 
             "tone": WISHED[ConsentAnswer(one.answer)],
             "words": one.get_answer_display(),
             "note": one.note,
-            "time": formatting.moment(one.answered_at or one.asked_at, "ago", zone),
+            "time": formatting.moment(one.answered_at or one.asked_at),
             "link": consent_requests.link_of(one) if link else "",
         }
         for one in approval.consent_requests.order_by("pk")
     ]
 
 
-def enquiries(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def enquiries(approval: Approval) -> list[dict[str, Any]]:
     """What was asked back, with the answers; an agent's are quoted, as all that it writes."""
     rows = approval.clarifications.select_related("asked_by", "answered_by").order_by("pk")
     return [
@@ -181,23 +181,23 @@ def enquiries(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
             "id": one.pk,
             "who": str(one.asked_by),
             "question": one.question,
-            "time": formatting.moment(one.asked_at, "ago", zone),
+            "time": formatting.moment(one.asked_at),
             "answer": one.answer,
             "answered_by": str(one.answered_by or approval.agent or "the agent"),
             "by_agent": one.answered_at is not None and one.answered_by is None,
-            "answered": formatting.moment(one.answered_at, "ago", zone) if one.answered_at else "",
+            "answered": formatting.moment(one.answered_at) if one.answered_at else "",
         }
         for one in rows
     ]
 
 
-def told(approval: Approval, zone: tzinfo) -> list[dict[str, Any]]:
+def told(approval: Approval) -> list[dict[str, Any]]:
     """Who was told what, when and by which channel, and whether it arrived; oldest first."""
     rows = approval.told.select_related("delivery", "person").order_by("pk")
-    return [_told(one, zone) for one in rows[:TOLD_SHOWN_MAX]]
+    return [_told(one) for one in rows[:TOLD_SHOWN_MAX]]
 
 
-def _told(one: NotificationRecord, zone: tzinfo) -> dict[str, Any]:
+def _told(one: NotificationRecord) -> dict[str, Any]:
     delivery = one.delivery
     tone, word = ("calm", "no longer known")
     if delivery is not None:
@@ -209,7 +209,7 @@ def _told(one: NotificationRecord, zone: tzinfo) -> dict[str, Any]:
         "tone": tone,
         "became": word,
         "why": delivery.last_error if delivery and delivery.state == DeliveryState.FAILED else "",
-        "time": formatting.moment((delivery.sent_at if delivery else None) or one.at, "ago", zone),
+        "time": formatting.moment((delivery.sent_at if delivery else None) or one.at),
     }
 
 
@@ -223,7 +223,7 @@ def shown_state(approval: Approval) -> str:
     return SHOWN_STATES.get(ApprovalState(approval.state), approval.state)
 
 
-def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
+def card(approval: Approval, *, sees: bool) -> dict[str, Any]:
     """The context of templates/approvals/card.html, but for what depends on the reader."""
     slug = approval.workspace.slug
     standing = deciders.progress(approval)
@@ -246,23 +246,23 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
             "case_label": f"Case {approval.case_ref}" if case else "",
             "run": "" if case else approval.run_ref,
             "title": approval.headline,
-            "expires": formatting.moment(approval.expires_at, "ago", zone),
+            "expires": formatting.moment(approval.expires_at),
             "may_wait": is_open and approval.subject_kind == SubjectKind.ACTION,
             "why_not_later": grants.why_not_later(approval),
-            "not_before": formatting.moment(approval.not_before, "full", zone)
+            "not_before": formatting.moment(approval.not_before, "full")
             if approval.not_before
             else "",
         }
-        | outcome(approval, zone),
-        "changed": changed(approval, zone, sees=sees),
+        | outcome(approval),
+        "changed": changed(approval, sees=sees),
         "calls": calls(approval, sees=sees),
         "hides_values": holds_mask(approval.calls),
         "why": why(approval),
-        "decided": decided(approval, zone),
+        "decided": decided(approval),
         "requirements": requirements(standing),
-        "enquiries": enquiries(approval, zone),
-        "before": before(approval, zone),
-        "told": told(approval, zone),
+        "enquiries": enquiries(approval),
+        "before": before(approval),
+        "told": told(approval),
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "pointed_out": pointed_out(approval, earlier),
@@ -271,10 +271,10 @@ def card(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any]:
         "way_back": call_history.way_back(approval)
         if approval.state in {*LIVING, ApprovalState.USED}
         else None,
-        "earlier_steps": call_history.earlier_steps(approval, zone),
-        "payees": call_history.payees(approval, earlier, zone),
+        "earlier_steps": call_history.earlier_steps(approval),
+        "payees": call_history.payees(approval, earlier),
         "who_can": who_can(deciders.names(mandates)),
-        "newcomers": newcomers(approval, zone) if is_open else [],
+        "newcomers": newcomers(approval) if is_open else [],
     }
 
 
@@ -285,7 +285,7 @@ def _as_money(one: digests.ArgumentChange, was_in: Any, now_in: str) -> dict[str
     }
 
 
-def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] | None:
+def changed(approval: Approval, *, sees: bool) -> dict[str, Any] | None:
     """What somebody has made of what the agent asked for; or where that stands, on what it was."""
     slug = approval.workspace.slug
     after = Approval.objects.filter(replaces=approval).values_list("pk", flat=True).first()
@@ -302,7 +302,7 @@ def changed(approval: Approval, zone: tzinfo, *, sees: bool) -> dict[str, Any] |
         "url": f"/w/{slug}/approvals/{approval.replaces_id}/",
         "who": str(approval.requested_by),
         "why": approval.reason,
-        "when": formatting.moment(approval.asked_at, "ago", zone),
+        "when": formatting.moment(approval.asked_at),
         "rows": [
             {
                 "field": one.field,
@@ -462,13 +462,13 @@ def is_under_way(approval: Approval) -> bool:
     )
 
 
-def outcome(approval: Approval, zone: tzinfo) -> dict[str, Any]:
+def outcome(approval: Approval) -> dict[str, Any]:
     """What became of it, when its grant was used, how its call ended, and whether nothing can come
     of it any more.
     """
     return {
         "call_state": endings.call_state(approval),
         "decided_words": endings.ended(approval),
-        "used": formatting.moment(approval.used_at, "ago", zone) if approval.used_at else "",
+        "used": formatting.moment(approval.used_at) if approval.used_at else "",
         "is_over": approval.state not in LIVING,
     }

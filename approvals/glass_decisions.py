@@ -6,7 +6,7 @@ digest that was shown, pauses, what the affected person has to say first, and si
 
 import time
 from collections.abc import Mapping
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -138,16 +138,16 @@ def offer(approval: Approval, person: User, *, fresh_login_url: str) -> dict[str
     }
 
 
-def broken(approval: Approval, zone: tzinfo) -> dict[str, Any] | None:
+def broken(approval: Approval) -> dict[str, Any] | None:
     """What a card says of a glass that was broken for it."""
     glass = BrokenGlass.objects.filter(approval=approval).select_related("reviewed_by").first()
     if glass is None:
         return None
     return {
         "people": " and ".join(one.who for one in glass_eligibility.broken_by(approval)),
-        "opened": formatting.moment(glass.opened_at, "ago", zone) if glass.opened_at else "",
+        "opened": formatting.moment(glass.opened_at) if glass.opened_at else "",
         "reviewed_by": str(glass.reviewed_by or ""),
-        "reviewed": formatting.moment(glass.reviewed_at, "ago", zone) if glass.reviewed_at else "",
+        "reviewed": formatting.moment(glass.reviewed_at) if glass.reviewed_at else "",
         "review": glass.review,
     }
 
@@ -156,7 +156,7 @@ SHOWN_MAX = 50
 REVIEWED_SHOWN_MAX = 5
 
 
-def reviewed(here: Workspace, zone: tzinfo) -> list[dict[str, Any]]:
+def reviewed(here: Workspace) -> list[dict[str, Any]]:
     """For the page of the health: the newest that somebody has looked at, and what they found."""
     rows = BrokenGlass.objects.filter(workspace=here, reviewed_at__isnull=False)
     rows = rows.select_related("approval", "reviewed_by").order_by("-reviewed_at")
@@ -166,14 +166,14 @@ def reviewed(here: Workspace, zone: tzinfo) -> list[dict[str, Any]]:
             "url": reverse("approvals:card", args=[here.slug, glass.approval.pk]),
             "people": " and ".join(one.who for one in glass_eligibility.broken_by(glass.approval)),
             "by": str(glass.reviewed_by),
-            "at": formatting.moment(glass.reviewed_at, "ago", zone),
+            "at": formatting.moment(glass.reviewed_at),
             "found": glass.review,
         }
         for glass in rows[:REVIEWED_SHOWN_MAX]
     ]
 
 
-def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any]]:
+def to_review(here: Workspace, person: User) -> list[dict[str, Any]]:
     """For the page of the health: what nobody has looked at yet."""
     slug = here.slug
     return [
@@ -183,7 +183,7 @@ def to_review(here: Workspace, person: User, zone: tzinfo) -> list[dict[str, Any
             "people": " and ".join(one.who for one in broken_by),
             "reasons": list(dict.fromkeys(one.reason for one in broken_by)),
             "opened": glass.opened_at is not None,
-            "since": formatting.moment(glass.begun_at, "ago", zone),
+            "since": formatting.moment(glass.begun_at),
             "why_not": glass_eligibility.why_no_review(glass, person),
             "review_url": reverse("approvals:review_glass", args=[slug, glass.approval.pk]),
             "id": glass.approval.pk,

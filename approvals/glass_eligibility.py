@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from approvals import deciders
 from approvals.models import Approval, ApprovalState, BrokenGlass, Decision, SubjectKind
@@ -74,7 +73,7 @@ def why_not(approval: Approval, person: User) -> str:
         return "it is no longer open"
     since = approval.asked_at + timedelta(seconds=said.after_seconds)
     if since > clock.now():
-        until = formatting.absolute(since, timezone.get_current_timezone())
+        until = formatting.absolute(since)
         return f"those who are asked have until {until}"
     return _why_not_them(approval, person)
 

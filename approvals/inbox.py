@@ -11,7 +11,6 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 from prometheus_client import Counter, Histogram
 
 from amends.protocol.vocabulary import EventType
@@ -290,7 +289,7 @@ def may_answer(approval: Approval, by: User) -> None:
     elif new := next((one for one in deciders.newcomers(approval) if one.person == by), None):
         why = (
             f"{new.person} {new.brought_in_by}, so it takes somebody else until "
-            f"{formatting.absolute(new.counts_at, timezone.get_current_timezone())}"
+            f"{formatting.absolute(new.counts_at)}"
         )
     else:
         why = "this asks teams in which you do not stand"

@@ -10,7 +10,7 @@ whatever breaks, a day has one at most. It says of each question as much as its 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date
+from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -166,7 +166,7 @@ def _text(approval: Approval, about: NotificationKind) -> str:
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
     lines += [f"Rule: {rule['words']}" for rule in approval.rules if rule.get("words")]
     zone = ZoneInfo(approval.workspace.timezone or "UTC")
-    until = formatting.absolute(approval.expires_at.astimezone(UTC), zone)
+    until = formatting.absolute(approval.expires_at, zone)
     lines.append(f"Without an answer it expires at {until}, and nothing is done.")
     return "\n".join([*lines, NO_DECISION])
 

@@ -37,7 +37,6 @@ from amends.protocol.signatures import ALGORITHMS, EDDSA, ES256, RS256
 from amends.protocol.vocabulary import EventType
 from approvals import glass_eligibility, signing_keys
 from approvals.models import Approval, Decision, SigningKey
-from approvals.policy import signing
 from ledger import desk_events, logkeys, proofs, sealer
 from ledger.merkle import ParsedHead
 from ledger.models import Event
@@ -131,7 +130,7 @@ def _server() -> Fido2Server:
     """Signatures are taken from pages of this desk's own address alone."""
     desk = settings.AMENDS_URL.rstrip("/")
     return Fido2Server(
-        PublicKeyCredentialRpEntity(name="Amends", id=signing.host()),
+        PublicKeyCredentialRpEntity(name="Amends", id=signing_keys.host()),
         verify_origin=lambda origin: origin == desk,
     )
 
@@ -140,7 +139,7 @@ def _asked(challenge: bytes, credentials: Iterable[str]) -> Facts:
     """What the browser is asked for: the options of `navigator.credentials.get`, in base64url."""
     return {
         "challenge": websafe_encode(challenge),
-        "rpId": signing.host(),
+        "rpId": signing_keys.host(),
         "timeout": CEREMONY_MILLISECONDS,
         "userVerification": UserVerificationRequirement.REQUIRED.value,
         "allowCredentials": [{"type": "public-key", "id": one} for one in credentials],
@@ -208,7 +207,7 @@ def _facts(workspace: Workspace, person: User, authenticator: Authenticator) -> 
         "credential": websafe_encode(data.credential_id),
         "public_key": public,
         "alg": algorithm,
-        "rp_id": signing.host(),
+        "rp_id": signing_keys.host(),
     }
 
 
@@ -226,7 +225,7 @@ def enrol(
     workspace: Workspace, authenticator: Authenticator, *, by: User, answer: Any
 ) -> SigningKey:
     """Put a key of `by` on record here. Raises NotSigned, or InvalidInput where it cannot be."""
-    if why := signing.unavailable():
+    if why := signing_keys.unavailable():
         raise InvalidInput(f"Nobody can sign here: {why}.")
     list(locks.locked(Workspace.objects.filter(pk=workspace.pk)).values_list("pk"))
     known = told_of(workspace, by)
@@ -295,7 +294,7 @@ def challenge_of(approval: Approval, person: User) -> bytes:
 
 def options(approval: Approval, person: User) -> Facts | str:
     """What the browser is asked for a yes of this person, or why they cannot sign, in words."""
-    if why := signing.unavailable():
+    if why := signing_keys.unavailable():
         return why
     keys = _keys_before(approval, person)
     if isinstance(keys, str):
@@ -307,7 +306,7 @@ def sign(approval: Approval, *, by: User, answer: Any) -> dict[str, str]:
     """The signature of a yes, which the caller keeps with it, in the transaction that writes both.
     Raises NotSigned.
     """
-    if why := signing.unavailable():
+    if why := signing_keys.unavailable():
         raise NotSigned(why)
     keys = _keys_before(approval, by)
     if isinstance(keys, str):
@@ -354,7 +353,7 @@ def lacking(approval: Approval) -> str:
     Looked at when a grant is used, not only when it is given: rows may have been written since by
     somebody who owns the database. Only what stands under the head outside is believed.
     """
-    if why := signing.unavailable():
+    if why := signing_keys.unavailable():
         return why
     decisions = list(approval.decisions.filter(granted=True).select_related("person"))
     if not decisions:

@@ -1,11 +1,14 @@
-"""Which keys of a person the desk believes: as the ledger tells them and the desk has signed them,
-and where the server names first keys (AMENDS_SIGNING_KEYS), only those and what they signed for.
+"""Whether this desk can ask people to sign what they decide, and which keys of theirs it believes:
+as the ledger tells them and the desk has signed them, and where the server names first keys
+(AMENDS_SIGNING_KEYS), only those and what they signed for.
 """
 
 import contextlib
 import hashlib
+import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -16,6 +19,37 @@ from amends.protocol.vocabulary import EventType
 from ledger import logkeys
 from ledger.models import Event
 from workspaces.models import User, Workspace
+
+
+def host() -> str:
+    """The host by which keys know the desk (the relying party id of WebAuthn)."""
+    return urlsplit(settings.AMENDS_URL).hostname or ""
+
+
+def unavailable() -> str:
+    """Why nobody can sign a decision on this desk, in words; empty where people can."""
+    name = host()
+    if not name or _is_address(name):
+        return (
+            f"keys sign for a host name, and AMENDS_URL has none ({name or 'nothing'}): give the"
+            " desk a name, or localhost"
+        )
+    if urlsplit(settings.AMENDS_URL).scheme != "https" and not signatures.is_local(name):
+        return "browsers sign only on pages that come over https"
+    if not settings.AMENDS_HEADS_FOLDER:
+        return (
+            "no head of the log is kept outside the database (AMENDS_HEADS_FOLDER), so no key could"
+            " be known for one that was there before"
+        )
+    return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def fingerprint(person: str, public_key: str) -> str:

@@ -154,8 +154,6 @@ def _set_for(here: Workspace) -> LoginProvider | None:
 
 
 def _page(request: Request, here: Workspace, form: LoginForm, **said: Any) -> HttpResponse:
-    fresh = fresh_login.is_fresh(fresh_login.login_at(request))
-    here_url = reverse("company_login", args=[here.slug])
     was = form.was
     entrance = f"/accounts/oidc/{was.provider_id}/login/" if was else ""
     context = {
@@ -169,8 +167,7 @@ def _page(request: Request, here: Workspace, form: LoginForm, **said: Any) -> Ht
         "entrance": f"{settings.AMENDS_URL}{entrance}?process=login",
         "redirect": f"{settings.AMENDS_URL}{entrance}callback/",
         "form": form,
-        "fresh_login_url": "" if fresh else fresh_login.address(request.user, here_url),
-        "no_method": "" if fresh or fresh_login.has_method(request.user) else fresh_login.NO_METHOD,
+        **fresh_login.asked_for(request, reverse("company_login", args=[here.slug])),
         **said,
     }
     status = 422 if form.errors or said.get("wrong") else 200

@@ -16,9 +16,9 @@ from connectors.forms import CARRIED, ChannelForm
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Feed
 from ledger import disclosure
 from workspaces import exporting, formatting
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.models import Workspace
-from workspaces.pages import Request, page, whole, workspace_or_404
+from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
 
 DELIVERIES_SHOWN_MAX = 30
 SECRET_BYTES = 24
@@ -162,8 +162,7 @@ SENT: exporting.Columns = {
 @require_POST
 def make(request: Request, workspace: str) -> HttpResponse:
     """Add a channel. A webhook's signing secret is made here if none is given, and shown once."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     form = ChannelForm(request.POST)
     if not form.is_valid():
         return _list(request, here, form=form, status=422)
@@ -192,8 +191,7 @@ def make(request: Request, workspace: str) -> HttpResponse:
 
 
 def _found(request: Request, workspace: str, pk: int) -> Channel:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     return get_object_or_404(Channel.objects.select_related("workspace"), workspace=here, pk=pk)
 
 

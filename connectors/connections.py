@@ -244,10 +244,9 @@ def changes_since(connection: Connection, since: datetime) -> list[str]:
         data__connection=connection.name,
     ).select_related("person")
     newest = [one for one in found.order_by("-pk")[:CHANGES_SHOWN_MAX] if one.data.get("changed")]
-    zone = timezone.get_current_timezone()
     return [
         f"{', '.join(one.data['changed'])}, by {one.person or 'the desk'}"
-        f" at {formatting.absolute(one.at, zone)}"
+        f" at {formatting.absolute(one.at)}"
         for one in reversed(newest)
     ]
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.utils import timezone
-
 from amends.protocol.vocabulary import EventType
 from ledger.models import Event
 from ledger.replaying import words_of
@@ -147,4 +145,4 @@ def _by_own_clock(text: str) -> str:
         when = datetime.fromisoformat(text) if MOMENT.fullmatch(text) else None
     except ValueError:
         return text
-    return text if when is None else formatting.absolute(when, timezone.get_current_timezone())
+    return text if when is None else formatting.absolute(when)

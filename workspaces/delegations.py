@@ -5,7 +5,7 @@ cannot be handed on, and whoever no longer has it has lent nobody anything. appr
 asks; here it is written down, told to the ledger, and ended.
 """
 
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
@@ -214,7 +214,7 @@ def _tell(row: Delegation, kind: EventType, *, by: User | None, **more: str) -> 
     outbox.record(row.workspace, kind, by=by, data=data)
 
 
-def words(row: Delegation, zone: tzinfo) -> str:
+def words(row: Delegation) -> str:
     """“Ben (leads), until 2026-12-01 09:00 UTC”: for whom somebody decides."""
     team = f" ({row.team})" if row.team else ""
-    return f"{row.delegator}{team}, until {formatting.absolute(row.until, zone)}"
+    return f"{row.delegator}{team}, until {formatting.absolute(row.until)}"

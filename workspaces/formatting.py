@@ -158,45 +158,40 @@ def ago(when: datetime, now: datetime | None = None) -> str:
     return f"in {text}" if when > now else f"{text} ago"
 
 
-def absolute(when: datetime, zone: tzinfo = UTC) -> str:
-    """2026-11-21 10:02:15 UTC: the exact time, with the name of its zone."""
-    there = when.astimezone(zone)
+def absolute(when: datetime, zone: tzinfo | None = None) -> str:
+    """2026-11-21 10:02:15 UTC: the exact time, with the name of its zone; by the page's clock
+    unless `zone` says another.
+    """
+    there = when.astimezone(zone or timezone.get_current_timezone())
     return f"{there:%Y-%m-%d %H:%M:%S} {there.tzname() or ''}".rstrip()
 
 
-def _with_utc(when: datetime, zone: tzinfo) -> str:
+def _with_utc(there: datetime) -> str:
     """2026-11-21 05:02:15 EST = 10:02:15 UTC; with the day where that is another."""
-    own, utc = absolute(when, zone), when.astimezone(UTC)
-    if when.astimezone(zone).utcoffset() == utc.utcoffset():
+    own, utc = absolute(there, there.tzinfo), there.astimezone(UTC)
+    if there.utcoffset() == utc.utcoffset():
         return own
     day = "" if own.startswith(f"{utc:%Y-%m-%d}") else f"{utc:%Y-%m-%d} "
     return f"{own} = {day}{utc:%H:%M:%S} UTC"
 
 
-def moment(
-    when: datetime | None,
-    style: str = "ago",
-    zone: tzinfo | None = None,
-    now: datetime | None = None,
-) -> SafeString:
+def moment(when: datetime | None, style: str = "ago", *, now: datetime | None = None) -> SafeString:
     """A `<time>` that says `style` and keeps the exact time behind it.
 
     Styles: `ago` (41 min ago), `span` (41 min), `clock` (10:02:15), `day` (2026-11-21), `full`.
-    It goes by the page's clock (workspaces/pages.py) unless `zone` says another; behind it is UTC,
-    too. The script in moments.js goes on counting.
+    It goes by the page's clock (workspaces/pages.py); behind it is UTC, too. The script in
+    moments.js goes on counting.
     """
     if when is None:
         return mark_safe("—")
     now = now or timezone.now()
-    zone = zone or timezone.get_current_timezone()
-    there = when.astimezone(zone)
-    exact = escape(_with_utc(when, zone))
+    there = timezone.localtime(when)
+    exact = escape(_with_utc(there))
     words = {
         "ago": lambda: ago(when, now),
         "span": lambda: span(now - when),
         "clock": lambda: f"{there:%H:%M:%S}",
         "day": lambda: f"{there:%Y-%m-%d}",
-        "date": lambda: f"{there:%Y-%m-%d}",
     }
     text = words.get(style, lambda: exact)()
     utc = f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -106,39 +106,8 @@ class WrittenField(forms.CharField):
             raise forms.ValidationError(str(wrong)) from None
 
 
-class PasswordForm(forms.Form):
-    """A new account: name and password, the password checked as everywhere.
-
-    `email` is the account's address where the form does not ask for it.
-    """
-
-    name = OneLine(label="Your name", max_length=120)
-    password = forms.CharField(
-        label="Password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-    )
-
-    def __init__(
-        self, *args: Any, email: str = "", joins: Workspace | None = None, **options: Any
-    ) -> None:
-        super().__init__(*args, **options)
-        self.account, self.joins = email, joins
-        self.fields["password"].help_text = " ".join(password_validators_help_texts())
-
-    def clean_name(self) -> str:
-        name: str = self.cleaned_data["name"]
-        return unmistakable(name, people_with("view", self.joins)) if self.joins else name
-
-    def clean_password(self) -> str:
-        password: str = self.cleaned_data["password"]
-        said = self.cleaned_data
-        owner = User(name=said.get("name", ""), email=said.get("email", self.account))
-        validate_password(password, owner)
-        return password
-
-
 class OwnPasswordForm(forms.Form):
-    """A password for whom until now a company's log-in alone has let in."""
+    """A password for whom until now a company's log-in alone has let in, checked as everywhere."""
 
     password = forms.CharField(
         label="Password",
@@ -154,6 +123,31 @@ class OwnPasswordForm(forms.Form):
         password: str = self.cleaned_data["password"]
         validate_password(password, self.person)
         return password
+
+
+class PasswordForm(OwnPasswordForm):
+    """A new account: name and password.
+
+    `email` is the account's address where the form does not ask for it.
+    """
+
+    name = OneLine(label="Your name", max_length=120)
+    field_order = ["name", "password"]
+
+    def __init__(
+        self, *args: Any, email: str = "", joins: Workspace | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, person=User(email=email), **options)
+        self.joins = joins
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        return unmistakable(name, people_with("view", self.joins)) if self.joins else name
+
+    def clean_password(self) -> str:
+        said = self.cleaned_data
+        self.person = User(name=said.get("name", ""), email=said.get("email", self.person.email))
+        return super().clean_password()
 
 
 class SetUpForm(PasswordForm):

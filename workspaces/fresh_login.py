@@ -84,3 +84,15 @@ def address(person: User, then: str) -> str:
     """Where to prove it again, coming back to `then` afterwards."""
     name = "account_reauthenticate" if person.has_usable_password() else "mfa_reauthenticate"
     return f"{reverse(name)}?{urlencode({'next': then})}"
+
+
+def url_to_prove(request: Request, then: str) -> str:
+    """The same; empty where they proved it just now."""
+    return "" if is_fresh(login_at(request)) else address(request.user, then)
+
+
+def asked_for(request: Request, then: str) -> dict[str, str]:
+    """What a page says whose acts take a fresh log-in: where to prove it, or why nobody can."""
+    url = url_to_prove(request, then)
+    why_not = NO_METHOD if url and not has_method(request.user) else ""
+    return {"fresh_login_url": url, "no_method": why_not}

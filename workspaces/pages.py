@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
@@ -112,18 +113,18 @@ Row = TypeVar("Row", bound=Model)
 
 
 def page_of(
-    request: HttpRequest, rows: Sequence[Any], key: Any
+    request: HttpRequest, rows: QuerySet[Any] | Sequence[Any], key: Callable[[Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Rows of this page and what parts/pager.html needs; `rows` hold one more than a page.
-    Each such list is had as a file, too (`exporting`).
+    """Rows of this page, the first ones of `rows`, and what parts/pager.html needs. Each such list
+    is had as a file, too (`exporting`).
 
-    `key(row)` is the text after which the next page starts.
+    `key(row)` is that after which the next page starts.
     """
-    shown = list(rows[:ROWS_A_PAGE])
-    has_more = len(rows) > ROWS_A_PAGE
+    found = list(rows[: ROWS_A_PAGE + 1])
+    shown = found[:ROWS_A_PAGE]
     label = f"{formatting.count(len(shown))} shown"
     newer = _url(request, None) if request.GET.get("after") else ""
-    older = _url(request, key(shown[-1])) if has_more else ""
+    older = _url(request, str(key(shown[-1]))) if len(found) > ROWS_A_PAGE else ""
     return shown, {
         "label": label,
         "previous": newer,
@@ -132,6 +133,30 @@ def page_of(
         "all_url": "",
         "files": exporting.links(request),
     }
+
+
+def page_by_number(
+    request: HttpRequest, rows: QuerySet[Any], column: str = "pk"
+) -> tuple[list[Any], dict[str, Any]]:
+    """`page_of` a list by a number, the highest first."""
+    after = request.GET.get("after", "")
+    if is_number(after):
+        rows = rows.filter(**{f"{column}__lt": int(after)})
+    return page_of(request, rows.order_by(f"-{column}"), attrgetter(column))
+
+
+def page_by_moment(
+    request: HttpRequest, rows: QuerySet[Any], column: str
+) -> tuple[list[Any], dict[str, Any]]:
+    """`page_of` a list by a moment and id, the newest first; rows without one come before all."""
+    if place := read_place(request.GET.get("after", "")):
+        at, pk = place
+        rows = rows.filter(Q(**{f"{column}__lt": at}) | Q(**{column: at}, pk__lt=pk))
+
+    def key(row: Any) -> str:
+        return place_of(getattr(row, column) or timezone.now(), row.pk)
+
+    return page_of(request, rows.order_by(f"-{column}", "-pk"), key)
 
 
 def whole(request: HttpRequest, rows: Sized) -> dict[str, Any]:
@@ -152,15 +177,6 @@ def read_place(text: str) -> tuple[datetime, int] | None:
     except ValueError:
         return None
     return (at, int(pk)) if at.tzinfo and is_number(pk) else None
-
-
-def before_place(rows: QuerySet[Row], column: str, text: str) -> QuerySet[Row]:
-    """Of a list by `column` and id, newest first, what comes after this place; all without one."""
-    place = read_place(text)
-    if place is None:
-        return rows
-    at, pk = place
-    return rows.filter(Q(**{f"{column}__lt": at}) | Q(**{column: at}, pk__lt=pk))
 
 
 def counted(rows: QuerySet[Row]) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
-from approvals.policy import sections, signing
+from approvals import signing_keys
+from approvals.policy import sections
 from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
@@ -225,7 +226,7 @@ def _break_glass(form: Form, value: Any, at: Path) -> BreakGlass | None:
 
 def _signed_from(form: Form, value: Any, at: Path) -> Risk | None:
     found: Risk | None = form.choice(value, at, RISKS)
-    if found and (why := signing.unavailable()):
+    if found and (why := signing_keys.unavailable()):
         form.wrong_of_new(at, why)
     return found
 

@@ -1,7 +1,7 @@
 """Answers to a card besides yes and no: a yes for later, a yes of two in place of others, and
 bounded grants, which are listed here with what they have let pass."""
 
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -40,7 +40,7 @@ from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
+from workspaces.pages import ROWS_A_PAGE, Request, page, page_by_number, workspace_or_404
 
 
 @login_required
@@ -51,7 +51,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     posted = request.POST
     try:
         card.check_untouched(request, approval)
-        until = _moment(posted.get(card.NOT_BEFORE, ""), timezone.get_current_timezone())
+        until = _moment(posted.get(card.NOT_BEFORE, ""))
         with transaction.atomic():
             inbox.as_shown(approval, posted.get("digest", ""))
             grants.put_off(approval, until, by=request.user, now=clock.now())
@@ -65,13 +65,13 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     return card.done_with(request, here, approval.pk)
 
 
-def _moment(typed: str, zone: tzinfo) -> datetime:
+def _moment(typed: str) -> datetime:
     """The moment of a field for day and time. Raises InvalidInput where it is none."""
     try:
         found = datetime.fromisoformat(typed)
     except ValueError:
         raise InvalidInput("Not before: say a day and a time.") from None
-    return found if found.tzinfo else found.replace(tzinfo=zone)
+    return found if found.tzinfo else timezone.make_aware(found)
 
 
 @login_required
@@ -178,11 +178,7 @@ def _grants_page(
     sees = disclosure.sees(request.user, here, deciding=True)
     living = _grants_of(here, living=True)[:ROWS_A_PAGE]
     rows = [(one.state, _grant_row(request, here, one, sees=sees)) for one in living]
-    past = _grants_of(here, living=False)
-    after = request.GET.get("after", "")
-    if after.isascii() and after.isdigit():
-        past = past.filter(pk__lt=int(after))
-    over, pager = page_of(request, list(past[: ROWS_A_PAGE + 1]), lambda one: str(one.pk))
+    over, pager = page_by_number(request, _grants_of(here, living=False))
     context = {
         "workspace": here,
         "views": views_of(here, request.user, "grants"),
@@ -230,7 +226,6 @@ EXPORTED: exporting.Columns = {
 
 
 def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) -> dict[str, Any]:
-    zone = timezone.get_current_timezone()
     uses = grants.drawn(one).order_by("-pk")[: USES_SHOWN_MAX + 1]
     used = grants.Drawdown.of(grants.drawn(one))
     terms = one.calls[0]["more"]["bounded"] if one.calls else {}  # none once it is erased
@@ -244,13 +239,13 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
         "used": grants.drawn_words(one, used),
         "percent": grants.drawn_percent(one, used),
         "became": _became(one),
-        "expires": formatting.moment(one.expires_at, "ago", zone),
+        "expires": formatting.moment(one.expires_at),
         "uses": [
             {
                 "run": use.run_ref,
                 "url": reverse("ledger:run", args=[here.slug, use.run_ref]),
                 "amount": grants.amount(terms, use.amount) if sees and use.amount else "",
-                "at": formatting.moment(use.at, "ago", zone),
+                "at": formatting.moment(use.at),
             }
             for use in uses[:USES_SHOWN_MAX]
         ],

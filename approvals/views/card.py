@@ -9,7 +9,6 @@ from django.db.models import prefetch_related_objects
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
@@ -32,7 +31,14 @@ from ledger import disclosure
 from workspaces import clock, delegations, formatting
 from workspaces.access import may
 from workspaces.free_text import InvalidInput
-from workspaces.fresh_login import NO_METHOD, address, has_method, is_fresh, login_at
+from workspaces.fresh_login import (
+    NO_METHOD,
+    address,
+    has_method,
+    is_fresh,
+    login_at,
+    url_to_prove,
+)
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import Request, is_number, page, workspace_or_404
@@ -77,7 +83,7 @@ def outcome(request: Request, workspace: str, pk: int) -> HttpResponse:
     approval = get_object_or_404(approvals_of(here), pk=pk)
     if not request.htmx:
         return redirect("approvals:card", workspace=here.slug, pk=approval.pk)
-    became = card_context.outcome(approval, timezone.get_current_timezone())
+    became = card_context.outcome(approval)
     context = {
         "approval": {"state": card_context.shown_state(approval)} | became,
         "outcome_url": _outcome_url(approval),
@@ -122,7 +128,7 @@ def _card(
     sees = disclosure.sees(person, here, deciding=True)
     prefetch_related_objects([approval], "decisions", "requirements__team")
     why_not = inbox.why_not(approval, person)
-    drawn = card_context.card(approval, timezone.get_current_timezone(), sees=sees)
+    drawn = card_context.card(approval, sees=sees)
     if since := policy_since.notice(approval):
         drawn["notices"].append(since)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
@@ -139,14 +145,12 @@ def _card(
             "documents": aais.names(approval),
             "action": reverse("approvals:decide", args=[here.slug, approval.pk]),
             "shown": shown_stamp(approval),
-            "broken": glass_decisions.broken(approval, timezone.get_current_timezone()),
+            "broken": glass_decisions.broken(approval),
             "alike": alike.count(approval, person) if sees else 0,
             "withdraw_url": _withdraw_url(approval, person),
             "reasons": inbox.REASONS,
             "rule_url": policy_editor.url_of(approval, person),
-            "affected": card_context.affected(
-                approval, timezone.get_current_timezone(), link=may(person, "recover", here)
-            ),
+            "affected": card_context.affected(approval, link=may(person, "recover", here)),
             "ask_url": "" if why_not else reverse("approvals:ask", args=[here.slug, approval.pk]),
             "change": None if why_not or not sees else _change(approval, person),
             "more": covered_questions.offer(approval, person)
@@ -164,10 +168,7 @@ def _card(
 def _glass(request: Request, approval: Approval, here_url: str) -> dict[str, Any]:
     """What whoever may break the glass is offered, with what they had typed."""
     person = request.user
-    fresh = is_fresh(login_at(request))
-    offer = glass_decisions.offer(
-        approval, person, fresh_login_url="" if fresh else address(person, here_url)
-    )
+    offer = glass_decisions.offer(approval, person, fresh_login_url=url_to_prove(request, here_url))
     if offer and "url" in offer:
         offer |= {"reason": request.POST.get("glass-reason", ""), "sign": _sign(approval, person)}
     return {"break_glass": offer}
@@ -260,7 +261,7 @@ def _your_part(request: Request, approval: Approval, here_url: str, why_not: str
     lent = mandate.delegation
     return {
         "may_decide": True,
-        "deputy_for": delegations.words(lent, timezone.get_current_timezone()) if lent else "",
+        "deputy_for": delegations.words(lent) if lent else "",
         "approve_label": label,
         "held": inbox.held(approval),
         "sign": _sign(approval, person),

@@ -8,7 +8,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import alike, card_context, inbox, signatures
@@ -195,7 +194,6 @@ def _rows(
 ) -> list[dict[str, Any]]:
     if found is None:
         return []
-    zone = timezone.get_current_timezone()
     return [
         {
             "id": one.approval.pk,
@@ -208,7 +206,7 @@ def _rows(
             "person": card_context.customer(one.approval),
             "values": [(name, one.values.get(name, "")) for name in found.differing],
             "apart": one.apart,
-            "expires": formatting.moment(one.approval.expires_at, "ago", zone),
+            "expires": formatting.moment(one.approval.expires_at),
         }
         for one in members
         if bool(one.apart) == apart

@@ -21,10 +21,10 @@ from approvals.proposals import TIGHTER, Proposal
 from approvals.views.lists import views_of
 from ledger import disclosure
 from workspaces import exporting, formatting, replica
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, whole, workspace_or_404
+from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
 from workspaces.plots import Plot, line
 
 CHOICES = (7, 30, 90)
@@ -83,8 +83,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     days = found.days
-    zone = timezone.get_current_timezone()
-    glasses = glass_decisions.to_review(here, request.user, zone)
+    glasses = glass_decisions.to_review(here, request.user)
     context = {
         "workspace": here,
         "views": views_of(here, request.user, "health"),
@@ -115,7 +114,7 @@ def _page(
         ],
         "proposals": _proposals_of(here, request.user),
         "glasses": [one | _typed_of(one, typed) for one in glasses],
-        "reviewed": glass_decisions.reviewed(here, zone),
+        "reviewed": glass_decisions.reviewed(here),
         "empty": None
         if found.asked
         else {"icon": "clear", "title": f"Nobody was asked in the last {days} days."},
@@ -212,8 +211,7 @@ def _proposal_row(here: Workspace, one: Proposal) -> dict[str, Any]:
 @require_http_methods(["GET", "POST"])
 def proposal(request: Request, workspace: str) -> HttpResponse:
     """One proposal with its dry run; saved it is a version, which a person puts in force."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     if not disclosure.sees(request.user, here, deciding=True):
         raise Http404("What is proposed rests on arguments.")
     request.shows_a_call = True

@@ -1,7 +1,6 @@
 """The tabs of approvals: the inbox and what is new in it, what was decided, and their health."""
 
 from collections.abc import Iterator, Sequence
-from datetime import tzinfo
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -10,7 +9,6 @@ from django.db.models import Case, F, IntegerField, JSONField, When, prefetch_re
 from django.db.models.expressions import RawSQL
 from django.http import HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET
 
@@ -94,7 +92,6 @@ def context_of_list(
     for one in found:
         one.workspace = here
     _count_those_who_still_may(found)
-    zone = timezone.get_current_timezone()
     keep = {name: request.GET[name] for name in ("view", "q") if request.GET.get(name)}
     more = None
     if len(found) > PAGE:
@@ -111,7 +108,7 @@ def context_of_list(
     return {
         "workspace": here,
         "approvals": [
-            _line(one, zone, root, query, current) | (_values(one) if sees else {})
+            _line(one, root, query, current) | (_values(one) if sees else {})
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, view),
@@ -142,7 +139,7 @@ def line_now(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     _count_those_who_still_may([one])
     root = reverse("approvals:inbox", args=[here.slug])
     query = urlsplit(request.htmx.current_url or "").query
-    line = _line(one, timezone.get_current_timezone(), root, f"?{query}" if query else "", pk)
+    line = _line(one, root, f"?{query}" if query else "", pk)
     if disclosure.sees(request.user, here, deciding=True):
         line |= _values(one)
     is_over = one.state != ApprovalState.WAITING
@@ -265,7 +262,7 @@ def _count_those_who_still_may(found: Sequence[Any]) -> None:
         one.given = len(deciders.progress(one).filled)
 
 
-def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) -> dict[str, Any]:
+def _line(one: Any, root: str, query: str, current: int | None) -> dict[str, Any]:
     """One approval with WANTED and GIVEN; `root` is the inbox, below which each has its card."""
     asked_by = _asked_by(one)
     if one.escalated_at is not None:
@@ -276,7 +273,7 @@ def _line(one: Any, zone: tzinfo, root: str, query: str, current: int | None) ->
         "title": one.headline,
         "risk": one.risk,
         "from": f"{asked_by}, case {one.case_ref}" if one.case_ref else asked_by,
-        "expires": format_html("expires {}", formatting.moment(one.expires_at, "ago", zone)),
+        "expires": format_html("expires {}", formatting.moment(one.expires_at)),
         "progress": f"{one.given} of {one.wanted} agreed" if one.wanted > 1 else "",
         "current": one.pk == current,
     }
@@ -375,13 +372,13 @@ def history(request: Request, workspace: str) -> HttpResponseBase:
     )
     keep = {"q": q} if q else {}
     more = "?" + urlencode(keep | {"after": found[PAGE - 1].pk}) if len(found) > PAGE else ""
-    zone, root = timezone.get_current_timezone(), reverse("approvals:inbox", args=[here.slug])
+    root = reverse("approvals:inbox", args=[here.slug])
     sees = disclosure.sees(request.user, here, deciding=True)
     context = {
         "workspace": here,
         "q": q,
         "rows": [
-            _past(one, zone, root) | {"amount": card_context.amount_of(one) if sees else ""}
+            _past(one, root) | {"amount": card_context.amount_of(one) if sees else ""}
             for one in found[:PAGE]
         ],
         "views": views_of(here, request.user, "history"),
@@ -405,8 +402,8 @@ def _decisions(one: Approval) -> str:
     )
 
 
-def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
-    used: dict[str, str] = {ApprovalState.USED: formatting.moment(one.used_at, "ago", zone)}
+def _past(one: Approval, root: str) -> dict[str, Any]:
+    used: dict[str, str] = {ApprovalState.USED: formatting.moment(one.used_at)}
     if one.subject_kind == SubjectKind.GRANT:  # again and again; its own page says how often
         used = {ApprovalState.GRANTED: "while it lasts", ApprovalState.USED: "until it ended"}
     took = formatting.span(one.decided_at - one.asked_at) if one.decided_at else ""
@@ -419,7 +416,7 @@ def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
             [card_context.subject(one), *([_asked_by(one)] if one.requested_by else [])]
         ),
         "decisions": _decisions(one) or (str(one.closed_by) if one.closed_by else "nobody"),
-        "decided": formatting.moment(one.decided_at, "ago", zone),
+        "decided": formatting.moment(one.decided_at),
         "took": took,
         "used": used.get(ApprovalState(one.state), "no"),
     }
@@ -432,7 +429,6 @@ def _past(one: Approval, zone: tzinfo, root: str) -> dict[str, Any]:
 @require_GET
 def would_have_asked(request: Request, workspace: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
-    zone = timezone.get_current_timezone()
     found = dry_run.would_have_asked(here, active(here))
     if exporting.is_asked(request):
         columns = {name: name for name in ("tool", "answer", "why", "run", "action", "at")}
@@ -442,7 +438,7 @@ def would_have_asked(request: Request, workspace: str) -> HttpResponseBase:
         {
             "line": one,
             "url": reverse("ledger:run", args=[here.slug, one.run]),
-            "at": formatting.moment(one.at, "ago", zone) if one.at else "",
+            "at": formatting.moment(one.at) if one.at else "",
         }
         for one in found.rows
     ]

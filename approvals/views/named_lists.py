@@ -10,7 +10,6 @@ from django.db.models import F, QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from approvals import named_lists
@@ -26,13 +25,13 @@ from workspaces.forms import WrittenField
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput
 from workspaces.models import Workspace
 from workspaces.pages import (
-    ROWS_A_PAGE,
     Request,
     is_number,
     page,
-    page_of,
+    page_by_number,
     whole,
     workspace_or_404,
+    workspace_to,
 )
 
 CHANGES_SHOWN_MAX = 50
@@ -122,7 +121,6 @@ def index(request: Request, workspace: str) -> HttpResponseBase:
 def _listed(here: Workspace) -> list[dict[str, Any]]:
     """Lists that are kept, and those that the policy names."""
     policy = _policy(here)
-    zone = timezone.get_current_timezone()
     kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
     last = {
         one.list_id: one
@@ -145,7 +143,7 @@ def _listed(here: Workspace) -> list[dict[str, Any]]:
                 "words": declared.words if declared else "",
                 "rules": len(_rules(policy, name)),
                 "changed_at": changed.at if changed else None,
-                "changed": formatting.moment(changed.at, "ago", zone) if changed else "",
+                "changed": formatting.moment(changed.at) if changed else "",
                 "by": str(changed.by) if changed and changed.by else "",
             }
         )
@@ -173,8 +171,7 @@ def one_list(request: Request, workspace: str, name: str) -> HttpResponseBase:
 @require_POST
 def change(request: Request, workspace: str, name: str) -> HttpResponse:
     """Put on what was pasted, or take off what was chosen; nothing where the list has changed."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "edit_lists", here)
+    here = workspace_to("edit_lists", request, workspace)
     declared = _policy(here).named_lists.get(name)
     kept = NamedList.objects.filter(workspace=here, name=name).first()
     if kept is None and declared is not None:
@@ -243,13 +240,8 @@ def _page(
     kept = rows.first() if declared is not None else get_object_or_404(rows)
     edits = may(request.user, "edit_lists", here)
     sees = _sees(request, here)
-    found = []
-    if kept is not None:
-        entries = _entries(request, here, kept, sees=sees)
-        after = request.GET.get("after", "")
-        entries = entries.filter(pk__lt=int(after)) if is_number(after) else entries
-        found = list(entries[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, found, lambda one: str(one.pk))
+    entries = _entries(request, here, kept, sees=sees) if kept else ListEntry.objects.none()
+    shown, pager = page_by_number(request, entries)
     kind = kept.kind if kept else declared.kind if declared else ""
     context = {
         "workspace": here,
@@ -287,7 +279,6 @@ def _row(entry: ListEntry, *, sees: bool) -> dict[str, Any]:
 
 def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str, Any]]:
     """The history, newest first; the values of a version for whoever sees them."""
-    zone = timezone.get_current_timezone()
     changes = list(named_lists.history(kept)[:CHANGES_SHOWN_MAX])
     came, went = (
         named_lists.of_versions(kept, [one.version for one in changes], VALUES_SHOWN_MAX)
@@ -299,7 +290,7 @@ def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str,
             "version": one.version,
             "digest": formatting.digest(one.digest),
             "by": str(one.by or "the desk"),
-            "at": formatting.moment(one.at, "ago", zone),
+            "at": formatting.moment(one.at),
             "note": one.note,
             "added": one.added,
             "removed": one.removed,

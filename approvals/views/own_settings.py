@@ -12,7 +12,6 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -21,7 +20,7 @@ from fido2.utils import websafe_encode
 from amends.protocol.vocabulary import Risk
 from approvals import notifications, signatures, signing_keys
 from approvals.models import Decision, SigningKey
-from approvals.policy import PolicyUnreadable, active, signing
+from approvals.policy import PolicyUnreadable, active
 from approvals.views.lists import approvals_of
 from ledger import disclosure
 from workspaces import exporting, formatting, fresh_login
@@ -93,8 +92,7 @@ def _keys(
     request: Request, here: Workspace, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
     person = request.user
-    why_not = signing.unavailable()
-    fresh = fresh_login.is_fresh(fresh_login.login_at(request))
+    why_not = signing_keys.unavailable()
     context = {
         "workspace": here,
         "tab": "signing",
@@ -111,9 +109,9 @@ def _keys(
         if why_not
         else [_mine(here, person, one) for one in signatures.authenticators(person)],
         "may_enrol": not why_not and signatures.may_enrol(person, here),
-        "fresh_login_url": ""
-        if fresh
-        else fresh_login.address(person, reverse("approvals:signing_keys", args=[here.slug])),
+        "fresh_login_url": fresh_login.url_to_prove(
+            request, reverse("approvals:signing_keys", args=[here.slug])
+        ),
         "keys": [_row(*one) for one in _told(here)],
     }
     return page(request, "approvals/signing_keys.html", context, status=status)
@@ -165,13 +163,12 @@ TOLD: exporting.Columns = {
 
 
 def _row(one: SigningKey, fingerprint: str) -> dict[str, Any]:
-    zone = timezone.get_current_timezone()
     return {
         "who": str(one.person),
         "label": one.label,
         "fingerprint": fingerprint,
-        "since": formatting.moment(one.enrolled_at, "ago", zone),
-        "removed": formatting.moment(one.removed_at, "ago", zone) if one.removed_at else "",
+        "since": formatting.moment(one.enrolled_at),
+        "removed": formatting.moment(one.removed_at) if one.removed_at else "",
     }
 
 

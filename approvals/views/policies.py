@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import finding, inventory, pauses, rules, team_coverage, versions
@@ -21,12 +20,12 @@ from approvals.views.policy_editor import rehearsed
 from connectors.models import Connection
 from ledger import disclosure
 from workspaces import exporting, formatting
-from workspaces.access import NotAllowed, may, require
+from workspaces.access import NotAllowed, may
 from workspaces.forms import WrittenField
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
-from workspaces.pages import ROWS_A_PAGE, Request, page, page_of, workspace_or_404
+from workspaces.pages import Request, page, page_of, workspace_or_404, workspace_to
 
 # Forms of the policy pages. They check words; the verbs check rules.
 
@@ -85,7 +84,6 @@ def _tables(here: Workspace) -> dict[str, exporting.Table]:
 def _page(
     request: Request, here: Workspace, *, pause_form: PauseForm | None = None, status: int = 200
 ) -> HttpResponse:
-    zone = timezone.get_current_timezone()
     version = versions.in_force(here)
     paused, saved = list(_standing(here)[: PAUSES_SHOWN_MAX + 1]), _versions(here)
     standing = paused[:PAUSES_SHOWN_MAX]
@@ -100,7 +98,7 @@ def _page(
                 "digest": formatting.digest(one.digest),
                 "author": one.author or FROM_A_FILE,
                 "note": one.note,
-                "made": formatting.moment(one.created_at, "ago", zone),
+                "made": formatting.moment(one.created_at),
                 "active": one.active,
                 "shadow": one.shadow_since is not None,
             }
@@ -114,7 +112,7 @@ def _page(
                 "reason": one.reason,
                 "by": pauses.placed_by(one),
                 "is_ours": one.paused_by_id is None,
-                "since": formatting.moment(one.paused_at, "ago", zone),
+                "since": formatting.moment(one.paused_at),
                 "holds": str(held),
             }
             for one, held in zip(standing, pauses.held_runs(standing), strict=True)
@@ -171,11 +169,9 @@ def _version(
         "version": one,
         "source": versions.source_of(one),
         "current": current,
-        "made": formatting.moment(one.created_at, "ago", timezone.get_current_timezone()),
+        "made": formatting.moment(one.created_at),
         "diff": versions.diff(before, one.document),
-        "shadow_since": formatting.moment(one.shadow_since, "ago", timezone.get_current_timezone())
-        if one.shadow_since
-        else "",
+        "shadow_since": formatting.moment(one.shadow_since) if one.shadow_since else "",
         "rehearsal": rehearsed(here, policy, since=one.shadow_since)
         if policy and not one.active
         else None,
@@ -191,8 +187,7 @@ def _version(
 @require_POST
 def activate(request: Request, workspace: str, number: int) -> HttpResponse:
     """Put a version in force; the page says which one it saw in force."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     one = get_object_or_404(PolicyVersion, workspace=here, number=number)
     try:
         versions.activate(one, by=request.user, seen=request.POST.get("seen", ""))
@@ -206,8 +201,7 @@ def activate(request: Request, workspace: str, number: int) -> HttpResponse:
 @require_POST
 def shadow(request: Request, workspace: str, number: int) -> HttpResponse:
     """Judge with a version in the shadow of the one in force, or end that, as `act` says."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     one = get_object_or_404(PolicyVersion, workspace=here, number=number)
     if request.POST.get("act") == "end":
         versions.end_shadow(here, by=request.user)
@@ -301,10 +295,10 @@ def tools(request: Request, workspace: str) -> HttpResponseBase:
         )
         return exporting.answer(request, export)
     after = request.GET.get("after", "")
-    rest = [one for one in listed if one.place() > after][: ROWS_A_PAGE + 1]
+    rest = [one for one in listed if one.place() > after]
     shown, pager = page_of(request, rest, inventory.Listed.place)
     pager |= {"back": "First page", "on": "More tools"}
-    zone, decided = timezone.get_current_timezone(), reverse("approvals:history", args=[here.slug])
+    decided = reverse("approvals:history", args=[here.slug])
     edits = may(request.user, "administer", here)
     editor = reverse("approvals:policy_new", args=[here.slug])
     teach = reverse("recovery:teach", args=[here.slug])
@@ -321,15 +315,11 @@ def tools(request: Request, workspace: str) -> HttpResponseBase:
             "twin_url": _connection_of(here, line.twin, known),
             "class_words": line.action_class.replace("external_", "external, ").replace("_", " "),
             "seen": formatting.count(line.seen, inventory.COUNT_MAX),
-            "last_seen": formatting.moment(line.last_seen, "ago", zone),
-            "last_undone": formatting.moment(line.last_undone, "ago", zone)
-            if line.last_undone
-            else "",
-            "last_receipt": formatting.moment(line.last_receipt, "ago", zone)
-            if line.last_receipt
-            else "",
+            "last_seen": formatting.moment(line.last_seen),
+            "last_undone": formatting.moment(line.last_undone) if line.last_undone else "",
+            "last_receipt": formatting.moment(line.last_receipt) if line.last_receipt else "",
             "takes": ", ".join(line.takes),
-            "reshaped": formatting.moment(line.reshaped, "ago", zone) if line.reshaped else "",
+            "reshaped": formatting.moment(line.reshaped) if line.reshaped else "",
         }
         for line in inventory.tools(here, policy, [one.newest for one in shown])
     ]

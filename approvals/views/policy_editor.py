@@ -40,11 +40,11 @@ from approvals.views.rule_form import RuleForm
 from approvals.views.settings_form import SettingsForm
 from ledger import disclosure
 from ledger.models import Action
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.forms import WrittenField
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import Request, is_number, page, workspace_to
 
 UP, DOWN = "up", "down"
 F = TypeVar("F", SettingsForm, EntryForm)
@@ -104,8 +104,7 @@ def edit(request: Request, workspace: str) -> HttpResponse:
     """Write a version, in the table or as a text: check it with a dry run as often as you like,
     then save it.
     """
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     if request.method == "GET":
         return _page(request, _begun(request, here), part=None)
     form = PolicyForm(request.POST)

@@ -10,10 +10,9 @@ from allauth.account.models import EmailAddress
 from django.db import close_old_connections, transaction
 from django.db.models.functions import Now
 
-from approvals import named_lists, versions
+from approvals import named_lists, signing_keys, versions
 from approvals.gate import bounded_grants
 from approvals.models import Approval, ApprovalState, PolicyVersion
-from approvals.policy import signing
 from connectors import connections
 from connectors.models import Connection
 from demo import outside, places
@@ -162,7 +161,7 @@ SIGNED = "  signedFrom: CRITICAL\n"
 def activate(workspace: Workspace, ada: User) -> None:
     if PolicyVersion.objects.filter(workspace=workspace, note__startswith="The demo").exists():
         return
-    document, why_not = POLICY.read_text(encoding="utf-8"), signing.unavailable()
+    document, why_not = POLICY.read_text(encoding="utf-8"), signing_keys.unavailable()
     note = (
         f"The demo’s rules. Nothing is signed here: {why_not}." if why_not else "The demo’s rules"
     )

@@ -39,7 +39,15 @@ from ledger.replaying import pretty, words_of
 from workspaces import exporting, formatting, outbox, replica
 from workspaces.access import may, require
 from workspaces.models import User, Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, chips, is_number, page, page_of, workspace_or_404
+from workspaces.pages import (
+    Request,
+    chips,
+    is_number,
+    page,
+    page_by_number,
+    workspace_or_404,
+    workspace_to,
+)
 
 KINDS = {
     "run": "Runs", "action": "Actions", "approval": "Approvals", "case": "Cases", "plan": "Plans",
@@ -66,11 +74,7 @@ def events(request: Request, workspace: str) -> HttpResponseBase:
         found = found.filter(run=run)
     if exporting.is_asked(request):
         return _export(request, here, found.order_by("-place"))
-    after = request.GET.get("after", "")
-    if is_number(after):
-        found = found.filter(place__lt=int(after))
-    rows = list(found.order_by("-place")[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, rows, lambda event: str(event.place))
+    shown, pager = page_by_number(request, found, "place")
     people, tools = _people(shown), _tools(here, shown)
     context = {
         "workspace": here,
@@ -159,8 +163,7 @@ def event(request: Request, workspace: str, event: str) -> HttpResponse:
 @login_required
 @require_POST
 def reveal(request: Request, workspace: str, event: str) -> HttpResponse:
-    here = workspace_or_404(request, workspace)
-    require(request.user, "view_sensitive", here)
+    here = workspace_to("view_sensitive", request, workspace)
     found = _event_or_404(here, event)
     outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"event": found.event_id})
     return _show(request, here, found, sensitive=True)
@@ -247,8 +250,7 @@ def download(request: Request, workspace: str, event: str) -> HttpResponse:
     """Facts, salt and proof in one file, for those who may see payloads. It is recorded who took
     it, so only a person's click does: whatever follows links (a prefetch, a scanner) does not.
     """
-    here = workspace_or_404(request, workspace)
-    require(request.user, "view_sensitive", here)
+    here = workspace_to("view_sensitive", request, workspace)
     try:
         found = proofs.download_of(here, event)
     except proofs.Tampered:
@@ -298,8 +300,7 @@ def verify(request: Request, workspace: str) -> HttpResponse:
 @require_GET
 def snapshot(request: Request, workspace: str, sha256: str) -> HttpResponse:
     """A snapshot that was kept apart, as it is; that somebody saw it is on the record."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "view_sensitive", here)
+    here = workspace_to("view_sensitive", request, workspace)
     found = snapshots.content_of(here.pk, sha256)
     if found is None:
         raise Http404("There is no such snapshot here, or it was erased.")

@@ -14,11 +14,10 @@ from django.views.decorators.http import require_GET, require_http_methods
 from ledger import disclosure, erasure, retention
 from ledger.models import Erasure, ErasureState, Thinning
 from workspaces import exporting, formatting
-from workspaces.access import require
 from workspaces.forms import WrittenField
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
-from workspaces.pages import Request, page, workspace_or_404
+from workspaces.pages import Request, page, workspace_to
 
 LINES_MAX = 50
 REQUEST_SECONDS = 3.0
@@ -46,8 +45,7 @@ class ErasureForm(forms.Form):
 @require_http_methods(["GET", "POST"])
 def kept(request: Request, workspace: str) -> HttpResponseBase:
     """Administrators see what retention let go and who was erased, and erase."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     if exporting.is_asked(request):
         tables: dict[str, exporting.Table] = {
             "erasures": (_registered(here), ERASURES),
@@ -89,8 +87,7 @@ def kept(request: Request, workspace: str) -> HttpResponseBase:
 @require_GET
 def progress(request: Request, workspace: str) -> HttpResponse:
     """The registry alone, asked again while an erasure goes on."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "administer", here)
+    here = workspace_to("administer", request, workspace)
     context = {"workspace": here, **_registry(here)}
     return page(request, "ledger/kept.html", context, part="registry")
 

@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from amends.protocol.vocabulary import EventType
@@ -17,18 +16,16 @@ from ledger.api import trace_url
 from ledger.models import Event, Run, RunState
 from ledger.schemas import IMPORTED
 from workspaces import exporting, formatting, outbox, replica
-from workspaces.access import may, require
+from workspaces.access import may
 from workspaces.models import APIKey, Workspace
 from workspaces.pages import (
-    ROWS_A_PAGE,
     Request,
-    before_place,
     chips,
     named,
     page,
-    page_of,
-    place_of,
+    page_by_moment,
     workspace_or_404,
+    workspace_to,
 )
 
 QUERY_CHARACTERS_MAX = 200
@@ -56,9 +53,7 @@ def runs(request: Request, workspace: str) -> HttpResponseBase:
         found = finding.narrowed(found, here, q, state=state, sees=sees)
     if exporting.is_asked(request):
         return _export(request, here, found.order_by("-started_at", "-id"))
-    found = before_place(found, "started_at", request.GET.get("after", ""))
-    rows = list(found.order_by("-started_at", "-id")[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, rows, _key)
+    shown, pager = page_by_moment(request, found, "started_at")
     context = {
         "workspace": here,
         "q": q,
@@ -113,10 +108,6 @@ def first_of_key(request: Request, workspace: str, pk: int) -> HttpResponse:
     return page(request, "ledger/first_event.html", context, part="heard")
 
 
-def _key(run: Run) -> str:
-    return place_of(run.started_at or timezone.now(), run.pk)
-
-
 def _row(here: Workspace, run: Run) -> dict[str, Any]:
     return {
         "run": run.run,
@@ -162,8 +153,7 @@ def run(request: Request, workspace: str, run: str) -> HttpResponse:
 @require_POST
 def reveal(request: Request, workspace: str, run: str) -> HttpResponse:
     """The same page with payloads; that somebody saw them is on the record."""
-    here = workspace_or_404(request, workspace)
-    require(request.user, "view_sensitive", here)
+    here = workspace_to("view_sensitive", request, workspace)
     found = _run_or_404(here, run)
     outbox.record(here, EventType.PAYLOAD_REVEALED, by=request.user, data={"run": found.run})
     return _show(request, here, found, sensitive=True)

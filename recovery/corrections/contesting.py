@@ -8,7 +8,7 @@ may need another repair.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -248,7 +248,7 @@ def _remind(one: Contest) -> bool:
     message = Message(
         title="An affected person waits for an answer",
         text=f"{one.receipt} contests {correction.reference}. Its person was told that they have an"
-        f" answer by {formatting.absolute(one.due_at)}.",
+        f" answer by {formatting.absolute(one.due_at, UTC)}.",
         url=f"{settings.AMENDS_URL}/w/{here.slug}/corrections/{correction.pk}/",
     )
     key = f"contest/{one.receipt}"

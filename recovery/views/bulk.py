@@ -26,7 +26,7 @@ from workspaces import exporting, formatting
 from workspaces.access import may, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
-from workspaces.pages import ROWS_A_PAGE, Request, is_number, page, page_of, workspace_or_404
+from workspaces.pages import Request, is_number, page, page_by_number, page_of, workspace_or_404
 
 # What an item's state says to people. Submitted is not restored: that the case says itself.
 ITEM_WORDS: dict[str, tuple[str, str]] = {
@@ -77,11 +77,7 @@ def jobs(request: Request, workspace: str) -> HttpResponseBase:
     if exporting.is_asked(request):
         clean = disclosure.cleaner(request.user, here)
         return exporting.sheet(request, "bulk-jobs", found.order_by("-pk"), JOBS, clean)
-    after = request.GET.get("after", "")
-    if is_number(after):
-        found = found.filter(pk__lt=int(after))
-    rows = list(found.annotate(cases=Count("items")).order_by("-pk")[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, rows, lambda job: str(job.pk))
+    shown, pager = page_by_number(request, found.annotate(cases=Count("items")))
     context = {
         "workspace": here,
         "rows": [_head(job, job.cases) for job in shown],
@@ -327,8 +323,7 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     after = request.GET.get("after", "")
     if is_number(after):
         items = items.filter(pk__gt=int(after))
-    rows = list(items.order_by("pk")[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, rows, lambda item: str(item.pk))
+    shown, pager = page_of(request, items.order_by("pk"), lambda item: item.pk)
     url = reverse("recovery:bulk_job", args=[here.slug, pk])
     living = found.ended_at is None and found.stopped_at is None
     moving = living or found.items.filter(MOVES).exists()

@@ -28,14 +28,11 @@ from workspaces.access import may
 from workspaces.models import Workspace
 from workspaces.pages import (
     COUNT_MAX,
-    ROWS_A_PAGE,
     Request,
-    before_place,
     chips,
     named,
     page,
-    page_of,
-    place_of,
+    page_by_moment,
     workspace_or_404,
 )
 
@@ -155,8 +152,7 @@ def cause_list(request: Request, workspace: str) -> HttpResponseBase:
     view = view if view in VIEWS else ""
     if exporting.is_asked(request):
         return _export(request, here, listed(here, view))
-    found = before_place(listed(here, view), "last_seen_at", request.GET.get("after", ""))
-    shown, pager = page_of(request, list(found[: ROWS_A_PAGE + 1]), _key)
+    shown, pager = page_by_moment(request, listed(here, view), "last_seen_at")
     how = trends(shown)
     context = {
         "workspace": here,
@@ -213,10 +209,6 @@ def cause(request: Request, workspace: str, fingerprint: str) -> HttpResponse:
         "acts": _acts(here, q) if listed.cases and may(request.user, "recover", here) else [],
     }
     return page(request, "recovery/cause.html", context)
-
-
-def _key(one: Cause) -> str:
-    return place_of(one.last_seen_at, one.pk)
 
 
 def _row(here: Workspace, one: Cause, how: Trend) -> dict[str, Any]:

@@ -31,12 +31,11 @@ from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
-    ROWS_A_PAGE,
     Request,
     counted,
     is_number,
     page,
-    page_of,
+    page_by_number,
     private,
     workspace_or_404,
     workspace_to,
@@ -212,13 +211,8 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
         listed = rows.select_related("case__run").order_by("-pk")
         clean = disclosure.cleaner(request.user, here)
         return exporting.sheet(request, "corrections", listed, EXPORTED, clean)
-    after = request.GET.get("after", "")
-    if is_number(after):
-        rows = rows.filter(pk__lt=int(after))
     related = rows.select_related("case__run", "case__workspace")
-    related = related.prefetch_related("deliveries", "contests")
-    found = list(related.order_by("-pk")[: ROWS_A_PAGE + 1])
-    shown, pager = page_of(request, found, lambda one: str(one.pk))
+    shown, pager = page_by_number(request, related.prefetch_related("deliveries", "contests"))
     context = {
         "workspace": here,
         "views": [_view(here, name, chosen) for name in VIEWS],

@@ -44,7 +44,7 @@ function words(style, when, now) {
   if (style === "span") return span(seconds);
   if (!isElsewhere) return undefined;
   if (style === "clock") return clock.format(when);
-  if (style === "day" || style === "date") return day.format(when);
+  if (style === "day") return day.format(when);
   return exactly(when);
 }
 

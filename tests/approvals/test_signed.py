@@ -15,7 +15,7 @@ from amends.protocol.proofs import NotProven
 from amends.protocol.vocabulary import EventType
 from approvals import grants, inbox, signatures, signing_keys, versions
 from approvals.models import Approval, Decision, SigningKey
-from approvals.policy import Invalid, signing
+from approvals.policy import Invalid
 from ledger import desk_events, logkeys, sealer
 from ledger.models import Event
 from tests.approvals.cast import ask as ask_for
@@ -470,7 +470,7 @@ def test_the_policy_names_the_risk_and_the_server_may_name_a_lower_one(acme, ada
     settings.AMENDS_URL = "http://192.0.2.7:8000"
     with pytest.raises(Invalid, match="host name"):
         versions.save(acme, json.dumps(SIGNED | {"selfApproval": False}), by=ada)
-    assert "host name" in signing.unavailable()
+    assert "host name" in signing_keys.unavailable()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.template import Context, Template
 from django.test import RequestFactory
+from django.utils import timezone
 
 from connectors.contract import Money
 from workspaces import formatting
@@ -68,9 +69,8 @@ def test_a_length_of_time_has_at_most_two_units(length, text):
 
 
 def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
-    html = formatting.moment(
-        NOW - timedelta(minutes=41), zone=ZoneInfo("America/New_York"), now=NOW
-    )
+    with timezone.override(ZoneInfo("America/New_York")):
+        html = formatting.moment(NOW - timedelta(minutes=41), now=NOW)
 
     assert "41 min ago</time>" in html
     assert 'datetime="2026-11-21T10:02:15Z"' in html
@@ -80,7 +80,8 @@ def test_a_moment_keeps_the_exact_time_behind_the_relative_one():
 def test_behind_a_moment_of_another_day_there_is_the_day_of_utc_too_and_utc_stands_once():
     late = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
 
-    in_tokyo = formatting.moment(late, "day", ZoneInfo("Asia/Tokyo"))
+    with timezone.override(ZoneInfo("Asia/Tokyo")):
+        in_tokyo = formatting.moment(late, "day")
 
     assert ">2026-11-22</time>" in in_tokyo
     assert 'data-exact="2026-11-22 08:30:00 JST = 2026-11-21 23:30:00 UTC"' in in_tokyo

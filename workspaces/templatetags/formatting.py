@@ -175,10 +175,10 @@ def browser(user_agent: str) -> str:
     return formatting.browser(user_agent)
 
 
-@register.simple_tag(takes_context=True)
-def moment(context: template.Context, when: datetime | None, style: str = "ago") -> SafeString:
-    """See workspaces.formatting.moment. `zone` in the context is another one than the page's."""
-    return formatting.moment(when, style, context.get("zone"))
+@register.simple_tag
+def moment(when: datetime | None, style: str = "ago") -> SafeString:
+    """See workspaces.formatting.moment."""
+    return formatting.moment(when, style)
 
 
 @register.simple_tag

@@ -13,16 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from workspaces import directory, exporting, formatting, fresh_login, keys
 from workspaces.access import may
 from workspaces.models import DirectoryPerson, DirectoryToken, Workspace
-from workspaces.pages import (
-    ROWS_A_PAGE,
-    Request,
-    before_place,
-    is_number,
-    page,
-    page_of,
-    place_of,
-    workspace_to,
-)
+from workspaces.pages import Request, is_number, page, page_by_moment, workspace_to
 
 SHOWN_MAX = 200
 BACK_MAX = 500
@@ -73,15 +64,11 @@ PEOPLE: exporting.Columns = {
 
 
 def _page(request: Request, here: Workspace, *, token: str = "", status: int = 200) -> HttpResponse:
-    fresh = fresh_login.is_fresh(fresh_login.login_at(request))
-    here_url = reverse("workspaces:directory", args=[here.slug])
     people = directory.people_of(here).select_related("person")
     groups, hours = directory.groups_of(here), here.probation_seconds / HOUR_SECONDS
     theirs = {one.team_id for one in groups}
-    gone = directory.who_left(here).select_related("person").order_by("-changed_at", "-pk")
-    gone = before_place(gone, "changed_at", request.GET.get("after", ""))
-    rows = list(gone[: ROWS_A_PAGE + 1])
-    left, pager = page_of(request, rows, lambda one: place_of(one.changed_at, one.pk))
+    gone = directory.who_left(here).select_related("person")
+    left, pager = page_by_moment(request, gone, "changed_at")
     nameless = people.filter(active=True, person=None).order_by("pk")
     context = {
         "workspace": here,
@@ -91,8 +78,7 @@ def _page(request: Request, here: Workspace, *, token: str = "", status: int = 2
         " groups, and who leaves is out at once.",
         "address": f"{settings.AMENDS_URL}/scim/v2/{here.slug}",
         "token": token,
-        "fresh_login_url": "" if fresh else fresh_login.address(request.user, here_url),
-        "no_method": "" if fresh or fresh_login.has_method(request.user) else fresh_login.NO_METHOD,
+        **fresh_login.asked_for(request, reverse("workspaces:directory", args=[here.slug])),
         "tokens": [
             {"token": one, "is_theirs": _may_still(one)} for one in _tokens(here)[:SHOWN_MAX]
         ],
