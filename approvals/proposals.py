@@ -60,12 +60,12 @@ class Proposal:
         return f"{self.kind}:{self.tool}"
 
 
-def of(workspace: Workspace, policy: Policy, *, days: int = dry_run.DAYS) -> list[Proposal]:
+def of(workspace: Workspace, policy: Policy) -> list[Proposal]:
     """What is proposed now, tightening first; `policy` is the one in force."""
     source = versions.source_of(versions.in_force(workspace))
-    lost = _lost(workspace, policy, days)
+    lost = _lost(workspace, policy)
     found = [_tighter(source, tool, why) for tool, why in sorted(lost.items())]
-    for tool, calls in sorted(_earned(workspace, days).items()):
+    for tool, calls in sorted(_earned(workspace).items()):
         if tool not in lost and (looser := _looser(source, policy, tool, calls)):
             found.append(looser)
     return [one for one in found if _is_policy(one.source)][:SHOWN_MAX]
@@ -86,10 +86,12 @@ def _is_policy(source: str) -> bool:
 # Lost: calls that nobody was asked about, and that came to no good.
 
 
-def _lost(workspace: Workspace, policy: Policy, days: int) -> dict[str, str]:
+def _lost(workspace: Workspace, policy: Policy) -> dict[str, str]:
     """Per tool of which the policy asks nobody: what failed of it, in words."""
     recent = Action.objects.filter(
-        workspace=workspace, agent__isnull=False, planned_at__gte=Now() - timedelta(days=days)
+        workspace=workspace,
+        agent__isnull=False,
+        planned_at__gte=Now() - timedelta(days=dry_run.DAYS),
     ).exclude(tool="")
     bad = recent.filter(verified=Verified.FAILED) | recent.exclude(compensated=Compensated.NONE)
     newest = bad.select_related("agent", "run").order_by("-id")[:FAILURES_MAX]
@@ -124,12 +126,12 @@ def _tighter(source: str, tool: str, why: str) -> Proposal:
 # Earned: calls that people approved each time, that were read back, and that stand.
 
 
-def _earned(workspace: Workspace, days: int) -> dict[str, list[Approval]]:
+def _earned(workspace: Workspace) -> dict[str, list[Approval]]:
     """Per tool: its approved calls, where all that were asked about came to good."""
     asked = Approval.objects.filter(
         workspace=workspace,
         subject_kind=SubjectKind.ACTION,
-        asked_at__gte=Now() - timedelta(days=days),
+        asked_at__gte=Now() - timedelta(days=dry_run.DAYS),
     ).exclude(state=ApprovalState.WAITING)
     newest = asked.select_related("action").order_by("-id")[:APPROVALS_MAX]
     good: dict[str, list[Approval]] = defaultdict(list)

@@ -99,9 +99,9 @@ def choice(name: str, *allowed: str) -> str:
     return given
 
 
-def words(name: str, default: str = "") -> list[str]:
+def words(name: str) -> list[str]:
     """A list divided by commas."""
-    return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+    return [word.strip() for word in os.environ.get(name, "").split(",") if word.strip()]
 
 
 def embedded() -> bool:

@@ -7,7 +7,7 @@ was cut: a page about numbers must not be the one that brings a large desk down.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 from django.db.models import CharField, Exists, OuterRef, Q, Value
@@ -152,9 +152,9 @@ class Window:
     agent: int | None = None
     tool: str = ""
 
-    def dates(self, now: datetime | None = None) -> list[date]:
+    def dates(self) -> list[date]:
         """Its days by the page's clock, oldest first."""
-        today = timezone.localdate(now)
+        today = timezone.localdate()
         return [today - timedelta(days=ago) for ago in reversed(range(self.days))]
 
 
@@ -254,35 +254,29 @@ class Unwinds:
     by_connection: dict[str, float]
 
 
-def cases(
-    workspace: Workspace, now: datetime | None = None, of: Window = ALL
-) -> tuple[CaseDay, list[CaseDay]]:
+def cases(workspace: Workspace, of: Window = ALL) -> tuple[CaseDay, list[CaseDay]]:
     """The whole window, and each of its days, oldest first; days without a case too."""
-    return _by_day(CaseDay, _ask(CASES, workspace, now, CASES_MAX, of), now, of)
+    return _by_day(CaseDay, _ask(CASES, workspace, CASES_MAX, of), of)
 
 
 def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[CaseGroup], list[CaseGroup]]:
     """The cases of the window by agent and by failed tool, the most first, at most GROUPS_MAX."""
-    found = [CaseGroup(*row) for row in _ask(GROUPS, workspace, None, CASES_MAX, of)]
+    found = [CaseGroup(*row) for row in _ask(GROUPS, workspace, CASES_MAX, of)]
     agents = [one for one in found if one.is_agent and one.agent is not None]
     tools = [one for one in found if not one.is_agent and one.tool]
     return agents[:GROUPS_MAX], tools[:GROUPS_MAX]
 
 
-def closed(
-    workspace: Workspace, now: datetime | None = None, of: Window = ALL
-) -> tuple[ClosedDay, list[ClosedDay]]:
+def closed(workspace: Workspace, of: Window = ALL) -> tuple[ClosedDay, list[ClosedDay]]:
     """As `cases`, by the day of closing."""
-    return _by_day(ClosedDay, _ask(CLOSED, workspace, now, CASES_MAX, of), now, of)
+    return _by_day(ClosedDay, _ask(CLOSED, workspace, CASES_MAX, of), of)
 
 
-def waiting(
-    workspace: Workspace, now: datetime | None = None, limit: int = OPEN_MAX, of: Window = ALL
-) -> OpenCaseAges:
-    """The open cases; beyond `limit` the oldest are not among them."""
-    now = now or timezone.now()
+def waiting(workspace: Workspace, of: Window = ALL) -> OpenCaseAges:
+    """The open cases; beyond OPEN_MAX the oldest are not among them."""
+    now = timezone.now()
     marks = [now - age for _, age in reversed(AGES[:-1])]
-    rows = _rows(OPEN, of, {"workspace": workspace.pk, "limit": limit, "marks": marks})
+    rows = _rows(OPEN, of, {"workspace": workspace.pk, "limit": OPEN_MAX, "marks": marks})
     found = {at: count for at, count, _ in rows}
     oldest = min((at for _, _, at in rows if at is not None), default=None)
     return OpenCaseAges(
@@ -291,16 +285,14 @@ def waiting(
     )
 
 
-def steps(
-    workspace: Workspace, now: datetime | None = None, of: Window = ALL
-) -> tuple[StepDay, list[StepDay]]:
+def steps(workspace: Workspace, of: Window = ALL) -> tuple[StepDay, list[StepDay]]:
     """As `cases`, of the plans that started."""
-    return _by_day(StepDay, _ask(STEPS, workspace, now, PLANS_MAX, of), now, of)
+    return _by_day(StepDay, _ask(STEPS, workspace, PLANS_MAX, of), of)
 
 
-def unwinds(workspace: Workspace, now: datetime | None = None, of: Window = ALL) -> Unwinds:
+def unwinds(workspace: Workspace, of: Window = ALL) -> Unwinds:
     """The latency of compensating calls that took effect, in the window."""
-    rows = _ask(UNWINDS, workspace, now, PLANS_MAX, of)
+    rows = _ask(UNWINDS, workspace, PLANS_MAX, of)
     whole = next((row for row in rows if row[0] is None and row[1] is None), None)
     return Unwinds(
         p95=whole[2] if whole else None,
@@ -310,8 +302,8 @@ def unwinds(workspace: Workspace, now: datetime | None = None, of: Window = ALL)
     )
 
 
-def _ask(sql: str, workspace: Workspace, now: datetime | None, limit: int, of: Window) -> list[Any]:
-    dates = of.dates(now)
+def _ask(sql: str, workspace: Workspace, limit: int, of: Window) -> list[Any]:
+    dates = of.dates()
     days = by_days(dates[0], dates[-1])
     since = days["beginnings"][0]
     return _rows(sql, of, {"workspace": workspace.pk, "since": since, "limit": limit} | days)
@@ -332,12 +324,10 @@ def _rows(sql: str, of: Window, given: dict[str, Any]) -> list[Any]:
         return rows
 
 
-def _by_day(
-    kind: type[Row], rows: list[Any], now: datetime | None, of: Window
-) -> tuple[Row, list[Row]]:
+def _by_day(kind: type[Row], rows: list[Any], of: Window) -> tuple[Row, list[Row]]:
     """The row without a day, which stands for all of them, and one for each day."""
     found = {row.day: row for row in (kind(*one) for one in rows)}
-    return found.get(None) or kind(None), [found.get(day) or kind(day) for day in of.dates(now)]
+    return found.get(None) or kind(None), [found.get(day) or kind(day) for day in of.dates()]
 
 
 # What approvals of plans came to, for the page on whether asking is worth something.

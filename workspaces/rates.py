@@ -296,10 +296,10 @@ def _valkey() -> Any:
 rates = Rates()
 
 
-def take(workspace: Workspace, agent: str, key: str, body_bytes: int = 0) -> None:
+def take(workspace: Workspace, agent: str, key: str) -> None:
     """Let a request of this key in, or raise TooFast; the key by its prefix."""
     asked = buckets(limits_of(workspace), workspace.pk, agent, key)
-    rates.take(workspace.pk, asked, body_bytes)
+    rates.take(workspace.pk, asked)
 
 
 class LimitUsage(NamedTuple):

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from amends.protocol.lookalikes import plain
 from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, masked
 from approvals.policy.spelling import leaves
+from ledger.disclosure import is_iban
 from workspaces.formatting import is_all_seen
 
 KINDS = ("text", "mail", "domain", "iban", "card")
@@ -77,7 +78,7 @@ def normal(kind: str, text: str) -> str:
     written, text = text, unicodedata.normalize("NFKC", text).strip()
     if kind == "iban":
         found = re.sub(r"[\s-]", "", text).upper()
-        return found if _IBAN.fullmatch(found) and _checks(found) else ""
+        return found if _IBAN.fullmatch(found) and is_iban(found) else ""
     if kind == "card":
         found = re.sub(r"[\s-]", "", text)
         return found if _CARD.fullmatch(found) and holds_mask(masked(found)) else ""
@@ -99,12 +100,6 @@ def _is_read_otherwise(written: str, text: str) -> bool:
     """Whether other programs may take an address apart in another way, or its host for another."""
     looks_so = any(text.count(one) != written.count(one) for one in _SIGNS)
     return looks_so or not _APART.isdisjoint(written)
-
-
-def _checks(iban: str) -> bool:
-    """Whether its check digits are right (ISO 7064, MOD 97-10)."""
-    turned = iban[4:] + iban[:4]
-    return int("".join(str(int(one, 36)) for one in turned)) % 97 == 1
 
 
 def _with_host(address: str) -> str:

@@ -33,11 +33,11 @@ def plural(number: int, one: str) -> str:
     return f"{number} {one if number == 1 else one + 's'}"
 
 
-def listed(items: Sequence[str], *, most: int = NAMED_MAX) -> str:
+def listed(items: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`, `a, b and 4 more`."""
     named = list(items)
-    if len(named) > most:
-        named = [*named[: most - 1], f"{len(items) - most + 1} more"]
+    if len(named) > NAMED_MAX:
+        named = [*named[: NAMED_MAX - 1], f"{len(items) - NAMED_MAX + 1} more"]
     if len(named) < 2:  # noqa: PLR2004 - one item needs no “and”
         return "".join(named)
     return f"{', '.join(named[:-1])} and {named[-1]}"
