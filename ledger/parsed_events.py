@@ -100,7 +100,6 @@ class StoredEvent(NamedTuple):
     data: dict[str, Any]
     sequence: int
     received: datetime
-    by_desk: bool = False
     actor: str = ""
     trusted: bool = False
     trace: Any = None
@@ -111,4 +110,4 @@ class StoredEvent(NamedTuple):
     ) -> "StoredEvent":
         """The event as it was just kept, under this sequence number and at this moment."""
         return cls(event.id, event.type, event.n, event.data, sequence, received,
-                   actor.is_desk, actor.name, actor.trusted, event.trace)  # fmt: skip
+                   actor.name, actor.trusted, event.trace)  # fmt: skip

@@ -144,7 +144,7 @@ def replay(run: Run, step: int | None) -> Replay:
 def _stored_event(event: Event) -> StoredEvent:
     return StoredEvent(
         event.event_id, event.type, event.n, event.data or {}, event.place, event.received_at,
-        event.actor_kind != "agent", event.actor, event.trusted, event.trace,
+        event.actor, event.trusted, event.trace,
     )  # fmt: skip
 
 
@@ -320,8 +320,7 @@ def _short(value: Any) -> Any:
 RUNS_AT_A_TIME = 200
 
 EVENTS_OF_RUNS = """
-SELECT run, action, event_id, type, n, data::text, place, received_at, actor_kind <> 'agent', actor,
-    trusted, trace::text
+SELECT run, action, event_id, type, n, data::text, place, received_at, actor, trusted, trace::text
 FROM ledger_event WHERE workspace_id = (SELECT %b::bigint) AND run = ANY(%b::text[])"""
 
 MISSING_RUNS = """

@@ -485,8 +485,8 @@ def stored_event_of(
     event_id: str, type_: str, n: int | None, data: str | None, *rest: Any
 ) -> StoredEvent:
     """A stored event out of a row of the event table, whose JSON comes as text."""
-    sequence, received, by_desk, actor, trusted, trace = rest
+    sequence, received, actor, trusted, trace = rest
     return StoredEvent(
-        event_id, type_, n, msgspec.json.decode(data) if data else {}, sequence, received, by_desk,
+        event_id, type_, n, msgspec.json.decode(data) if data else {}, sequence, received,
         actor, trusted, msgspec.json.decode(trace) if trace else None,
     )  # fmt: skip

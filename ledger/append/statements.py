@@ -143,7 +143,7 @@ WHERE workspace_id = %b AND event_id = ANY(%b::text[])"""
 # bounds on received_at keep it from opening every partition.
 PRIOR_EVENTS = """
 SELECT e.run, e.action, e.event_id, e.type, e.n, e.data::text, e.place, e.received_at,
-    e.actor_kind <> 'agent', e.actor, e.trusted, e.trace::text
+    e.actor, e.trusted, e.trace::text
 FROM unnest(%b::text[], %b::text[]) AS u (run, action)
 CROSS JOIN LATERAL (
     SELECT * FROM ledger_event
