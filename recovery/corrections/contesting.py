@@ -100,7 +100,6 @@ def contest(correction: Correction, *, ground: str, text: str) -> Contest:
     record(correction.case, EventType.CORRECTION_CONTESTED, data=data, part="end_user")
     Correction.objects.filter(pk=correction.pk).update(
         still_wrong_at=now,
-        still_wrong_text=text,
         revision=F("revision") + 1,
         expires_at=_readable_from(kept.due_at),
     )

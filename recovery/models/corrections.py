@@ -57,6 +57,7 @@ class Correction(models.Model):
     first_read_at = models.DateTimeField(null=True)
     read_count = models.PositiveIntegerField(default=0)
     still_wrong_at = models.DateTimeField(null=True)
+    # Written by earlier versions: what the person says stands in their `Contest`.
     still_wrong_text = models.TextField(blank=True)
 
     class Meta:
