@@ -179,6 +179,26 @@ def _call_changed(step: Step) -> Mismatch | None:
     return Mismatch("This is not the call that was approved.", _diff(step, facts))
 
 
+ELSEWHERE = "Its connection is not what was approved: what is read over it says nothing of the step."
+
+
+def reads_elsewhere(step: Step) -> Mismatch | None:
+    """How the step's connection differs from what was approved: it may lead to another system, and
+    what is read there says nothing of what was done, or was to be done, in this one.
+    """
+    connection = step.connection
+    try:
+        now = (
+            digest_of_settings(connection.connector, connection.settings),
+            calls.connector_version(connection),
+        )
+        if now == (step.connection_digest, step.connector_version):
+            return None
+        return Mismatch(ELSEWHERE, _diff(step, facts_of(step, connection)))
+    except Refused as refused:
+        return Mismatch(str(refused))
+
+
 def _diff(step: Step, facts: digests.CallFacts) -> list[dict[str, Any]]:
     """Against the approval's own copy of the call, or what the step was drafted with."""
     approved: Any = None

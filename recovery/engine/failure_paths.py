@@ -16,7 +16,7 @@ from django.db.models import Value
 from connectors import calls
 from connectors.contract import CannotRead, Check, Finding, Observation, Operation, Refused
 from ledger import desk_events
-from recovery.engine import outbound_calls, preconditions, protocol, steps
+from recovery.engine import approved_calls, outbound_calls, preconditions, protocol, steps
 from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.preconditions import (
@@ -55,8 +55,8 @@ def abandon(step: Step, found: Verdict) -> bool:
             return False
         case Drifted(diff):
             _drifted(step, diff)
-        case Mismatch(why):
-            _give_up(step, why)
+        case Mismatch(why, diff):
+            _give_up(step, why, **({"evidence": {"diff": diff}} if diff else {}))
         case TargetUnreadable(why):
             return _target_unreadable(step, why)
         case MayProceed():
@@ -84,7 +84,7 @@ def release_unsent(step: Step, why: str) -> None:
 @transaction.atomic
 def _met_already(step: Step, operation: Operation, observation: Observation) -> None:
     """What it would have added to the sums of rules is released, unless a try of ours did it."""
-    tried = preconditions.tries_under(step.workspace_id, step.key).exists()
+    tried = preconditions.tries_under(step).exists()
     protocol.met_already(step, operation, observation)
     if not tried:
         steps.release_sums_of_no_effect([step])
@@ -93,7 +93,7 @@ def _met_already(step: Step, operation: Operation, observation: Observation) -> 
 @transaction.atomic
 def _drifted(step: Step, diff: list[dict[str, object]]) -> None:
     note = "Changed since the agent wrote it."
-    if preconditions.tries_under(step.workspace_id, step.key).in_doubt().exists():
+    if preconditions.tries_under(step).in_doubt().exists():
         # That may be what our own try has left, so that a person says first whether it happened.
         steps.needs_human(step, note, data={"drift": diff}, drift=diff)
         return
@@ -207,12 +207,14 @@ def _probe(step: Step) -> bool:
         operation = outbound_calls.operation_of(step)
     except Refused as refused:
         return _give_up(step, str(refused))
-    tries = list(preconditions.tries_under(step.workspace_id, step.key).order_by("intended_at"))
+    tries = list(preconditions.tries_under(step).order_by("intended_at"))
     kept = next((one for one in tries if one.outcome == "applied"), None)
     if kept is not None:
         return _present(step, kept.evidence or {}, "Its answer had come after all.")
     if not tries:
         return _absent(step, operation, "It is known that nothing was sent.")
+    if elsewhere := approved_calls.reads_elsewhere(step):
+        return _give_up(step, elsewhere.why, evidence={"diff": elsewhere.diff})
     if operation.probe == "none":
         return _cannot_tell(step, operation, {})
     try:
@@ -299,6 +301,9 @@ def verify(step_id: int) -> bool:
         return False
     try:
         operation = outbound_calls.operation_of(step)
+        is_said = step.was == StepState.NEEDS_HUMAN  # by a person, who was told of it then
+        if operation.reads_back and not is_said and (other := approved_calls.reads_elsewhere(step)):
+            return _give_up_verifying(step, other.why, [])
         check = outbound_calls.verify(step) if operation.reads_back else Check(ok=True, checks=[])
         if not check.ok:
             return reads_otherwise(step, operation, check)

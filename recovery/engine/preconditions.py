@@ -25,7 +25,7 @@ from connectors.contract import (
     Refused,
 )
 from ledger.models import Action, ActionState, AttemptState
-from recovery.engine import outbound_calls, steps
+from recovery.engine import approved_calls, outbound_calls, steps
 from recovery.engine.approved_calls import Mismatch
 from recovery.engine.outbound_calls import SnapshotGone
 from recovery.engine.queries import BUSY_SQL, ONE_BY_ONE_SQL, OTHER_ON_TARGET_SQL, ask
@@ -159,13 +159,15 @@ Verdict = MayProceed | AlreadyRestored | NotShownYet | Drifted | Mismatch | Targ
 
 
 def check_operation(step: Step) -> Operation | Mismatch:
-    """What is known before anything is read: the operation, or why it must not be tried."""
+    """What is known before anything is read: the operation, or why it must not be tried, or why a
+    look would say nothing: that another system is as it should be puts nothing right in this one.
+    """
     try:
         operation = outbound_calls.operation_of(step)
     except Refused as refused:
         return Mismatch(str(refused))
     doubt = earlier_try(step, operation)
-    return Mismatch(doubt) if doubt else operation
+    return Mismatch(doubt) if doubt else approved_calls.reads_elsewhere(step) or operation
 
 
 def check_target(
@@ -261,6 +263,8 @@ def earlier_try(step: Step, operation: Operation) -> str:
     """
     if steps.was_done_before(step):
         return steps.NOTHING_MORE
+    if operation.idempotency in {"native_key", "none"} and _key_is_anothers(step):
+        return "What it would be known by was used for another target of the same call."
     if operation.idempotency == "native_key":
         if not window_is_open(step, operation):
             return "The provider no longer remembers the first try: a second could do it twice."
@@ -291,17 +295,34 @@ def further_try(step: Step, operation: Operation) -> str:
     return "It was tried before under another key, so a second try could do it twice."
 
 
-def tries_under(workspace_id: int, key: str) -> StepAttemptQuerySet:
-    """Tries under this key that may have had an effect, whatever plan they belong to."""
-    tried = StepAttempt.objects.filter(step__workspace_id=workspace_id, key=key)
+def tries_under(step: Step) -> StepAttemptQuerySet:
+    """Tries of the step's target under its key that may have had an effect, whatever plan they
+    belong to.
+    """
+    return _keyed(step).filter(_on_its_target(step, "step"))
+
+
+def _keyed(step: Step) -> StepAttemptQuerySet:
+    tried = StepAttempt.objects.filter(step__workspace_id=step.workspace_id, key=step.key)
     return tried.with_possible_effect()
+
+
+def _on_its_target(step: Step, what: str) -> Q:
+    return Q(**{f"{what}__target_type": step.target_type, f"{what}__target_id": step.target_id})
+
+
+def _key_is_anothers(step: Step) -> bool:
+    """Whether another target was tried under the step's key: a key holds the position of the
+    effect, which may be another since its call was told of once more.
+    """
+    return _keyed(step).exclude(_on_its_target(step, "step")).exists()
 
 
 def rule_out_tries(step: Step) -> None:
     """What was tried under the step's key without an answer was looked for, and is not there. The
     caller has moved the step or holds its lock, in the same transaction.
     """
-    doubtful = tries_under(step.workspace_id, step.key).in_doubt().values_list("pk", flat=True)
+    doubtful = tries_under(step).in_doubt().values_list("pk", flat=True)
     # By their own rows: of what is answered in this moment the answer stays.
     StepAttempt.objects.in_doubt().filter(pk__in=list(doubtful)).update(outcome=ABSENT)
 
@@ -311,15 +332,21 @@ def _was_tried(step: Step) -> bool:
     further try that a person authorised in an earlier plan, of which a new plan's first key knows
     nothing. Where they have authorised one more of this step, only its own key counts.
     """
-    if tries_under(step.workspace_id, step.key).exists():
+    if tries_under(step).exists():
         return True
     return step.generation == 1 and _tried_alike(step).exists()
 
 
 def _tried_alike(step: Step) -> StepAttemptQuerySet:
-    """Tries of this very call for the effect by other steps, that may have had an effect."""
+    """Tries of this very call for the effect by other steps, that may have had an effect. What was
+    told of the call since may have moved it: then the row that they were for is no longer of this
+    target.
+    """
+    moved = Q(step__effect__withdrawn=True) | ~_on_its_target(step, "step__effect")
     tried = StepAttempt.objects.filter(
-        step__effect=step.effect_id,
+        Q(step__effect=step.effect_id) | moved,
+        _on_its_target(step, "step"),
+        step__effect__action=step.effect.action_id,
         step__connection=step.connection_id,
         step__operation=step.operation,
         step__args=step.args,
@@ -346,8 +373,7 @@ def window_is_open(step: Step, operation: Operation) -> bool:
     """Whether the provider still remembers the first try under this key when a call would end."""
     if operation.window_seconds is None:
         return True
-    tries = tries_under(step.workspace_id, step.key)
-    return not tries.filter(intended_at__lt=_remembered_since(operation)).exists()
+    return not tries_under(step).filter(intended_at__lt=_remembered_since(operation)).exists()
 
 
 def _remembered_since(operation: Operation) -> CombinedExpression:

@@ -360,7 +360,7 @@ def _settle_applied(answered: Sequence[AnsweredTry], before: Sequence[Statement]
 def _settle_one(tried: AnsweredTry) -> None:
     step, answer = tried.intent.step, tried.answer
     is_last = answer.outcome == "no_effect" and step.tries >= TRIES_MAX
-    if is_last and preconditions.tries_under(step.workspace_id, step.key).not_ruled_out().exists():
+    if is_last and preconditions.tries_under(step).not_ruled_out().exists():
         answer = replace(answer, outcome="unknown")  # of the step: an earlier try may have done it
     data = _answer_facts(answer)
     if answer.outcome == "unknown":

@@ -345,9 +345,12 @@ nothing. An answer that comes after all takes its place.
 
 
 def try_in_doubt() -> Exists:
-    """Whether of a try under a step's key, in whatever plan, no answer says what became of it."""
+    """Whether of a try of a step's target under its key, in whatever plan, no answer says what
+    became of it.
+    """
     tries = StepAttempt.objects.in_doubt().filter(key=OuterRef("key"))
-    return Exists(tries.filter(step__workspace=OuterRef("workspace")))
+    alike = {f"step__{name}": OuterRef(name) for name in ("workspace", "target_type", "target_id")}
+    return Exists(tries.filter(**alike))
 
 
 class StepAttemptQuerySet(models.QuerySet["StepAttempt"]):

@@ -7,10 +7,11 @@ from django.db.models import F
 
 from approvals import pauses
 from connectors import connections
-from ledger.models import Action, Attempt
+from ledger.models import Action, Attempt, Run
+from recovery.casework import settling
 from recovery.engine import plan_lifecycle, protocol
 from recovery.engine.protocol import CheckedStep, IntentResult
-from recovery.models import Step
+from recovery.models import Plan, Step
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -19,8 +20,10 @@ from tests.recovery.engine.desk import (
     looked_at,
     plan_for,
     run_that,
+    send_events,
     states,
 )
+from tests.outside.world import World
 
 pytestmark = pytest.mark.django_db
 
@@ -201,6 +204,79 @@ def test_changed_settings_of_the_connection_stop_what_was_approved_over_the_old(
     assert outside.effects() == []
 
 
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Another system, in which no agent has done anything."""
+    running = World(tmp_path)
+    running.seed({"a": {"v": 1}})
+    yield running
+    running.stop()
+
+
+def lead(world, outside, ada):
+    """Let the connection lead there."""
+    world.refresh_from_db()
+    connections.update(world, {"url": outside.url}, by=ada, revision=world.revision)
+
+
+def test_that_another_system_is_as_it_should_be_puts_nothing_right_in_the_one_that_was_approved(
+    one_thing, world, ada, outside, elsewhere
+):
+    """It was verified without a call, and the effect stood: nothing was ever changed there."""
+    plan = plan_for(one_thing, world)
+    by_hand.advance_once(plan.pk)
+    lead(world, elsewhere, ada)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.effect.compensated) == ("needs_human", "none")
+    assert [one["field"] for one in step.evidence["diff"]] == ["connection_digest"]
+    assert outside.thing("a") == {"v": 2}
+
+
+def test_a_call_is_looked_for_in_the_system_that_it_was_sent_to_and_in_no_other(
+    one_thing, world, ada, outside, elsewhere
+):
+    """That it was not there was taken for a proof that it had not happened."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world)
+    for _ in range(2):
+        by_hand.advance_once(plan.pk)
+    assert states(plan) == ["unknown"]
+    lead(world, elsewhere, ada)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.is_lost) == ("needs_human", True)
+    assert step.attempts.get().outcome == "unknown"
+
+    one_thing.refresh_from_db()
+    there = {"evidence": "It is there.", "by": ada, "seen": one_thing.revision}
+    settling.settle_step(step, outcome="applied", **there)
+    lead(world, outside, ada)
+    advance(plan)
+    assert (states(plan), outside.effects()) == (["verified"], ["a"])
+
+
+def test_what_was_done_is_not_read_back_from_another_system(
+    one_thing, world, ada, outside, elsewhere
+):
+    outside.mischief("a", leaves={"v": 99})
+    plan = plan_for(one_thing, world)
+    for _ in range(2):
+        by_hand.advance_once(plan.pk)
+    Step.objects.filter(plan=plan).update(was="intended", state="applied")
+    lead(world, elsewhere, ada)
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.effect.compensated) == ("needs_human", "none")
+    assert step.note.startswith("Its connection is not what was approved")
+
+
 def test_a_target_that_cannot_be_read_is_tried_later_and_nothing_is_sent(case, world, outside):
     outside.mischief("read c", status=503)
     outside.mischief("read c", status=500)
@@ -275,3 +351,76 @@ def test_a_pause_of_the_connection_holds_everything_until_it_is_lifted(case, wor
     pauses.lift(pause, by=ada)
     advance(plan)
     assert states(plan) == ["verified"] * 3
+
+
+EFFECTS = {
+    name: {"target": {"type": "thing", "id": name}, "before": {"v": 1}, "after": {"v": 2}}
+    for name in "ab"
+}
+
+BEGUN = (
+    ("run.started", None, {}),
+    ("action.planned", "x", {"tool": "things.set", "targets": []}),
+    ("run.failed", None, {"error": {"type": "Broken", "message": "it broke"}}),
+)
+
+
+@pytest.fixture
+def moved(handy, world, outside, monkeypatch):
+    """Two effects of one call whose undo was tried, and left to people, by the operation that is
+    named; then the agent tells of them once more, in the other order. A plan of that moment.
+    """
+
+    def told(order, before=()):
+        done = {"attempt": "a1", "effects": [EFFECTS[name] for name in order]}
+        send_events(handy, "run_1", *before, ("action.succeeded", "x", done))
+
+    def plans(operation, **trouble):
+        outside.seed({name: {"v": 2} for name in "ab"})
+        told("ab", before=BEGUN)
+        case = case_of(Run.objects.get(run="run_1"))
+        earlier = plan_for(case, world, operation)
+        for name in "ab" * 3:
+            outside.mischief(name, **trouble)
+        for _ in "ab":
+            advance(earlier)
+            type(world).objects.update(**connections.CLOSED)  # its circuit, after five failures
+        assert states(earlier) == ["needs_human"] * 2
+        outside.seed({name: {"v": 2} for name in "ab"})
+        Step.objects.filter(plan=earlier).update(was="needs_human", state="skipped")
+        Plan.objects.filter(pk=earlier.pk).update(was="running", state="finished")
+        monkeypatch.setattr("tests.recovery.engine.desk.new_id", lambda: "0" * 8)
+        told("ba")
+        return earlier, plan_for(case, world, operation)
+
+    return plans
+
+
+@pytest.mark.parametrize("operation", ["charge_blindly", "refund"])
+def test_what_was_tried_is_found_though_the_call_was_told_of_in_another_order_since(
+    moved, outside, operation
+):
+    """The key of an undo holds the position of its effect, which had become another."""
+    _, plan = moved(operation, leaves={"v": 99})
+
+    advance(plan)
+
+    assert sorted(outside.effects()) == ["a", "b"], "once each"
+    assert states(plan) == ["needs_human"] * 2
+    assert all(one.note.startswith("It was tried before") for one in plan.steps.all())
+
+
+def test_nothing_goes_out_under_a_key_by_which_the_outside_knows_another_target(moved, outside):
+    """Two effects that have changed places have each other's keys where no argument tells them
+    apart. The provider answered for the other, and both read as undone once more.
+    """
+    earlier, plan = moved("refund_unseen", fail_after=1)
+    keys = dict(earlier.steps.values_list("target_id", "key"))
+    for name, other in ("ab", "ba"):
+        plan.steps.filter(target_id=name).update(key=keys[other])
+
+    advance(plan)
+
+    assert states(plan) == ["needs_human"] * 2
+    assert all("another target" in one.note for one in plan.steps.all())
+    assert sorted(outside.effects()) == ["a", "b"], "once each"
