@@ -179,7 +179,9 @@ def _call_changed(step: Step) -> Mismatch | None:
     return Mismatch("This is not the call that was approved.", _diff(step, facts))
 
 
-ELSEWHERE = "Its connection is not what was approved: what is read over it says nothing of the step."
+ELSEWHERE = (
+    "Its connection is not what was approved: what is read over it says nothing of the step."
+)
 
 
 def reads_elsewhere(step: Step) -> Mismatch | None:

@@ -7,7 +7,7 @@ whether anything moved, so that its plan may go on.
 
 import logging
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
@@ -213,12 +213,16 @@ def _probe(step: Step) -> bool:
         return _present(step, kept.evidence or {}, "Its answer had come after all.")
     if not tries:
         return _absent(step, operation, "It is known that nothing was sent.")
+    return _look_for(step, operation, tries[0].intended_at)
+
+
+def _look_for(step: Step, operation: Operation, sent_at: datetime) -> bool:
     if elsewhere := approved_calls.reads_elsewhere(step):
         return _give_up(step, elsewhere.why, evidence={"diff": elsewhere.diff})
     if operation.probe == "none":
         return _cannot_tell(step, operation, {})
     try:
-        finding = outbound_calls.probe(step, tries[0].intended_at)
+        finding = outbound_calls.probe(step, sent_at)
     except SnapshotGone as gone:  # a probe compares with it
         return _give_up(step, f"Whether it happened cannot be found out from here. {gone}")
     return _found(step, operation, finding)
@@ -301,10 +305,7 @@ def verify(step_id: int) -> bool:
         return False
     try:
         operation = outbound_calls.operation_of(step)
-        is_said = step.was == StepState.NEEDS_HUMAN  # by a person, who was told of it then
-        if operation.reads_back and not is_said and (other := approved_calls.reads_elsewhere(step)):
-            return _give_up_verifying(step, other.why, [])
-        check = outbound_calls.verify(step) if operation.reads_back else Check(ok=True, checks=[])
+        check = _read_back(step) if operation.reads_back else Check(ok=True, checks=[])
         if not check.ok:
             return reads_otherwise(step, operation, check)
         return _end_one(StepEnding(step, operation, check.checks))
@@ -314,6 +315,16 @@ def verify(step_id: int) -> bool:
         return _give_up_verifying(step, str(refused), [])
     except CannotMove:
         return False
+
+
+def _read_back(step: Step) -> Check:
+    """What a separate read finds; raises Refused where its connection leads elsewhere, unless a
+    person, who was told of that, has said since that it happened.
+    """
+    elsewhere = approved_calls.reads_elsewhere(step)
+    if elsewhere and step.was != StepState.NEEDS_HUMAN:
+        raise Refused(elsewhere.why)
+    return outbound_calls.verify(step)
 
 
 def cannot_read_back(step: Step, why: str) -> bool:

@@ -266,16 +266,20 @@ def earlier_try(step: Step, operation: Operation) -> str:
     if operation.idempotency in {"native_key", "none"} and _key_is_anothers(step):
         return "What it would be known by was used for another target of the same call."
     if operation.idempotency == "native_key":
-        if not window_is_open(step, operation):
-            return "The provider no longer remembers the first try: a second could do it twice."
-        doubt = operation.window_seconds is not None and _may_be_forgotten(step, operation)
-        return f"{FORGOTTEN}, and the provider would no longer remember it." if doubt else ""
+        return _native_try(step, operation)
     if operation.may_repeat:
         return ""
     if _was_tried(step):
         return "It was tried before, and nothing would keep a second try from doing it twice."
     doubt = _may_be_forgotten(step, operation)
     return f"{FORGOTTEN}, and nothing would keep a second try from doing it twice." if doubt else ""
+
+
+def _native_try(step: Step, operation: Operation) -> str:
+    if not window_is_open(step, operation):
+        return "The provider no longer remembers the first try: a second could do it twice."
+    doubt = operation.window_seconds is not None and _may_be_forgotten(step, operation)
+    return f"{FORGOTTEN}, and the provider would no longer remember it." if doubt else ""
 
 
 def further_try(step: Step, operation: Operation) -> str:

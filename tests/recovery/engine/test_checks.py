@@ -12,6 +12,7 @@ from recovery.casework import settling
 from recovery.engine import plan_lifecycle, protocol
 from recovery.engine.protocol import CheckedStep, IntentResult
 from recovery.models import Plan, Step
+from tests.outside.world import World
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import (
     advance,
@@ -23,7 +24,6 @@ from tests.recovery.engine.desk import (
     send_events,
     states,
 )
-from tests.outside.world import World
 
 pytestmark = pytest.mark.django_db
 
