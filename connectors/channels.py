@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from html import escape
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -148,7 +149,13 @@ def _mail(delivery: Delivery) -> None:
         raise NotTaken("The channel was removed or has no addresses.")
     said = delivery.message
     text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
-    headers = {"Auto-Submitted": "auto-generated", "X-Amends-Delivery": _id(delivery)}
+    # Taken, and its answer lost, it is sent once more, and is no other mail (RFC 5322, 3.6.4).
+    host = urlsplit(deployment.AMENDS_URL).hostname or "localhost"
+    headers = {
+        "Auto-Submitted": "auto-generated",
+        "Message-ID": f"<{_id(delivery)}@{host}>",
+        "X-Amends-Delivery": _id(delivery),
+    }
     if stop := said.get("stop_url"):
         headers |= {
             "List-Unsubscribe": f"<{stop}>",

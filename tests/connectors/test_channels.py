@@ -61,6 +61,19 @@ def test_one_person_is_written_to_once(acme):
     assert [letter.to for letter in outbox.outbox] == [["eve@x.example"]]
 
 
+def test_a_mail_that_is_sent_once_more_as_its_answer_was_lost_is_the_same_mail(acme):
+    """So a mailbox that has it already may show it once."""
+    for key in ("c-1", "c-2"):
+        channels.write_to(acme, "eve@x.example", "correction.published", NEWS, key=key)
+    for _ in range(2):
+        Delivery.objects.update(state="waiting", next_try_at=Now() - timedelta(seconds=1))
+        channels.send_due()
+
+    names = [letter.message()["Message-ID"] for letter in outbox.outbox]
+    assert len(names) == 4
+    assert len(set(names)) == 2
+
+
 def test_a_slack_message_cannot_smuggle_in_links(acme, ada, receiver):
     channels.create(acme, "chat", "slack", by=ada, secret={"url": receiver.at["url"] + "/slack"})
     [delivery] = channels.announce(acme, "case.opened", NEWS, key="s-1")
