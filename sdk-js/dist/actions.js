@@ -388,13 +388,13 @@ export class Action {
         return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
     }
     /** What is said of how this try went. */
-    #outcome(type, data) {
+    #outcome(type, data, more) {
         if (this.#isSettled)
             throw new AmendsError("the outcome of this call is recorded already");
         const { attempt, fence, n } = this.row;
         const tried = fence === null ? { attempt } : { attempt, fence };
         const made = this.#approved && { args: this.#approved };
-        return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
+        return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id }, more);
     }
     async #settle(told, state) {
         const row = { ...this.row, state, result: told.event.data["result"] ?? null };
@@ -416,7 +416,7 @@ export class Action {
         if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
             data["effects"] = this.targets.map((target) => ({ target }));
         }
-        const told = this.#outcome("action.succeeded", { ...data, ...compensation });
+        const told = this.#outcome("action.succeeded", data, compensation);
         await this.#settle(told, "succeeded");
         if (!(error instanceof TooLarge) && !(error instanceof Unfit))
             throw error;

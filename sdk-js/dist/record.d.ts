@@ -42,8 +42,8 @@ export declare class Record {
     } | null): object;
     /** The next number in this run; a resumed one counts on from where the desk saw it. */
     nextN(): number;
-    /** A statement about this run, masked and ready to be sent. */
-    build(type: EventType, data: object, about?: Omit<About, "trace">): Statement;
+    /** A statement about this run, masked and ready to be sent; `more` where it can be told, too. */
+    build(type: EventType, data: object, about?: Omit<About, "trace">, more?: object): Statement;
     /** Put a statement in the spool, under the run's next number if none is given. */
     say(type: EventType, data: object, about?: Omit<About, "trace">): Promise<void>;
 }

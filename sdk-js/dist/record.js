@@ -53,8 +53,16 @@ export class Record {
     nextN() {
         return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));
     }
-    /** A statement about this run, masked and ready to be sent. */
-    build(type, data, about = {}) {
+    /** A statement about this run, masked and ready to be sent; `more` where it can be told, too. */
+    build(type, data, about = {}, more) {
+        if (more !== undefined) {
+            try {
+                return this.build(type, { ...data, ...more }, about);
+            }
+            catch {
+                // Without it, then.
+            }
+        }
         return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
     }
     /** Put a statement in the spool, under the run's next number if none is given. */

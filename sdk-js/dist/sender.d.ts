@@ -7,7 +7,7 @@
  */
 import { type Problem } from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
-import type { Spool } from "./spool.ts";
+import { type Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 export type Parked = (event: Event, problem: Problem) => void;
 /** Who hears what an operator of the agent should know. */

@@ -8,6 +8,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asError, DeskUnreachable, KeyRefused, NotTheDesk, Refused, } from "./errors.js";
 import { compact, isObject, parseJson } from "./protocol/canonical.js";
+import { isDiskTrouble } from "./spool.js";
 const IDLE_SECONDS = 5;
 // After this many seconds without success the pause between tries grows no more.
 const PAUSE_SECONDS_MAX = 30;
@@ -108,6 +109,10 @@ export class Sender {
             catch (error) {
                 if (error instanceof KeyRefused || error instanceof Refused)
                     return false;
+                if (isDiskTrouble(error)) {
+                    this.#log("error", `what waits in ${this.#spool.path} cannot be sent (${error.message})`);
+                    return false;
+                }
                 if (!(error instanceof DeskUnreachable))
                     throw error;
                 if (performance.now() >= end)

@@ -49,12 +49,12 @@ export class Spool {
             mkdirSync(dirname(path), { recursive: true });
             closeSync(openSync(path, "a", 0o600));
             this.#database = connect(path, TABLES);
+            this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
         }
         catch (error) {
             const why = error.message;
             throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
         }
-        this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
     }
     /** Put an event in line, with its blobs and what it says of a key, in one transaction. */
     write(event, { blobs = new Map(), key }) {

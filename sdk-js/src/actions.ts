@@ -431,12 +431,12 @@ export class Action<A extends object = Args> {
   }
 
   /** What is said of how this try went. */
-  #outcome(type: "action.succeeded" | "action.failed", data: object): Statement {
+  #outcome(type: "action.succeeded" | "action.failed", data: object, more?: object): Statement {
     if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
     const { attempt, fence, n } = this.row;
     const tried = fence === null ? { attempt } : { attempt, fence };
     const made = this.#approved && { args: this.#approved };
-    return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id });
+    return this.run.build(type, { ...tried, ...made, ...data }, { n, action: this.id }, more);
   }
 
   async #settle(told: Statement, state: KeyState): Promise<void> {
@@ -458,7 +458,7 @@ export class Action<A extends object = Args> {
     if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
-    const told = this.#outcome("action.succeeded", { ...data, ...compensation });
+    const told = this.#outcome("action.succeeded", data, compensation);
     await this.#settle(told, "succeeded");
     if (!(error instanceof TooLarge) && !(error instanceof Unfit)) throw error;
     const words = `${this.id} succeeded, but its result or snapshots are not kept`;

@@ -68,8 +68,20 @@ export class Record {
     return this.desk.spool.nextN(this.id, Number(this.directive?.["n"] ?? 0));
   }
 
-  /** A statement about this run, masked and ready to be sent. */
-  build(type: EventType, data: object, about: Omit<About, "trace"> = {}): Statement {
+  /** A statement about this run, masked and ready to be sent; `more` where it can be told, too. */
+  build(
+    type: EventType,
+    data: object,
+    about: Omit<About, "trace"> = {},
+    more?: object,
+  ): Statement {
+    if (more !== undefined) {
+      try {
+        return this.build(type, { ...data, ...more }, about);
+      } catch {
+        // Without it, then.
+      }
+    }
     return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
   }
 

@@ -291,7 +291,7 @@ class Action(DrivenContext):
                 told["effects"] = self._effects(before, after, more)
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, ValueError, LookupError, TypeError, RecursionError) as error:
-            self._succeeded_bare(error)
+            self._succeeded_bare(error, told.get("compensation"))
 
     def failing(
         self,
@@ -455,15 +455,14 @@ class Action(DrivenContext):
         if state == "no_effect" and self.run.pivot == row.key:
             self.run.pivot = None
 
-    def _succeeded_bare(self, error: Exception) -> None:
-        """The call was made, so that much is recorded, whatever is wrong with what was said of it.
-
-        What is too large or too deep is left out and logged; a mistake in the code is raised.
+    def _succeeded_bare(self, error: Exception, undo: Any) -> None:
+        """The call was made: so much is recorded, and its undo where that can be told. What is too
+        large or too deep is left out and logged; a mistake in the code is raised.
         """
         data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
-        if self.targets and self._leaves_something(UNSET, None, {}):
+        if self.targets and self._leaves_something(UNSET, undo, {}):
             data["effects"] = [{"target": target} for target in self.targets]
-        self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded")
+        self._settle(EventType.ACTION_SUCCEEDED, self.run.with_undo(data, undo), "succeeded")
         if not isinstance(error, TooLarge | Unfit | RecursionError):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)

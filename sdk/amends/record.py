@@ -14,6 +14,7 @@ from amends.events import Statement
 from amends.link import Link
 from amends.protocol.canonical import canonical
 from amends.protocol.masking import Unfit
+from amends.protocol.vocabulary import EventType
 from amends.spool import KeyRow
 from amends.values import plain
 
@@ -113,6 +114,15 @@ class Record:
         """A statement about this run, masked and ready to be sent."""
         trace = self._trace or current_span()
         return self.desk.build(kind, run=self.id, data=data, n=n, action=action, trace=trace)
+
+    def with_undo(self, data: dict[str, Any], undo: Any) -> dict[str, Any]:
+        """What is told of a success, with how it is undone where that can be told."""
+        more = data if undo is None else data | {"compensation": undo}
+        try:
+            self.build(EventType.ACTION_SUCCEEDED, more)
+        except (TooLarge, ValueError, LookupError, TypeError, RecursionError):
+            return data
+        return more
 
     def saying(
         self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None

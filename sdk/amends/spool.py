@@ -54,6 +54,10 @@ DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
     AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)"""
 
 
+class CannotOpen(AmendsError, sqlite3.OperationalError):
+    """We stopped because the spool cannot be opened, at first or anew after a fork. See why."""
+
+
 @dataclass(frozen=True)
 class KeyRow:
     """What this agent knows of one of its keys. `asked` is the digest of tool, targets and args."""
@@ -89,8 +93,6 @@ class Spool:
         self._closed = False
         self._database: sqlite3.Connection | None = self._open()
         forks.tell(self)
-        with self._writing() as database:
-            database.execute(_FORGET, [time.time(), KEEP_SECONDS])
 
     def write(
         self,
@@ -279,8 +281,9 @@ class Spool:
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
             os.close(descriptor)
             database = sqlite.connect(self.path, _TABLES)
+            database.execute(_FORGET, [time.time(), KEEP_SECONDS])
         except (sqlite3.DatabaseError, OSError) as wrong:
-            raise AmendsError(f"the spool {self.path} cannot be opened: {wrong}") from wrong
+            raise CannotOpen(f"the spool {self.path} cannot be opened: {wrong}") from wrong
         self._process = os.getpid()
         return database
 

@@ -28,7 +28,8 @@ def connect(path: Path | str, tables: str) -> sqlite3.Connection:
 
 def is_disk_trouble(error: sqlite3.DatabaseError) -> bool:
     """Whether the disk or the file is to blame, which may be damaged, and not what was asked."""
-    return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
+    is_of_work = isinstance(error, sqlite3.OperationalError)
+    return is_of_work or type(error) is sqlite3.DatabaseError
 
 
 def _write_ahead(database: sqlite3.Connection) -> None:

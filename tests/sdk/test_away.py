@@ -277,6 +277,7 @@ def test_an_outcome_that_a_damaged_file_does_not_take_is_told_to_the_desk_at_onc
         assert done["action"] == act.id
         with pytest.raises(amends.SpoolFull, match=r"malformed.*so the call was not made"):
             move(run, op="second").begin()
+        assert not desk.flush(0), "told in the log"
         mend(desk.spool, whole)
 
 

@@ -1,5 +1,6 @@
 """An agent moves Mia's flight: what goes over the wire, and what does not."""
 
+import contextlib
 import hashlib
 import json
 
@@ -279,6 +280,25 @@ def test_a_word_of_a_success_that_nobody_would_read_is_refused_after_it_is_kept(
     desk.flush()
 
     assert small_desk.types() == ["run.started", "action.succeeded", "run.failed"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [({"aftr": NEW}, True), ({"effects": [{"summary": "no target"}]}, True),
+     ({"after": "x" * 9_000_000}, True), ({"aftr": NEW, "more": "x" * 70_000}, False)],
+)  # fmt: skip
+def test_an_undo_is_kept_whatever_else_is_wrong_with_what_is_said_of_the_success(
+    desk, small_desk, said, kept
+):
+    """It was lost with what could not be told; one that is too large itself costs no success."""
+    undo = amends.undo("airline.restore", id="XEHM4B", note=said.pop("more", ""))
+    with contextlib.suppress(TypeError, LookupError), desk.run("Move") as run, move(run) as act:
+        act.succeeded(NEW, undo=undo, **said)
+    desk.flush()
+
+    [_, succeeded, _] = small_desk.journal()
+    assert succeeded["type"] == "action.succeeded"
+    assert succeeded["data"].get("compensation") == (undo if kept else None)
 
 
 def test_effects_that_can_be_read_once_are_all_told(desk, small_desk):

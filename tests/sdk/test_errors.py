@@ -71,7 +71,14 @@ def test_a_spool_that_cannot_be_opened_is_named(small_desk, tmp_path):
     garbage = tmp_path / "garbage.sqlite"
     garbage.write_bytes(b"no database" * 99)
 
-    for place in (tmp_path, garbage):
+    half, damaged = tmp_path / "half.sqlite", tmp_path / "damaged.sqlite"
+    for place in (half, damaged):
+        amends.connect(small_desk.url, KEY, spool=place).close()
+    whole = half.read_bytes()
+    half.write_bytes(whole[: len(whole) // 2])
+    damaged.write_bytes(whole[:4096] + b"?" * (len(whole) - 4096))
+
+    for place in (tmp_path, garbage, half, damaged):
         with pytest.raises(amends.AmendsError, match="cannot be opened") as stopped:
             amends.connect(small_desk.url, KEY, spool=place)
         assert str(place) in str(stopped.value)

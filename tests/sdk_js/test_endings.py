@@ -73,6 +73,28 @@ def test_a_spool_that_another_process_is_making_is_waited_for(desk, agent, tmp_p
     assert told.exists(), "it met the file while another had it"
 
 
+def test_an_undo_that_is_too_large_to_be_told_costs_no_success(desk, agent):
+    """The call was told as one of which nobody knows whether it happened."""
+    code, words = agent("names_an_undo_that_is_too_large")
+
+    assert code == 0, words
+    told = ["run.started", "begin update_flight", "action.succeeded", "run.completed"]
+    assert desk.heard == told
+
+
+def test_a_spool_that_is_damaged_is_named_before_anything_is_done(desk, agent, tmp_path):
+    assert agent("exits_after_its_run")[0] == 0
+    spool = tmp_path / "spool"
+    sqlite3.connect(spool).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+    whole = spool.read_bytes()
+    spool.write_bytes(whole[:4096] + b"?" * (len(whole) - 4096))
+
+    code, words = agent("exits_after_its_run")
+
+    assert code == 1
+    assert f"the spool {spool} cannot be opened" in words
+
+
 def test_whoever_handles_sigterm_is_left_alone(desk, agent):
     assert agent("handles_the_signal_itself") == (0, "handled\n")
     assert desk.heard == ["run.started", "run.completed"]

@@ -39,6 +39,14 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     await moves(() => undefined);
     process.exit(0);
   },
+  async names_an_undo_that_is_too_large() {
+    const note = "x".repeat(70_000);
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.action("update_flight", { target: ["reservation", "XEHM4B"] }, (act) =>
+        act.succeeded({ flight: "HAT019" }, { undo: undo("airline.restore", { note }) }),
+      ),
+    );
+  },
   async throws_and_nobody_catches() {
     await moves(() => {
       throw new RangeError("the model gave up");
