@@ -15,7 +15,7 @@ import hashlib
 import smtplib
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from email.errors import MessageError
 from email.headerregistry import Address
@@ -41,7 +41,14 @@ from connectors.contract import (
     Refused,
     meaning,
 )
-from connectors.outbound import AddressRefused, NotSent, Outbound, is_allowed_by_name, tls
+from connectors.outbound import (
+    AddressRefused,
+    NotSent,
+    Outbound,
+    OutOfTime,
+    is_allowed_by_name,
+    tls,
+)
 
 # A correction as a mail: to whom it may go, and its one Message-ID.
 
@@ -288,14 +295,20 @@ class _Server(smtplib.SMTP):
     def __init__(self, outbound: Outbound, *, implicit_tls: bool) -> None:
         self._outbound = outbound
         self._implicit_tls = implicit_tls
+        self._cut = ExitStack()
         super().__init__(timeout=outbound.deadline.remaining())
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = self._outbound.connect(host, port)
+        self._cut.enter_context(self._outbound.deadline.cutting(connected.fileno()))
         connected.settimeout(timeout)
         if self._implicit_tls:
             return tls().wrap_socket(connected, server_hostname=host)
         return connected
+
+    def close(self) -> None:
+        super().close()
+        self._cut.close()
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
@@ -308,7 +321,6 @@ def _session(call: Call) -> Iterator[_Server]:
     """A server that let us in; raises NotSent, for nothing has been sent so far."""
     settings: Settings = call.connection.settings
     login: Login = call.connection.credentials
-    deadline = call.connection.outbound.deadline
     if settings.tls == "none" and not is_allowed_by_name(settings.host, settings.port):
         raise AddressRefused("Only hosts named in OUTBOUND_ALLOW may go without TLS.")
     server = _Server(call.connection.outbound, implicit_tls=settings.tls == "implicit")
@@ -317,23 +329,22 @@ def _session(call: Call) -> Iterator[_Server]:
             server.connect(settings.host, settings.port)
         if server.sock is None:
             raise NotSent("The mail server closed the connection.")
-        with deadline.cutting(server.sock.fileno()):
-            with _before_anything_is_sent():
-                server.ehlo_or_helo_if_needed()
-                if settings.tls == "starttls":
-                    server._host = settings.host  # type: ignore[attr-defined]  # noqa: SLF001 - for the certificate
-                    server.starttls(context=tls())
-                    server.ehlo()
-                if login.user:
-                    server.login(login.user, login.password)
-            yield server  # outside the above: what fails from here on is for the caller to judge
+        with _before_anything_is_sent():
+            server.ehlo_or_helo_if_needed()
+            if settings.tls == "starttls":
+                server._host = settings.host  # type: ignore[attr-defined]  # noqa: SLF001 - for the certificate
+                server.starttls(context=tls())
+                server.ehlo()
+            if login.user:
+                server.login(login.user, login.password)
+        yield server  # outside the above: what fails from here on is for the caller to judge
 
 
 @contextmanager
 def _before_anything_is_sent() -> Iterator[None]:
     try:
         yield
-    except (OSError, smtplib.SMTPException) as failure:
+    except (OSError, smtplib.SMTPException, OutOfTime) as failure:
         raise NotSent(f"The mail server cannot be used: {failure}") from failure
     except UnicodeEncodeError:  # its words show a letter of the password
         raise NotSent("The log-in at the mail server has letters beyond ASCII.") from None

@@ -2,6 +2,7 @@
 
 import socketserver
 import threading
+import time
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import SMTP
@@ -156,6 +157,7 @@ class Threads(socketserver.ThreadingTCPServer):
     daemon_threads = True
     says = {b"EHLO": b"250-plain\r\n250 AUTH PLAIN\r\n", b"AUTH": b"235 come in\r\n"}
     took = b""
+    greets, drips_seconds = b"220 hello\r\n", 0.0
 
 
 class Plain(socketserver.StreamRequestHandler):
@@ -164,7 +166,9 @@ class Plain(socketserver.StreamRequestHandler):
     server: Threads
 
     def handle(self):
-        self.wfile.write(b"220 hello\r\n")
+        for letter in self.server.greets:
+            self.wfile.write(bytes([letter]))
+            time.sleep(self.server.drips_seconds)
         for line in self.rfile:
             word = line.split()[0].upper()
             if word == b"DATA":
@@ -221,3 +225,18 @@ def test_a_server_that_never_ends_its_reply_is_left(plain):
 
     assert answer.outcome == "no_effect"
     assert "more than any mail server has to say" in answer.detail
+
+
+def test_a_server_that_greets_drop_by_drop_is_left_at_the_limit_and_nothing_was_sent(
+    plain, monkeypatch
+):
+    """Nobody knew whether a mail had gone out, and a thread was held for as long as it dripped."""
+    server, connection = plain
+    server.drips_seconds = 0.4
+    monkeypatch.setitem(
+        smtp.Smtp.operations, "send_correction", replace(smtp.BLIND, limit_seconds=1.0)
+    )
+
+    answer = send(connection, "m-11")
+
+    assert (answer.outcome, server.took) == ("no_effect", b"")
