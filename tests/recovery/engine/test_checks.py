@@ -1,6 +1,7 @@
 """What is looked at inside the lease, and once more before the intent is written."""
 
 import time
+from typing import Any
 
 import pytest
 from django.db.models import F
@@ -358,7 +359,7 @@ EFFECTS = {
     for name in "ab"
 }
 
-BEGUN = (
+BEGUN: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("run.started", None, {}),
     ("action.planned", "x", {"tool": "things.set", "targets": []}),
     ("run.failed", None, {"error": {"type": "Broken", "message": "it broke"}}),
