@@ -90,6 +90,11 @@ NO_TEXT = re.compile(
 )
 """Texts that look like another value than a text, and lines whose ends nobody sees."""
 QUOTES = re.compile("[“”„‟«»〝〞〟＂❝❞⹂]")
+# Hebrew, Arabic and their neighbours; and what stands in a language's quotation marks.
+RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+IN_QUOTES = re.compile("(?<=“)[^“”„]+(?=”)|(?<=„)[^“”„]+(?=“)|(?<=«)[^«»]+(?=»)")
 BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 BREAK, TAB = "⏎", "⇥"
 # A longer text in a sentence of ours is cut; the page of what it belongs to shows it whole.
@@ -214,11 +219,14 @@ def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -
     - letters and digits of full width or of a mathematical font, and other signs of full width
       between ASCII letters or digits.
 
-    A word of one script, whichever, is as it is. See UTR #36 and UTS #39 for why.
+    A word of one script, whichever, is as it is. See UTR #36 and UTS #39 for why. What is written
+    from right to left in quotation marks moves nothing that stands beside them.
     """
     raw = str(text)
     cut = raw[:characters_max]
     out = _marked(html.escape(MASKED.sub(_hidden_value, cut)), _shown)
+    if RIGHT_TO_LEFT.search(out):
+        out = IN_QUOTES.sub(r"<bdi>\g<0></bdi>", out)
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'
     return mark_safe(out)  # noqa: S308  # escaped as a whole; no escape is unusual

@@ -13,7 +13,7 @@ from recovery.models import Case, CaseState, Suggestion
 from recovery.views.request_context import case_url, due_words, window_words
 from workspaces import formatting
 from workspaces.models import User
-from workspaces.templatetags.formatting import icon, reversibility, risk, state
+from workspaces.templatetags.formatting import icon, quoted, reversibility, risk, state
 
 COLUMNS = (
     "brief", "headline", "headline_in_full", "risk", "request", "customer", "customer_name",
@@ -151,9 +151,7 @@ def _box(case: dict[str, Any]) -> str:
 
 
 def _trouble(case: dict[str, Any]) -> str:
-    asked = (
-        f"“{formatting.visible(formatting.straight(case['request']))}”" if case["request"] else ""
-    )
+    asked = quoted(case["request"]) if case["request"] else ""
     customer = (
         f" · {formatting.visible(formatting.person(case['customer']))}" if case["customer"] else ""
     )

@@ -188,6 +188,17 @@ def test_ordinary_writing_stays_as_it_is():
     assert formatting.hidden_count(text) == 0
 
 
+def test_words_from_right_to_left_move_nothing_that_stands_beside_their_quotation_marks():
+    urgent = "\u0639\u0627\u062c\u0644!"
+    for said in (f"von „{urgent}“ auf „3“", f"de «{urgent}» a «3»", f"from “{urgent}” to “3”"):
+        first, second = formatting.visible(said).split("<bdi>")[1:]
+        assert (first[:6], second[:1]) == (f"{urgent}<", "3")
+    hostile = formatting.visible(f"“<b>{urgent}” & „x")
+    assert hostile == f"“<bdi>&lt;b&gt;{urgent}</bdi>” &amp; „x"
+    assert formatting.visible("from “low” to “high”") == "from “low” to “high”"
+    assert shown("{{ text|quoted }}", text=urgent) == f"“<bdi>{urgent}</bdi>”"
+
+
 def test_what_an_agent_wrote_cannot_become_markup():
     assert (
         formatting.visible("<script>alert(1)</script>") == "&lt;script&gt;alert(1)&lt;/script&gt;"

@@ -5,7 +5,6 @@ Each returns markup built in Python; a page with a hundred rows calls them hundr
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -309,20 +308,6 @@ def visible(text: object) -> SafeString:
     return formatting.visible(text)
 
 
-QUOTED = re.compile("(?<=“)[^“”„]+(?=”)|(?<=„)[^“”„]+(?=“)|(?<=«)[^«»]+(?=»)")
-
-
-@register.filter
-def isolated(text: object) -> SafeString:
-    """As `visible`, of a sentence of ours in any language: what is written from right to left in
-    its quotation marks moves nothing that stands beside them.
-    """
-    shown: str = formatting.visible(text)
-    if any(unicodedata.bidirectional(sign) in {"R", "AL"} for sign in shown):
-        shown = QUOTED.sub(lambda found: f"<bdi>{found[0]}</bdi>", shown)
-    return mark_safe(shown)  # noqa: S308 - escaped by `visible`, but for the element around a part
-
-
 @register.filter
 def sentence(text: object) -> SafeString:
     """As `visible`, with short ids in one piece: for sentences in narrow cells."""
@@ -344,7 +329,9 @@ def plain(text: object) -> str:
 @register.filter
 def quoted(text: object) -> SafeString:
     """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
-    return format_html("“{}”", formatting.visible(formatting.straight(text)))
+    shown = formatting.visible(formatting.straight(text))
+    around = "“<bdi>{}</bdi>”" if formatting.RIGHT_TO_LEFT.search(shown) else "“{}”"
+    return format_html(around, shown)
 
 
 @register.filter
