@@ -213,6 +213,9 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     tab = tab if tab in TABS else TABS[0]
     kept = list_of(request)
     plan = plan_card.card(case, request.user, sensitive=sensitive)
+    notices = _notices(case, facts, request.user)
+    if any(link.get("main") for one in notices for link in one.get("links", ())):
+        offered = [one | {"main": False} for one in offered]  # one leads: a person's answer
     return {
         "workspace": case.workspace,
         "case": head(case, request.user)
@@ -230,7 +233,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "story": story.of(case, facts, sensitive=sensitive),
         **_effects(facts, request.user),
         "plan": plan,
-        "notices": _notices(case, facts, request.user),
+        "notices": notices,
         "pausing": pauses_offered(case, request.user),
         "residue": _residue(case),
         "tab": tab,
@@ -293,7 +296,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     if case.state != CaseState.CLOSED:
         reports = facts.reports[-REPORTS_SHOWN_MAX:]
         contested = any(one.source == ReportSource.END_USER for one in reports)
-        answers = correction_ways.to_answer(case) if contested else {}
+        answers = correction_ways.to_answer(case, person) if contested else {}
         return [
             *(_reported(one) | {"links": answers.get(one.text, [])} for one in reports),
             *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
@@ -308,7 +311,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         is_how = correction_ways.IS_HOW[correction["state"]]
         label = f"The correction for {formatting.person(correction['person'])} {is_how}"
         notice["links"] = [{"label": label, "url": correction["url"]}]
-    return [notice, *correction_ways.unanswered(case)]
+    return [notice, *correction_ways.unanswered(case, person)]
 
 
 def _reported(one: Report) -> dict[str, Any]:

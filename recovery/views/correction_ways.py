@@ -12,9 +12,19 @@ from connectors.models import DeliveryState
 from ledger import desk_events
 from ledger.models import Event
 from recovery.corrections import contesting, publishing
-from recovery.models import Case, Contest, Correction, CorrectionDelivery, CorrectionState
+from recovery.models import (
+    Case,
+    CaseState,
+    Contest,
+    Correction,
+    CorrectionDelivery,
+    CorrectionState,
+    Suggestion,
+)
 from recovery.run_facts.sentences import plural
 from workspaces import formatting
+from workspaces.access import may
+from workspaces.models import User
 
 IS_HOW: dict[str, str] = {
     CorrectionState.DRAFT: "is a draft",
@@ -35,6 +45,11 @@ def sent(one: Correction) -> list[dict[str, Any]]:
         }
         for way in one.deliveries.exclude(channel=publishing.HANDED).order_by("pk")
     ] + _handed_on(one)
+
+
+def tells_of(one: Correction, answered: Contest) -> bool:
+    """Whether anything was to go out that says that there is this answer."""
+    return any(_receipt(one, way) == answered.receipt for way in one.deliveries.all())
 
 
 def _receipt(one: Correction, way: CorrectionDelivery) -> str:
@@ -168,17 +183,17 @@ def _became(one: Correction, way: CorrectionDelivery) -> str:
 CONTESTS_SHOWN_MAX = 5
 
 
-def to_answer(case: Case) -> dict[str, list[dict[str, str]]]:
+def to_answer(case: Case, person: User) -> dict[str, list[dict[str, Any]]]:
     """Where what was contested is answered, by the words of the person: they may say the same
     twice, and have two answers.
     """
-    found: dict[str, list[dict[str, str]]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for one in _unanswered(case):
-        found.setdefault(one.text, []).append(_answering(case, one))
+        found.setdefault(one.text, []).append(_answering(case, one, person))
     return found
 
 
-def unanswered(case: Case) -> list[dict[str, Any]]:
+def unanswered(case: Case, person: User) -> list[dict[str, Any]]:
     """A closed case is over for the desk, and not for who waits for an answer."""
     title = "An affected person contests what was done, and nobody has answered:"
     return [
@@ -186,7 +201,7 @@ def unanswered(case: Case) -> list[dict[str, Any]]:
             "tone": "wait",
             "title": title,
             "text": formatting.visible(f"“{formatting.straight(one.text)}”"),
-            "links": [_answering(case, one)],
+            "links": [_answering(case, one, person)],
         }
         for one in _unanswered(case)
     ]
@@ -197,6 +212,10 @@ def _unanswered(case: Case) -> QuerySet[Contest]:
     return waiting.order_by("pk")[:CONTESTS_SHOWN_MAX]
 
 
-def _answering(case: Case, one: Contest) -> dict[str, str]:
+def _answering(case: Case, one: Contest, person: User) -> dict[str, Any]:
+    """The way to its answer, which comes first where nothing but the end of the case is left."""
     there = reverse("recovery:correction", args=[case.workspace.slug, one.correction_id])
-    return {"label": f"Answer {one.receipt}", "url": there}
+    is_next = CaseState.CLOSED == case.state or case.suggestion == Suggestion.CLOSE
+    may_answer = may(person, "recover", case.workspace) and not contesting.why_not_by(one, person)
+    label = f"Answer {one.receipt}"
+    return {"label": label, "url": there, "main": is_next and may_answer}

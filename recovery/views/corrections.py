@@ -28,6 +28,7 @@ from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
 from workspaces.access import may, require
+from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
@@ -168,7 +169,9 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "url": reverse("recovery:contest", args=[here.slug, one.pk, found.pk]),
         "why_not": hindrance,
         "link_is_dead": not publishing.is_readable(one),
-        "are_told": bool(contesting.told_by(one)),
+        "are_told": bool(
+            correction_ways.tells_of(one, found) if found.answered_at else contesting.told_by(one)
+        ),
         "where": PUT_RIGHT_AGAIN if one.case.state == CaseState.CLOSED else PUT_RIGHT,
     }
 
@@ -286,7 +289,11 @@ def _one(
     fields = [fact for fact in context["facts_changed"] if fact["field"] in said]
     problem = {"tone": "bad", "title": title, "text": str(refusal)}
     is_input = not isinstance(refusal, OutOfDate | CannotMove)
-    words = [said.get(name, "") for name in ("answer", "how", "reason")]
+    contested = next((made for made in context["contests"] if made["url"] == request.path), {})
+    waits = contested and not (contested["answered"] or contested["why_not"])
+    if waits:
+        contested |= {name: said.get(name, "") for name in ("upheld", "answer")}
+    words = [said.get(name, "") for name in ("how", "reason", *([] if waits else ["answer"]))]
     if is_input:
         context["correction"] |= typed
         for fact in fields:
@@ -294,7 +301,7 @@ def _one(
     else:  # somebody else's words stand in the fields now, if there still are any
         words += [*typed.values(), *(said[fact["field"]] for fact in fields)]
     problem["typed"] = " · ".join(filter(None, words))
-    context["problem"] = problem
+    (contested or context)["problem"] = problem
     status = 422 if is_input else 409
     return page(request, "recovery/correction.html", context, status=status)
 
@@ -366,12 +373,11 @@ def contest(request: Request, workspace: str, pk: int, contest: int) -> HttpResp
     """Answer what the person contests; whoever took part in it may not."""
 
     def act(one: Correction) -> None:
-        contesting.answer(
-            get_object_or_404(one.contests, pk=contest),
-            by=request.user,
-            upheld=request.POST.get("upheld") == "yes",
-            text=request.POST.get("answer", ""),
-        )
+        found, said = get_object_or_404(one.contests, pk=contest), request.POST
+        if said.get("upheld") not in {"yes", "no"}:
+            raise InvalidInput("Say what becomes of it: the person is right, or it stays as it is.")
+        upheld, text = said["upheld"] == "yes", said.get("answer", "")
+        contesting.answer(found, by=request.user, upheld=upheld, text=text)
 
     return _change(request, workspace, pk, act, "Answered, in your name.")
 

@@ -1,5 +1,6 @@
 """Eve reads what was done, in her language, and contests it: a clock, a receipt, an answer."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -77,7 +78,12 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert who in client.get(there).text
     client.force_login(nils)
     said = {"upheld": "yes", "answer": "You are right, we put it back today."}
-    assert client.post(f"{there}contests/{contest.pk}/", {"upheld": "no"}).status_code == 422
+    words_alone = {"answer": "Half"}
+    case = client.get(f"/w/acme/cases/{correction.case_id}/").text
+    assert re.findall(r'main-act"\s+href="([^"]+)"', case) == [there], "one act leads"
+    for half, kept in (({"upheld": "no"}, 'value="no" required checked'), (words_alone, "Half</")):
+        refused = client.post(f"{there}contests/{contest.pk}/", half)
+        assert (refused.status_code, kept in refused.text) == (422, True)
     assert client.post(f"{there}contests/{contest.pk}/", said).status_code == 302
     with pytest.raises(CannotMove, match="meanwhile"):
         contesting.answer(contest, by=nils, upheld=False, text="No")
@@ -193,9 +199,10 @@ def test_where_it_is_put_right_is_said_as_the_case_stands(published, client, nil
     closed = client.get(its_case).text
     for words in ("Closed as", "nobody has answered", "It still says high"):
         assert words in closed
-    assert f'<a href="{there}">Answer {contest.receipt}</a>' in closed
+    assert f'<a class="button main-act" href="{there}">Answer {contest.receipt}</a>' in closed
     contesting.answer(contest, by=nils, upheld=False, text="It reads normal")
     assert contest.receipt not in client.get(its_case).text
+    assert "tell them yourself" in client.get(there).text, "it went by a link alone"
 
 
 def test_a_second_click_says_nothing_twice_and_needs_no_cookie(published, nils):
