@@ -236,16 +236,15 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
     connection, action = one.step.connection, one.action
     when = action.started_at or action.planned_at
     verb = "corrects" if one.step.reversibility == Reversibility.IRREVERSIBLE else "undoes"
-    undoes = f"{verb} {action.tool_words} · {connection.name} · {one.step.operation}"
-    if one.notes:
-        undoes += " · " + " ".join(one.notes)
+    by = [connection.name, one.step.operation, *([" ".join(one.notes)] if one.notes else [])]
     drifted = one.drift_state == DriftState.DRIFTED
     return {
         "number": number,
         "title": one.preview.title,
         "reversibility": one.step.reversibility,
-        "undoes": undoes,
+        "undoes": f"{verb} {action.tool_words}",
         "at": formatting.moment(when, "clock") if when else "",
+        "by": " · ".join(by),
         "call": _call(one, sensitive=sensitive),
         "diff": [] if drifted or not sensitive else _difference(one),
         "same": [] if drifted or not sensitive else _same(one),

@@ -79,7 +79,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
             _stretch,
         ),
         "outline": folding.counted(state_word(step.state) for step in steps)
-        if len(steps) > folding.LONG_FROM
+        if len(states) > 1
         else "",
         "untouched": [f"and {plural(left_out, 'step')} more"] if left_out else [],
         "progress_url": f"{url}progress/?until={awaited}" if awaited else "",

@@ -18,6 +18,8 @@ from tests.people import person
 from workspaces import teams
 from workspaces.models import User, Workspace
 
+ONE_LINE = 30
+
 
 @pytest.fixture
 def ada(acme: Workspace) -> User:
@@ -166,16 +168,20 @@ def test_everybody_can_use_the_pages(
                 assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
 
-def test_on_a_phone_the_search_of_the_inbox_says_all_that_it_takes(
+def test_on_a_phone_the_search_of_the_inbox_says_all_that_it_takes_and_no_word_is_broken(
     visit: Visit, ask: Any, ben: User
 ) -> None:
     ask()
+    Approval.objects.update(headline="Transfer money to Riverside Catering, DE02 •••• 1180")
     page = visit(ben, viewport=PHONE)
 
     page.goto("/w/acme/approvals/")
 
     page.get_by_placeholder("rule:").wait_for()
     assert fields_cut(page) == []
+    badge = page.locator(".inbox-list .badge").bounding_box()
+    assert badge
+    assert badge["height"] < ONE_LINE
 
 
 @pytest.mark.parametrize("width", [900, 1024])

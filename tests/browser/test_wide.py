@@ -8,8 +8,10 @@ from playwright.sync_api import FloatRect, Locator, Page, ViewportSize, expect
 
 from recovery.models import Case
 from recovery.triage import triage
-from tests.browser.conftest import Visit, too_wide
+from tests.browser.conftest import PHONE, Visit, too_wide
 from tests.recovery.cases import conftest as cast
+from tests.recovery.cases.cast import stands, submitted
+from tests.recovery.engine import by_hand
 from workspaces.models import User
 
 acme, operators, leads = cast.acme, cast.operators, cast.leads
@@ -107,3 +109,31 @@ def test_what_an_agent_did_stands_beside_what_can_be_done_about_it(
     assert place(did)["y"] == place(can_be_done)["y"]
     assert place(can_be_done)["x"] + place(can_be_done)["width"] >= FULL * SCREEN["width"]
     assert (covered(page), too_wide(page)) == ([], 0)
+
+
+def test_the_steps_of_a_plan_end_alike_and_on_a_phone_how_each_stands_comes_first(
+    visit: Visit, transactional_db: None, raises: Any, shop: Any, ticket: Any, ada: User
+) -> None:
+    row = ticket | {"id": "T-9"}
+    stands(shop, row | {"priority": "high"})
+    run = raises(1)
+    run.does("tickets.update", ("ticket", "main/T-9", row, row | {"priority": "high"}))
+    run.ends("failed")
+    triage.look()
+    case, page = Case.objects.get(), visit(ada)
+    plan, lines = submitted(case, ada), page.locator(".steps > li")
+    shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1 WHERE id = 'T-9'")
+
+    page.goto(f"/w/acme/cases/{case.pk}/compensate/")
+    ends = [one["x"] + one["width"] for one in map(place, lines.locator("> .body").all())]
+    assert (len(ends), len(set(ends))) == (2, 1)
+    page.set_viewport_size(PHONE)
+    note, title = lines.first.locator(".side-note"), lines.first.locator(".title")
+    assert place(note)["y"] < place(title)["y"]
+    assert place(title)["width"] > PHONE["width"] / 2
+
+    by_hand.advance(plan.pk)
+    page.goto(f"/w/acme/cases/{case.pk}/")
+    card, story = page.locator("#plan"), page.locator("[aria-labelledby='story-title']")
+    expect(card).to_contain_text("1 × Drifted, 1 × Verified")
+    assert place(card)["y"] < place(story)["y"], "what is under way comes first"
