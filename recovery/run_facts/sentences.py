@@ -33,6 +33,11 @@ def plural(number: int, one: str) -> str:
     return f"{number} {one if number == 1 else one + 's'}"
 
 
+def many(number: int, one: str) -> str:
+    """`1 201 actions`: as `plural`, of what may be thousands, for a page."""
+    return formatting.count(number) + plural(number, one).removeprefix(str(number))
+
+
 def listed(items: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`, `a, b and 4 more`."""
     named = list(items)

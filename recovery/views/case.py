@@ -24,7 +24,7 @@ from recovery.models.cases import PUT_RIGHT
 from recovery.models.plans import LIVING
 from recovery.planning import plans
 from recovery.run_facts.runs import RunFacts, facts_of
-from recovery.run_facts.sentences import listed, plural
+from recovery.run_facts.sentences import listed, many, plural
 from recovery.tasks import run_plan
 from recovery.triage.causes import title
 from recovery.views import (
@@ -107,7 +107,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
             "Ledger": f"events {run.first_place} to {run.last_place}",
             "Cause": title(case.cause) if case.cause else "",
             "Flags": ", ".join(run.flags).replace("_", " "),
-            "Actions": plural(len(facts.actions), "action"),
+            "Actions": many(len(facts.actions), "action"),
         }
     )
 
@@ -339,10 +339,11 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
     ]
     kept = lines[:PLAIN_SHOWN_MAX]
     kept += [line for line in lines[PLAIN_SHOWN_MAX:] if not _is_plain(line)]
+    left_out = len(newest_first) - len(kept)
     return {
         "effects": folding.folded(kept, _is_plain, story.in_short),
-        "effects_count": len(newest_first),
-        "effects_left_out": len(newest_first) - len(kept),
+        "effects_count": formatting.count(len(newest_first)),
+        "effects_left_out": many(left_out, "older one") if left_out else "",
     }
 
 

@@ -35,7 +35,7 @@ from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
-from recovery.run_facts.sentences import capitalised, plural, target_words
+from recovery.run_facts.sentences import capitalised, many, plural, target_words
 from recovery.triage.headlines import money_of
 from workspaces import folding, formatting
 from workspaces.pages import is_number
@@ -162,15 +162,15 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     items.sort(key=lambda entry: entry[0])
     changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
-    count = plural(len(facts.actions), "action")
+    count = many(len(facts.actions), "action")
     left_out = len(facts.actions) - len(shown)
     return {
-        "summary": f"{count} · {changing} with effects",
+        "summary": f"{count} · {formatting.count(changing)} with effects",
         "items": folding.folded([item for _, item in items], _went_well, _in_short),
         "outline": folding.counted(action.tool or UNNAMED for action in facts.actions)
         if len(items) > folding.LONG_FROM
         else "",
-        "left_out": plural(left_out, "earlier action") if left_out else "",
+        "left_out": many(left_out, "earlier action") if left_out else "",
     }
 
 

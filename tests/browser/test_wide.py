@@ -24,6 +24,8 @@ outbound, shop, shop_connection, shop_url = (
     cast.shop_url,
 )
 SCREEN: ViewportSize = {"width": 1920, "height": 1080}
+ONE_LINE = 60
+"""With the room around it."""
 FULL = 0.97
 """Of the width, where what is there ends: a margin remains."""
 
@@ -136,4 +138,7 @@ def test_the_steps_of_a_plan_end_alike_and_on_a_phone_how_each_stands_comes_firs
     page.goto(f"/w/acme/cases/{case.pk}/")
     card, story = page.locator("#plan"), page.locator("[aria-labelledby='story-title']")
     expect(card).to_contain_text("1 × Drifted, 1 × Verified")
+    words = '<p class="inner">3 on <a href="#">the page of the run</a>.</p>'
+    card.evaluate("(one, words) => one.insertAdjacentHTML('beforeend', words)", words)
+    assert place(card.locator("p.inner").last)["height"] < ONE_LINE
     assert place(card)["y"] < place(story)["y"], "what is under way comes first"

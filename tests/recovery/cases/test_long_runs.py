@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from ledger import replaying
 from ledger.models import Action
 from recovery.models import Case, Step, StepState
+from recovery.run_facts.sentences import many
 from recovery.views import case as case_page
 from recovery.views import story
 from tests.recovery.cases.cast import stands, submitted
@@ -85,8 +87,9 @@ def test_of_a_very_long_run_the_newest_stand_there_and_all_that_went_wrong(
     assert len(page.context["story"]["items"]) == 7
     assert "33 earlier actions on <a" in page.text
     assert len(page.context["effects"]) == 4
-    assert page.context["effects_count"] == 19
+    assert page.context["effects_count"] == "19"
     assert "15 older ones on <a" in page.text
+    assert many(1_201, "action") == "1\u00a0201 actions"
 
 
 def test_of_a_very_long_run_what_succeeded_and_is_marked_stands_there_too(
@@ -106,6 +109,17 @@ def test_of_a_very_long_run_what_succeeded_and_is_marked_stands_there_too(
     assert [one["url"].partition("#")[2] for one in items[:3]] == [
         wrong.action, settled.action, blamed.action,
     ]  # fmt: skip
+
+
+def test_a_run_of_more_events_than_are_read_back_leads_to_all_of_them(
+    desk, long_run, monkeypatch
+):
+    monkeypatch.setattr(replaying, "EVENTS_REPLAYED_MAX", 9)
+
+    page = desk.get("/w/acme/runs/run_1/").text
+
+    assert '<a href="/w/acme/ledger/?run=run_1">the ledger has them all</a>' in page
+    assert desk.get("/w/acme/ledger/?run=run_1").text.count("run_1</") > 9
 
 
 def test_the_page_of_a_run_folds_what_went_well_up_to_the_step_that_is_looked_at(desk, long_run):
