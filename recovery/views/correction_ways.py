@@ -215,7 +215,7 @@ def _unanswered(case: Case) -> QuerySet[Contest]:
 def _answering(case: Case, one: Contest, person: User) -> dict[str, Any]:
     """The way to its answer, which comes first where nothing but the end of the case is left."""
     there = reverse("recovery:correction", args=[case.workspace.slug, one.correction_id])
-    is_next = CaseState.CLOSED == case.state or case.suggestion == Suggestion.CLOSE
+    is_next = case.state == CaseState.CLOSED or case.suggestion == Suggestion.CLOSE
     may_answer = may(person, "recover", case.workspace) and not contesting.why_not_by(one, person)
     label = f"Answer {one.receipt}"
     return {"label": label, "url": there, "main": is_next and may_answer}

@@ -289,7 +289,8 @@ def _one(
     fields = [fact for fact in context["facts_changed"] if fact["field"] in said]
     problem = {"tone": "bad", "title": title, "text": str(refusal)}
     is_input = not isinstance(refusal, OutOfDate | CannotMove)
-    contested = next((made for made in context["contests"] if made["url"] == request.path), {})
+    made: list[dict[str, Any]] = context["contests"]
+    contested = next((each for each in made if each["url"] == request.path), {})
     waits = contested and not (contested["answered"] or contested["why_not"])
     if waits:
         contested |= {name: said.get(name, "") for name in ("upheld", "answer")}

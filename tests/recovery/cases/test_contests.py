@@ -53,7 +53,9 @@ def test_she_gets_a_receipt_with_a_clock_and_her_case_is_open_again(published, c
     assert correction.case.state == CaseState.OPEN
     told = Event.objects.get(type="correction.contested").data
     assert (told["receipt"], told["ground"]) == (kept.receipt, "not_restored")
-    assert kept.receipt in client.get(path).text, "the trail says that it is being looked at"
+    trail = client.get(path).text
+    assert kept.receipt in trail, "the trail says that it is being looked at"
+    assert '<span class="nowrap">T-182</span>' in trail, "an id is read in one piece"
     assert client.get(f"{path}contested/CT-0000-0000/").status_code == 404
 
 
@@ -81,9 +83,9 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     words_alone = {"answer": "Half"}
     case = client.get(f"/w/acme/cases/{correction.case_id}/").text
     assert re.findall(r'main-act"\s+href="([^"]+)"', case) == [there], "one act leads"
-    for half, kept in (({"upheld": "no"}, 'value="no" required checked'), (words_alone, "Half</")):
+    for half, stays in (({"upheld": "no"}, 'value="no" required checked'), (words_alone, "Half</")):
         refused = client.post(f"{there}contests/{contest.pk}/", half)
-        assert (refused.status_code, kept in refused.text) == (422, True)
+        assert (refused.status_code, stays in refused.text) == (422, True)
     assert client.post(f"{there}contests/{contest.pk}/", said).status_code == 302
     with pytest.raises(CannotMove, match="meanwhile"):
         contesting.answer(contest, by=nils, upheld=False, text="No")

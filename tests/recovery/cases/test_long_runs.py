@@ -111,9 +111,7 @@ def test_of_a_very_long_run_what_succeeded_and_is_marked_stands_there_too(
     ]  # fmt: skip
 
 
-def test_a_run_of_more_events_than_are_read_back_leads_to_all_of_them(
-    desk, long_run, monkeypatch
-):
+def test_a_run_of_more_events_than_are_read_back_leads_to_all_of_them(desk, long_run, monkeypatch):
     monkeypatch.setattr(replaying, "EVENTS_REPLAYED_MAX", 9)
 
     page = desk.get("/w/acme/runs/run_1/").text
