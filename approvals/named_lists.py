@@ -16,6 +16,8 @@ from django.db.models.functions import RowNumber
 from amends.protocol.masking import MaskingKey, holds_mask, masked
 from amends.protocol.vocabulary import EventType
 from approvals.models import ListChange, ListEntry, NamedList
+from approvals.policy import Policy, PolicyUnreadable, Rule, active
+from approvals.policy.conditions import IN_LIST
 from approvals.policy.named_lists import (
     ENTRY_CHARACTERS_MAX,
     HIDDEN_KINDS,
@@ -28,10 +30,10 @@ from approvals.policy.named_lists import (
     sought,
     stands,
 )
-from ledger import desk_events
+from ledger import desk_events, disclosure
 from ledger.append.statements import Statement
 from ledger.canonical import digest
-from workspaces import locks
+from workspaces import access, locks
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
 
@@ -39,6 +41,7 @@ FORM = "amends list 1"
 ENTRIES_MAX = 100_000
 LISTS_MAX = 200
 AT_ONCE_MAX = 10_000
+TOO_MANY = f"At most {AT_ONCE_MAX:,} entries at once, please."
 LABEL_CHARACTERS_MAX = 200
 WRONG_TOLD_MAX = 5
 EXAMPLES = {
@@ -105,20 +108,59 @@ def change(
     changes nothing. Raises InvalidInput, with the first that do not fit, and Stale where the list
     is no longer at the version that was `seen`.
     """
-    note = kept_text(note, NOTE_CHARACTERS_MAX)
     if len(add) + len(remove) > AT_ONCE_MAX:
-        raise InvalidInput(f"At most {AT_ONCE_MAX:,} entries at once, please.")
-    workspace = locks.locked(Workspace.objects.all()).get(pk=kept.workspace_id)
-    kept = NamedList.objects.get(pk=kept.pk)
+        raise InvalidInput(TOO_MANY)
+    kept = _locked(kept, seen)
+    gone = kept.entries.filter(until=None, key__in=list(remove))
+    return _changed(kept, _entries(kept, add), gone, by=by, note=note)
+
+
+@transaction.atomic
+def replace(
+    kept: NamedList,
+    *,
+    by: User,
+    entries: Sequence[NewEntry],
+    note: str = "",
+    seen: int | None = None,
+) -> ListChange | None:
+    """Have exactly these entries on the list, as one version: what stood there already stays as it
+    is, and the rest is taken off. Raises as `change` does.
+    """
+    if len(entries) > AT_ONCE_MAX:
+        raise InvalidInput(TOO_MANY)
+    kept = _locked(kept, seen)
+    wanted = _entries(kept, entries)
+    gone = kept.entries.filter(until=None).exclude(key__in=list(wanted))
+    return _changed(kept, wanted, gone, by=by, note=note)
+
+
+def _locked(kept: NamedList, seen: int | None) -> NamedList:
+    """The list as it stands, under the lock of its workspace. Raises Stale."""
+    locks.locked(Workspace.objects.all()).get(pk=kept.workspace_id)
+    kept = NamedList.objects.select_related("workspace").get(pk=kept.pk)
     if seen is not None and seen != kept.version:
         raise Stale(f"Somebody has changed the list meanwhile: it is at version {kept.version}.")
-    entries = _entries(kept, add, desk_events.masking_key(workspace))
-    standing = kept.entries.filter(until=None)
+    return kept
+
+
+def _changed(
+    kept: NamedList,
+    entries: Mapping[str, ListEntry],
+    leaving: QuerySet[ListEntry],
+    *,
+    by: User,
+    note: str,
+) -> ListChange | None:
+    note = kept_text(note, NOTE_CHARACTERS_MAX)
+    workspace, standing = kept.workspace, kept.entries.filter(until=None)
     there = set(standing.filter(key__in=list(entries)).values_list("key", flat=True))
     new = [one for key, one in entries.items() if key not in there]
-    gone = list(standing.filter(key__in=list(remove)).values_list("key", flat=True))
+    gone = list(leaving.values_list("key", flat=True)[: AT_ONCE_MAX + 1])
     if not new and not gone:
         return None
+    if len(gone) > AT_ONCE_MAX:
+        raise InvalidInput(TOO_MANY)
     if kept.count + len(new) - len(gone) > ENTRIES_MAX:
         raise InvalidInput(f"A list has at most {ENTRIES_MAX:,} entries.")
     version = kept.version + 1
@@ -147,8 +189,9 @@ def change(
     return changed
 
 
-def _entries(kept: NamedList, add: Iterable[NewEntry], key: MaskingKey) -> dict[str, ListEntry]:
+def _entries(kept: NamedList, add: Iterable[NewEntry]) -> dict[str, ListEntry]:
     """The entries by their keys. Raises InvalidInput with the first that are none."""
+    key = desk_events.masking_key(kept.workspace)
     found: dict[str, ListEntry] = {}
     wrong: list[str] = []
     for number, one in enumerate(add, 1):
@@ -220,6 +263,29 @@ def is_bound(workspace: Workspace, listed: Mapping[str, Any], value: Any) -> boo
 
 
 # For people.
+
+
+def policy_now(workspace: Workspace) -> Policy:
+    """The policy in force; an empty one where it cannot be read, for lists outlive it."""
+    try:
+        return active(workspace)
+    except PolicyUnreadable:
+        return Policy(digest="", document={})
+
+
+def rules_about(policy: Policy, name: str) -> list[Rule]:
+    """The rules that ask about a list."""
+    return [
+        rule
+        for rule in (*policy.rules, *policy.always)
+        if rule.when
+        and any(one.function == IN_LIST and one.option("list") == name for one in rule.when.lookups)
+    ]
+
+
+def reader_sees(person: User, workspace: Workspace) -> bool:
+    """Whether a person is shown what stands on lists."""
+    return access.may(person, "edit_lists", workspace) or disclosure.sees(person, workspace)
 
 
 def search(kept: NamedList, text: str, key: MaskingKey) -> QuerySet[ListEntry]:

@@ -23,13 +23,18 @@ from approvals import approval_requests, grants, team_coverage
 from approvals.models import LIVING, Approval, PolicyVersion, SubjectKind
 from approvals.policy import Invalid, Mistake, Policy, default, load_new
 from approvals.policy.reading import read
-from ledger import desk_events
+from ledger import desk_events, disclosure
 from workspaces import locks
 from workspaces.entrance import workspace_set_up
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import User, Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import is_number
+
+LEFT_OUT = (
+    "a card or account number stood here, which is shown to whoever holds view_sensitive: have them"
+    " write this version, or write the number in"
+)
 
 
 class SavedMeanwhile(Exception):
@@ -206,7 +211,13 @@ def _copy_settings(workspace: Workspace, policy: Policy) -> None:
 
 
 def check_new(workspace: Workspace, source: str) -> Policy:
-    """As `check`, of what somebody is about to save: no new version misleads. Raises Invalid."""
+    """As `check`, of what somebody is about to save: no new version misleads, and none has lost a
+    number that its author was not shown. Raises Invalid.
+    """
+    before, is_cut, _ = source.partition(disclosure.TAKEN_OUT)
+    if is_cut:
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise Invalid([Mistake(LEFT_OUT, "", line, column)])
     policy = check(workspace, source)
     if problems := team_coverage.misleading(workspace, policy, read(source)):
         raise Invalid(problems)

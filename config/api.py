@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 # The id of a run may hold slashes: whoever reads a run by it comes after what is asked of one.
 ROUTERS = (
-    "approvals.api", "approvals.interchange.aais", "recovery.api", "recovery.bulk_api",
-    "ledger.api",
+    "approvals.api", "approvals.policy_api", "approvals.interchange.aais", "recovery.api",
+    "recovery.bulk_api", "ledger.api",
 )  # fmt: skip
 
 
@@ -47,8 +47,10 @@ PARTS = (
     ApiSection("ledger", "Ledger", "Events, snapshots and traces in; runs, proofs and heads out"),
     ApiSection("recovery", "Recovery", "Cases, plans, corrections and what is left over"),
     ApiSection("approvals", "Approvals", "The documents of a decision; none is decided here"),
+    ApiSection("policies", "Policies", "Checked, tried, saved, put in force; what is proposed"),
     ApiSection("grants", "Bounded grants", "What passes without being asked, and the end of it"),
     ApiSection("lists", "Lists", "The named lists that rules go by"),
+    ApiSection("pauses", "Pauses", "What is stopped, and letting it go on"),
     ApiSection("aap", "AAP", "For agents that speak the Agent Approval Protocol"),
     ApiSection("aais", "AAIS", "Requests and outcomes as documents"),
 )
@@ -153,7 +155,7 @@ def unfit(request: HttpRequest, error: DataError) -> HttpResponse:
 OF_FOLDER = {
     "approvals": "approval", "cases": "case", "corrections": "correction", "plans": "plan",
     "residues": "residue", "instances": "receiver", "requests": "request", "grants": "grant",
-    "bulk": "job",
+    "bulk": "job", "pauses": "pause",
 }  # fmt: skip
 """What a number below a folder of the API is the number of."""
 UNNAMED = frozenset({"pk", "id"})
@@ -165,6 +167,8 @@ ABOUT = {
     "event": "The id by which the event was sent, or which the desk gave to its own",
     "grant": "The number of the bounded grant, as the list tells it",
     "job": "The number of the bulk job, as its start answered it",
+    "number": "The number of the version, as the list of them tells it",
+    "pause": "The number of the pause, as the list tells it",
     "plan": "The number of the plan, as its case tells it",
     "receiver": "The id that was answered when the receiver was registered",
     "request": "The id that was answered when it was asked for",
@@ -174,7 +178,12 @@ ABOUT = {
 }
 """Of parameters that mean the same wherever they stand."""
 HERE = {
-    ("/api/v1/lists/{name}", "name"): "What the list is called, as in the policy",
+    **{
+        (f"/api/v1/lists/{{name}}{act}", "name"): "What the list is called, as in the policy"
+        for act in ("", "/history", "/replace")
+    },
+    ("/api/v1/proposals/{key}", "key"): "By which the list of proposals names it",
+    ("/api/v1/approval-health", "days"): "Over how many days back, 90 at most",
     ("/api/v1/approvals/{approval}/documents/{name}", "name"): "requested, decided or resolved",
     ("/api/v1/ledger/entries", "since"): "The number of the first entry that is wanted",
     ("/api/v1/ledger/entries", "origin"): "Of which log: one that was restored has another",

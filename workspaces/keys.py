@@ -298,6 +298,7 @@ class TokenOwner(Protocol):
 
 class AsPerson(HttpRequest):
     auth: TokenOwner
+    shows_a_call: bool
 
 
 class ByAgent(HttpBearer):

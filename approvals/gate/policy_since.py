@@ -1,12 +1,15 @@
 """A question outlives the policy that asked it: what the one in force now would do with its call.
 
 It is told to whoever decides, in words, and decides nothing: what waits for people stays theirs.
+Nor does a program take it from them with a token, by a policy or a list that asks no more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from approvals import grants, plan_sums
 from approvals.gate.changed_arguments import as_asked
@@ -17,7 +20,10 @@ from edge.asgi import Refused
 from ledger.models import Action
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
+from workspaces.models import Workspace
 
+QUESTIONS_MAX = 500
+"""Each is judged twice, in some milliseconds; where more are open only a page does it."""
 STILL_YOURS = "The question stays open, and what you answer counts"
 
 
@@ -80,6 +86,47 @@ def notice_of_many(approvals: Sequence[Approval]) -> dict[str, Any] | None:
         "text": f"Version {since.number} came into force after {of_all} of them. The card of each"
         " says what it would do now, where that is something else.",
     }
+
+
+class AnswersQuestions(Exception):
+    """We stopped because calls that people are asked about would go on without them: have them
+    answered first, or do it on the page. `approvals` are the numbers of these questions.
+    """
+
+    def __init__(self, approvals: Sequence[int]) -> None:
+        many = len(approvals) > 1
+        super().__init__(
+            f"{len(approvals)} open question{'s' * many} would go on without people, and a token"
+            f" decides nothing: have {'them' if many else 'it'} answered first, or do this on the"
+            " page."
+        )
+        self.approvals = list(approvals)
+
+
+@contextmanager
+def answering_none(workspace: Workspace) -> Iterator[None]:
+    """What is done within, in one transaction, lets pass no call that waits for people: who has no
+    card in front of them decides nothing by another way. Raises AnswersQuestions, or InvalidInput
+    where too many are open to say; nothing was done then.
+    """
+    with transaction.atomic():
+        passed = set(_passing(workspace))
+        yield
+        if answered := [pk for pk in _passing(workspace) if pk not in passed]:
+            raise AnswersQuestions(answered)
+
+
+def _passing(workspace: Workspace) -> list[int]:
+    """The open questions that would be asked of nobody as things stand in this transaction."""
+    about_calls = Approval.objects.open().exclude(Q(subject_kind=SubjectKind.GRANT) | Q(calls=[]))
+    waiting = list(about_calls.filter(workspace=workspace).order_by("pk")[: QUESTIONS_MAX + 1])
+    if len(waiting) > QUESTIONS_MAX:
+        raise InvalidInput(
+            f"More than {QUESTIONS_MAX} questions wait for people, too many to see whether this"
+            " answers one: do it on the page."
+        )
+    judged = ((one.pk, _judged(one)) for one in waiting)
+    return [pk for pk, found in judged if found is not None and found.approval == "AUTO"]
 
 
 def _judged(approval: Approval) -> PolicyDecision | None:

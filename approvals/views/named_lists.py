@@ -14,9 +14,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from approvals import named_lists
 from approvals.models import ListChange, ListEntry, NamedList
-from approvals.policy import PolicyUnreadable, active
-from approvals.policy.conditions import IN_LIST
-from approvals.policy.document import Policy
 from approvals.policy.named_lists import HIDDEN_KINDS
 from ledger import desk_events, disclosure
 from workspaces import exporting, formatting
@@ -120,7 +117,7 @@ def index(request: Request, workspace: str) -> HttpResponseBase:
 
 def _listed(here: Workspace) -> list[dict[str, Any]]:
     """Lists that are kept, and those that the policy names."""
-    policy = _policy(here)
+    policy = named_lists.policy_now(here)
     kept = {one.name: one for one in NamedList.objects.filter(workspace=here).order_by("name")}
     last = {
         one.list_id: one
@@ -141,7 +138,7 @@ def _listed(here: Workspace) -> list[dict[str, Any]]:
                 "written_out": len(declared.entries) if declared else 0,
                 "version": one.version if one else 0,
                 "words": declared.words if declared else "",
-                "rules": len(_rules(policy, name)),
+                "rules": len(named_lists.rules_about(policy, name)),
                 "changed_at": changed.at if changed else None,
                 "changed": formatting.moment(changed.at) if changed else "",
                 "by": str(changed.by) if changed and changed.by else "",
@@ -155,7 +152,8 @@ def _listed(here: Workspace) -> list[dict[str, Any]]:
 def one_list(request: Request, workspace: str, name: str) -> HttpResponseBase:
     here = workspace_or_404(request, workspace)
     if exporting.is_asked(request):
-        kept, sees = get_object_or_404(NamedList, workspace=here, name=name), _sees(request, here)
+        kept = get_object_or_404(NamedList, workspace=here, name=name)
+        sees = named_lists.reader_sees(request.user, here)
         rows = _entries(request, here, kept, sees=sees)
         columns: exporting.Columns = {
             "value": lambda one: one.shown if sees else HIDDEN,
@@ -172,7 +170,7 @@ def one_list(request: Request, workspace: str, name: str) -> HttpResponseBase:
 def change(request: Request, workspace: str, name: str) -> HttpResponse:
     """Put on what was pasted, or take off what was chosen; nothing where the list has changed."""
     here = workspace_to("edit_lists", request, workspace)
-    declared = _policy(here).named_lists.get(name)
+    declared = named_lists.policy_now(here).named_lists.get(name)
     kept = NamedList.objects.filter(workspace=here, name=name).first()
     if kept is None and declared is not None:
         kept = named_lists.create(here, name, declared.kind)
@@ -213,10 +211,6 @@ def _told(changed: ListChange | None) -> str:
     return f"Version {changed.version}: {' and '.join(moved)}. Rules go by it from now on."
 
 
-def _sees(request: Request, here: Workspace) -> bool:
-    return may(request.user, "edit_lists", here) or disclosure.sees(request.user, here)
-
-
 def _entries(
     request: Request, here: Workspace, kept: NamedList, *, sees: bool
 ) -> QuerySet[ListEntry]:
@@ -234,12 +228,12 @@ def _page(
     problem: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    policy = _policy(here)
+    policy = named_lists.policy_now(here)
     declared = policy.named_lists.get(name)
     rows = NamedList.objects.filter(workspace=here, name=name)
     kept = rows.first() if declared is not None else get_object_or_404(rows)
     edits = may(request.user, "edit_lists", here)
-    sees = _sees(request, here)
+    sees = named_lists.reader_sees(request.user, here)
     entries = _entries(request, here, kept, sees=sees) if kept else ListEntry.objects.none()
     shown, pager = page_by_number(request, entries)
     kind = kept.kind if kept else declared.kind if declared else ""
@@ -251,7 +245,7 @@ def _page(
         "words": declared.words if declared else "",
         "is_declared": declared is not None,
         "written_out": len(declared.entries) if declared else 0,
-        "rules": [one.words or one.in_words() for one in _rules(policy, name)],
+        "rules": [one.words or one.in_words() for one in named_lists.rules_about(policy, name)],
         "version": kept.version if kept else 0,
         "digest": formatting.digest(kept.digest) if kept and kept.digest else "",
         "count": formatting.count(kept.count if kept else 0),
@@ -299,22 +293,4 @@ def _changes(request: Request, kept: NamedList, *, sees: bool) -> list[dict[str,
             "has_more": max(one.added, one.removed) > VALUES_SHOWN_MAX,
         }
         for one in changes
-    ]
-
-
-def _policy(here: Workspace) -> Policy:
-    """The policy in force; an empty one where it cannot be read, for lists outlive it."""
-    try:
-        return active(here)
-    except PolicyUnreadable:
-        return Policy(digest="", document={})
-
-
-def _rules(policy: Policy, name: str) -> list[Any]:
-    """The rules that ask about a list."""
-    return [
-        rule
-        for rule in (*policy.rules, *policy.always)
-        if rule.when
-        and any(one.function == IN_LIST and one.option("list") == name for one in rule.when.lookups)
     ]

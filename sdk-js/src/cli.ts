@@ -1,27 +1,38 @@
 #!/usr/bin/env node
-/** `npx amends`: `verify` checks a proof offline, `aside` shows what could not be sent. */
+/**
+ * `npx amends`: `verify` checks a proof offline, `aside` shows what could not be sent, `policy`
+ * checks a policy's file and puts it in force, by a person's token (docs/policy-api.md).
+ */
 
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { parseArgs } from "node:util";
 
 import { defaultSpool } from "./client.ts";
-import { inWords } from "./errors.ts";
+import { inWords, Refused } from "./errors.ts";
+import { isObject, type JsonObject } from "./protocol/canonical.ts";
 import { FILE_BYTES_MAX, linesOfKeys, LogKey, NotProven } from "./protocol/proofs.ts";
 import { verifySigned } from "./protocol/signatures.ts";
 import { Spool } from "./spool.ts";
+import { Wire } from "./wire.ts";
 
+const POLICY_BYTES_MAX = 1024 * 1024;
 const USAGE = `amends verify FILE --key KEY_OR_FILE [--key …]
   check a proof or a downloaded correction offline
 amends aside [ID …] [--spool FILE] [--retry]
   show events that were refused and are kept on disk, or send them again
+amends policy check FILE
+  what is wrong with a policy's file, or what it would have said
+amends policy apply FILE [--over FILE] [--note WHY]
+  save it as a version and put that in force, in the place of that file
 `;
 
-/** 0 if proven or nothing is set aside, 1 if not, 2 if it could not be checked. */
+/** 0 if proven, so or nothing is set aside, 1 if not, 2 if it could not be checked. */
 async function main(words: string[]): Promise<number> {
   const [command, ...rest] = words;
   try {
     if (command === "verify") return await verifyFile(rest);
     if (command === "aside") return aside(rest);
+    if (command === "policy") return await policy(rest);
     process.stderr.write(USAGE);
   } catch (error) {
     process.stderr.write(`Could not check: ${error instanceof Error ? error.message : error}\n`);
@@ -69,6 +80,121 @@ function aside(words: string[]): number {
   } finally {
     spool.close();
   }
+}
+
+/** The desk judges, and says no in its own words: 0 where it is so, 1 where it says no. */
+async function policy(words: string[]): Promise<number> {
+  const options = { over: { type: "string" }, note: { type: "string" } } as const;
+  const { values, positionals } = parseArgs({ args: words, options, allowPositionals: true });
+  const [act, file = ""] = positionals;
+  if (positionals.length !== 2 || !["check", "apply"].includes(act!)) {
+    throw new Error(`use it so:\n${USAGE}`);
+  }
+  const { AMENDS_URL = "", AMENDS_TOKEN = "" } = process.env;
+  if (!AMENDS_URL || !AMENDS_TOKEN) {
+    throw new Error("set AMENDS_URL, and AMENDS_TOKEN to a person's token: Settings, API tokens");
+  }
+  const desk = new Wire(AMENDS_URL, AMENDS_TOKEN);
+  try {
+    if (act === "apply") return await apply(desk, file, values);
+    say(...rehearsed(file, await lookAt(desk, file)));
+    return 0;
+  } catch (error) {
+    if (!(error instanceof SaidNo)) throw error;
+    say(...error.lines);
+    return 1;
+  }
+}
+
+/** We stopped because the desk says no; `lines` say why, and where in the file. */
+class SaidNo extends Error {
+  readonly lines: string[];
+
+  constructor(lines: string[]) {
+    super(lines.join("; "));
+    this.lines = lines;
+  }
+}
+
+type Applied = { over?: string | undefined; note?: string | undefined };
+
+async function apply(desk: Wire, file: string, { over, note = "" }: Applied): Promise<number> {
+  const { digest, in_force: seen, number, newest } = await lookAt(desk, file);
+  if (digest === seen) {
+    say(`${file} is in force already: version ${number}.`);
+    return 0;
+  }
+  if (over !== undefined && (await lookAt(desk, over))["digest"] !== seen) {
+    const bring = "bring what was changed on the page into the repository first.";
+    say(`Version ${number} is in force, and it is not ${over}: ${bring}`);
+    return 1;
+  }
+  const asked = { source: policyOf(file), note, after: newest };
+  const saved = (await post(desk, "policies", asked, file))["number"];
+  try {
+    await post(desk, `policies/${saved}/activate`, { seen }, file);
+  } catch (error) {
+    if (error instanceof SaidNo) say(`Version ${saved} is saved, and not in force.`);
+    throw error;
+  }
+  say(`Version ${saved} is in force.`);
+  return 0;
+}
+
+function lookAt(desk: Wire, file: string): Promise<JsonObject> {
+  return post(desk, "policies/check", { source: policyOf(file) }, file);
+}
+
+async function post(desk: Wire, path: string, body: unknown, file: string): Promise<JsonObject> {
+  try {
+    return await desk.post(path, JSON.stringify(body));
+  } catch (error) {
+    if (!(error instanceof Refused) || !error.isTheDesks) throw error;
+    throw new SaidNo(mistakes(file, error.problem));
+  }
+}
+
+/** As compilers tell them, so that editors and CI find the place; else the problem in words. */
+function mistakes(file: string, problem: JsonObject): string[] {
+  const found = objects(problem["problems"]).map(({ line, column, path, message }) => {
+    const at = line ? `${file}:${line}:${column}` : file;
+    return `${at}: ${path ? `${path}: ` : ""}${message}`;
+  });
+  const lines = found.length > 0 ? found : [inWords(problem)];
+  const { approvals } = problem;
+  if (Array.isArray(approvals)) lines.push(`Approvals that wait: ${approvals.join(", ")}`);
+  return lines;
+}
+
+function rehearsed(file: string, found: JsonObject): string[] {
+  const { number, diff } = found;
+  if (found["digest"] === found["in_force"]) return [`${file} is in force: version ${number}.`];
+  const instead = number ? `version ${number}` : "the defaults";
+  const lines = [
+    `${file} is a policy. It would take the place of ${instead}:`,
+    ...strings(diff).map((line) => `  ${line}`),
+  ];
+  const tried = found["dry_run"];
+  if (!isObject(tried)) {
+    return [...lines, "The policy in force cannot be read, so there is no dry run."];
+  }
+  const changes = objects(tried["changes"]).map(
+    ({ tool, run, was, becomes, why }) => `- ${tool} in ${run}: ${was} becomes ${becomes}. ${why}`,
+  );
+  const told = [...strings(tried["open_questions"]), ...strings(tried["cannot_run"])];
+  return [...lines, String(tried["words"]), ...changes, ...told.map((words) => `- ${words}`)];
+}
+
+const objects = (found: unknown): JsonObject[] =>
+  Array.isArray(found) ? found.filter((one) => isObject(one)) : [];
+
+const strings = (found: unknown): string[] => (Array.isArray(found) ? found.map(String) : []);
+
+function policyOf(file: string): string {
+  if (statSync(file).size > POLICY_BYTES_MAX) {
+    throw new Error(`${file} is larger than ${POLICY_BYTES_MAX} bytes`);
+  }
+  return readFileSync(file, "utf8");
 }
 
 function keyLines(given: string): string[] {

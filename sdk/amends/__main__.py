@@ -1,5 +1,6 @@
 """`amends`, or `python -m amends`: `verify` checks a proof offline, `aside` shows what could not be
-sent, `mcp-gateway`, `mcp-twins` and `mcp-server` are for MCP (docs/mcp.md).
+sent, `policy` checks and applies a policy's file (docs/policy-api.md), `mcp-gateway`, `mcp-twins`
+and `mcp-server` are for MCP (docs/mcp.md).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from amends import policy_file
 from amends.client import default_spool
 from amends.errors import in_words
 from amends.mcp import commands as mcp
@@ -36,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     aside.add_argument("--retry", action="store_true", help="put them back in line to be sent")
     aside.set_defaults(act=_aside)
+    policy_file.add(commands, _say)
     mcp.add(commands)
     options = parser.parse_args(arguments)
     found: int = options.act(options)

@@ -123,6 +123,11 @@ def test_a_token_of_a_person_lists_and_revokes_it_as_the_page_does(trip, obey, c
     [listed] = ask("get", "", ben).json()["grants"]
     assert (listed["id"], listed["state"]) == (str(grant.pk), "granted")
     assert listed["used"] == "1 of 3 calls used, 50 of 120 in all"
+    whole = ask("get", f"/{grant.pk}", ben).json()
+    assert (whole["used"], whole["terms"]["Calls"]) == (listed["used"], "3")
+    assert [(one["action"], one["amount"]) for one in whole["uses"]] == [("act-k1", "50")]
+    seen = ask("get", f"/{grant.pk}", outsider).json()
+    assert (seen["terms"], seen["uses"][0]["amount"]) == (None, None)
     assert ask("post", f"/{grant.pk}/revoke", outsider, {}).status_code == 409
     assert answer(trip, "k2") == "proceed"
     ended = ask("post", f"/{grant.pk}/revoke", ben, {"reason": "enough"}).json()

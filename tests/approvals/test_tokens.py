@@ -70,6 +70,7 @@ def test_the_api_offers_nothing_about_approvals_but_to_read_and_to_answer_a_ques
         if "approval" in path
     }
     assert offered == {
+        ("get", "/api/v1/approval-health"),
         ("get", "/api/v1/approvals/{approval}"),
         ("get", "/api/v1/approvals/{approval}/documents"),
         ("get", "/api/v1/approvals/{approval}/documents/{name}"),

@@ -77,6 +77,9 @@ RUN_BY = {
         "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
         "tests/approvals/test_policy.py::test_lists_hours_and_reviews_of_the_guide_are_taken",
     ],
+    "policy-api.md": [
+        "tests/sdk/test_policy_file.py::test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge"
+    ],
     "recovery-api.md": [
         "tests/recovery/cases/test_api.py::test_the_lines_of_the_guide_lead_from_the_queue_to_a_published"
     ],

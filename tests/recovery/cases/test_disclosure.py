@@ -79,12 +79,16 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}corrections/settings/", f"{V1}ledger/key",
         f"{V1}ledger/head", f"{V1}ledger/entries", f"{V1}cases", f"{V1}agent/cases"), ({},)),
     **dict.fromkeys((f"{W}residue/", f"{W}policies/reported/", f"{V1}residues"), ({},)),
-    **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists", f"{V1}grants"), ({},)),
+    **dict.fromkeys((f"{W}policies/lists/", f"{V1}lists", f"{V1}grants", f"{V1}policies",
+        f"{V1}policies/in-force", f"{V1}policies/check", f"{V1}policies/starters", f"{V1}pauses",
+        f"{V1}approval-health", f"{V1}proposals"), ({},)),
+    f"{V1}proposals/<path:key>": ({"key": "looser:tickets.update"},),
     f"{W}teach/": ({"?": "tool=tickets.update"},),
     **dict.fromkeys((f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/"),
         ({"pk": "{spare}"},)),  # nobody's: what is posted takes all its rights away
     **dict.fromkeys((f"{W}policies/lists/<slug:name>/", f"{W}policies/lists/<slug:name>/change/",
-        f"{V1}lists/<name>"), ({"name": "payees"},)),
+        f"{V1}lists/<name>", f"{V1}lists/<name>/history", f"{V1}lists/<name>/replace"),
+        ({"name": "payees"},)),
     **dict.fromkeys(
         (f"{W}residue/<int:pk>/", f"{V1}residues/<int:pk>/done"), ({"pk": "{residue}"},)
     ),
@@ -105,10 +109,12 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{W}settings/keys/<int:pk>/revoke/", f"{W}settings/keys/<int:pk>/first/",
         f"{W}settings/tokens/<int:pk>/revoke/",
         f"{W}channels/<int:pk>/switch/", f"{W}channels/<int:pk>/test/",
-        f"{W}policies/pauses/<int:pk>/lift/", f"{W}bulk/<int:pk>/", f"{W}bulk/<int:pk>/progress/",
+        f"{W}policies/pauses/<int:pk>/lift/", f"{V1}pauses/<pk>/lift", f"{W}bulk/<int:pk>/",
+        f"{W}bulk/<int:pk>/progress/",
         f"{W}bulk/<int:pk>/stop/"), ({"pk": "1"},)),
     **dict.fromkeys((f"{W}policies/<int:number>/", f"{W}policies/<int:number>/activate/",
-        f"{W}policies/<int:number>/shadow/"), ({"number": "1"},)),
+        f"{W}policies/<int:number>/shadow/", *(f"{V1}policies/<int:number>{act}"
+        for act in ("", "/dry-run", "/activate", "/shadow"))), ({"number": "1"},)),
     **dict.fromkeys((f"{W}views/<slug:slug>/", f"{W}views/<slug:slug>/remove/"),
         ({"slug": "mine"},)),
     f"{W}causes/<str:fingerprint>/": ({"fingerprint": "{cause}"},),
@@ -132,7 +138,7 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
     **dict.fromkeys((f"{APPROVAL}decide/", f"{APPROVAL}withdraw/", f"{APPROVAL}change/",
         f"{APPROVAL}alike/decide/", f"{APPROVAL}more/", f"{APPROVAL}later/", f"{APPROVAL}revoke/",
         f"{APPROVAL}ask/", f"{APPROVAL}break-glass/", f"{APPROVAL}break-glass/review/",
-        f"{V1}grants/<pk>/revoke"),
+        f"{V1}grants/<pk>", f"{V1}grants/<pk>/revoke"),
         ({"pk": "{approval}"},)),
     f"{APPROVAL}answer/<int:enquiry>/": ({"pk": "{approval}", "enquiry": "1"},),
     CASE: tuple({"pk": "{case}", "?": f"tab={tab}"}

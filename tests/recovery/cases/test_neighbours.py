@@ -20,6 +20,7 @@ from tests.recovery.cases.conftest import POLICY
 from tests.recovery.cases.test_disclosure import (
     PLACES,
     SECRETS,
+    V1,
     W,
     asked,
     finance,
@@ -40,11 +41,13 @@ OURS = {
     f"{W}settings/keys/<int:pk>/revoke/": "key", f"{W}settings/keys/<int:pk>/first/": "key",
     f"{W}settings/tokens/<int:pk>/revoke/": "token",
     f"{W}channels/<int:pk>/switch/": "channel", f"{W}channels/<int:pk>/test/": "channel",
-    f"{W}policies/pauses/<int:pk>/lift/": "pause",
+    f"{W}policies/pauses/<int:pk>/lift/": "pause", f"{V1}pauses/<pk>/lift": "pause",
     f"{W}bulk/<int:pk>/": "job", f"{W}bulk/<int:pk>/progress/": "job",
     f"{W}bulk/<int:pk>/stop/": "job", f"{W}policies/<int:number>/": "version",
     f"{W}policies/<int:number>/activate/": "version",
     f"{W}policies/<int:number>/shadow/": "version",
+    **dict.fromkeys((f"{V1}policies/<int:number>{act}"
+        for act in ("", "/dry-run", "/activate", "/shadow")), "version"),
 }  # fmt: skip
 # What a form or script says so that the act would be done, if it were of his workspace.
 SAID = {
