@@ -13,6 +13,8 @@ import { verifySigned } from "./protocol/signatures.js";
 import { Spool } from "./spool.js";
 import { Wire } from "./wire.js";
 const POLICY_BYTES_MAX = 1024 * 1024;
+// A comment of a pull request has an end.
+const DIFF_LINES_MAX = 200;
 const USAGE = `amends verify FILE --key KEY_OR_FILE [--key …]
   check a proof or a downloaded correction offline
 amends aside [ID …] [--spool FILE] [--retry]
@@ -171,17 +173,23 @@ function rehearsed(file, found) {
     if (found["digest"] === found["in_force"])
         return [`${file} is in force: version ${number}.`];
     const instead = number ? `version ${number}` : "the defaults";
-    const lines = [
-        `${file} is a policy. It would take the place of ${instead}:`,
-        ...strings(diff).map((line) => `  ${line}`),
+    const lines = strings(diff).map((line) => `  ${line}`);
+    const rest = lines.splice(DIFF_LINES_MAX).length;
+    if (rest > 0)
+        lines.push(`  and ${rest} lines more`);
+    return [
+        `${file} is a policy. It would take the place of ${instead}.`,
+        ...tried(found["dry_run"]),
+        ...(number ? ["The difference:", ...lines] : []),
     ];
-    const tried = found["dry_run"];
-    if (!isObject(tried)) {
-        return [...lines, "The policy in force cannot be read, so there is no dry run."];
-    }
-    const changes = objects(tried["changes"]).map(({ tool, run, was, becomes, why }) => `- ${tool} in ${run}: ${was} becomes ${becomes}. ${why}`);
-    const told = [...strings(tried["open_questions"]), ...strings(tried["cannot_run"])];
-    return [...lines, String(tried["words"]), ...changes, ...told.map((words) => `- ${words}`)];
+}
+/** What a dry run says; of none, why there is none. */
+function tried(found) {
+    if (!isObject(found))
+        return ["The policy in force cannot be read, so there is no dry run."];
+    const changes = objects(found["changes"]).map(({ tool, run, was, becomes, why }) => `- ${tool} in ${run}: ${was} becomes ${becomes}. ${why}`);
+    const told = [...strings(found["open_questions"]), ...strings(found["cannot_run"])];
+    return [String(found["words"]), ...changes, ...told.map((words) => `- ${words}`)];
 }
 const objects = (found) => Array.isArray(found) ? found.filter((one) => isObject(one)) : [];
 const strings = (found) => (Array.isArray(found) ? found.map(String) : []);

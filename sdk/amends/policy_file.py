@@ -17,6 +17,8 @@ from amends.errors import AmendsError, Refused, in_words
 from amends.wire import Wire
 
 FILE_BYTES_MAX = 1024 * 1024
+DIFF_LINES_MAX = 200
+"""A comment of a pull request has an end."""
 Say = Callable[[str], None]
 
 
@@ -135,14 +137,24 @@ def _report(file: Path, found: dict[str, Any]) -> Iterator[str]:
     if found["digest"] == found["in_force"]:
         yield f"{file} is in force: version {number}."
         return
-    yield f"{file} is a policy. It would take the place of {instead}:"
-    yield from (f"  {line}" for line in found["diff"])
-    tried = found["dry_run"]
-    if tried is None:
+    yield f"{file} is a policy. It would take the place of {instead}."
+    yield from _tried(found["dry_run"])
+    if not number:
+        return
+    yield "The difference:"
+    diff = found["diff"]
+    yield from (f"  {line}" for line in diff[:DIFF_LINES_MAX])
+    if len(diff) > DIFF_LINES_MAX:
+        yield f"  and {len(diff) - DIFF_LINES_MAX} lines more"
+
+
+def _tried(found: dict[str, Any] | None) -> Iterator[str]:
+    """What a dry run says; of none, why there is none."""
+    if found is None:
         yield "The policy in force cannot be read, so there is no dry run."
         return
-    yield tried["words"]
-    for one in tried["changes"]:
+    yield found["words"]
+    for one in found["changes"]:
         told = f"{one['was']} becomes {one['becomes']}. {one['why']}"
         yield f"- {one['tool']} in {one['run']}: {told}"
-    yield from (f"- {words}" for words in (*tried["open_questions"], *tried["cannot_run"]))
+    yield from (f"- {words}" for words in (*found["open_questions"], *found["cannot_run"]))

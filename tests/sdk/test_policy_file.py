@@ -70,6 +70,8 @@ def test_a_file_is_checked_and_put_in_force_and_only_over_what_it_knows(policy, 
 
     (folder / "before.yaml").write_text(FIRST)
     (folder / "policy.yaml").write_text(SECOND)
+    assert "The difference:" in policy("check", "policy.yaml")[1]
+    assert '+    "crm.*": {' in policy("check", "policy.yaml")[1]
     by_hand = versions.save(northwind, "unknownTools: ALLOW", by=None)
     versions.activate(by_hand, by=None)
     code, said = policy("apply", "policy.yaml", "--over", "before.yaml")
