@@ -187,6 +187,9 @@ def test_of_a_plan_neither_and_what_asks_more_or_denies_is_put_in_force(call, as
     page = f"/w/acme/policies/{lets}/activate/"
     assert logged_in(ada).post(page, {"seen": in_force(call, ada)}).status_code == 302
     assert PolicyVersion.objects.get(active=True).number == lets, "on the page a person does it"
+    later = save(call, ada, {"policies": {"payments.*": {"approval": "AUTO", "words": "ours"}}})
+    put = call(ada, "post", f"policies/{later}/activate", {"seen": in_force(call, ada)})
+    assert put.status_code == 200, "it would have gone on already"
 
 
 def test_where_too_many_questions_wait_to_look_at_each_it_is_done_on_the_page(
