@@ -4,6 +4,7 @@ from recovery import tasks
 from recovery.casework import bulk, cases, closing
 from recovery.corrections import contesting, publishing
 from recovery.triage import (
+    advice,
     automatic,
     case_projection,
     outcome_probes,
@@ -17,7 +18,7 @@ LOOK_SECONDS = 0.5
 
 every(1.0, name="recovery.sweep", process=SWEEPER)(tasks.sweep)
 every(LOOK_SECONDS, name="recovery.triage", where=[triage.unseen])(triage.look)
-every(5.0, name="recovery.advice")(case_projection.renew_advice)
+every(5.0, name="recovery.advice")(advice.renew)
 every(5.0, name="recovery.silence", where=[triage.silent])(triage.listen_for_silence)
 every(2.0, name="recovery.automatic", where=[automatic.unconsidered])(automatic.sweep)
 every(2.0, name="recovery.probes", where=[outcome_probes.in_doubt])(outcome_probes.sweep)

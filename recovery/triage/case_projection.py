@@ -1,42 +1,28 @@
-"""The case's row: what the queue shows, as a pure function of facts and a sketched plan; and how
-rows that are there follow a new policy or a new version, neither of which changes a run.
-"""
+"""The case's row: what the queue shows, as a pure function of facts and a sketched plan."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db import connection
 
 from amends.protocol.vocabulary import RISKS
-from approvals.models import PolicyVersion
 from connectors.contract import Money
 from connectors.models import Connection
 from ledger import finding
 from ledger.models import Action, ActionState, Compensated, Reversibility, RunState
-from recovery.cases import lifecycle
-from recovery.models import AdviceRenewal, Case, CaseState, Suggestion
+from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
-from recovery.planning.drafting import (
-    CannotUndo,
-    Drafted,
-    connections_of,
-    draft_steps,
-    judgement_of,
-)
-from recovery.run_facts.runs import RunFacts, gather, policies_of
+from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
+from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.case_reasons import Reason, is_for_review, is_without_effects
 from recovery.triage.causes import Fingerprint, fingerprint_of
 from recovery.triage.detectors import KINDS, changing
 from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
-from workspaces import locks
-from workspaces.clock import database_time
 
 # Suggestion: what to do next with a case, and why in one sentence.
 
@@ -338,87 +324,6 @@ def _searched(facts: RunFacts, columns: Mapping[str, Any], blamed: Action | None
     ]
     # Each in a line of its own: numbers that stand side by side are no card.
     return "\n".join(words).replace("\0", " ")[:SEARCHED_CHARACTERS_MAX]
-
-
-# Open cases follow a policy that comes into force.
-ADVISED_CASES = 50
-"""At once: their runs are held meanwhile, and what agents tell of them waits."""
-
-ADVISED_WORKSPACES_MAX = 20
-ADVISING_SECONDS_MAX = 2.0
-"""Of one turn; the next comes soon, and nothing is lost if it comes late."""
-
-JUDGED_SECONDS_MAX = 60
-"""A batch of triage that began before a policy came into force has ended by then."""
-
-
-def renew_advice() -> int:
-    """Advise open cases anew where a policy came into force since; how many were looked at."""
-    fresh = Q(
-        workspace__advicerenewal__since=F("activated_at"), workspace__advicerenewal__is_done=True
-    )
-    active = PolicyVersion.objects.filter(active=True, activated_at__isnull=False)
-    due = active.exclude(fresh).order_by("activated_at").values_list("workspace", "activated_at")
-    looked, until = 0, time.monotonic() + ADVISING_SECONDS_MAX
-    for workspace, since in due[:ADVISED_WORKSPACES_MAX]:
-        while since and time.monotonic() < until:
-            found = _advise_some(workspace, since)
-            looked += found
-            if found < ADVISED_CASES:
-                break
-    return looked
-
-
-def advise_all_anew() -> None:
-    """After an upgrade, which may judge otherwise, each open case is advised anew."""
-    AdviceRenewal.objects.update(up_to=0, is_done=False)
-
-
-@transaction.atomic
-def _advise_some(workspace: int, since: datetime) -> int:
-    """The next open cases of its workspace. Who holds the row goes on with them by themselves.
-
-    It is done once nothing was left after every batch of triage that may still have judged by the
-    policy before has come to its end.
-    """
-    AdviceRenewal.objects.bulk_create(
-        [AdviceRenewal(workspace_id=workspace, since=since)], ignore_conflicts=True
-    )
-    rows = AdviceRenewal.objects.filter(workspace=workspace)
-    renewal = locks.not_in_hand(rows).first()
-    if renewal is None:
-        return 0
-    if renewal.since != since:
-        renewal.since, renewal.up_to, renewal.is_done = since, 0, False
-    waiting = Case.objects.filter(
-        workspace=workspace, state=CaseState.OPEN, without_effects=False, pk__gt=renewal.up_to
-    )
-    cases = list(waiting.order_by("pk")[:ADVISED_CASES])
-    _advise(cases)
-    if cases:
-        renewal.up_to = cases[-1].pk
-    elif database_time() - since > timedelta(seconds=JUDGED_SECONDS_MAX):
-        renewal.is_done = True
-    else:
-        renewal.up_to = 0
-    renewal.save()
-    return len(cases)
-
-
-def _advise(cases: Sequence[Case]) -> None:
-    """Write what changed of the advice; nothing where nothing did."""
-    if not cases:
-        return
-    lifecycle.lock_runs(cases)
-    fresh = [one for one in lifecycle.locked_each(cases).values() if one.state == CaseState.OPEN]
-    runs = [case.run for case in fresh]
-    connections = connections_of({run.workspace_id for run in runs})
-    known = gather(runs, policies=policies_of(runs), now=database_time())
-    for case, facts in zip(fresh, known, strict=True):
-        advised = advice(facts, connections)
-        changes = {name: new for name, new in advised.items() if getattr(case, name) != new}
-        if changes:
-            lifecycle.change(case, changes)
 
 
 # Words by which cases are found, as a version put them together that kept no secrets apart in them:

@@ -19,7 +19,7 @@ from config import pooling, single_sign_on
 from config.local.places import local_home
 from ledger import checks, rights, sealer
 from ledger.partitions import owner_alias
-from recovery.triage import case_projection
+from recovery.triage import advice
 from workspaces import periodic
 from workspaces.locks import StillLocked, patiently
 from workspaces.models import Heartbeat
@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 f"{locked}\nNothing is half done: end them, or come when it is quieter."
             ) from locked
         sealer.look_back()  # before anybody is let through over an older database
-        case_projection.advise_all_anew()
+        advice.advise_all_anew()
         single_sign_on.seal_what_lies_open()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended

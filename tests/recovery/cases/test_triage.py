@@ -14,7 +14,7 @@ from ledger import desk_events
 from ledger.models import Effect, Event, Run
 from recovery.casework import closing, settling
 from recovery.models import AdviceRenewal, Case, CaseState, Suggestion
-from recovery.triage import case_projection, triage
+from recovery.triage import advice, triage
 from recovery.triage.detectors import reasons as reasons_of
 from tests.recovery.cases.conftest import POLICY
 
@@ -28,7 +28,7 @@ NO_TWINS = POLICY.partition("  twins:")[0] + "  due: {low: 3d, high: 4h}\n"
 def test_open_cases_follow_a_policy_that_comes_into_force_and_keep_what_went_wrong(
     three, acme, ada, globex, monkeypatch
 ):
-    monkeypatch.setattr(case_projection, "ADVISED_CASES", 1)
+    monkeypatch.setattr(advice, "ADVISED_CASES", 1)
     first, second, third = three
     closing.close(second, outcome="expected", reason="As meant", by=ada, seen=second.revision)
     told = {one.pk: (one.headline, one.evidence, one.risk) for one in Case.objects.all()}
@@ -36,7 +36,7 @@ def test_open_cases_follow_a_policy_that_comes_into_force_and_keep_what_went_wro
 
     versions.activate(versions.save(acme, NO_TWINS, by=None), by=None)
     assert triage.look() == 0, "no run has changed"
-    assert case_projection.renew_advice() == 2
+    assert advice.renew() == 2
 
     first.refresh_from_db()
     assert (first.suggestion, first.suggestion_reason) == (
@@ -48,12 +48,12 @@ def test_open_cases_follow_a_policy_that_comes_into_force_and_keep_what_went_wro
     assert {one.pk: (one.headline, one.evidence, one.risk) for one in Case.objects.all()} == told
     assert Case.objects.get(pk=second.pk).suggestion == "compensate", "it is closed"
     seen = first.revision
-    case_projection.renew_advice()
+    advice.renew()
     first.refresh_from_db()
     assert first.revision == seen, "looking twice changes nothing"
 
     versions.activate(versions.save(acme, POLICY, by=None), by=None)
-    case_projection.renew_advice()
+    advice.renew()
     first.refresh_from_db()
     assert (first.suggestion, first.revision) == ("compensate", seen + 1)
 
@@ -61,10 +61,10 @@ def test_open_cases_follow_a_policy_that_comes_into_force_and_keep_what_went_wro
 def test_open_cases_are_advised_once_for_each_policy_and_again_after_an_upgrade(three, acme):
     PolicyVersion.objects.update(activated_at=timezone.now() - timedelta(hours=1))
 
-    assert [case_projection.renew_advice() for _ in range(3)] == [3, 0, 0]
+    assert (advice.renew(), advice.renew(), advice.renew()) == (3, 0, 0)
     assert AdviceRenewal.objects.get().is_done
-    case_projection.advise_all_anew()
-    assert case_projection.renew_advice() == 3
+    advice.advise_all_anew()
+    assert advice.renew() == 3
 
 
 def test_a_good_run_opens_no_case(begin_run):
