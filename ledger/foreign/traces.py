@@ -233,7 +233,7 @@ class ParsedExport:
     yet whether they are runs of an agent."""
 
     runs: dict[str, ForeignRun] = field(default_factory=dict)
-    ends: dict[str, ForeignRun] = field(default_factory=dict)
+    ends: dict[tuple[str, str], ForeignRun] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -249,6 +249,7 @@ class ParsedExport:
             if len(span.trace_id) != TRACE_ID_BYTES or len(span.span_id) != SPAN_ID_BYTES:
                 self.refused.append(f"{where}: its ids are none")
                 continue
+            where += f" of trace {span.trace_id.hex()}"  # by itself a span's id is no name
             attributes = {one.key: one.value for one in span.attributes}
             operation, kind = (
                 _text(attributes, "gen_ai.operation.name"),
@@ -260,7 +261,8 @@ class ParsedExport:
             if is_of_agent:
                 self._run(span)
             if not span.parent_span_id or span.flags & FROM_ELSEWHERE == FROM_ELSEWHERE:
-                self.ends[span.span_id.hex()] = _end(span, attributes if is_of_agent else {})
+                end = _end(span, attributes if is_of_agent else {})
+                self.ends[end.run, end.identity] = end
 
     def _run(self, span: Span) -> ForeignRun:
         name = _run_of(span)

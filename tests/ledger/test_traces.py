@@ -238,6 +238,20 @@ def test_a_trace_whose_root_failed_is_a_run_that_failed_and_one_from_elsewhere_e
     assert Run.objects.get(run=f"trace_{'11' * 16}").state == "completed"
 
 
+def test_roots_of_two_traces_whose_spans_are_numbered_alike_end_both(call, importing):
+    """A span's id names it within its trace alone. The first of the two stood as running for good,
+    and of two calls that were refused one was counted."""
+    other = {"traceId": "22" * 16}
+    both = [tool(), tool(more=other), span(ROOT, {}), span(ROOT, {}, **other)]
+    unfit = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "p\u200bay"}
+    refused = [span("ff" * 8, unfit, ROOT), span("ff" * 8, unfit, ROOT, **other)]
+
+    (answer,) = call(post(export(*both, *refused), importing))
+
+    assert answer.json()["partialSuccess"]["rejectedSpans"] == "2"
+    assert [one.state for one in Run.objects.all()] == ["completed", "completed"]
+
+
 def test_a_root_that_comes_before_its_run_ends_it_once_it_has_begun(call, importing, northwind):
     """Where a worker tells of its calls after the process that asked it has told of the trace."""
     secret = json.dumps({"password": "hunter2"})
