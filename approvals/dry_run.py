@@ -92,6 +92,13 @@ class PolicyDryRun:
         return sorted(asked, key=lambda one: -one[1])[:EXAMPLES_MAX]
 
 
+CALL_COLUMNS = (
+    "tool", "args", "targets", "action_class", "risk", "agent__name", "run__labels", "saga",
+    "trusted", "before",
+)  # fmt: skip
+"""All that `call_of` reads: results and search words are larger than the rest."""
+
+
 def call_of(action: Action) -> ToolCall:
     """An action of the ledger, as the policy judges it."""
     return ToolCall(
@@ -144,7 +151,11 @@ def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterato
         agent__isnull=False,
         planned_at__gte=since or Now() - timedelta(days=days),
     ).exclude(tool="")
-    newest = rows.select_related("agent", "run").order_by("-id")[:ACTIONS_MAX]
+    newest = (
+        rows.select_related("agent", "run")
+        .only(*CALL_COLUMNS, "action", "run__run")
+        .order_by("-id")[:ACTIONS_MAX]
+    )
     return ((one.run.run, one.action, call_of(one)) for one in newest.iterator())
 
 
@@ -249,6 +260,7 @@ def would_have_asked(workspace: Workspace, policy: Policy) -> StoppedCalls:
         .exclude(state__in=NOT_RUN)
         .exclude(tool="")
         .select_related("run", "agent")
+        .only(*CALL_COLUMNS, "action", "run__run", "flags", "started_at", "finished_at")
         .order_by("-id")[:REPORTED_MAX]
     )
     rows: list[StoppedCall] = []

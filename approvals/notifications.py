@@ -43,7 +43,7 @@ from ledger import disclosure
 from workspaces import access, clock, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import offer_of_languages
-from workspaces.periodic import each
+from workspaces.periodic import Turns, each
 
 # What people and programs are told of an approval, in two lengths.
 #
@@ -174,8 +174,6 @@ def _text(approval: Approval, about: NotificationKind) -> str:
 PEOPLE_MAX = 50
 """So many are written to personally; where more may decide, a channel of theirs is the better."""
 
-BATCH = 200
-
 
 def asked(approval: Approval) -> None:
     """Tell who may decide, and the channels. The caller holds the transaction."""
@@ -290,12 +288,20 @@ def _told(
     )
 
 
+LOOKED_AT = Turns(1_000)
+"""While a mail server is away all that was written waits, and was read anew every five seconds."""
+
+
 def note_due() -> int:
-    """Put on the record what became of messages that arrived or were given up; how many."""
-    over = NotificationRecord.objects.filter(noted_at=None).exclude(
-        delivery__state=DeliveryState.WAITING
+    """Put on the record what became of messages that arrived or were given up; how many. So many
+    that are not on it are looked at in a turn, and the next goes on behind them.
+    """
+    found = LOOKED_AT.next(NotificationRecord.objects.filter(noted_at=None).only("delivery"))
+    waiting = Delivery.objects.filter(
+        pk__in=[one.delivery_id for one in found if one.delivery_id], state=DeliveryState.WAITING
     )
-    return each(list(over.order_by("pk").values_list("pk", flat=True)[:BATCH]), _note)
+    still = set(waiting.values_list("pk", flat=True))
+    return each([one.pk for one in found if one.delivery_id not in still], _note)
 
 
 @transaction.atomic

@@ -94,7 +94,8 @@ def _lost(workspace: Workspace, policy: Policy) -> dict[str, str]:
         planned_at__gte=Now() - timedelta(days=dry_run.DAYS),
     ).exclude(tool="")
     bad = recent.filter(verified=Verified.FAILED) | recent.exclude(compensated=Compensated.NONE)
-    newest = bad.select_related("agent", "run").order_by("-id")[:FAILURES_MAX]
+    read = (*dry_run.CALL_COLUMNS, "verified", "compensated")
+    newest = bad.select_related("agent", "run").only(*read).order_by("-id")[:FAILURES_MAX]
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for action in newest:
         if judge(policy, dry_run.call_of(action)).approval == "AUTO":

@@ -21,10 +21,23 @@ from amends.protocol.vocabulary import EventType
 from workspaces import outbox
 from workspaces.models import Membership, User, Workspace
 
+# Whoever is new, or asks, or stands behind one who asks, is judged by themselves; all others as
+# anybody (0), once. Who is new is who has a membership that the function would look at.
 COUNTS = """
+WITH fresh AS MATERIALIZED (
+    SELECT m.person_id, m.sponsors FROM workspaces_membership m
+    JOIN workspaces_workspace w ON w.id = m.workspace_id
+    WHERE m.workspace_id = %(here)s AND m.vouched_at IS NULL
+        AND m.added_at > statement_timestamp() - make_interval(secs => w.probation_seconds)
+), concerned AS MATERIALIZED (
+    SELECT person_id FROM fresh UNION SELECT unnest(%(others)s::bigint[])
+    UNION SELECT unnest(sponsors) FROM fresh WHERE person_id = ANY (%(others)s::bigint[])
+)
 SELECT p.id, workspaces_address_is_proven(p.id),
-    workspaces_is_independent(p.id, %s::bigint[], %s)
-FROM unnest(%s::bigint[]) AS p (id)"""
+    CASE WHEN p.id IN (SELECT person_id FROM concerned)
+        THEN workspaces_is_independent(p.id, %(others)s::bigint[], %(here)s)
+        ELSE (SELECT workspaces_is_independent(0, %(others)s::bigint[], %(here)s)) END
+FROM unnest(%(people)s::bigint[]) AS p (id)"""
 UNPROVEN = "prove first that your e-mail address is yours"
 SPONSORS_MAX = 50
 """Kept of one membership: longer chains within a day are made by nobody in earnest."""
@@ -55,7 +68,8 @@ def standings(
 ) -> dict[int, Independence]:
     """Of each person by id, towards `others`: those who ask, and the owner of the agent."""
     with connection.cursor() as cursor:
-        cursor.execute(COUNTS, [[pk for pk in others if pk], workspace.pk, list(people)])
+        asking = [pk for pk in others if pk]
+        cursor.execute(COUNTS, {"others": asking, "here": workspace.pk, "people": list(people)})
         return {pk: Independence(proven, apart) for pk, proven, apart in cursor.fetchall()}
 
 

@@ -1,9 +1,12 @@
 """What a rule may ask beyond the call: the request, the person, an earlier no, the state before."""
 
+import re
 import sys
 from datetime import date
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from amends.protocol.masking import MaskingKey
 from approvals import dry_run, inbox
@@ -479,7 +482,11 @@ def test_a_dry_run_says_of_how_many_calls_a_rule_asks_what_it_does_not_look_up(t
     assert answer(trip, "k2", tool="crm.note")[0] == "proceed"
     asked = load(asks("!mentioned(args.name)"))
 
-    tried = dry_run.rehearse(acme, asked, load({}))
+    with CaptureQueriesContext(connection) as sent:
+        tried = dry_run.rehearse(acme, asked, load({}))
 
+    actions = [one["sql"] for one in sent if 'FROM "ledger_action"' in one["sql"]]
+    assert len(actions) == 1, "what is judged is read at once"
+    assert not {'"result"', '"search"', '"request"'} & set(re.findall(r'"\w+"', actions[0]))
     assert (tried.untold, tried.sums["MANUAL"]) == (1, 1)
     assert "For 1 of them a rule asks about the request, the run or the past" in tried.words()

@@ -55,6 +55,28 @@ def later(length):
         Membership.objects.filter(pk=row.pk).update(added_at=row.added_at - length)
 
 
+def test_of_many_people_who_stand_alike_one_is_judged(acme, administrator):
+    """Of each question each of two hundred was judged by herself."""
+    leads = team(acme, "leads", "view", "approve")
+    old = [person(f"old{number}", leads) for number in range(9)]
+    later(A_DAY)
+    new = person("new")
+    teams.add(leads, new, by=administrator)
+    asks = [administrator.pk, None]
+    judged = "SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = %s"
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL track_functions = 'all'")
+        found = independence.standings([one.pk for one in [*old, new, administrator]], asks, acme)
+        cursor.execute(judged, ["workspaces_is_independent"])
+        [(calls,)] = cursor.fetchall()
+
+    assert calls == 3, "the new one, who asks, and all others as one"
+    alone = {pk: independence.standings([pk], asks, acme)[pk] for pk in found}
+    assert found == alone
+    assert [found[one.pk].is_independent for one in (old[0], new, administrator)] == [
+        True, False, False]  # fmt: skip
+
+
 def opinions(approval, who):
     """What each of the four says: may this person answer now?"""
     with connection.cursor() as cursor:

@@ -20,6 +20,7 @@ from ledger import replaying
 from ledger.models import Event
 from tests.approvals.cast import refund, told
 from tests.people import logged_in, person
+from workspaces.periodic import Turns
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 LINK = re.compile(r"https?://\S+")
@@ -30,6 +31,21 @@ def send_all():
     while channels.send_due():
         pass
     notifications.note_due()
+
+
+def test_of_what_waits_to_be_sent_a_turn_looks_at_some_and_the_next_goes_on(
+    ask, ben, post_office, monkeypatch
+):
+    """While a mail server is away thousands wait, and each turn read them all."""
+    monkeypatch.setattr(notifications, "LOOKED_AT", Turns(2))
+    for _ in range(5):
+        ask(RequiredApprovers("finance", 1))
+    last = NotificationRecord.objects.latest("pk")
+    Delivery.objects.filter(pk=last.delivery_id).update(state="sent", sent_at=Now())
+
+    assert [notifications.note_due() for _ in range(4)] == [0, 0, 1, 0]
+
+    assert NotificationRecord.objects.exclude(noted_at=None).get() == last
 
 
 def half_time_is_over(approval):
