@@ -60,14 +60,16 @@ def test_units_and_containers_start_what_make_up_starts(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["prepare", *KINDS])
 def test_every_process_has_the_heads_that_are_kept_outside(kind: str) -> None:
     """`prepare` and the scheduler see by them whether a log went back; web, worker and sweeper
-    believe a person's signature by them, and web's check of the log reads them.
+    believe a person's signature by them, and web's check of the log reads them. Whoever took over
+    a web or a worker could make the desk forget that its log went back; they may only read.
     """
     unit = (DEPLOY / "systemd" / f"amends-{kind}.service").read_text()
     contained = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"][kind]
 
     assert "AMENDS_HEADS_FOLDER=/var/lib/amends/heads" in unit
     assert re.search(r"^StateDirectory=amends$", unit, re.MULTILINE)
-    assert contained["volumes"] == ["heads:/var/lib/amends/heads"]
+    only_read = "" if kind in {"prepare", "scheduler"} else ":ro"
+    assert contained["volumes"] == [f"heads:/var/lib/amends/heads{only_read}"]
 
 
 def test_what_the_example_of_an_environment_names_is_in_the_guide() -> None:
