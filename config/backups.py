@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -47,6 +48,8 @@ MOMENT, MOMENT_GLOB = "%Y%m%dT%H%M%SZ", "[0-9]" * 8 + "T" + "[0-9]" * 6 + "Z"
 ours does."""
 SSH = b"-----BEGIN "
 """How the private half of a recipient `ssh-…` begins; one with a passphrase opens nothing here."""
+FSTAB, MOUNTED = Path("/etc/fstab"), Path("/proc/self/mountinfo")
+"""What should be mounted, and what is: one folder bound to another has no device of its own."""
 CHUNK_BYTES = 1024 * 1024
 LINES_KEPT = 20
 WAIT_SECONDS_MAX = 24 * 3600
@@ -154,8 +157,32 @@ def identities(path: Path) -> list[Any]:
     return found
 
 
+def unmounted(folder: Path) -> Path | None:
+    """The place of the disk on which the folder should lie, by fstab(5), where nothing is mounted
+    there: the folder may be there all the same, on the disk below.
+    """
+    here = folder.absolute()
+    above = {one for way in (here, here.resolve()) for one in (way, *way.parents)}
+    try:
+        lacking = above & _mount_points(FSTAB, 1) - _mount_points(MOUNTED, 4)
+    except OSError:  # nobody says what should be there, or what is
+        return None
+    return max(lacking, default=None)
+
+
+def _mount_points(table: Path, at: int) -> set[Path]:
+    """Of each line the field of that number, in which blanks and the like stand in octal."""
+    lines = table.read_text(errors="replace").splitlines()
+    fields = [line.split() for line in lines if not line.lstrip().startswith("#")]
+    named = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), one[at])
+             for one in fields if len(one) > at]  # fmt: skip
+    return {Path(one) for one in named if one.startswith("/")}
+
+
 def take(url: str, destination: Path, keys: Sequence[Any], progress: Progress) -> Path:
     """Write a backup into a new folder below `destination`, complete or not at all; that folder."""
+    if disk := unmounted(destination):
+        raise CannotBackUp(f"{destination}: {disk}, which {FSTAB} names, is not mounted.")
     # Closed and not committed: what the server says at the end of a long dump spoils no whole one.
     with closing(psycopg.connect(sockets.postgres(url))) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

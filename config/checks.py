@@ -364,6 +364,15 @@ def folders_are_there() -> Iterator[CheckMessage]:
     for name, folder in kept_in.items():
         if not folder:
             continue
+        if disk := backups.unmounted(Path(folder)):
+            yield Error(
+                f"{name}: {folder} would be kept on {disk}, which /etc/fstab names and which is not"
+                " mounted.",
+                hint=f"`mount {disk}`: until then it would fill the disk below, where nobody looks"
+                " for it.",
+                id="config.E054",
+            )
+            continue
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):

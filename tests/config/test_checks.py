@@ -174,6 +174,40 @@ def test_a_key_for_backups_that_is_none_is_told(check: Check) -> None:
     assert "AMENDS_BACKUP_RECIPIENTS: age1half… is no key." in said
 
 
+def test_a_folder_whose_disk_is_not_mounted_is_told_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made on the disk below, which backups then fill."""
+    disk, table, mounted = tmp_path / "back ups", tmp_path / "fstab", tmp_path / "mountinfo"
+    written = str(disk).replace(" ", r"\040")
+    table.write_text(
+        f"# disks\nUUID=1 / ext4\nUUID=2 {written} ext4 noauto 0 2\nUUID=3 none swap\n"
+    )
+    root = "28 1 254:0 / / rw - ext4 /dev/vda rw\n"
+    mounted.write_text(root)
+    monkeypatch.setattr(backups, "FSTAB", table)
+    monkeypatch.setattr(backups, "MOUNTED", mounted)
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(disk / "amends"))
+    (tmp_path / "link").symlink_to(disk)
+
+    def told() -> list[str]:
+        return [one.id or "" for one in checks.folders_are_there() if "BACKUP" in one.msg]
+
+    assert told() == ["config.E054"]
+    assert not disk.exists()
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(tmp_path / "link" / "amends"))
+    assert told() == ["config.E054"]
+    with pytest.raises(backups.CannotBackUp, match=r"is not mounted"):
+        backups.take(os.environ["DATABASE_URL"], disk / "amends", [], lambda *_: None)
+
+    disk.mkdir()
+    mounted.write_text(f"{root}29 28 254:0 /b {written} rw - ext4 /dev/vda rw\n")
+    assert told() == []
+    monkeypatch.setattr(backups, "FSTAB", tmp_path / "none")
+    mounted.write_text(root)
+    assert told() == []
+
+
 def test_places_and_names_that_are_none_are_told_with_their_variable(
     check: Check, tmp_path: Path
 ) -> None:
