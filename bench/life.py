@@ -193,6 +193,10 @@ class GeneratedRun:
     is_open: bool
     in_doubt: bool
 
+    @property
+    def model(self) -> str:
+        return MODELS[self.number % len(MODELS)]
+
 
 def told(number: int, setting: Setting, chance: random.Random) -> GeneratedRun:
     """The story of one run: of one action, or of three where it has a case."""
@@ -266,6 +270,7 @@ class Cases:
                 **({"state": "open"} if story.is_open else closed),
                 id=self.case_id, workspace_id=self.setting.workspace_id, run_id=story.number,
                 agent_id=story.agent_id, cause_id=self.setting.causes[call.tool],
+                run_ref=story.run, model=story.model,
                 reasons="{run_failed}",
                 evidence=json.dumps([{"code": "run_failed", "key": "run_failed", "words": "…"}]),
                 headline=headline, risk=call.risk, risk_rank=rank, failed_action_id=failed_action,
@@ -373,7 +378,7 @@ class Life:
         error = {"type": story.call.error, "message": story.call.message}
         return self.tables["run"].row(
             id=story.number, workspace_id=self.setting.workspace_id, run=story.run,
-            agent_id=story.agent_id, model=MODELS[story.number % 4],
+            agent_id=story.agent_id, model=story.model,
             request=story.request, customer=story.customer,
             customer_name=story.name, state="failed" if story.failed else "completed",
             on_behalf_of=json.dumps({"id": story.customer, "name": story.name}),

@@ -283,8 +283,8 @@ holds("recovery.SavedView", "name", "query", rows=naming(SavedView, "name", "que
       slug=Concat(Value("erased-"), Cast("pk", CharField()), output_field=CharField()))  # fmt: skip
 
 keeps("recovery.Cause", "fingerprint", "tool", "error_type", because=OURS)
-keeps("recovery.Case", "was", "reasons", "answered", "tools", "failed_tool", "needs_approval",
-      "currency", because=OURS)  # fmt: skip
+keeps("recovery.Case", "run_ref", "model", "was", "reasons", "answered", "tools", "failed_tool",
+      "needs_approval", "currency", because=OURS)  # fmt: skip
 keeps("recovery.Readback", "state", because=OURS)
 keeps("recovery.BulkJob", "verb", "ending", "resume_from", because=OURS)
 keeps("recovery.BulkItem", "state", because=OURS)

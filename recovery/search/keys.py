@@ -17,6 +17,7 @@ from decimal import Decimal, InvalidOperation
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models import Value as Constant
 from django.db.models.functions import Concat
+from django.db.models.lookups import IRegex, Regex
 
 from amends.protocol.vocabulary import RISKS
 from approvals import pauses
@@ -24,6 +25,7 @@ from approvals.models import Pause, PauseKind
 from ledger import disclosure, finding
 from ledger.models import Reversibility, Run
 from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
+from recovery.models.cases import OF_RUN, without_run
 from recovery.models.plans import TO_RUN, TROUBLED
 from recovery.search import language
 from recovery.search.language import FieldTerm, Node, Not, Or, Query, QueryError, TextTerm, Value
@@ -34,6 +36,7 @@ AMOUNT_MAX = Decimal(10) ** 15  # in whole units
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 
+TWO = re.compile(r"\w{2}")
 WITHOUT_EFFECTS = "without-effects"
 """The view of runs that failed and did nothing; no other list holds them."""
 SNOOZED = "snoozed"
@@ -112,27 +115,39 @@ def _like(column: str) -> Condition:
     return read
 
 
-def _told(value: Value, reader: QueryContext, *columns: str) -> Q:
-    """The values of these columns that may find for the reader: none that they are not shown, and
-    by a part none that has the form of one.
+def _told(value: Value, reader: QueryContext, read: F | Concat) -> Q:
+    """What of a column may find for the reader: nothing that they are not shown, and by a part
+    nothing that has the form of it.
     """
     if reader.sees:
         return Q()
     if disclosure.holds_secret(value.text):
         return Q(pk__in=[])
-    if "*" not in value.text:
-        return Q()
-    return ~_any(Q(**{f"{column}__regex": disclosure.SUSPECTED}) for column in columns)
+    return ~Q(Regex(read, disclosure.SUSPECTED)) if "*" in value.text else Q()
 
 
 def _short(*columns: str) -> Condition:
-    """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values."""
+    """As `_like`, of columns whose trigrams are indexed: those find patterns and whole values. By
+    single letters (`c-9*`) they find far more than PostgreSQL foresees, and are not asked.
+    """
 
     def read(value: Value, reader: QueryContext) -> Q:
-        pattern = value.pattern()
-        return _any(
-            Q(**{f"{column}__iregex": pattern}) & _told(value, reader, column) for column in columns
-        )
+        pattern, is_wide = value.pattern(), "*" in value.text and not TWO.search(value.text)
+        asked = [Concat(F(one), Constant("")) if is_wide else F(one) for one in columns]
+        return _any(Q(IRegex(one, pattern)) & _told(value, reader, one) for one in asked)
+
+    return read
+
+
+def _of_run(column: str) -> Condition:
+    """As `_like`, of what a case carries of its run; of the run itself as long as a case is left
+    that a version opened which did not put it there.
+    """
+
+    def read(value: Value, reader: QueryContext) -> Q:
+        where = column if not without_run().exists() else OF_RUN[column]
+        found = _like(where)(value, reader)
+        return found & _told(value, reader, F(where)) if column == "run_ref" else found
 
     return read
 
@@ -340,7 +355,7 @@ def agent(value: Value, reader: QueryContext) -> Q:
 def run(value: Value, reader: QueryContext) -> Q:
     """An id as it is written, which is looked up first; or a pattern over the ids of all cases."""
     if "*" in value.text:
-        return _like("run__run")(value, reader) & _told(value, reader, "run__run")
+        return _of_run("run_ref")(value, reader)
     named = Run.objects.filter(workspace=reader.workspace, run=value.text)
     found = list(named.values_list("pk", flat=True)[: RUNS_OF_A_NAME_MAX + 1])
     if len(found) > RUNS_OF_A_NAME_MAX:
@@ -411,7 +426,7 @@ KEYS: Mapping[str, Key] = {
         _short("failed_target"), "what it was called on", "*T-182", _of_cases("failed_target")
     ),
     "agent": Key(agent, "who acted", "airline-*", _agents),
-    "model": Key(_like("run__model"), "which model it used", "large-*", _of_cases("run__model")),
+    "model": Key(_of_run("model"), "which model it used", "large-*", _of_cases("model")),
     "customer": Key(
         _short("customer", "customer_name"),
         "whom it concerns",

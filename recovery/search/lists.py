@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -64,6 +64,8 @@ NUMBERS = frozenset({"risk_rank", "id"})
 """Columns of an order that are no moments."""
 LOOKED_FOR_BY = frozenset({"run", "customer", "claimed", "state", "outcome", "cause"})
 """Keys by which somebody looks for cases that they know: a snoozed one is found by them."""
+READ = frozenset({"tool", "failed_tool", "target", "model", "customer", "run", "amount"})
+"""Keys that may fit few cases or many, wherever these stand in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +129,20 @@ def _says(query: Query, *words: str) -> bool:
     )
 
 
+def _is_read(query: Query) -> bool:
+    """Whether cases are read one after the other for what fits: nothing puts it in order."""
+    return query.has_text or _has_key(query, READ)
+
+
 def _shows_snoozed(query: Query) -> bool:
     """Whether what was put off is in the list, too: where cases are looked for, not worked off."""
     if query.has_text or _says(query, SNOOZED, "open", "closed", "mine"):
         return True
-    return any(term.key in LOOKED_FOR_BY for term in query.terms if isinstance(term, FieldTerm))
+    return _has_key(query, LOOKED_FOR_BY)
+
+
+def _has_key(query: Query, keys: Collection[str]) -> bool:
+    return any(term.key in keys for term in query.terms if isinstance(term, FieldTerm))
 
 
 def is_cut(query: Query, *, everything: bool) -> bool:
@@ -159,10 +170,11 @@ def find(
     query = parse(text)
     order = order if order in ORDERS else DEFAULT_ORDER
     limit = min(max(limit, 1), PAGE_CASES_MAX)
-    cases, number = _of_words(
-        matching(workspace, query, by=by, everything=everything), has_text=query.has_text
-    )
+    cases, number = _looked_up(matching(workspace, query, by=by, everything=everything), query)
     cases = _behind(cases, ORDERS[order], after).order_by(*_ordering(ORDERS[order]))
+    if number is not None and number.capped:  # an index says which they are, without the rows
+        keys = list(cases.values_list("pk", flat=True)[: limit + 1])
+        cases = Case.objects.filter(pk__in=keys).order_by(*_ordering(ORDERS[order]))
     page = list(_with(cases, columns)[: limit + 1])
     more = len(page) > limit
     page = page[:limit]
@@ -179,15 +191,13 @@ def find(
     )
 
 
-def _of_words(
-    cases: QuerySet[Case], *, has_text: bool
-) -> tuple[QuerySet[Case], CappedCount | None]:
-    """The same cases by their keys, where few hold the words, and how many hold them.
+def _looked_up(cases: QuerySet[Case], query: Query) -> tuple[QuerySet[Case], CappedCount | None]:
+    """The same cases by their keys, where few hold the words or fit the pattern, and how many.
 
     Of a word that it does not know PostgreSQL takes it that one case in 200 holds it. To show the
     first fifty it then walks the list in its order, through all cases where none does.
     """
-    if not has_text:
+    if not _is_read(query):
         return cases, None
     keys = list(cases.order_by().values_list("pk", flat=True)[: COUNT_OF_WORDS_MAX + 1])
     if len(keys) > COUNT_OF_WORDS_MAX:
@@ -219,7 +229,7 @@ def neighbours(
     A case that has left the list meanwhile still has its place, so its neighbours are found.
     """
     query = parse(text)
-    listed, _ = _of_words(matching(workspace, query, by=by), has_text=query.has_text)
+    listed, _ = _looked_up(matching(workspace, query, by=by), query)
     listed = listed.select_related("workspace")
     order = order if order in ORDERS else DEFAULT_ORDER
     place = place_of(case, order)
@@ -287,7 +297,7 @@ def _ordering(order: Order) -> list[str]:
 
 COUNT_MAX = 10_000
 COUNT_OF_WORDS_MAX = 1_000
-"""Where there are words, each case that they find is read to be counted."""
+"""Where there are words or patterns, each case is read to be counted."""
 
 # What every desk counts beside its queue, each time it is looked at. Put together anew by the ORM
 # they took a fifth of the queue's time, so what it makes of them is remembered, with blanks.
@@ -333,7 +343,7 @@ def count(
     if counted is not None:
         return CappedCount(counted, capped=False)
     query = parse(text)
-    limit = COUNT_OF_WORDS_MAX if query.has_text else COUNT_MAX
+    limit = COUNT_OF_WORDS_MAX if _is_read(query) else COUNT_MAX
     try:
         sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
     except EmptyResultSet:

@@ -29,7 +29,7 @@ from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
 from recovery.triage import causes, verification
-from recovery.triage.case_projection import CaseProjection, case_file, told_to_the_end
+from recovery.triage.case_projection import CaseProjection, case_file, of_run, told_to_the_end
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import doubted, reasons, stood_at_closing
 from recovery.triage.headlines import without_sum
@@ -122,6 +122,8 @@ def keep(
     """Open, renew or reopen the case of a run; the caller holds the locks of both."""
     if case is None:
         return _open_case(facts, reasons, file)
+    if _changed(case, of_run(facts.run)):  # no change of the case, whose revision stays
+        Case.objects.filter(pk=case.pk).update(**of_run(facts.run))
     if case.state == CaseState.CLOSED:
         fresh = [reason for reason in reasons if not reason.is_answered(case.answered)]
         if not fresh:
@@ -140,7 +142,7 @@ def keep(
 def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection) -> Case:
     run = facts.run
     cause = causes.keep(run.workspace, file.alike) if file.alike else None
-    columns = {**file.columns, "opened_at": file.learnt_at}
+    columns = {**file.columns, **of_run(run), "opened_at": file.learnt_at}
     case = Case.objects.create(workspace=run.workspace, run=run, cause=cause, **columns)
     if cause is not None:
         causes.joined(cause)

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from approvals import pauses
+from ledger.models import Run
 from recovery import search
 from recovery.casework import cases, closing
 from recovery.models import Case
 from recovery.search.keys import KEYS, parse
 from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART, RECENT_DAYS
-from recovery.triage import triage
+from recovery.triage import case_projection, triage
 from tests.recovery.cases.cast import AgentRun, submitted
 from workspaces import clock
 
@@ -188,14 +189,27 @@ def test_what_a_page_of_the_list_leaves_out_is_not_fetched_line_by_line(queue, c
     with CaptureQueriesContext(connection) as three:
         assert len(client.get("/w/acme/queue/").context["cases"]) == 3
     with CaptureQueriesContext(connection) as one:
-        assert len(client.get("/w/acme/queue/?q=tool:tickets.update").context["cases"]) == 1
+        assert len(client.get("/w/acme/queue/?q=risk:high").context["cases"]) == 1
 
     assert len(three) == len(one)
 
 
+FEW = [
+    ("nobody-wrote-this", []),
+    ("T-182", ["run_1"]),
+    ("agent:nobody", []),
+    ("run:nobody*", []),
+    ("run:*_1", ["run_1"]),
+    ("model:large-*", []),
+    ("amount:>1000 is:open", []),
+    ("target:*U-7 risk:high", ["run_2"]),
+    ("customer:c-9*", []),
+]
+
+
 def test_what_few_cases_hold_is_looked_up_and_no_list_is_walked_for_it(queue):
     """In its order a list of 100,000 was read to the end for a word that none of them holds."""
-    for text, held in (("nobody-wrote-this", []), ("T-182", ["run_1"]), ("agent:nobody", [])):
+    for text, held in FEW:
         with CaptureQueriesContext(connection) as sent:
             found = search.find(queue, text, by=None)
             number = search.count(queue, text, by=None, found=found)
@@ -216,6 +230,40 @@ def test_what_more_cases_hold_than_are_counted_is_a_list_in_its_order(queue, mon
 
     assert str(search.count(queue, "refund", by=None, found=found)) == "2+"
     assert [one.run.run for one in [*found.cases, *rest.cases]] == ["run_2", "run_3", "run_1"]
+
+
+def test_what_is_asked_of_its_run_a_case_carries_and_what_an_older_version_opened_is_found(queue):
+    """Such a version opens cases beside us while an upgrade goes on."""
+    Run.objects.update(model="large-2")
+    triage.look(list(Run.objects.values_list("pk", flat=True)))
+    before = dict(Case.objects.values_list("run_ref", "revision"))
+    Case.objects.filter(run_ref="run_2").update(run_ref="", model="")
+
+    for is_left in (True, False):
+        for text in ("run:RUN_*", "model:large-2", "model:*-2"):
+            with CaptureQueriesContext(connection) as sent:
+                assert runs(queue, text) == ["run_2", "run_3", "run_1"], text
+            [asked] = [one["sql"] for one in sent if "LIMIT 1001" in one["sql"]]
+            assert ("ledger_run" in asked) is is_left, text
+        assert case_projection.carry_runs() == int(is_left)
+
+    Run.objects.filter(run="run_2").update(model="small-1")
+    triage.look([Run.objects.get(run="run_2").pk])
+    assert runs(queue, "model:small-*") == ["run_2"]
+    assert dict(Case.objects.values_list("run_ref", "revision")) == before
+
+
+def test_the_longest_names_have_room_in_an_entry_of_an_index(queue):
+    """It takes 2,704 bytes, and a case that had more was never opened."""
+    case = Case.objects.get(run_ref="run_2")
+    sizes = {"run_ref": 120, "model": 120, "customer": 120, "customer_name": 200,
+             "failed_target": 400, "failed_tool": 200}  # fmt: skip
+    longest = {
+        name: "".join(chr(0x20000 + pow(size + one, 7, 39_989)) for one in range(size))
+        for name, size in sizes.items()
+    }
+    Case.objects.filter(pk=case.pk).update(**longest)
+    assert Case.objects.filter(**longest).get() == case
 
 
 BERLIN = [
