@@ -118,6 +118,8 @@ class Protocol(HttpToolsProtocol):
     untaken = ForClient(lambda one: one.hang_up())
     connections_max = FILES_MIN - FILES_RESERVED
     _clock: asyncio.TimerHandle | None = None
+    _seconds = 0.0
+    """How long the next part of the request may take, where its clock is not set yet."""
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -134,12 +136,18 @@ class Protocol(HttpToolsProtocol):
         self._taken()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Most requests come in one piece or two, and are here before a clock is worth setting."""
+        super().data_received(data)
+        if self._seconds:
+            self._wait(self._seconds)
+
     def on_message_begin(self) -> None:
-        self._wait(HEAD_SECONDS_MAX)
+        self._seconds = HEAD_SECONDS_MAX
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._wait(BODY_SECONDS_MAX)
+        self._seconds = BODY_SECONDS_MAX
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -157,7 +165,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._taken()
-        self._wait_for_reader()
+        self.loop.call_soon(self._wait_for_reader)  # the transport sends when this turn ends
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -192,13 +200,15 @@ class Protocol(HttpToolsProtocol):
         self._clock = self.loop.call_later(seconds, self.give_up)
 
     def _arrived(self) -> None:
+        self._seconds = 0.0
         self.arriving.end(self)
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
 
     def _wait_for_reader(self) -> None:
-        if self._reading is None and self.transport.get_write_buffer_size():
+        is_open = self in self.connections
+        if is_open and self._reading is None and self.transport.get_write_buffer_size():
             self.untaken.begin(self, self.client[0] if self.client else "")
             self._reading = self.loop.call_later(READ_SECONDS_MAX, self._look_at_reader)
 

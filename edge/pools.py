@@ -38,14 +38,37 @@ THREADS_WAITING_MAX = 200
 # one is.
 AT_HAND_SECONDS_MAX = 60.0
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
+CURSORS_MAX = 50  # of one connection, each with the rows that it found last
 
 
-class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
-    """A pool with one of its connections at hand: never while anybody waits for one."""
+class HotConnection(AsyncConnection[TupleRow]):
+    """A connection that keeps a cursor for each of its `numbered` statements: a new one copies
+    psycopg's tables, and looks up in them for each value how its kind is written.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._at_hand: AsyncConnection[TupleRow] | None = None
+        self._cursors: dict[str, AsyncRawCursor[TupleRow]] = {}
+
+    async def execute_raw(self, sql: str, values: Sequence[Any]) -> AsyncRawCursor[TupleRow]:
+        """Execute a long statement that is `numbered`: psycopg reads one of more than fifty
+        parameters or four thousand characters anew each time, which took as long as sending it.
+        The rows are there until it is executed again.
+        """
+        cursor = self._cursors.get(sql)
+        if cursor is None:
+            if len(self._cursors) >= CURSORS_MAX:
+                self._cursors.clear()
+            cursor = self._cursors[sql] = AsyncRawCursor(self)
+        return await cursor.execute(sql, values)
+
+
+class Pool(AsyncConnectionPool[HotConnection]):
+    """A pool with one of its connections at hand: never while anybody waits for one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, connection_class=HotConnection, **options)
+        self._at_hand: HotConnection | None = None
         self._until = 0.0
         self._asking = 0
         self._closing = False
@@ -53,7 +76,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
     async def getconn(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - psycopg_pool's own
-    ) -> AsyncConnection[TupleRow]:
+    ) -> HotConnection:
         at_hand, self._at_hand = self._at_hand, None
         if at_hand is not None:
             return at_hand
@@ -63,7 +86,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
         finally:
             self._asking -= 1
 
-    async def putconn(self, conn: AsyncConnection[TupleRow]) -> None:
+    async def putconn(self, conn: HotConnection) -> None:
         if not self._may_stay(conn):
             await super().putconn(conn)
         elif time.monotonic() < self._until:
@@ -72,7 +95,7 @@ class Pool(AsyncConnectionPool[AsyncConnection[TupleRow]]):
             self._until = time.monotonic() + AT_HAND_SECONDS_MAX
             await super().putconn(conn)
 
-    def _may_stay(self, conn: AsyncConnection[TupleRow]) -> bool:
+    def _may_stay(self, conn: HotConnection) -> bool:
         return (
             self._at_hand is None
             and self._asking == 0
@@ -173,7 +196,7 @@ class AutocommitConnection:
 
     __slots__ = ("_connection", "_pool")
 
-    async def __aenter__(self) -> AsyncConnection[TupleRow]:
+    async def __aenter__(self) -> HotConnection:
         self._pool = pool()
         self._connection = await self._pool.getconn()
         return self._connection
@@ -184,18 +207,11 @@ class AutocommitConnection:
 
 @lru_cache(maxsize=NUMBERED_MAX)
 def numbered(sql: str) -> str:
-    """The statement with PostgreSQL's own `$1`, `$2`, … for each `%b`, for `execute_raw`."""
+    """The statement with PostgreSQL's own `$1`, `$2`, … for each `%b`, for
+    `HotConnection.execute_raw`.
+    """
     first, *others = sql.split("%b")
     return first + "".join(f"${n}{part}" for n, part in enumerate(others, 1))
-
-
-async def execute_raw(
-    connection: AsyncConnection[TupleRow], sql: str, values: Sequence[Any]
-) -> AsyncRawCursor[TupleRow]:
-    """Execute a long statement that is `numbered`: psycopg reads one of more than fifty parameters
-    or four thousand characters anew each time, which took as long as sending it.
-    """
-    return await AsyncRawCursor(connection).execute(sql, values)
 
 
 def threads_pool() -> ThreadsPool:

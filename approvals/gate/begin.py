@@ -21,7 +21,6 @@ from urllib.parse import parse_qs
 
 import msgspec
 from django.utils import timezone
-from psycopg import AsyncConnection
 from psycopg.errors import SerializationFailure, UniqueViolation
 
 from approvals import memory, reviews
@@ -144,12 +143,12 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
 
 
 async def _asked(
-    connection: AsyncConnection[Any], sql: str, values: Sequence[Any]
+    connection: pools.HotConnection, sql: str, values: Sequence[Any]
 ) -> tuple[datetime | None] | None:
     """Until when the call has its lease, or None in its place where it is not as it was seen; no
     row where a sum is beyond its cap, or has to be looked at.
     """
-    cursor = await pools.execute_raw(connection, sql, values)
+    cursor = await connection.execute_raw(sql, values)
     return await cursor.fetchone()
 
 
@@ -181,7 +180,7 @@ def usual_call(request: BeginRequest) -> UsualCall | None:
 
 
 async def _begin_remembered(
-    connection: AsyncConnection[Any], call: UsualCall, needed: Sequence[Lookup]
+    connection: pools.HotConnection, call: UsualCall, needed: Sequence[Lookup]
 ) -> tuple[datetime | None] | None:
     """Begin it by one statement where it goes on whatever else the rules would find, as long as its
     sums stay within their caps; else by a look at all that they ask, and another.
@@ -217,13 +216,13 @@ def _nothing_found(call: UsualCall) -> Gathered:
 
 
 async def _look_up(
-    connection: AsyncConnection[Any], gathered: Gathered, queries: Mapping[str, ScalarQuery]
+    connection: pools.HotConnection, gathered: Gathered, queries: Mapping[str, ScalarQuery]
 ) -> None:
     """What the rules ask of memory, read without a lock: `gate_remember` writes nothing if a sum
     was changed meanwhile.
     """
     sql, values = gathering.combined(queries, gathered.caller)
-    cursor = await pools.execute_raw(connection, pools.numbered(sql), values)
+    cursor = await connection.execute_raw(pools.numbered(sql), values)
     [(row,)] = await cursor.fetchall()
     now, scalars = gathering.decode_row(row)
     gathered.context = replace(gathered.context, now=now)

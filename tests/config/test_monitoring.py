@@ -1,5 +1,6 @@
 """What watches a desk from outside asks for figures that there are; every alarm has its page."""
 
+import asyncio
 import json
 import re
 
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from approvals.gate import waiting
 from config import edge, health
 from config.local.places import ROOT
+from edge.asgi import answer, route
 from recovery.prometheus import DeskMetrics
 from workspaces import periodic
 
@@ -83,3 +85,23 @@ def test_every_alarm_has_its_page_and_no_page_is_left_over():
     assert len(set(alarms)) == len(alarms)
     for rule in rules():
         assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_a_request_is_counted_when_its_answer_is_on_the_way(monkeypatch):
+    told, scope = [], {"method": "GET", "path": "/"}
+    monkeypatch.setattr(edge, "count", lambda _route, status, _seconds: told.append(status))
+
+    async def served(_scope, _receive, send):
+        await answer(send, 418, {})
+
+    async def send(message):
+        told.append(message["type"])
+
+    async def visit():
+        await edge.watched(route("GET", "/", served), scope, None, send)
+        before = list(told)
+        await asyncio.sleep(0)
+        return before
+
+    assert asyncio.run(visit()) == ["http.response.start", "http.response.body"]
+    assert told[2:] == [418]

@@ -1,13 +1,17 @@
 """Who sends without end, or never ends to send: it costs the desk little, and only for a time."""
 
+import asyncio
 import contextlib
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+import uvloop
 
 from config import edge, web
 from tests.config.test_door import ask
@@ -43,6 +47,49 @@ def lines() -> Iterator[Callable[[Process, bytes], socket.socket]]:
             return line
 
         yield say
+
+
+class Noted(web.ForClient):
+    begun = 0
+
+    def begin(self, one: web.Protocol, address: str) -> None:
+        self.begun += 1
+        super().begin(one, address)
+
+
+def test_who_sends_and_takes_in_one_piece_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arriving, untaken = Noted(web.Protocol.give_up), Noted(web.Protocol.hang_up)
+    monkeypatch.setattr(web.Protocol, "arriving", arriving)
+    monkeypatch.setattr(web.Protocol, "untaken", untaken)
+
+    async def served(_scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"taken"})
+
+    async def visit() -> list[tuple[int, int]]:
+        config = uvicorn.Config(served, http=web.Protocol, lifespan="off", log_level="warning")
+        server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve([listening]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        found = []
+        for parts in ([HEAD + b"\r\n"] * 2, [HEAD + b"Content-Length: 1\r\n\r\n", b"x"]):
+            for part in parts:
+                writer.write(part)
+                await asyncio.sleep(0.05)
+            await reader.readuntil(b"taken")
+            found.append((arriving.begun, untaken.begun))
+        writer.close()
+        server.should_exit = True
+        await serving
+        return found
+
+    # Once when it came, and once for the body that came later.
+    assert uvloop.run(visit()) == [(1, 0), (2, 0)]
+    assert not len(arriving)
 
 
 def test_more_half_requests_than_files_do_not_stop_the_desk(

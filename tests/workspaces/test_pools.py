@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection
 from psycopg import AsyncConnection
+from psycopg.errors import DivisionByZero
 
 from edge import pools
 
@@ -84,6 +85,28 @@ def test_a_connection_in_a_transaction_is_not_kept_at_hand():
             return connection is in_transaction, connection.info.transaction_status.name
 
     assert visit(story) == (False, "IDLE")
+
+
+def test_a_long_statement_has_its_cursor_again_and_one_that_failed_is_executed_anew(monkeypatch):
+    halved, doubled = (pools.numbered(f"SELECT %b::text, 12 {sign} %b::bigint") for sign in "/*")
+    monkeypatch.setattr(pools, "CURSORS_MAX", 2)
+
+    async def story(_pool):
+        async with pools.AutocommitConnection() as connection:
+            cursors = [await connection.execute_raw(halved, ["a", 2])]
+            rows = [await cursors[0].fetchone()]
+            with pytest.raises(DivisionByZero):
+                await connection.execute_raw(halved, [None, 0])
+            for sql, values in ((halved, ["b", 3]), (doubled, ["c", 2**40]), (halved, [None, 4])):
+                cursors.append(await connection.execute_raw(sql, values))
+                rows += await cursors[-1].fetchall()
+            await connection.execute_raw("SELECT 3", [])
+        return rows, [one is cursors[0] for one in cursors], len(connection._cursors)
+
+    rows, are_the_first, kept = visit(story)
+    assert rows == [("a", 6), ("b", 4), ("c", 12 * 2**40), (None, 3)]
+    assert are_the_first == [True, True, False, True]
+    assert kept == 1
 
 
 def test_a_dead_connection_at_hand_is_found_by_a_check():
