@@ -119,7 +119,10 @@ def refuse(kind: str, title: str, status: int, detail: str = "") -> Refused:
 
 
 def header(scope: Scope, name: bytes) -> str:
-    return next((v.decode("latin-1") for n, v in scope["headers"] if n == name), "")
+    for known, value in scope["headers"]:
+        if known == name:
+            return str(value, "latin-1")
+    return ""
 
 
 def query(scope: Scope, name: str, default: str) -> str:
@@ -186,13 +189,12 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int, *, workspace: 
     """The whole body, inflated, neither form larger; raises `Refused` (413, 415, 400, 503).
     `workspace` is the one whose key was shown.
     """
-    too_large = refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
     encoding = header(scope, b"content-encoding").strip().lower()
     if encoding not in {"", "identity", "gzip"}:
         raise refuse("encoding", "Unknown content encoding", 415, "gzip or none.")
     length = header(scope, b"content-length")
     if length.isdigit() and int(length) > bytes_max:
-        raise too_large
+        raise _too_large(bytes_max)
     body, counted = bytearray(), 0
     try:
         for _ in range(CHUNKS_MAX):
@@ -201,7 +203,7 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int, *, workspace: 
                 raise refuse("disconnected", "The client went away", 400)
             body += message.get("body", b"")
             if len(body) > bytes_max:
-                raise too_large
+                raise _too_large(bytes_max)
             if not message.get("more_body"):
                 return inflated(bytes(body), bytes_max) if encoding == "gzip" else bytes(body)
             if (more := len(body) - UNCOUNTED_BYTES - counted) > 0:
@@ -210,7 +212,11 @@ async def body_of(scope: Scope, receive: Receive, bytes_max: int, *, workspace: 
     finally:
         if counted:
             arriving.take_off(workspace, counted)
-    raise too_large
+    raise _too_large(bytes_max)
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
 
 
 def inflated(body: bytes, bytes_max: int) -> bytes:
@@ -221,7 +227,7 @@ def inflated(body: bytes, bytes_max: int) -> bytes:
     except zlib.error as broken:
         raise refuse("encoding", "The body is not gzip", 400, str(broken)) from broken
     if len(plain) > bytes_max:
-        raise refuse("too-large", "The body is too large", 413, f"At most {bytes_max} bytes.")
+        raise _too_large(bytes_max)
     if not inflater.eof or inflater.unused_data:
         raise refuse("encoding", "The body is not one whole gzip member", 400)
     return plain

@@ -7,6 +7,7 @@ read without the ORM, and remembered for a second.
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
@@ -51,11 +52,11 @@ AND (last_used_at IS NULL OR last_used_at < clock_timestamp() - interval '1 minu
 
 
 class ShownKey(NamedTuple):
-    """A living key, whose it is, and when this process read it."""
+    """A living key, whose it is, what its requests fill, and when this process read it."""
 
     stored: keys.StoredKey
     actor: Actor
-    limits: rates.RateLimits
+    buckets: Sequence[rates.Bucket]
     asked_at: float
 
 
@@ -92,7 +93,9 @@ class Keys:
             if keys.opens(token, stored):
                 await self._note_use(connection, prefix, now)
         of_agent, limits = row[STORED:-LIMITS], rates.RateLimits(*row[-LIMITS:])
-        kept = ShownKey(stored, _actor(prefix, stored, *of_agent), limits, now)
+        actor = _actor(prefix, stored, *of_agent)
+        asked = rates.buckets(limits, actor.workspace_id, actor.name, prefix)
+        kept = ShownKey(stored, actor, asked, now)
         self._known[prefix] = kept
         self._known.move_to_end(prefix)
         while len(self._known) > KEYS_CACHED_MAX:
@@ -154,10 +157,10 @@ async def actor_of(scope: Scope, needs: str) -> Actor:
 
 
 async def _count(scope: Scope, shown: ShownKey) -> None:
-    actor, length = shown.actor, header(scope, b"content-length")
-    asked = rates.buckets(shown.limits, actor.workspace_id, actor.name, actor.key_prefix)
+    length = header(scope, b"content-length")
+    body_bytes = int(length) if length.isdigit() else 0
     try:
-        rates.rates.take(actor.workspace_id, asked, int(length) if length.isdigit() else 0)
+        rates.rates.take(shown.actor.workspace_id, shown.buckets, body_bytes)
     except rates.TooFast as fast:
         await rates.rates.hold_back()
         what = problem("rate", "Too many requests, come back later", 429, str(fast))
