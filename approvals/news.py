@@ -8,12 +8,12 @@ as approvals/views/lists.py would, much quicker; a test compares the two. A sear
 and whether a second person still counts where one has answered, are left to Django.
 """
 
-from typing import Any
-
-from psycopg import AsyncConnection
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from approvals import awaiting
 from approvals.models import ApprovalState
+from edge import pools
 from edge.asgi import PassOn
 from workspaces import formatting
 from workspaces.news import LEFT_MAX, NewsRequest, heard_until, route_of_news
@@ -25,46 +25,74 @@ WENT = {one: state_word("granted" if one == "used" else one) for one in Approval
 """What the line of an approval says that is no longer in the list, by its state."""
 
 NEWS = """
-    coalesce((SELECT a.asked_at > %(heard)s FROM approvals_approval a
+    coalesce((SELECT a.asked_at > asked.heard FROM approvals_approval a
         WHERE a.workspace_id = w.id ORDER BY a.id DESC LIMIT 1), false)
     OR EXISTS (SELECT FROM approvals_approval a
-        WHERE a.workspace_id = w.id AND a.decided_at > %(heard)s)
-    OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > %(heard)s)"""
+        WHERE a.workspace_id = w.id AND a.decided_at > asked.heard)
+    OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > asked.heard)"""
 
 AWAITING = f"""
     FROM approvals_approval a
     WHERE a.workspace_id = %(workspace)s
         AND {awaiting.asks("a", "%(person)s", awaiting.looked_up("%(person)s"))}"""
 
+# What waits for this person is looked up once, for all their pages that ask in one moment.
 TOLD = f"""
 WITH mine AS MATERIALIZED (
-    SELECT a.asked_at > %(since)s AS is_new,
+    SELECT a.asked_at,
         EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
-    {AWAITING} LIMIT %(count_max)s),
-gone AS (SELECT a.id, a.state, a.decided_at FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s AND a.decided_at > %(heard)s
-    ORDER BY a.decided_at LIMIT %(left_max)s)
-SELECT
+    {AWAITING} LIMIT %(count_max)s)
+SELECT page.place,
     (SELECT coalesce(bool_or(is_begun), false) FROM mine),
     CASE WHEN (SELECT count(*) FROM mine) < %(count_max)s
-        THEN (SELECT count(*) FROM mine WHERE is_new)
+        THEN (SELECT count(*) FROM mine WHERE mine.asked_at > page.since)
         ELSE (SELECT count(*) FROM (
-            SELECT {AWAITING} AND a.asked_at > %(since)s LIMIT %(count_max)s) new) END,
+            SELECT {AWAITING} AND a.asked_at > page.since LIMIT %(count_max)s) new) END,
     (SELECT count(*) FROM mine),
-    ARRAY(SELECT id FROM gone), ARRAY(SELECT state FROM gone), (SELECT max(decided_at) FROM gone),
+    gone.*,
     ARRAY(SELECT d.approval_id FROM approvals_decision d
         JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %(workspace)s
-        WHERE d.person_id = %(person)s AND d.at > %(heard)s LIMIT %(left_max)s),
-    clock_timestamp()"""  # noqa: S608 - our own text
+        WHERE d.person_id = %(person)s AND d.at > page.heard LIMIT %(left_max)s),
+    clock_timestamp()
+FROM unnest(%(since)s::timestamptz[], %(heard)s::timestamptz[]) WITH ORDINALITY
+    AS page (since, heard, place)
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(id), ARRAY[]::bigint[]), coalesce(array_agg(state), ARRAY[]::text[]),
+        max(decided_at)
+    FROM (SELECT a.id, a.state, a.decided_at FROM approvals_approval a
+        WHERE a.workspace_id = %(workspace)s AND a.decided_at > page.heard
+        ORDER BY a.decided_at LIMIT %(left_max)s) one) gone"""  # noqa: S608 - our own text
 
 
-async def answered(connection: AsyncConnection[Any], asked: NewsRequest) -> dict[str, Any]:
+class Page(NamedTuple):
+    """An open inbox: whose it is, when it was drawn, and up to when it has been told."""
+
+    workspace: int
+    person: int
+    since: datetime
+    heard: datetime
+
+
+async def _look_up(pages: list[Page]) -> dict[Page, list[Any]]:
+    """Of pages of one person in one workspace."""
+    given = {"workspace": pages[0].workspace, "person": pages[0].person,
+             "since": [one.since for one in pages], "heard": [one.heard for one in pages],
+             "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
+    async with pools.AutocommitConnection() as connection:
+        rows = await (await connection.execute(TOLD, given)).fetchall()
+    return {pages[place - 1]: found for place, *found in rows}
+
+
+_told = pools.Together(_look_up)
+
+
+async def answered(asked: NewsRequest) -> dict[str, Any]:
     """The answer to a page that shows what waits for this person."""
     if asked.params.keys() & {"q", "view"}:
         raise PassOn
-    given = {"workspace": asked.workspace, "person": asked.person, "since": asked.since,
-             "heard": asked.heard, "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
-    [row] = await (await connection.execute(TOLD, given)).fetchall()
+    page = Page(asked.workspace, asked.person, asked.since, asked.heard)
+    row = await _told.ask(page, (asked.workspace, asked.person))
+    assert row is not None  # noqa: S101 - each page has its row
     partly_answered, new, mine, gone, states, last, answered, now = row
     if partly_answered:
         raise PassOn

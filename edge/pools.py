@@ -8,10 +8,10 @@ caches by then. Here one connection stays at hand.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from psycopg import AsyncConnection, AsyncRawCursor, Connection
@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
 from edge import sockets
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 ThreadsPool = ConnectionPool[Connection[TupleRow]]
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
@@ -37,6 +38,8 @@ THREADS_WAITING_MAX = 200
 # So long the same connection is lent. Then another has its turn, and the pool looks how old this
 # one is.
 AT_HAND_SECONDS_MAX = 60.0
+TOGETHER_MAX = 200
+"""Questions in one statement: some are answered before all are."""
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
 
@@ -212,6 +215,74 @@ def numbered(sql: str) -> str:
     """
     first, *others = sql.split("%b")
     return first + "".join(f"${n}{part}" for n, part in enumerate(others, 1))
+
+
+class _Asked(NamedTuple):
+    key: Any
+    found: asyncio.Future[Any]
+
+
+class Together(Generic[Key, T]):
+    """Questions that many have in one moment, by one statement for all of them: a thousand agents
+    come back at once, and two hundred consoles after something held them up.
+
+    Who asks alone is answered as without this. Who asks while a statement is under way waits for
+    the next one, with all who do: each hears what stood after they asked. `look_up` is given the
+    keys, each once, and says what it found of each. Those of different `group`s do not wait for
+    each other.
+    """
+
+    def __init__(self, look_up: Callable[[list[Key]], Awaitable[Mapping[Key, T]]]) -> None:
+        self._look_up = look_up
+        self._waiting: dict[Hashable, list[_Asked]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, key: Key, group: Hashable = None) -> T | None:
+        """What was found of `key`, or None; raises what `look_up` raises, or TooManyRequests."""
+        waiting = self._waiting.get(group)
+        if waiting is None:
+            self._waiting[group] = []
+            try:
+                return (await self._look_up([key])).get(key)
+            finally:
+                self._go_on(group)
+        if len(waiting) >= POOL_WAITING_MAX:
+            raise TooManyRequests("too many ask the same")
+        asked = _Asked(key, asyncio.get_running_loop().create_future())
+        waiting.append(asked)
+        found: T | None = await asked.found
+        return found
+
+    def _go_on(self, group: Hashable) -> None:
+        """No statement of the group is under way: begin the one for those who asked meanwhile."""
+        waiting = [one for one in self._waiting.pop(group) if not one.found.done()]
+        if not waiting:
+            return
+        now, self._waiting[group] = waiting[:TOGETHER_MAX], waiting[TOGETHER_MAX:]
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                self._go_on(group)
+                return
+            for one in [*now, *self._waiting.pop(group)]:  # this process ends
+                one.found.cancel()
+
+        task = asyncio.create_task(self._answer(now))
+        self._tasks.add(task)
+        task.add_done_callback(over)
+
+    async def _answer(self, asked: list[_Asked]) -> None:
+        try:
+            told = await self._look_up(list(dict.fromkeys(one.key for one in asked)))
+        except Exception as error:  # noqa: BLE001 - each of them hears it
+            for one in asked:
+                if not one.found.done():
+                    one.found.set_exception(error)
+            return
+        for one in asked:
+            if not one.found.done():
+                one.found.set_result(told.get(one.key))
 
 
 def threads_pool() -> ThreadsPool:

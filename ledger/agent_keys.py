@@ -10,13 +10,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from psycopg import AsyncConnection
-
 from amends.protocol.masking import MaskingKey
 from edge import pools
 from edge.asgi import Refused, Scope, bearer, header, problem, refuse
 from ledger.parsed_events import Actor
 from workspaces import encryption, keys, rates
+from workspaces.locks import ROW_LOCK
 from workspaces.models import opened_masking_key
 
 logger = logging.getLogger(__name__)
@@ -33,22 +32,29 @@ UNKNOWN_KEY = (
     " A new one is made at Settings → Agents and keys."
 )
 
-FIND_KEY = """
-SELECT k.digest, k.revoked_at, k.expires_at, clock_timestamp(), k.scopes,
-    k.workspace_id, w.slug, k.agent_id, a.name, k.trusted_runtime, w.mask,
-    w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key, w.mask_shows_last4,
-    w.rate_key, w.rate_agent, w.rate_workspace
-FROM workspaces_apikey k
-JOIN workspaces_agent a ON a.id = k.agent_id
-JOIN workspaces_workspace w ON w.id = k.workspace_id
-WHERE k.prefix = %s"""
+FIND_KEYS = """
+SELECT shown.prefix, found.*
+FROM unnest(%s::text[]) AS shown (prefix)
+CROSS JOIN LATERAL (
+    SELECT k.digest, k.revoked_at, k.expires_at, clock_timestamp(), k.scopes,
+        k.workspace_id, w.slug, k.agent_id, a.name, k.trusted_runtime, w.mask,
+        w.capture_intent, w.capture_snapshot, w.stuck_after_seconds, w.masking_key,
+        w.mask_shows_last4, w.rate_key, w.rate_agent, w.rate_workspace
+    FROM workspaces_apikey k
+    JOIN workspaces_agent a ON a.id = k.agent_id
+    JOIN workspaces_workspace w ON w.id = k.workspace_id
+    WHERE k.prefix = shown.prefix
+    OFFSET 0) found"""
 STORED = len(keys.StoredKey._fields)
 """The columns of the key itself come first."""
 LIMITS = len(rates.RateLimits._fields)
 """Those of its workspace's limits come last."""
-USED_KEY = """
-UPDATE workspaces_apikey SET last_used_at = clock_timestamp() WHERE prefix = %s
-AND (last_used_at IS NULL OR last_used_at < clock_timestamp() - interval '1 minute')"""
+# Who has one of them in hand notes the same.
+USED_KEYS = f"""
+UPDATE workspaces_apikey SET last_used_at = clock_timestamp() WHERE id IN (
+    SELECT k.id FROM workspaces_apikey k WHERE k.prefix = ANY(%s)
+        AND (k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute')
+    {ROW_LOCK} SKIP LOCKED)"""  # noqa: S608 - our own words
 
 
 class ShownKey(NamedTuple):
@@ -60,12 +66,26 @@ class ShownKey(NamedTuple):
     asked_at: float
 
 
+async def _look_up(prefixes: list[str]) -> dict[str, tuple[Any, ...]]:
+    async with pools.AutocommitConnection() as connection:
+        rows = await (await connection.execute(FIND_KEYS, [prefixes])).fetchall()
+    return {row[0]: row[1:] for row in rows}
+
+
+async def _note(prefixes: list[str]) -> dict[str, None]:
+    async with pools.AutocommitConnection() as connection:
+        await connection.execute(USED_KEYS, [prefixes])
+    return {}
+
+
 class Keys:
     """The keys that were shown lately. A second is short for a person and long for a busy agent."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, ShownKey] = OrderedDict()
         self._used: dict[str, float] = {}
+        self._rows = pools.Together(_look_up)
+        self._uses = pools.Together(_note)
 
     def forget(self) -> None:
         self._known.clear()
@@ -83,15 +103,13 @@ class Keys:
         return kept if kept and keys.opens(token, kept.stored, scope) else None
 
     async def _ask(self, token: str, prefix: str, now: float) -> ShownKey | None:
-        async with pools.AutocommitConnection() as connection:
-            cursor = await connection.execute(FIND_KEY, [prefix])
-            row = await cursor.fetchone()
-            stored = keys.StoredKey(*row[:STORED]) if row else None
-            if row is None or stored is None or not stored.is_living:
-                self._known.pop(prefix, None)
-                return None
-            if keys.opens(token, stored):
-                await self._note_use(connection, prefix, now)
+        row = await self._rows.ask(prefix)
+        stored = keys.StoredKey(*row[:STORED]) if row else None
+        if row is None or stored is None or not stored.is_living:
+            self._known.pop(prefix, None)
+            return None
+        if keys.opens(token, stored):
+            await self._note_use(prefix, now)
         of_agent, limits = row[STORED:-LIMITS], rates.RateLimits(*row[-LIMITS:])
         actor = _actor(prefix, stored, *of_agent)
         asked = rates.buckets(limits, actor.workspace_id, actor.name, prefix)
@@ -103,10 +121,10 @@ class Keys:
             self._used.pop(gone, None)
         return kept
 
-    async def _note_use(self, connection: AsyncConnection[Any], prefix: str, now: float) -> None:
+    async def _note_use(self, prefix: str, now: float) -> None:
         if now - self._used.get(prefix, -LAST_USED_EVERY_SECONDS) >= LAST_USED_EVERY_SECONDS:
             self._used[prefix] = now
-            await connection.execute(USED_KEY, [prefix])
+            await self._uses.ask(prefix)
 
 
 _said_at: dict[str, float] = {}

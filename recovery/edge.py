@@ -149,12 +149,12 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
 
 # A queue has news where a case was opened, closed or reopened since.
 NEWS = """
-    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.opened_at > %(heard)s
-        AND NOT c.without_effects)
-    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.closed_at > %(heard)s
-        AND NOT c.without_effects)
-    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id AND c.reopened_at > %(heard)s
-        AND NOT c.without_effects)
+    EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id
+        AND c.opened_at > asked.heard AND NOT c.without_effects)
+    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id
+        AND c.closed_at > asked.heard AND NOT c.without_effects)
+    OR EXISTS (SELECT FROM recovery_case c WHERE c.workspace_id = w.id
+        AND c.reopened_at > asked.heard AND NOT c.without_effects)
 """
 
 routes = [

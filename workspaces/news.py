@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from django.conf import settings
@@ -29,8 +29,6 @@ from django.db.models import QuerySet
 from django.http.cookie import parse_cookie
 from django.utils.crypto import constant_time_compare
 from django.utils.dateparse import parse_datetime
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from edge import pools
 from edge.asgi import PassOn, Receive, Route, Scope, Send, route
@@ -45,21 +43,29 @@ LEFT_MAX = 200
 
 STORED = """
 SELECT session_data FROM django_session
-WHERE session_key = %(session)s AND expire_date > clock_timestamp()"""
+WHERE session_key = %s AND expire_date > clock_timestamp()"""
 
-# One row if the person may look, with their password's hash and whether there is news.
+# Of several questions at once: one row for each whose person may look, with their password's hash
+# and whether there is news. OFFSET 0 has each looked up by its own keys, however few rows there
+# were when PostgreSQL planned this.
 ASKED = """
-SELECT w.id, u.password, {news}
-FROM django_session s
-JOIN workspaces_user u ON u.id = %(person)s AND u.is_active
-JOIN workspaces_workspace w ON w.slug = %(workspace)s
-WHERE s.session_key = %(session)s AND s.session_data = %(stored)s
-    AND s.expire_date > clock_timestamp()
-    AND EXISTS (SELECT FROM workspaces_workspacegrouppermission g
-        JOIN workspaces_user_groups m ON m.group_id = g.group_id AND m.user_id = u.id
-        JOIN auth_permission p ON p.id = g.permission_id AND p.codename = 'view'
-        JOIN django_content_type t ON t.id = p.content_type_id AND t.app_label = 'workspaces'
-        WHERE g.content_object_id = w.id)"""
+SELECT asked.place, told.*
+FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[], %s::timestamptz[]) WITH ORDINALITY
+    AS asked (session, stored, person, workspace, heard, place)
+CROSS JOIN LATERAL (
+    SELECT w.id, u.password, {news}
+    FROM django_session s
+    JOIN workspaces_user u ON u.id = asked.person AND u.is_active
+    JOIN workspaces_workspace w ON w.slug = asked.workspace
+    WHERE s.session_key = asked.session AND s.session_data = asked.stored
+        AND s.expire_date > clock_timestamp()
+        AND EXISTS (SELECT FROM workspaces_workspacegrouppermission g
+            JOIN workspaces_user_groups m ON m.group_id = g.group_id AND m.user_id = u.id
+            JOIN auth_permission p ON p.id = g.permission_id AND p.codename = 'view'
+            JOIN django_content_type t
+                ON t.id = p.content_type_id AND t.app_label = 'workspaces'
+            WHERE g.content_object_id = w.id)
+    OFFSET 0) told"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,16 @@ class Session:
 _sessions: OrderedDict[str, Session] = OrderedDict()
 
 
+class Question(NamedTuple):
+    """Whether there is news since `heard`, for whoever has the session."""
+
+    session: str
+    stored: str
+    person: int
+    workspace: str
+    heard: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class NewsRequest:
     """What a page asks: it was drawn at `since` and has been told up to `heard`."""
@@ -86,19 +102,27 @@ class NewsRequest:
     params: dict[str, list[str]]
 
 
-NewsAnswer = Callable[[AsyncConnection[TupleRow], NewsRequest], Awaitable[dict[str, Any]]]
+NewsAnswer = Callable[[NewsRequest], Awaitable[dict[str, Any]]]
 
 
-async def djangos(_connection: AsyncConnection[TupleRow], _asked: NewsRequest) -> dict[str, Any]:
+async def djangos(_asked: NewsRequest) -> dict[str, Any]:
     """What is new is told by Django."""
     raise PassOn
 
 
 def route_of_news(path: str, news: str, answered: NewsAnswer = djangos) -> Route:
     """`news` is SQL that says, of the workspace `w` and the person `u`, whether anything happened
-    after the moment %(heard)s; `answered` says what, or passes on.
+    after the moment `asked.heard`; `answered` says what, or passes on.
     """
     statement = ASKED.format(news=news)
+
+    async def look_up(asked: list[Question]) -> dict[Question, list[Any]]:
+        columns = [list(column) for column in zip(*asked, strict=True)]
+        async with pools.AutocommitConnection() as connection:
+            rows = await (await connection.execute(statement, columns)).fetchall()
+        return {asked[place - 1]: found for place, *found in rows}
+
+    questions = pools.Together(look_up)
 
     async def ask(scope: Scope, _receive: Receive, send: Send) -> None:
         params = parse_qs(scope.get("query_string", b"").decode("latin-1"))
@@ -107,17 +131,16 @@ def route_of_news(path: str, news: str, answered: NewsAnswer = djangos) -> Route
         key = _cookie(scope)
         if since is None or heard is None:
             raise PassOn
-        async with pools.AutocommitConnection() as connection:
-            session = _sessions.get(key) or await _opened(connection, key)
-            given = {"session": key, "stored": session.stored, "person": session.person,
-                     "workspace": scope["path_params"]["workspace"], "heard": heard}  # fmt: skip
-            row = await (await connection.execute(statement, given)).fetchone()
-            if row is None or not _proves(row[1], session.proof):
-                _sessions.pop(key, None)
-                raise PassOn
-            here, _, is_news = row
-            asked = NewsRequest(here, session.person, since, heard, params)
-            found = await answered(connection, asked) if is_news else None
+        session = _sessions.get(key) or await _opened(key)
+        row = await questions.ask(
+            Question(key, session.stored, session.person, scope["path_params"]["workspace"], heard)
+        )
+        if row is None or not _proves(row[1], session.proof):
+            _sessions.pop(key, None)
+            raise PassOn
+        here, _, is_news = row
+        asked = NewsRequest(here, session.person, since, heard, params)
+        found = await answered(asked) if is_news else None
         await _answer(send, found)
 
     return route("GET", path, ask)
@@ -173,9 +196,10 @@ def _cookie(scope: Scope) -> str:
     return key
 
 
-async def _opened(connection: Any, key: str) -> Session:
+async def _opened(key: str) -> Session:
     """The session of a key that this process has not met."""
-    row = await (await connection.execute(STORED, {"session": key})).fetchone()
+    async with pools.AutocommitConnection() as connection:
+        row = await (await connection.execute(STORED, [key])).fetchone()
     if row is None:
         raise PassOn
     stored = _store().decode(row[0])

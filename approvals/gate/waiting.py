@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -115,17 +115,23 @@ waiting_agents = Gauge(
     multiprocess_mode="livesum",
 )
 
-STATE = """
-SELECT a.id, CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
-    THEN 'expired' WHEN a.state = 'granted' AND a.not_before > clock_timestamp()
-    THEN 'waiting' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason, w.slug,
-    (SELECT n.id FROM approvals_approval n WHERE n.replaces_id = a.id), asked.*
-FROM approvals_approval a JOIN workspaces_workspace w ON w.id = a.workspace_id
+# Of several approvals at once, each for the agent that asks and of its workspace alone. OFFSET 0
+# has each looked up by its own key, however few rows there were when PostgreSQL planned this.
+STATES = """
+SELECT asks.*, told.*
+FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS asks (approval, workspace, agent)
 CROSS JOIN LATERAL (
-    SELECT count(*), json_agg(json_build_object('id', e.id::text, 'question', e.question)
-        ORDER BY e.id) FILTER (WHERE e.answered_at IS NULL)
-    FROM approvals_enquiry e WHERE e.approval_id = a.id) asked
-WHERE a.id = %s AND a.workspace_id = %s AND a.agent_id = %s"""
+    SELECT CASE WHEN a.state IN ('waiting', 'granted') AND a.expires_at <= clock_timestamp()
+        THEN 'expired' WHEN a.state = 'granted' AND a.not_before > clock_timestamp()
+        THEN 'waiting' ELSE a.state END, a.expires_at, a.decided_at, a.closing_reason,
+        (SELECT n.id FROM approvals_approval n WHERE n.replaces_id = a.id), asked.*
+    FROM approvals_approval a
+    CROSS JOIN LATERAL (
+        SELECT count(*), json_agg(json_build_object('id', e.id::text, 'question', e.question)
+            ORDER BY e.id) FILTER (WHERE e.answered_at IS NULL)
+        FROM approvals_enquiry e WHERE e.approval_id = a.id) asked
+    WHERE a.id = asks.approval AND a.workspace_id = asks.workspace AND a.agent_id = asks.agent
+    OFFSET 0) told"""
 NO_LONGER = """
 SELECT id FROM approvals_approval WHERE id = ANY(%s)
 AND (state <> 'waiting' OR expires_at <= clock_timestamp())
@@ -334,21 +340,37 @@ async def gone(receive: Receive) -> None:
         pass
 
 
+class Asker(NamedTuple):
+    """Which approval, and who asks of it."""
+
+    approval: int
+    workspace: int
+    agent: int | None
+
+
+async def _look_up(asked: list[Asker]) -> dict[Asker, tuple[Any, ...]]:
+    columns = [list(column) for column in zip(*asked, strict=True)]
+    async with pools.AutocommitConnection() as connection:
+        rows = await (await connection.execute(STATES, columns)).fetchall()
+    return {Asker(*row[:3]): row[3:] for row in rows}
+
+
+_states = pools.Together(_look_up)
+
+
 async def _state(pk: int, actor: Actor) -> ApprovalStatus:
-    async with pools.pool().connection() as connection:
-        cursor = await connection.execute(STATE, [pk, actor.workspace_id, actor.agent_id])
-        row = await cursor.fetchone()
+    row = await _states.ask(Asker(pk, actor.workspace_id, actor.agent_id))
     if row is None:
         raise refuse("not-found", "There is no such approval of this agent", 404)
-    id_, state, expires_at, decided_at, reason, slug, after, asked, questions = row
+    state, expires_at, decided_at, reason, after, asked, questions = row
     return ApprovalStatus(
-        str(id_),
+        str(pk),
         state,
         expires_at.isoformat(),
         decided_at.isoformat() if decided_at else None,
         reason,
         asked,
         [OpenQuestion(**one) for one in questions or ()],
-        f"{settings.AMENDS_URL}/w/{slug}/approvals/{id_}/",
+        f"{settings.AMENDS_URL}/w/{actor.workspace}/approvals/{pk}/",
         str(after or ""),
     )

@@ -9,6 +9,7 @@ from contextvars import copy_context
 import httpx
 import pytest
 from django.conf import settings
+from psycopg import AsyncConnection
 
 from approvals import inbox, signals
 from approvals.gate import gathering, waiting
@@ -32,6 +33,20 @@ def only_bells(monkeypatch):
     signals._client.cache_clear()
     yield
     signals._client.cache_clear()
+
+
+@pytest.fixture
+def statements(monkeypatch):
+    """Those that handlers of the door send from now on."""
+    sent, execute = [], AsyncConnection.execute
+
+    async def noting(connection, query, *args, **options):
+        if query:  # else the pool looks whether it stands
+            sent.append(query)
+        return await execute(connection, query, *args, **options)
+
+    monkeypatch.setattr(AsyncConnection, "execute", noting)
+    return sent
 
 
 async def no_django(scope, receive, send):

@@ -16,12 +16,14 @@ from approvals.models import Approval
 from approvals.policy import RequiredApprovers
 from recovery.casework import cases, closing
 from recovery.models import Case
+from tests.approvals import door
 from tests.approvals.door import visit
 from tests.people import logged_in, person
 from tests.recovery.cases.cast import AgentRun
 from workspaces import teams
 from workspaces.news import moment
 
+statements = door.statements
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PASSED_ON = 299
@@ -188,6 +190,37 @@ def test_the_door_tells_what_django_would_tell(ask, ada, ben, cleo, dev, happen,
             apart = moment(told.pop("heard")) - moment(full.pop("heard"))
             assert told == full
             assert abs(apart) < timedelta(minutes=1)
+
+
+def test_pages_that_ask_in_one_moment_are_each_told_what_is_news_to_them(
+    ask, ada, ben, cleo, statements
+):
+    """Two people have twenty pages each, drawn and told at other moments."""
+    drawn = [timezone.now().isoformat()]
+    for happen in (asked, decided, rejected, asked_by_a_decider):
+        happen(ask, ada, ben, cleo)
+        drawn.append(timezone.now().isoformat())
+    moments = [(since, heard) for since in drawn[:4] for heard in drawn]
+    paths = [f"{INBOX}?since={quote(since)}&heard={quote(heard)}" for since, heard in moments]
+    cookies = [cookie_of(logged_in(reader)) for reader in (ben, cleo)]
+    alone = [answered(cookie, paths) for cookie in cookies]
+    statements.clear()
+
+    async def story(client):
+        asked = [client.get(path, headers={"cookie": one}) for one in cookies for path in paths]
+        return await asyncio.gather(*asked)
+
+    together = visit(story, behind=django)
+
+    said = [telling(one) for one in together]
+    assert said == [telling(one) for each in alone for one in each]
+    assert len({str(one) for one in said}) > 10
+    assert len(statements) < 10
+
+
+def telling(answer):
+    """What was answered, but for the moment up to which it tells."""
+    return answer.status_code, answer.content and {**answer.json(), "heard": ""}
 
 
 @pytest.mark.parametrize("more", ["q=refund", "view=all"])

@@ -19,10 +19,12 @@ from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.people import person
+from workspaces import keys
+from workspaces.models import Agent
 from workspaces.moves import CannotMove
 
 ROOT = Path(__file__).parents[2]
-only_bells = door.only_bells
+only_bells, statements = door.only_bells, door.statements
 pytestmark = pytest.mark.django_db(transaction=True)
 BEFORE_THE_WAIT_IS_OVER = 45  # seconds: at its end the state would be read in any case
 IRREVERSIBLE = {"class_": "external_irreversible"}
@@ -139,6 +141,33 @@ def test_a_thousand_agents_wait_on_four_connections_and_no_thread(trip, ben):
     assert held <= 2
     assert said == ["granted"] * 1000
     assert waiters.count == 0
+
+
+def test_agents_that_come_back_in_one_moment_are_read_together_and_each_hears_of_its_own(
+    trip, acme, ben, statements
+):
+    other = Agent.objects.create(workspace=acme, name="other-agent")
+    tokens = [trip.token, keys.create_key(other, by=None, name="other")[1]]
+    for number, token in enumerate(tokens):
+        Trip(token).begin(run=f"run_{number}", **IRREVERSIBLE)
+    of = dict(zip(tokens, Approval.objects.order_by("pk"), strict=True))
+    inbox.reject(of[trip.token], by=ben, seen=of[trip.token].digest, reason="no")
+    asked = [(token, of[whose].pk) for token in tokens for whose in tokens] * 50
+    statements.clear()
+
+    async def story(client):
+        def one(token, pk):
+            headers = {"authorization": f"Bearer {token}"}
+            return client.get(f"/api/v1/approvals/{pk}", headers=headers)
+
+        return await asyncio.gather(*(one(*each) for each in asked))
+
+    said = visit(story)
+
+    assert [answer.json().get("state", answer.status_code) for answer in said] == [
+        "rejected", 404, 404, "waiting"
+    ] * 50  # fmt: skip
+    assert len(statements) < 10
 
 
 def test_eight_people_race_and_each_place_is_filled_once(ask, finance, acme):

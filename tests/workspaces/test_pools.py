@@ -1,4 +1,6 @@
-"""The hot door's pool keeps one connection at hand, and never from those who wait."""
+"""The hot door's pool keeps one connection at hand, and never from those who wait; what many ask in
+one moment is asked once.
+"""
 
 import asyncio
 import contextlib
@@ -8,6 +10,7 @@ from django.conf import settings
 from django.db import OperationalError, connection
 from psycopg import AsyncConnection
 from psycopg.errors import DivisionByZero
+from psycopg_pool import TooManyRequests
 
 from edge import pools
 
@@ -140,3 +143,90 @@ def test_a_session_that_was_ended_in_its_transaction_is_one_that_went_away():
         with pytest.raises(OperationalError, match="idle-in-transaction"):
             cursor.execute("SELECT 1")
     stood_still.close()
+
+
+def together(story):
+    """What `story(ask, asked)` gives: `asked` has the keys of each statement, and a key `no` fails
+    it.
+    """
+    asked = []
+
+    async def look_up(keys):
+        asked.append(keys)
+        await asyncio.sleep(0)
+        if "no" in keys:
+            raise OperationalError("away")
+        return {key: key.upper() for key in keys if key != "unknown"}
+
+    return asyncio.run(story(pools.Together(look_up).ask, asked))
+
+
+def test_what_many_ask_while_one_is_answered_is_asked_once_and_then():
+    async def story(ask, asked):
+        return await asyncio.gather(*map(ask, ("a", "b", "a", "b", "unknown"))), asked
+
+    said, asked = together(story)
+
+    assert said == ["A", "B", "A", "B", None]
+    assert asked == [["a"], ["b", "a", "unknown"]]
+
+
+def test_of_many_so_many_are_asked_for_at_once(monkeypatch):
+    monkeypatch.setattr(pools, "TOGETHER_MAX", 2)
+
+    async def story(ask, asked):
+        return await asyncio.gather(*map(ask, "abcd")), asked
+
+    assert together(story) == (["A", "B", "C", "D"], [["a"], ["b", "c"], ["d"]])
+
+
+def test_groups_do_not_wait_for_each_other():
+    async def story(ask, asked):
+        return await asyncio.gather(ask("a", 1), ask("b", 2)), asked
+
+    assert together(story) == (["A", "B"], [["a"], ["b"]])
+
+
+def test_who_asks_together_with_what_fails_hears_so_and_the_next_are_answered():
+    async def story(ask, _asked):
+        said = await asyncio.gather(*map(ask, ("a", "no", "b")), return_exceptions=True)
+        return [one if isinstance(one, str) else type(one) for one in said], await ask("b")
+
+    assert together(story) == (["A", OperationalError, OperationalError], "B")
+
+
+def test_who_goes_away_takes_nobody_along():
+    async def story(ask, asked):
+        first, second, stays = (asyncio.create_task(ask(key)) for key in "abc")
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        return await stays, asked
+
+    assert together(story) == ("C", [["a"], ["c"]])
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_where_all_tasks_were_ended_whoever_asks_next_is_answered(steps):
+    async def story(ask, _asked):
+        waiting = [asyncio.create_task(ask(key)) for key in "abc"]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        ended = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in ended:
+            task.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+        assert all(one.done() for one in waiting)
+        return await ask("d")
+
+    assert together(story) == "D"
+
+
+def test_more_than_may_wait_are_turned_away(monkeypatch):
+    monkeypatch.setattr(pools, "POOL_WAITING_MAX", 2)
+
+    async def story(ask, _asked):
+        said = await asyncio.gather(*map(ask, "abcd"), return_exceptions=True)
+        return [one if isinstance(one, str) else type(one) for one in said]
+
+    assert together(story) == ["A", "B", "C", TooManyRequests]
