@@ -149,7 +149,7 @@ def void(approval: Approval, *, why: str) -> None:
     )
     record(approval, EventType.APPROVAL_WITHDRAWN, reason=approval.closing_reason)
     notifications.ended(approval)
-    publish_on_commit(approval.pk)
+    publish_on_commit(approval.pk, approval.subject_kind)
 
 
 @transaction.atomic

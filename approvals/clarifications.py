@@ -39,7 +39,7 @@ def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
     clarification = Clarification.objects.create(approval=approval, asked_by=by, question=text)
     _record(approval, EventType.APPROVAL_QUESTIONED, by=by, enquiry=clarification.pk, question=text)
     notifications.questioned(approval, clarification)
-    publish_on_commit(approval.pk)
+    publish_on_commit(approval.pk, approval.subject_kind)
     return clarification
 
 

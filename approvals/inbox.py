@@ -16,11 +16,12 @@ from prometheus_client import Counter, Histogram
 from amends.protocol.vocabulary import EventType
 from approvals import consent_requests, deciders, notifications, pauses, plan_sums, signatures
 from approvals.deciders import locked
-from approvals.digests import record
+from approvals.digests import drafted, record, record_all
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.policy import PolicyUnreadable
 from approvals.signals import publish_on_commit
 from edge import tracing
+from ledger.desk_events import EventDraft
 from workspaces import access, clock, delegations, formatting, independence
 from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
 from workspaces.fresh_login import is_fresh
@@ -114,10 +115,9 @@ def grant(
     )
     approval.refresh_from_db(fields=["decisions"])  # there is one more
     _seat(approval, standing)
-    record(
+    said = drafted(
         approval,
         EventType.APPROVAL_GRANTED,
-        by=by,
         reason=decision.reason,
         complete=standing.complete,
         fills=str(standing.requirements[standing.filled[by.pk]].team or ""),
@@ -125,7 +125,9 @@ def grant(
         **({"signature": signature} if signature else {}),
     )
     if standing.complete:
-        complete(approval, by)
+        complete(approval, by, said)
+    else:
+        record_all(approval, [said], by=by)
     count(approval, "yes", began)
     return approval
 
@@ -169,9 +171,9 @@ def complete_again(approval: Approval) -> bool:
     return True
 
 
-def complete(approval: Approval, by: User | None) -> None:
+def complete(approval: Approval, by: User | None, *said: EventDraft) -> None:
     """The last yes that was needed, given in time: whoever waits may go on. `by` is None where it
-    was given before, and counts again.
+    was given before, and counts again. What is `said` goes into the ledger with it, and before it.
     """
     unexpired = Q(expires_at__gt=Now())
     move(approval, ApprovalState.GRANTED, moves=APPROVAL_MOVES, where=unexpired, decided_at=Now())
@@ -179,9 +181,10 @@ def complete(approval: Approval, by: User | None) -> None:
         plan_sums.hold_approved(approval)
     except PolicyUnreadable as wrong:
         raise NotEntitled(approval, ApprovalState.GRANTED, UNREADABLE) from wrong
-    _say_action_approved(approval, by)
+    if told := [*said, *_action_approved(approval)]:
+        record_all(approval, told, by=by)
     notifications.ended(approval)
-    publish_on_commit(approval.pk)
+    publish_on_commit(approval.pk, approval.subject_kind)
 
 
 @transaction.atomic
@@ -372,7 +375,7 @@ def _end(
     )
     record(approval, event, by=by, reason=reason, **said)
     notifications.ended(approval)
-    publish_on_commit(approval.pk)
+    publish_on_commit(approval.pk, approval.subject_kind)
 
 
 def count(approval: Approval, answer: str, began: float) -> None:
@@ -384,7 +387,7 @@ def count(approval: Approval, answer: str, began: float) -> None:
         if end != ApprovalState.WAITING:
             decide_seconds.labels(end).observe(took)
         workspace, action = approval.workspace.slug, approval.action
-        call = {"run": action.run.run, "action": action.action} if action else {}
+        call = {"run": approval.run_ref, "action": action.action} if action else {}
         tracing.record(
             "decision", began, workspace=workspace, approval=approval.pk, answer=answer, state=end,
             **call,
@@ -393,9 +396,9 @@ def count(approval: Approval, answer: str, began: float) -> None:
     transaction.on_commit(tell, robust=True)
 
 
-def _say_action_approved(approval: Approval, by: User | None) -> None:
+def _action_approved(approval: Approval) -> list[EventDraft]:
     if approval.action is None:
-        return
+        return []
     granted = approval.decisions.filter(granted=True).select_related("person", "principal")
     people = [one.who for one in granted.order_by("pk")]
-    record(approval, EventType.ACTION_APPROVED, by=by, people=people)
+    return [drafted(approval, EventType.ACTION_APPROVED, people=people)]

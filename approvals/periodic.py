@@ -58,7 +58,7 @@ def _expire(approval: Approval) -> bool:
     record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
     row.state = end
     notifications.ended(row)
-    publish_on_commit(row.pk)
+    publish_on_commit(row.pk, row.subject_kind)
     return True
 
 

@@ -20,7 +20,8 @@ SECONDS_MAX = 0.5  # a signal may be lost, but may not hold up a decision
 log = logging.getLogger(__name__)
 
 approval_decided = Signal()
-"""Sent after commit with `approval_id`, whatever the end: granted, rejected, expired, withdrawn."""
+"""Sent after commit with `approval_id` and its `subject_kind`, whatever the end: granted, rejected,
+expired, withdrawn."""
 
 
 @lru_cache(maxsize=1)
@@ -29,13 +30,14 @@ def _client() -> redis.Redis:
     return redis.Redis.from_url(url, **sockets.redis(url, SECONDS_MAX))
 
 
-def publish_on_commit(approval_id: int) -> None:
+def publish_on_commit(approval_id: int, subject_kind: str) -> None:
     """Wake whoever waits for this approval, once the transaction is through."""
-    transaction.on_commit(lambda: _publish_decision(approval_id))
+    transaction.on_commit(lambda: _publish_decision(approval_id, subject_kind))
 
 
-def _publish_decision(approval_id: int) -> None:
-    for _, answer in approval_decided.send_robust(sender=None, approval_id=approval_id):
+def _publish_decision(approval_id: int, subject_kind: str) -> None:
+    told = {"approval_id": approval_id, "subject_kind": subject_kind}
+    for _, answer in approval_decided.send_robust(sender=None, **told):
         if isinstance(answer, Exception):
             log.error("A listener of approval %s failed", approval_id, exc_info=answer)
     publish(CHANNEL, approval_id)

@@ -9,7 +9,7 @@ from celery import Task, shared_task
 from django.db import connection
 from django.dispatch import receiver
 
-from approvals.models import ApprovalState
+from approvals.models import ApprovalState, SubjectKind
 from approvals.signals import approval_decided
 from recovery.engine import plan_runner
 from recovery.models import Plan, PlanState
@@ -29,7 +29,9 @@ def run_plan(self: "Task[..., None]", plan_id: int) -> None:
 
 
 @receiver(approval_decided, dispatch_uid="recovery.sweeper")
-def wake_the_plan(approval_id: int, **_: object) -> None:
+def wake_the_plan(approval_id: int, subject_kind: str, **_: object) -> None:
+    if subject_kind != SubjectKind.PLAN:
+        return
     for plan_id in Plan.objects.filter(approval_id=approval_id).values_list("pk", flat=True):
         wake(run_plan, plan_id, queue=plan_runner.queue_of_plan(plan_id))
 

@@ -74,11 +74,13 @@ def _why_people(approval: Approval) -> str:
 
 
 @receiver(approval_decided, dispatch_uid="approvals.bounded_grants")
-def release(approval_id: int, **_: Any) -> int:
+def release(approval_id: int, subject_kind: str = SubjectKind.GRANT, **_: Any) -> int:
     """Once a grant lives, take back what it covers of the agent's waiting questions, oldest first,
     so that the agent comes again and draws on it; how many. Nobody's word is lost: a question that
     it has no room for waits on, and its card says why.
     """
+    if subject_kind != SubjectKind.GRANT:
+        return 0
     grant = Approval.objects.filter(
         pk=approval_id, subject_kind=SubjectKind.GRANT, state=ApprovalState.GRANTED
     ).first()

@@ -213,6 +213,9 @@ def test_a_gated_call_waits_is_asked_once_and_proceeds_once_after_the_yes(trip, 
     assert Approval.objects.get().state == ApprovalState.USED
     assert told(acme, "action.approved")[0]["people"] == ["Ben"]
     assert len(told(acme, "approval.requested")) == 1
+    yes = Event.objects.filter(type__in=["approval.granted", "action.approved"]).order_by("place")
+    assert [one.type for one in yes] == ["approval.granted", "action.approved"]
+    assert len({one.received_at for one in yes}) == 1  # they were appended together
 
 
 def test_law_1_approve_one_thing_present_another(trip, ben):
