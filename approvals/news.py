@@ -31,37 +31,39 @@ NEWS = """
         WHERE a.workspace_id = w.id AND a.decided_at > asked.heard)
     OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > asked.heard)"""
 
+# Of the workspace $1 and the person $2, as PostgreSQL spells them: psycopg would read a statement as
+# long as these anew for each question.
 AWAITING = f"""
     FROM approvals_approval a
-    WHERE a.workspace_id = %(workspace)s
-        AND {awaiting.asks("a", "%(person)s", awaiting.looked_up("%(person)s"))}"""
+    WHERE a.workspace_id = $1
+        AND {awaiting.asks("a", "$2", awaiting.looked_up("$2"))}"""
 
 # What waits for this person is looked up once, for all their pages that ask in one moment.
 TOLD = f"""
 WITH mine AS MATERIALIZED (
     SELECT a.asked_at,
         EXISTS (SELECT FROM approvals_decision d WHERE d.approval_id = a.id) AS is_begun
-    {AWAITING} LIMIT %(count_max)s)
+    {AWAITING} LIMIT $5)
 SELECT page.place,
     (SELECT coalesce(bool_or(is_begun), false) FROM mine),
-    CASE WHEN (SELECT count(*) FROM mine) < %(count_max)s
+    CASE WHEN (SELECT count(*) FROM mine) < $5
         THEN (SELECT count(*) FROM mine WHERE mine.asked_at > page.since)
         ELSE (SELECT count(*) FROM (
-            SELECT {AWAITING} AND a.asked_at > page.since LIMIT %(count_max)s) new) END,
+            SELECT {AWAITING} AND a.asked_at > page.since LIMIT $5) new) END,
     (SELECT count(*) FROM mine),
     gone.*,
     ARRAY(SELECT d.approval_id FROM approvals_decision d
-        JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = %(workspace)s
-        WHERE d.person_id = %(person)s AND d.at > page.heard LIMIT %(left_max)s),
+        JOIN approvals_approval a ON a.id = d.approval_id AND a.workspace_id = $1
+        WHERE d.person_id = $2 AND d.at > page.heard LIMIT $6),
     clock_timestamp()
-FROM unnest(%(since)s::timestamptz[], %(heard)s::timestamptz[]) WITH ORDINALITY
+FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY
     AS page (since, heard, place)
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(id), ARRAY[]::bigint[]), coalesce(array_agg(state), ARRAY[]::text[]),
         max(decided_at)
     FROM (SELECT a.id, a.state, a.decided_at FROM approvals_approval a
-        WHERE a.workspace_id = %(workspace)s AND a.decided_at > page.heard
-        ORDER BY a.decided_at LIMIT %(left_max)s) one) gone"""  # noqa: S608 - our own text
+        WHERE a.workspace_id = $1 AND a.decided_at > page.heard
+        ORDER BY a.decided_at LIMIT $6) one) gone"""  # noqa: S608 - our own text
 
 
 class Page(NamedTuple):
@@ -75,11 +77,10 @@ class Page(NamedTuple):
 
 async def _look_up(pages: list[Page]) -> dict[Page, list[Any]]:
     """Of pages of one person in one workspace."""
-    given = {"workspace": pages[0].workspace, "person": pages[0].person,
-             "since": [one.since for one in pages], "heard": [one.heard for one in pages],
-             "count_max": COUNT_MAX + 1, "left_max": LEFT_MAX}  # fmt: skip
+    since, heard = [one.since for one in pages], [one.heard for one in pages]
+    given = [pages[0].workspace, pages[0].person, since, heard, COUNT_MAX + 1, LEFT_MAX]
     async with pools.AutocommitConnection() as connection:
-        rows = await (await connection.execute(TOLD, given)).fetchall()
+        rows = await (await pools.execute_raw(connection, TOLD, given)).fetchall()
     return {pages[place - 1]: found for place, *found in rows}
 
 

@@ -9,7 +9,7 @@ from contextvars import copy_context
 import httpx
 import pytest
 from django.conf import settings
-from psycopg import AsyncConnection
+from psycopg import AsyncCursor
 
 from approvals import inbox, signals
 from approvals.gate import gathering, waiting
@@ -38,14 +38,14 @@ def only_bells(monkeypatch):
 @pytest.fixture
 def statements(monkeypatch):
     """Those that handlers of the door send from now on."""
-    sent, execute = [], AsyncConnection.execute
+    sent, execute = [], AsyncCursor.execute
 
-    async def noting(connection, query, *args, **options):
+    async def noting(cursor, query, *args, **options):
         if query:  # else the pool looks whether it stands
             sent.append(query)
-        return await execute(connection, query, *args, **options)
+        return await execute(cursor, query, *args, **options)
 
-    monkeypatch.setattr(AsyncConnection, "execute", noting)
+    monkeypatch.setattr(AsyncCursor, "execute", noting)
     return sent
 
 

@@ -174,7 +174,9 @@ class Spoken:
 
 
 # Functions that take an event's type and its data, whatever else they do.
-WRITERS = frozenset({"record", "_record", "record_of_call", "_end", "EventDraft", "event_of"})
+WRITERS = frozenset(
+    {"record", "_record", "drafted", "record_of_call", "_end", "EventDraft", "event_of"}
+)
 # Words of such a call that are not members of the event's data.
 AROUND = frozenset({"by", "part", "run", "action", "data", "using", "type", "at"})
 # Types that are put together where they are said: the family, and the words that may follow.
