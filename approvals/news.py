@@ -31,8 +31,8 @@ NEWS = """
         WHERE a.workspace_id = w.id AND a.decided_at > asked.heard)
     OR EXISTS (SELECT FROM approvals_decision d WHERE d.person_id = u.id AND d.at > asked.heard)"""
 
-# Of the workspace $1 and the person $2, as PostgreSQL spells them: psycopg would read a statement as
-# long as these anew for each question.
+# Of the workspace $1 and the person $2, as PostgreSQL spells them: psycopg would read a statement
+# as long as these anew for each question.
 AWAITING = f"""
     FROM approvals_approval a
     WHERE a.workspace_id = $1
