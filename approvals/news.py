@@ -80,7 +80,7 @@ async def _look_up(pages: list[Page]) -> dict[Page, list[Any]]:
     since, heard = [one.since for one in pages], [one.heard for one in pages]
     given = [pages[0].workspace, pages[0].person, since, heard, COUNT_MAX + 1, LEFT_MAX]
     async with pools.AutocommitConnection() as connection:
-        rows = await (await pools.execute_raw(connection, TOLD, given)).fetchall()
+        rows = await (await connection.execute_raw(TOLD, given)).fetchall()
     return {pages[place - 1]: found for place, *found in rows}
 
 
