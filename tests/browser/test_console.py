@@ -12,24 +12,8 @@ from recovery.triage import triage
 from recovery.views.saved_views import save_view
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press, too_wide
-from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, begin_run, ticket, raises = (
-    cast.agent,
-    cast.policy,
-    cast.begin_run,
-    cast.ticket,
-    cast.raises,
-)
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 LOOKS: list[Look] = [("light", DESKTOP), ("dark", PHONE)]
 
 

@@ -16,7 +16,6 @@ from approvals import named_lists
 from tests.browser.accessible import BY_COLOUR, assert_accessible
 from tests.browser.conftest import DESKTOP, PHONE, Visit, too_wide
 from tests.people import person, team
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure
 from tests.recovery.cases.test_disclosure import PLACES, W, routes
 from tests.recovery.cases.test_lists import WEIGHT_BYTES_MAX, weight_of
@@ -25,19 +24,6 @@ from workspaces import teams
 from workspaces.access import Codename
 from workspaces.models import User
 
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
-policy, begin_run, ticket = (
-    cast.policy,
-    cast.begin_run,
-    cast.ticket,
-)
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 finance, known = test_disclosure.finance, test_disclosure.known
 
 RIGHTS: tuple[Codename, ...] = (

@@ -32,21 +32,11 @@ from tests.approvals.security_key import SecurityKey
 from tests.browser.conftest import Visit
 from tests.browser.test_every_page import look
 from tests.people import person
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_disclosure, test_roles_outside
 from tests.recovery.cases.test_roles_outside import BY_ROUTE
 from workspaces import client_packages
 from workspaces.models import LoginProvider, Team, User, Workspace
 
-acme, operators, leads = cast.acme, cast.operators, cast.leads
-ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
-policy, begin_run, ticket = cast.policy, cast.begin_run, cast.ticket
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 finance, known, links = test_disclosure.finance, test_disclosure.known, test_roles_outside.links
 
 STRANGERS = {

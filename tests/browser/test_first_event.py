@@ -10,8 +10,6 @@ from tests import people
 from tests.browser.conftest import PHONE, Visit
 from workspaces.models import Agent, User
 
-acme = people.acme
-
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

@@ -14,34 +14,11 @@ from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press, too_wide
 from tests.people import team
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases.cast import submitted
 from workspaces import clock, teams
 from workspaces.formatting import digest
 from workspaces.models import Team, User
 
-acme, operators, leads = cast.acme, cast.operators, cast.leads
-ada, ben, cleo, finn, dev, globex = (
-    cast.ada,
-    cast.ben,
-    cast.cleo,
-    cast.finn,
-    cast.dev,
-    cast.globex,
-)
-agent, policy, begin_run, ticket, raised = (
-    cast.agent,
-    cast.policy,
-    cast.begin_run,
-    cast.ticket,
-    cast.raised,
-)
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 LOOKS: list[Look] = [("light", DESKTOP), ("dark", PHONE)]
 
 

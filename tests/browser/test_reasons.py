@@ -5,25 +5,8 @@ from playwright.sync_api import Page, expect
 
 from recovery.models import Case
 from tests.browser.conftest import Visit
-from tests.recovery.cases import conftest as cast
 from workspaces.models import User
 
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, begin_run, ticket, raises, three = (
-    cast.agent,
-    cast.policy,
-    cast.begin_run,
-    cast.ticket,
-    cast.raises,
-    cast.three,
-)
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 TYPED = "a ? / j x"
 """Every sign of it is a key of some page."""
 

@@ -11,26 +11,9 @@ from recovery.models import Case, Step, StepState
 from recovery.triage import triage
 from tests.browser.accessible import assert_accessible
 from tests.browser.conftest import Visit, press
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 from workspaces.models import User
-
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
-agent, policy, begin_run, ticket, raised = (
-    cast.agent,
-    cast.policy,
-    cast.begin_run,
-    cast.ticket,
-    cast.raised,
-)
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 
 
 @pytest.fixture

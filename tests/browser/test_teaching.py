@@ -11,16 +11,9 @@ from recovery.triage import triage
 from tests.browser.accessible import Look, assert_accessible, in_each_look
 from tests.browser.conftest import DESKTOP, PHONE, Visit, press
 from tests.people import person
-from tests.recovery.cases import conftest as cast
 from workspaces import teams
 from workspaces.models import User, Workspace
 
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo = cast.ada, cast.ben, cast.cleo
-agent, policy, begin_run, ticket = cast.agent, cast.policy, cast.begin_run, cast.ticket
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound, cast.shop, cast.shop_connection, cast.shop_url
-)  # fmt: skip
 LOOKS: list[Look] = [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 
 

@@ -17,18 +17,8 @@ from tests.browser import test_verifier
 from tests.browser.accessible import fields_cut
 from tests.browser.conftest import PHONE, Visit
 from tests.browser.trails import for_everybody
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases import test_contests, test_corrections
 
-acme, globex, operators, leads = cast.acme, cast.globex, cast.operators, cast.leads
-ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
-policy, begin_run, ticket, raised = cast.policy, cast.begin_run, cast.ticket, cast.raised
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 restored, drafted = test_corrections.restored, test_corrections.drafted
 of_a_ticket, opened = test_contests.published, test_verifier.opened
 

@@ -9,20 +9,10 @@ from playwright.sync_api import FloatRect, Locator, Page, ViewportSize, expect
 from recovery.models import Case
 from recovery.triage import triage
 from tests.browser.conftest import PHONE, Visit, too_wide
-from tests.recovery.cases import conftest as cast
 from tests.recovery.cases.cast import stands, submitted
 from tests.recovery.engine import by_hand
 from workspaces.models import User
 
-acme, operators, leads = cast.acme, cast.operators, cast.leads
-ada, ben, cleo, agent = cast.ada, cast.ben, cast.cleo, cast.agent
-policy, begin_run, ticket, raises = cast.policy, cast.begin_run, cast.ticket, cast.raises
-outbound, shop, shop_connection, shop_url = (
-    cast.outbound,
-    cast.shop,
-    cast.shop_connection,
-    cast.shop_url,
-)
 SCREEN: ViewportSize = {"width": 1920, "height": 1080}
 ONE_LINE = 60
 """With the room around it."""
