@@ -24,7 +24,7 @@ from django.conf import settings
 
 from config.local.postgres import Postgres
 from config.local.servers import Valkey
-from tests import npm, servers
+from tests import npm, servers, worlds
 from tests.drills import (  # noqa: F401 - as below
     drilled,
     each_has_a_row,
@@ -79,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     django.setup()
     hash_passwords_quickly()
     started["fresh"] = servers.look(os.environ["DATABASE_URL"])
+    worlds.tables[:] = started["fresh"].empty
     let_commits_be_cleaned()
 
 
@@ -319,6 +320,7 @@ def clone_anew() -> None:
     connections.close_all()
     started["clones"] = started.get("clones", 0) + 1
     servers.clone(started["administration"], started["database"], number=started["clones"])
+    worlds.forget()
     with redis.Redis.from_url(started["valkey"].url) as client:
         client.flushall()
 
@@ -371,6 +373,7 @@ def let_commits_be_cleaned() -> None:
 
 
 @pytest.fixture(scope="session")
+@worlds.quiet
 def django_db_setup() -> None:
     """The database is there already, migrated; pytest-django has nothing to make."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import transaction
 
+from tests.worlds import kept
+
 if TYPE_CHECKING:
     from django.test import Client
 
@@ -57,6 +59,7 @@ def team(workspace: Workspace, name: str, *may: Codename) -> Team:
 
 
 @pytest.fixture
+@kept
 def acme(db: Any) -> Workspace:
     from workspaces.models import Workspace
 
@@ -64,6 +67,7 @@ def acme(db: Any) -> Workspace:
 
 
 @pytest.fixture
+@kept
 def globex(db: Any) -> Workspace:
     from workspaces.models import Workspace
 
@@ -71,35 +75,42 @@ def globex(db: Any) -> Workspace:
 
 
 @pytest.fixture
+@kept
 def operators(acme: Workspace) -> Team:
     return team(acme, "operators", "view", "recover")
 
 
 @pytest.fixture
+@kept
 def leads(acme: Workspace) -> Team:
     return team(acme, "leads", "view", "approve")
 
 
 @pytest.fixture
+@kept
 def ada(operators: Team) -> User:
     return person("ada", operators)
 
 
 @pytest.fixture
+@kept
 def finn(operators: Team) -> User:
     return person("finn", operators)
 
 
 @pytest.fixture
+@kept
 def ben(leads: Team) -> User:
     return person("ben", leads)
 
 
 @pytest.fixture
+@kept
 def cleo(leads: Team) -> User:
     return person("cleo", leads)
 
 
 @pytest.fixture
+@kept
 def dev(globex: Workspace) -> User:
     return person("dev", team(globex, "all", "view", "recover", "approve"))

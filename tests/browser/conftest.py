@@ -59,7 +59,7 @@ ada, ben, cleo, dev, finn = cast.ada, cast.ben, cast.cleo, cast.dev, cast.finn
 agent, policy, begin_run, ticket = cast.agent, cast.policy, cast.begin_run, cast.ticket
 raised, raises, three = cast.raised, cast.raises, cast.three
 outbound, shop, shop_connection = cast.outbound, cast.shop, cast.shop_connection
-shop_url = cast.shop_url
+shop_url, shop_allowed = cast.shop_url, cast.shop_allowed
 
 
 class Visit(Protocol):

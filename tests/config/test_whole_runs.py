@@ -1,13 +1,19 @@
-"""A run of the tests is green only if what should have run has run."""
+"""A run of the tests is green only if what should have run has run, each story in its own world."""
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import pytest
+from django.db import connection
 
 from config.local.places import ROOT
+from tests import people, worlds
+from tests.worlds import kept
+
+acme, operators, ada = people.acme, people.operators, people.ada
 
 CONFTEST = """
 import pathlib, pytest
@@ -131,3 +137,42 @@ def test_what_is_red_pins_nothing(project):
 def test_every_test_has_a_time_limit(pytestconfig):
     assert 0 < float(pytestconfig.getini("timeout")) <= 600
     assert pytestconfig.pluginmanager.hasplugin("timeout")
+
+
+@pytest.mark.django_db
+def test_a_world_is_put_back_as_it_was_built(ada):
+    built = worlds._found({"ada": ada}, None)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        for statement, _ in built.rows:
+            cursor.execute(f"DELETE FROM {statement.split()[1]}")
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    assert worlds._rows(connection.connection, worlds.tables) == []
+
+    worlds._put_back(built, None)
+
+    assert worlds._rows(connection.connection, worlds.tables) == built.rows
+    again = pickle.loads(built.given)["ada"]  # noqa: S301 - our own
+    assert (again == ada, again is ada) == (True, False), "each story has its own"
+
+
+@pytest.fixture
+@kept(in_turn=True)
+def first_agent(acme):
+    return acme.agents.create(name="first")
+
+
+@pytest.fixture
+def other_agent(acme):
+    return acme.agents.create(name="other")
+
+
+def test_what_comes_first_is_of_the_world(request, first_agent, other_agent):
+    assert {"acme", "first_agent"} == worlds.kept_of(request.node).keys()
+
+
+def test_what_might_have_been_changed_before_is_built_in_its_turn(
+    request, other_agent, first_agent
+):
+    assert {"acme"} == worlds.kept_of(request.node).keys()
+    assert other_agent.pk < first_agent.pk

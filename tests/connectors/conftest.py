@@ -19,6 +19,7 @@ import pytest
 from config.local.parent_death_signal import leashed
 from tests import people
 from tests.ports import free_port
+from tests.worlds import kept, quiet
 
 acme = people.acme
 
@@ -51,6 +52,7 @@ def server_of(url):
 
 
 @pytest.fixture(scope="session")
+@quiet
 def shop_url():
     """A second database, with another owner's tables: the system that agents work on."""
     own = os.environ["DATABASE_URL"]
@@ -63,6 +65,7 @@ def shop_url():
 
 
 @pytest.fixture
+@quiet
 def shop(shop_url):
     """An own session on the shop's database, empty and fresh."""
     with psycopg.connect(shop_url, autocommit=True) as session:
@@ -72,6 +75,7 @@ def shop(shop_url):
 
 
 @pytest.fixture
+@quiet
 def outbound(settings):
     """What the deployment allows: nothing, until a test adds a name."""
     settings.OUTBOUND_ALLOW = []
@@ -79,7 +83,15 @@ def outbound(settings):
 
 
 @pytest.fixture
-def shop_connection(acme, ada, shop_url, shop, outbound):
+@quiet
+def shop_allowed(shop, shop_url, outbound):
+    outbound.append(server_of(shop_url)["host"])
+    return outbound
+
+
+@pytest.fixture
+@kept
+def shop_connection(acme, ada, shop_url, shop_allowed):
     tables = {
         "ticket": {
             "table": "tickets",
@@ -95,7 +107,7 @@ def shop_connection(acme, ada, shop_url, shop, outbound):
         },
         "customers": {"key": ["id"], "ignore": ["seen"]},
     }
-    return shop_reached(acme, shop_url, tables, outbound, by=ada)
+    return shop_reached(acme, shop_url, tables, shop_allowed, by=ada)
 
 
 def shop_reached(workspace, shop_url, tables, outbound, *, by):

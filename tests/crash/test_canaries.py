@@ -39,6 +39,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 acme, agent, policy = cases.acme, cases.agent, cases.policy
 leads, ben, cleo, operators, ada = cases.leads, cases.ben, cases.cleo, cases.operators, cases.ada
 shop, shop_url, shop_connection = cases.shop, cases.shop_url, cases.shop_connection
+shop_allowed = cases.shop_allowed
 outbound, ticket = cases.outbound, cases.ticket
 
 CREDENTIAL = "canary-7Q"  # of the shop's connection

@@ -5,15 +5,17 @@ Our models are imported inside the fixtures, for this file is read before Django
 
 import pytest
 
-from tests import people
+from tests import people, worlds
 from tests.connectors import conftest as outside
+from tests.worlds import kept, quiet
 
 acme, globex, operators, leads = people.acme, people.globex, people.operators, people.leads
 ada, ben, cleo, dev, finn = people.ada, people.ben, people.cleo, people.dev, people.finn
 outbound = outside.outbound
 shop = outside.shop
-shop_connection = outside.shop_connection
+shop_connection, shop_allowed = outside.shop_connection, outside.shop_allowed
 shop_url = outside.shop_url
+kept_world = worlds.kept_world
 
 POLICY = """
 agentSafety:
@@ -40,6 +42,7 @@ agentSafety:
 
 
 @pytest.fixture
+@kept
 def agent(acme):
     from workspaces.models import Agent
 
@@ -47,6 +50,7 @@ def agent(acme):
 
 
 @pytest.fixture
+@quiet
 def desk(client, ada):
     """A browser without scripts in which Ada works."""
     client.force_login(ada)
@@ -54,16 +58,19 @@ def desk(client, ada):
 
 
 @pytest.fixture
+@kept
 def nils(operators):
     return people.person("nils", operators)
 
 
 @pytest.fixture
+@kept
 def alma(acme):
     return people.person("alma", people.team(acme, "keepers", "view", "administer"))
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def policy(acme, ben, cleo):
     from approvals import versions
 
@@ -71,6 +78,7 @@ def policy(acme, ben, cleo):
 
 
 @pytest.fixture
+@quiet
 def begin_run(agent, policy):
     """Begin a run of the agent: `begin_run("run_1")`."""
     from tests.recovery.cases.cast import AgentRun
@@ -79,6 +87,7 @@ def begin_run(agent, policy):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def ticket(shop, shop_connection):
     """Ticket T-182 as it stood before any agent came."""
     from tests.recovery.cases.cast import stands
@@ -89,6 +98,7 @@ def ticket(shop, shop_connection):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def raised(begin_run, shop, ticket):
     """A run that set T-182 from normal to high, and whose verification failed."""
     run = begin_run()
@@ -101,11 +111,13 @@ def raised(begin_run, shop, ticket):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def case(raised):
     return raised.case()
 
 
 @pytest.fixture
+@quiet
 def raises(begin_run, shop, ticket):
     """A run that raised a ticket of its own and goes on: `raises(2)` is run_2 with T-2."""
     from tests.recovery.cases.cast import stands
@@ -122,6 +134,7 @@ def raises(begin_run, shop, ticket):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def three(raises):
     """Three runs that each raised a ticket and failed; the third's last call is unknown."""
     for number in (1, 2, 3):
@@ -137,6 +150,7 @@ def three(raises):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def lost(raised, shop, ada):
     """A step that was sent, and of which nobody knows what became."""
     from recovery.models import Step, StepState
@@ -156,6 +170,7 @@ def lost(raised, shop, ada):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def stopped(begin_run):
     """A trip whose hotel could not be booked: a flight before the checkpoint, a note after it."""
     run = begin_run()

@@ -18,6 +18,7 @@ from recovery.triage import outcome_probes
 from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.cases.test_api import Caller
+from tests.worlds import kept
 
 PROBED = POLICY.replace(
     '"tickets.*":       {connection: shop, operation: restore_row, args: {to: before}}',
@@ -27,13 +28,14 @@ PROBED = POLICY.replace(
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def probed(acme, policy):
     from approvals import versions
 
     return versions.activate(versions.save(acme, PROBED, by=None), by=None)
 
 
-@pytest.fixture
+@pytest.fixture  # not kept: its call may be on its way for some seconds
 def doubtful(probed, begin_run, ticket):
     run = begin_run()
     args = {"to": ticket | {"priority": "high"}}

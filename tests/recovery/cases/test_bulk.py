@@ -21,6 +21,7 @@ from tests.locks import comes_before_the_commit
 from tests.people import person
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput
 from workspaces.models import Team
 
@@ -169,6 +170,7 @@ def test_runs_of_which_nothing_could_be_done_twice_go_on_together(three, acme, a
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def stopped_twice(begin_run):
     """Two runs, each with a checkpoint “booked”; the second has another one behind it."""
     made = []
@@ -249,6 +251,7 @@ def test_many_cases_are_closed_as_what_they_are(three, acme, ada):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def five(raises):
     """Five failed runs with a raised ticket each, and their cases, in order."""
     runs = [raises(number).ends("failed") for number in range(1, 6)]

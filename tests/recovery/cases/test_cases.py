@@ -13,10 +13,12 @@ from recovery.corrections import draft, publish
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState
 from tests.recovery.cases.cast import submitted
+from tests.worlds import kept
 from workspaces.moves import CannotMove
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def case(begin_run):
     run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", {"a": 1}, {"a": 2}))

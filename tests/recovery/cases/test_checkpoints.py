@@ -8,9 +8,11 @@ from django.utils import timezone
 from approvals.models import Approval
 from recovery import serializers
 from recovery.casework import resuming
+from tests.worlds import kept
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def paused(begin_run, ticket):
     run = begin_run()
     done = run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"a": 1}))

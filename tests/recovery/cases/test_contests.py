@@ -15,6 +15,7 @@ from recovery.corrections.contesting import DecidedBefore, LinkGone
 from recovery.models import CaseState, Contest, Correction
 from tests.people import person
 from tests.recovery.cases.cast import undone
+from tests.worlds import kept
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
@@ -22,6 +23,7 @@ TICKET = "priority of ticket T-182"
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def published(raised, ada):
     """A correction of a ticket that Ada had put back, and its path; she published it, too."""
     case = raised.case()

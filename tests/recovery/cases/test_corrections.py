@@ -18,12 +18,14 @@ from recovery.models import CaseState, Correction, Report, Step
 from tests.locks import waits
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces import locks
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def restored(raised, ada):
     """The case of the raised ticket, compensated and closed."""
     case = raised.case()
@@ -34,6 +36,7 @@ def restored(raised, ada):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def drafted(restored):
     assert publishing.draft_due() == 1
     return Correction.objects.get()
@@ -61,10 +64,8 @@ def test_a_recovered_case_drafts_what_the_person_is_told(drafted):
     assert item["what"] == "The priority of ticket T-182 was changed from “normal” to “high”."
     assert item["did"] == "It was put back to “normal”."
     assert item["word"] == "Put back"
-    assert (item["agent"], item["undone_by"]) == (
-        "ticket-desk",
-        {"automatic": False, "roles": ["operators"]},
-    )
+    by = {"automatic": False, "roles": ["operators"]}
+    assert (item["agent"], item["undone_by"]) == ("ticket-desk", by)
     assert drafted.facts["why"] == "A check found that this is not what was asked for."
     assert publishing.draft_due() == 0
 

@@ -24,6 +24,7 @@ from tests.approvals.cast import asker, refund
 from tests.people import person, team
 from tests.recovery.cases.cast import stands, submitted
 from tests.recovery.cases.conftest import POLICY
+from tests.worlds import kept
 from workspaces import client_packages, keys, teams
 from workspaces.models import Act
 
@@ -194,6 +195,7 @@ def routes(patterns=None, before=""):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def known(acme, ada, agent, policy, begin_run, ticket, shop, shop_connection, finance):
     """A workspace in which everything that others wrote holds what may not be seen."""
     from approvals import versions
@@ -229,6 +231,7 @@ def known(acme, ada, agent, policy, begin_run, ticket, shop, shop_connection, fi
 
 
 @pytest.fixture
+@kept
 def finance(acme):
     return team(acme, "finance", "view", "approve")
 
@@ -286,6 +289,7 @@ def drifted(begin_run, shop, ticket, ada):
 
 
 @pytest.fixture
+@kept
 def vic(acme):
     return person("vic", team(acme, "guests", "view"))
 

@@ -16,10 +16,12 @@ from recovery.triage import triage, verification
 from tests.recovery.cases.cast import directed, stands, submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces.moves import CannotMove
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def stopped(begin_run):
     """A run that failed before it did anything but one flight."""
     run = begin_run()

@@ -6,16 +6,19 @@ import pytest
 
 from tests.people import person, team
 from tests.recovery.cases.cast import stands
+from tests.worlds import kept
 from workspaces import formatting
 from workspaces.templatetags import formatting as tags
 
 
 @pytest.fixture
+@kept
 def sue(acme):
     return person("sue", team(acme, "seniors", "view", "view_sensitive", "recover"))
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def drifted(begin_run, shop, ticket):
     """A run of three tickets: two were changed since by somebody, the third was deleted."""
     run, rows = begin_run(), [ticket | {"id": f"T-{number}"} for number in (1, 2, 3)]

@@ -8,12 +8,14 @@ from recovery.models import Case, SavedView
 from recovery.triage import triage
 from recovery.views import saved_views
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces.erasure_registry import ERASED
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def three(begin_run):
     """Three cases, the third of a tool of its own."""
     for number, tool in enumerate(("tickets.update", "tickets.update", "users.rename"), 1):

@@ -12,10 +12,12 @@ from recovery.triage import triage
 from tests.people import person
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces import plots
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def restored(raised, ada):
     """The case of T-182, compensated and verified."""
     triage.look()

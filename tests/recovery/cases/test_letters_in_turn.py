@@ -13,6 +13,7 @@ from recovery.run_facts import runs
 from tests.recovery.cases import test_automatic
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces.periodic import Turns
 
 by_itself = test_automatic.by_itself
@@ -21,6 +22,7 @@ SINCE = "Something has changed since then"
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def restored(raises, ada):
     """Two cases that were put right, one after the other."""
     cases = []

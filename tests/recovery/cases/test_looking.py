@@ -8,9 +8,11 @@ from django.db.models.functions import Now
 from connectors import calllog
 from connectors.models import CallLog, Connection
 from recovery.planning import plans
+from tests.worlds import kept
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def case(begin_run, shop, ticket):
     """A run that raised three tickets, each a target of its own."""
     run = begin_run()

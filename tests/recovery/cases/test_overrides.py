@@ -6,11 +6,13 @@ from approvals import alike
 from approvals.models import Approval
 from ledger.models import Effect
 from tests.recovery.cases.cast import submitted
+from tests.worlds import kept
 
 LOST = "Somebody changed it since the agent: that later change is overwritten."
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def changed(raised, shop):
     shop.execute("UPDATE tickets SET assignee = 'Finn', version = version + 1")
     return raised.case()

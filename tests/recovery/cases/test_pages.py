@@ -16,12 +16,14 @@ from recovery.triage import triage
 from tests import people
 from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db
 TWIN = "{connection: shop, operation: restore_row, args: {to: before}}"
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def case(raised):
     triage.look()
     return Case.objects.get()

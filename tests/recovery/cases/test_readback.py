@@ -14,6 +14,7 @@ from recovery.models import Case, Readback
 from recovery.planning import drafting
 from recovery.triage import triage, verification
 from tests.recovery.cases.conftest import POLICY
+from tests.worlds import kept
 
 READ = POLICY.replace(
     "{risk: LOW, approval: AUTO, compensation: SNAPSHOT}",
@@ -25,11 +26,13 @@ LONG_AGO = "2000-01-01T00:00:00Z"
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def reading(acme, policy):
     return versions.activate(versions.save(acme, READ, by=None), by=None)
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def done(reading, begin_run, ticket):
     run = begin_run()
     run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))

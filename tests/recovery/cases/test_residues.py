@@ -14,6 +14,7 @@ from recovery.casework import cases, closing
 from recovery.models import Residue
 from tests import people
 from tests.ledger.test_retention import SOON
+from tests.worlds import kept
 from workspaces.access import NotAllowed
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
@@ -29,16 +30,19 @@ def browser(client):
 
 
 @pytest.fixture
+@kept
 def viewers(acme):
     return people.team(acme, "viewers", "view")
 
 
 @pytest.fixture
+@kept
 def vera(viewers):
     return people.person("vera", viewers)
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def left(raised, ada, vera):
     """Closed in part: Vera, who may view and no more, looks after what is left of it."""
     case = raised.case()

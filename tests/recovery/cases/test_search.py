@@ -19,10 +19,12 @@ from recovery.search.language import QUERY_CHARACTERS_MAX, QueryError
 from recovery.search.lists import BY_HEART, RECENT_DAYS
 from recovery.triage import case_projection, triage
 from tests.recovery.cases.cast import AgentRun, submitted
+from tests.worlds import kept
 from workspaces import clock
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def queue(agent, policy):
     """Three open cases: two tickets, low, and a user, high."""
     for name, tool, target in (

@@ -16,6 +16,7 @@ from tests.connectors.conftest import server_of
 from tests.people import person, team
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 
 STRICTER = {
     "policies": {"shop.*": {"approval": "MANUAL", "requires": [{"group": "leads", "count": 1}]}},
@@ -124,6 +125,7 @@ def test_what_others_wrote_is_hidden_from_who_may_not_see_payloads(client, raise
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def lost(raised, shop, ada):
     """A step that was sent, and of which nobody knows what became."""
     case = plan_of(

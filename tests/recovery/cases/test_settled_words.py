@@ -3,9 +3,11 @@
 import pytest
 
 from recovery.casework import closing, settling
+from tests.worlds import kept
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def settled(begin_run, ada):
     """The agent's call was killed; Ada found it in the log, and says so."""
     run = begin_run()

@@ -17,11 +17,13 @@ from tests.locks import behind
 from tests.people import person, team
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def doubtful(begin_run):
     """A run that failed while nobody knows whether the ticket was raised."""
     run = begin_run()

@@ -19,6 +19,7 @@ from recovery.triage import triage
 from tests.people import logged_in, person
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces import teams
 
 TEACH = "/w/acme/teach/"
@@ -34,6 +35,7 @@ def browser(acme):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def closed(begin_run, shop, ticket):
     """A run that closed T-182 by a tool of which nothing says how it is undone, and failed."""
     run = begin_run()

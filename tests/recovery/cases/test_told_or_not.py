@@ -15,9 +15,11 @@ from tests.people import logged_in
 from tests.ports import free_port
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def drafted(raised, ada):
     """What Eve is told of her ticket, which was put back."""
     by_hand.advance(submitted(raised.case(), ada).pk)
@@ -26,6 +28,7 @@ def drafted(raised, ada):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def mailed(drafted, ada):
     """The same on its way to her by mail."""
     return corrections.publish(drafted, by=ada, seen=drafted.revision, ways=["mail"])

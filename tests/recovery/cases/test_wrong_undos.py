@@ -18,9 +18,11 @@ from recovery.triage import triage
 from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def undone(raised, acme, ada, shop):
     """Ticket T-182 was put back to normal by the desk."""
     from approvals import versions

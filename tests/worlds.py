@@ -1,0 +1,220 @@
+"""Worlds that many stories begin with are built once, and put back for the next: where a conftest
+has `kept_world = worlds.kept_world`.
+
+    @pytest.fixture
+    @kept
+    def ada(operators: Team) -> User:
+        return person("ada", operators)
+
+What a story takes of kept fixtures is its world. The first story builds it; the rows that it made
+and what its fixtures gave are put back for each later one, which costs a copy where the acts of
+people took a hundred statements. A story gets objects of its own and rows that it may change: they
+go as they came, by a rollback or by the cleaning between stories.
+
+A kept fixture makes rows, of the desk and of `shop`, and gives what can be pickled. Whatever else
+it takes is `quiet` or pytest's own: it makes no rows of a world, and is set up anew for each story.
+Where a file has an `acme` of its own that is not kept, all that rests on it is built as ever.
+`kept(in_turn=True)` is for what others might have changed before: it is of the world only where
+none but kept and quiet fixtures of the story come first.
+
+A world is built anew when it is old, for stories ask how long ago something was. For processes that
+outlive a story none is put back: ids that come again might mislead them.
+"""
+
+import functools
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+OLD_SECONDS = 20.0
+WORLDS_MAX = 50
+OUTLIVING = {"kept_processes", "processes", "web_process"}
+TABLES_OF_SHOP = ("tickets", "ticket_notes", "customers", "secrets")
+COLUMNS_SQL = """
+SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
+Rows = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
+class World:
+    """What fixtures gave, pickled together, and rows as PostgreSQL copies them."""
+
+    built_at: float
+    given: bytes
+    rows: Rows
+    rows_of_shop: Rows
+
+
+tables: list[str] = []
+"""Those that a fresh database has empty."""
+
+_worlds: dict[object, World] = {}
+_given: dict[object, Any] = {}
+"""What kept fixtures are to give in the present story, by function."""
+
+
+def kept(function: Callable[..., Any] | None = None, *, in_turn: bool = False) -> Any:
+    """Below `@pytest.fixture`; see above."""
+    if function is None:
+        return functools.partial(kept, in_turn=in_turn)
+
+    @functools.wraps(function)
+    def give(*args: Any, **named: Any) -> Any:
+        return _given[give] if give in _given else function(*args, **named)
+
+    give.kept = "in turn" if in_turn else "always"  # type: ignore[attr-defined]
+    return give
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Below `@pytest.fixture`; see above."""
+    function.kept = "quiet"  # type: ignore[attr-defined]
+    return function
+
+
+def forget() -> None:
+    """The database is another one, whose ids begin elsewhere."""
+    _worlds.clear()
+
+
+@pytest.fixture(autouse=True)
+@quiet
+def kept_world(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The world of this story, before anything else of it."""
+    _given.clear()
+    if OUTLIVING.isdisjoint(request.fixturenames) and (names := kept_of(request.node)):
+        request.getfixturevalue("_django_db_helper")
+        _put_back_or_build(request, names)
+    yield
+    _given.clear()
+
+
+def kept_of(item: Any) -> dict[str, Any]:
+    """What a story's world is made of: fixtures, and their functions, as they are set up."""
+    return _Parts(item).kept
+
+
+class _Parts:
+    def __init__(self, item: Any) -> None:
+        self._known = item._fixtureinfo.name2fixturedefs
+        self._seen: dict[str, bool] = {}
+        self._is_first = True
+        self.kept: dict[str, Any] = {}
+        for name in item.fixturenames:
+            self._is_of_world(name)
+
+    def _is_of_world(self, name: str) -> bool:
+        if name in self._seen or name not in self._known:
+            return self._seen.get(name, name == "request")
+        self._seen[name] = False  # while it is looked at, should it rest on itself
+        definition = self._known[name][-1]
+        rests = [self._is_of_world(one) for one in definition.argnames]
+        how = getattr(definition.func, "kept", "")
+        if how == "in turn" and not self._is_first:
+            how = ""
+        of = getattr(definition.func, "__module__", "")
+        by_pytest, is_given = of.startswith(("_pytest.", "pytest_django.")), of == "_pytest.python"
+        is_of = bool(how or by_pytest) and all(rests) and not definition.params and not is_given
+        if is_of and how not in {"", "quiet"}:
+            self.kept[name] = definition.func
+        if not is_of and not by_pytest and definition.scope == "function":
+            self._is_first &= how == "always"
+        self._seen[name] = is_of
+        return is_of
+
+
+def _put_back_or_build(request: pytest.FixtureRequest, kept: dict[str, Any]) -> None:
+    from django.db import connection
+
+    shop = None
+    if "shop_connection" in kept:
+        request.getfixturevalue("shop_allowed")
+        shop = request.getfixturevalue("shop")
+    key = tuple(kept.items()), connection.in_atomic_block
+    world = _worlds.get(key)
+    if world is not None and time.monotonic() - world.built_at <= OLD_SECONDS:
+        _put_back(world, shop)
+        given = pickle.loads(world.given)  # noqa: S301 - our own, of this process
+        _given.update((function, given[name]) for name, function in kept.items())
+        return
+    given = {name: request.getfixturevalue(name) for name in kept}
+    _worlds.pop(key, None)
+    while len(_worlds) >= WORLDS_MAX:
+        del _worlds[next(iter(_worlds))]
+    _worlds[key] = _found(given, shop)
+
+
+def _found(given: dict[str, Any], shop: Any) -> World:
+    """The world as it has just been built; what people did is taken in where that is done."""
+    from django.db import connection
+
+    from ledger import desk_events
+
+    if not connection.in_atomic_block:
+        desk_events.take_in()
+    of_shop = () if shop is None else _rows(shop, TABLES_OF_SHOP)
+    rows = _rows(connection.connection, tables)
+    return World(time.monotonic(), pickle.dumps(given), rows, of_shop)
+
+
+def _rows(connection: psycopg.Connection[Any], names: Sequence[str]) -> Rows:
+    asked = " UNION ALL ".join(
+        f"SELECT {number} WHERE EXISTS (SELECT FROM {name})" for number, name in enumerate(names)
+    )
+    found = []
+    with psycopg.Cursor(connection) as cursor:
+        for name in [names[number] for (number,) in cursor.execute(asked).fetchall()]:
+            [columns] = cursor.execute(COLUMNS_SQL, [name]).fetchone() or [""]
+            with cursor.copy(
+                f"COPY (SELECT {columns} FROM {name}) TO STDOUT (FORMAT BINARY)"
+            ) as out:
+                rows = b"".join(out)
+            found.append((f"COPY {name} ({columns}) FROM STDIN (FORMAT BINARY)", rows))
+    return found
+
+
+def _put_back(world: World, shop: psycopg.Connection[Any] | None) -> None:
+    from django.db import connection, transaction
+
+    _forget_what_others_did()
+    with transaction.atomic(savepoint=False):
+        _copy(connection.connection, world.rows)
+    if shop is not None:
+        with shop.transaction():
+            _copy(shop, world.rows_of_shop)
+
+
+def _copy(connection: psycopg.Connection[Any], rows: Rows) -> None:
+    """Past the guards of the ledger, which look at what is new."""
+    with psycopg.Cursor(connection) as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        for statement, data in rows:
+            with cursor.copy(statement) as into:
+                into.write(data)
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def _forget_what_others_did() -> None:
+    """What this process and Valkey know of the same workspace, agent and connection."""
+    from django.conf import settings
+
+    from connectors import call_pool
+    from ledger import sealer
+    from workspaces import rates
+
+    rates.rates._meters.clear()
+    sealer._last.clear()
+    call_pool._took.clear()
+    _valkey(settings.REDIS_URL).flushall()
+
+
+@functools.cache
+def _valkey(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url)
