@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
+from psycopg import RawCursor
 
 from approvals import awaiting, deciders, inbox, news
 from approvals.models import Approval, Decision
@@ -79,12 +80,10 @@ def test_of_many_people_who_stand_alike_one_is_judged(acme, administrator):
 
 def opinions(approval, who):
     """What each of the four says: may this person answer now?"""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT EXISTS (SELECT {news.AWAITING} AND a.id = %(approval)s)",
-            {"workspace": approval.workspace_id, "person": who.pk, "approval": approval.pk},
-        )
-        polled = cursor.fetchone()[0]
+    with RawCursor(connection.connection) as cursor:
+        given = [approval.workspace_id, who.pk, approval.pk]
+        cursor.execute(f"SELECT EXISTS (SELECT {news.AWAITING} AND a.id = $3)", given)
+        [polled] = cursor.fetchone()
     try:
         with transaction.atomic():
             Decision.objects.create(approval=approval, person=who, granted=True, seen_digest="x")
