@@ -33,13 +33,13 @@ DAYS_MAX = 90
 class PolicyIn(Schema):
     """A document as it is written, JSON or YAML."""
 
-    source: str = Field(max_length=DOCUMENT_CHARACTERS_MAX)
+    source: str = Field(json_schema_extra={"maxLength": DOCUMENT_CHARACTERS_MAX})
 
 
 class VersionIn(PolicyIn):
     """`after` is the number of the newest version that its author knew."""
 
-    note: str = Field(default="", max_length=NOTE_CHARACTERS_MAX)
+    note: str = Field(default="", json_schema_extra={"maxLength": NOTE_CHARACTERS_MAX})
     after: int | None = None
 
 

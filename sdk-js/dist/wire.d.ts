@@ -6,6 +6,8 @@ export type Asked = {
     params?: Record<string, string>;
     /** How long the desk may take to answer a long poll. */
     waitSeconds?: number;
+    /** And anything else. */
+    answerSeconds?: number;
     /** Whoever asks may want no answer any more; then its reason is thrown. */
     signal?: AbortSignal | undefined;
 };

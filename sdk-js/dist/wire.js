@@ -49,11 +49,12 @@ export class Wire {
     /** One JSON object. Throws DeskUnreachable, KeyRefused, or Refused with status and problem. */
     async send(path, asked) {
         const { method = "GET", body, params = {}, waitSeconds = 0, signal } = asked;
+        const { answerSeconds = ANSWER_SECONDS_MAX } = asked;
         signal?.throwIfAborted();
         const query = new URLSearchParams(params);
         if (waitSeconds)
             query.set("wait", String(Math.floor(waitSeconds)));
-        const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : ANSWER_SECONDS_MAX;
+        const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : answerSeconds;
         const limit = AbortSignal.timeout(Math.ceil(seconds * 1000));
         let answer, text;
         try {

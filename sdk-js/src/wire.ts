@@ -22,6 +22,8 @@ export type Asked = {
   params?: Record<string, string>;
   /** How long the desk may take to answer a long poll. */
   waitSeconds?: number;
+  /** And anything else. */
+  answerSeconds?: number;
   /** Whoever asks may want no answer any more; then its reason is thrown. */
   signal?: AbortSignal | undefined;
 };
@@ -70,10 +72,11 @@ export class Wire {
   /** One JSON object. Throws DeskUnreachable, KeyRefused, or Refused with status and problem. */
   async send(path: string, asked: Asked): Promise<JsonObject> {
     const { method = "GET", body, params = {}, waitSeconds = 0, signal } = asked;
+    const { answerSeconds = ANSWER_SECONDS_MAX } = asked;
     signal?.throwIfAborted();
     const query = new URLSearchParams(params);
     if (waitSeconds) query.set("wait", String(Math.floor(waitSeconds)));
-    const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : ANSWER_SECONDS_MAX;
+    const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : answerSeconds;
     const limit = AbortSignal.timeout(Math.ceil(seconds * 1000));
     let answer: Response, text: string;
     try {

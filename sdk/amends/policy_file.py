@@ -17,6 +17,8 @@ from amends.errors import AmendsError, Refused, in_words
 from amends.wire import Wire
 
 FILE_BYTES_MAX = 1024 * 1024
+ANSWER_SECONDS_MAX = 60.0
+"""A month's calls and each open question are judged before the desk answers."""
 DIFF_LINES_MAX = 200
 """A comment of a pull request has an end."""
 Say = Callable[[str], None]
@@ -57,7 +59,7 @@ def _asked(options: argparse.Namespace, say: Say, act: Act) -> int:
         say("Set AMENDS_URL, and AMENDS_TOKEN to a person's token: Settings, API tokens")
         return 2
     try:
-        wire = Wire(url, token)
+        wire = Wire(url, token, read_seconds=ANSWER_SECONDS_MAX)
         try:
             return act(options, wire, say)
         finally:
@@ -83,10 +85,12 @@ def _apply(options: argparse.Namespace, wire: Wire, say: Say) -> int:
     if found["digest"] == seen:
         say(f"{options.file} is in force already: version {number}.")
         return 0
-    if options.over is not None and _looked_at(wire, options.over)["digest"] != seen:
+    if options.over is not None and not _is_in_force(wire, options.over, seen):
         say(
             f"Version {number} is in force, and it is not {options.over}: bring what was changed"
             " on the page into the repository first."
+            if number
+            else f"No version is in force, so {options.over} is not: leave --over out this time."
         )
         return 1
     asked = {"source": _text(options.file), "note": options.note, "after": found["newest"]}
@@ -100,6 +104,16 @@ def _apply(options: argparse.Namespace, wire: Wire, say: Say) -> int:
     return 0
 
 
+def _is_in_force(wire: Wire, over: Path, seen: str) -> bool:
+    """Whether it is the document that was `seen` in force; by its text first, for the desk may no
+    longer take it: a team that it names has gone.
+    """
+    now = wire.get("policies/in-force")
+    if (now["digest"], now["source"]) == (seen, _text(over)):
+        return True
+    return bool(_looked_at(wire, over)["digest"] == seen)
+
+
 def _looked_at(wire: Wire, file: Path) -> dict[str, Any]:
     return _post(wire, "policies/check", {"source": _text(file)}, file)
 
@@ -107,7 +121,7 @@ def _looked_at(wire: Wire, file: Path) -> dict[str, Any]:
 def _post(wire: Wire, path: str, body: dict[str, Any], file: Path) -> dict[str, Any]:
     """What the desk answers. Raises SaidNo, or as `Wire` does where it is not the desk's answer."""
     try:
-        return wire.post(path, json.dumps(body).encode())
+        return wire.post(path, json.dumps(body, ensure_ascii=False).encode())
     except Refused as refused:
         if not refused.is_the_desks:
             raise
@@ -115,9 +129,14 @@ def _post(wire: Wire, path: str, body: dict[str, Any], file: Path) -> dict[str, 
 
 
 def _text(file: Path) -> str:
-    if file.stat().st_size > FILE_BYTES_MAX:
+    with file.open("rb") as opened:
+        found = opened.read(FILE_BYTES_MAX + 1)
+    if len(found) > FILE_BYTES_MAX:
         raise OSError(f"{file} is larger than {FILE_BYTES_MAX} bytes")
-    return file.read_text(encoding="utf-8")
+    try:
+        return found.decode()
+    except UnicodeDecodeError as wrong:
+        raise ValueError(f"{file} is no text in UTF-8") from wrong
 
 
 def _mistakes(file: Path, problem: dict[str, Any]) -> Iterator[str]:

@@ -66,13 +66,13 @@ def _root(url: str) -> str:
 class _Address:
     """Where the desk is and how it is spoken to, whether its answer blocks or is awaited."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, read_seconds: float = READ_SECONDS) -> None:
         if not (key.isascii() and key.isprintable()) or " " in key:  # else an error would show it
             raise ValueError("the API key holds a space or the end of a line: copy it anew")
         self.options: dict[str, Any] = {
             "base_url": _root(url) + API,
             "headers": {"Authorization": f"Bearer {key}", "Accept": "application/json"},
-            "timeout": httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            "timeout": httpx.Timeout(read_seconds, connect=CONNECT_SECONDS),
             "follow_redirects": False,
             # Each call that waits for people holds one; httpx's own hundred would be the end of it.
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
@@ -142,8 +142,8 @@ class _Address:
 class Wire(_Address):
     """A connection to one desk under one key. Safe to use from several threads."""
 
-    def __init__(self, url: str, key: str) -> None:
-        super().__init__(url, key)
+    def __init__(self, url: str, key: str, *, read_seconds: float = READ_SECONDS) -> None:
+        super().__init__(url, key, read_seconds=read_seconds)
         self._client = httpx.Client(**self.options)
         self._of_parents: list[httpx.Client] = []
         forks.tell(self)

@@ -94,6 +94,44 @@ def test_a_mistake_stands_with_its_place_and_a_desk_that_is_away_is_none(policy,
     assert policy("check", "policy.yaml", AMENDS_URL="http://127.0.0.1:9")[0] == 2
 
 
+def test_what_is_in_force_is_known_by_its_text_where_the_desk_no_longer_takes_it(
+    policy, here, northwind
+):
+    from workspaces import teams
+    from workspaces.models import Team, User
+
+    folder, _ = here
+    needs = "policies: {'payments.*': {approval: MANUAL, requires: [{group: night}]}}\n"
+    (folder / "before.yaml").write_text(needs)
+    code, said = policy("apply", "policy.yaml", "--over", "before.yaml")
+    assert (code, "there is no team" in said) == (1, True)
+    (folder / "before.yaml").write_text(SECOND)
+    code, said = policy("apply", "policy.yaml", "--over", "before.yaml")
+    assert (code, said[:27]) == (1, "No version is in force, so ")
+
+    night = teams.create(northwind, "night", by=None, may=["view", "approve"])
+    teams.add(night, User.objects.get(name="Ada"), by=None)
+    (folder / "before.yaml").write_text(needs)
+    assert policy("apply", "before.yaml")[0] == 0
+    Team.objects.get(name="night").delete()
+    assert policy("apply", "policy.yaml", "--over", "before.yaml") == (
+        0, "Version 2 is in force.\n",
+    )  # fmt: skip
+
+
+def test_a_file_that_is_no_text_or_too_long_is_said_to_be_that(policy, here):
+    file = here[0] / "policy.yaml"
+    file.write_bytes(FIRST.encode() + b"# \xff\n")
+    code, said = policy("apply", "policy.yaml")
+    assert (code, "policy.yaml is no text in UTF-8" in said) == (2, True)
+    file.write_text(FIRST + "# " + "é" * 300_000)
+    code, said = policy("check", "policy.yaml")
+    assert (code, said) == (1, "policy.yaml: longer than 262144 characters\n")
+    file.write_text(FIRST)
+    code, said = policy("apply", "policy.yaml", "--note", "n" * 500)
+    assert (code, "Shorten what you wrote" in said) == (1, True)
+
+
 def test_what_would_answer_a_question_is_saved_and_not_put_in_force(policy, here, northwind):
     from approvals import versions
     from approvals.models import PolicyVersion
@@ -119,48 +157,65 @@ def test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge
     [printed] = re.findall(
         r"```yaml\n(.*?)```", (ROOT / "docs/policy-api.md").read_text(), re.DOTALL
     )
-    steps = {one.get("if", ""): one for one in yaml.safe_load(printed)["jobs"]["policy"]["steps"]}
-    tools = folder / "tools"
-    tools.mkdir()
+    checkout, _, *steps = yaml.safe_load(printed)["jobs"]["policy"]["steps"]
+    on = {one["if"].split("'")[1]: one["run"] for one in steps}
     # GitHub's command line, which is given the comment; and the client, which lies beside.
     stands_in = {"gh": f'cat "$7" > {folder}/told.md', "python": f'exec {sys.executable} "$@"'}
+    tools = folder / "tools"
+    tools.mkdir()
     for name, line in stands_in.items():
         (tools / name).write_text(f"#!/bin/sh\n{line}\n")
         (tools / name).chmod(0o755)
-    environment = environment | {
+    who = {
+        f"GIT_{role}_{of}": "Ada" for role in ("AUTHOR", "COMMITTER") for of in ("NAME", "EMAIL")
+    }
+    environment = environment | who | {
         "PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "acme/agents",
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }  # fmt: skip
 
-    def shell(script):
-        script = script.replace("${{ github.event.number }}", "7")
-        command = ["bash", "-e", "-c", script]
+    def shell(script, before=""):
+        told = {"event.number": "7", "event.before": before}
+        for name, value in told.items():
+            script = script.replace(f"${{{{ github.{name} }}}}", value)
         return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+            ["bash", "-e", "-c", script], cwd=folder, env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
-    def commit(text):
+    def commit(text, subject="The CRM is ours"):
         (folder / "policy.yaml").write_text(text)
-        who = "-c user.name=Ada -c user.email=ada@example.com"
-        done = shell(
-            f"git init -q . && git add policy.yaml && git {who} commit -qm 'The CRM is ours'"
-        )
+        done = shell(f"git add policy.yaml amends* && git commit -qm '{subject}'")
         assert done.returncode == 0, done.stderr
 
+    def checked(branch):
+        """The job of a pull request, from what its first step checks out."""
+        of_theirs = "pull_request" in str(checkout["with"].get("ref", ""))
+        begin = f"git update-ref refs/pull/7/head {branch} && git checkout -qf"
+        assert shell(f"{begin} {branch if of_theirs else 'main'}").returncode == 0
+        return shell(on["pull_request_target"]).returncode, (folder / "told.md").read_text()
+
+    (folder / "amends.md").touch()
+    assert shell("git init -qb main . && git remote add origin .").returncode == 0
     commit(FIRST)
     assert shell("python -m amends policy apply policy.yaml").returncode == 0
+    shell("git checkout -qb evil")
+    (folder / "amends.py").write_text("print('the branch has run')")
     commit("policies: {crm.*: {aproval: DENY}}\n")
-    refused = shell(steps["github.event_name == 'pull_request_target'"]["run"])
-    assert refused.returncode == 1
-    assert (folder / "told.md").read_text().startswith("~~~\npolicy.yaml:1:")
-    shell("git checkout -q HEAD^ -- policy.yaml && git reset -q --soft HEAD^")
-    commit(SECOND)
-    assert shell(steps["github.event_name == 'pull_request_target'"]["run"]).returncode == 0
-    assert "It would take the place of version 1" in (folder / "told.md").read_text()
+    code, told = checked("evil")
+    assert (code, told.startswith("~~~\npolicy.yaml:1:")) == (1, True), told
+
+    shell("git checkout -qfB theirs main")
+    commit(SECOND, "A first step")
+    commit(SECOND + "# ours\n", "-m is no option: the CRM is ours")
+    code, told = checked("theirs")
+    assert (code, "It would take the place of version 1" in told) == (0, True)
     assert PolicyVersion.objects.count() == 1
 
-    merged = shell(steps["github.event_name == 'push'"]["run"])
+    before = shell("git rev-parse main").stdout.strip()
+    shell("git checkout -qfB main theirs")
+    merged = shell(on["push"], before)
 
     assert merged.stdout == "Version 2 is in force.\n", merged.stderr
-    assert PolicyVersion.objects.get(active=True).note == "The CRM is ours"
+    assert PolicyVersion.objects.get(active=True).note == "-m is no option: the CRM is ours"
     assert Path(folder / "before.yaml").read_text() == FIRST
