@@ -5,9 +5,11 @@ token. It takes permission away as they do; it gives none to a call about which 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
@@ -18,9 +20,8 @@ from approvals.gate.policy_since import AnswersQuestions, answering_none
 from approvals.models import Approval, ListChange, ListEntry, NamedList, Pause, SubjectKind
 from approvals.models.policy import PauseKind
 from approvals.policy import Invalid, PolicyUnreadable
-from approvals.policy.named_lists import key_of, normal
 from ledger import desk_events, disclosure
-from workspaces import access
+from workspaces import access, locks
 from workspaces.free_text import NOTE_CHARACTERS_MAX, REASON_CHARACTERS_MAX, InvalidInput
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.models import User, Workspace
@@ -29,6 +30,7 @@ from workspaces.pages import is_number, problem_response
 
 LIMIT_MAX = 1_000
 PAUSES_TOLD_MAX = 100
+GRANTS_TOLD_MAX = 100
 VALUES_TOLD_MAX = 50
 USES_TOLD_MAX = 200
 Row = TypeVar("Row", bound=Model)
@@ -79,10 +81,14 @@ class ListEntryIn(Schema):
 
 
 class ListChangeIn(Schema):
-    """`add` are put on, `remove` taken off, by their values; `version` is the one that was seen."""
+    """`add` are put on, `remove` taken off, by their values or as the list shows them; `version` is
+    the one that was seen.
+    """
 
     add: list[ListEntryIn] = Field(default_factory=list, max_length=named_lists.AT_ONCE_MAX)
-    remove: list[str] = Field(default_factory=list, max_length=named_lists.AT_ONCE_MAX)
+    remove: list[Annotated[str, Field(max_length=300)]] = Field(
+        default_factory=list, max_length=named_lists.AT_ONCE_MAX
+    )
     note: str = Field(default="", max_length=NOTE_CHARACTERS_MAX)
     version: int | None = None
 
@@ -155,9 +161,7 @@ def history(request: AsPerson, name: str, after: str = "", limit: int = 50) -> A
 @answering
 def change(request: AsPerson, name: str, body: ListChangeIn) -> Any:
     kept = _to_edit(request, name)
-    key = desk_events.masking_key(request.auth.workspace)
-    forms = [normal(kept.kind, one) for one in body.remove]
-    remove = [key_of(kept.kind, one, key) for one in forms if one]
+    remove = named_lists.keys_of(kept, body.remove)
     more: dict[str, Any] = {"note": body.note, "seen": body.version}
     return _edited(request, kept, named_lists.change, add=_new(body.add), remove=remove, **more)
 
@@ -188,11 +192,11 @@ def _edited(
 ) -> Any:
     """The list after this act, which lets no call pass that waits for people."""
     here, by = request.auth.workspace, request.auth.person
-    if named_lists.rules_about(named_lists.policy_now(here), kept.name):
-        with answering_none(here):
+    with transaction.atomic():
+        locks.locked(Workspace.objects.all()).get(pk=here.pk)  # no rule begins to ask meanwhile
+        asks = named_lists.rules_about(named_lists.policy_now(here), kept.name)
+        with answering_none(here) if asks else nullcontext():
             act(kept, by=by, **what)
-    else:
-        act(kept, by=by, **what)
     kept.refresh_from_db()
     return named_lists.as_json(kept)
 
@@ -222,7 +226,7 @@ class RevokeIn(Schema):
 @router.get("/grants", tags=["grants"], summary="Bounded grants, newest first, a page at a time")
 def bounded(request: AsPerson, after: str = "", limit: int = 100) -> Any:
     access.require(request.auth.person, "view", request.auth.workspace)
-    found, more = page_of(_grants(request).order_by("-pk"), after, limit)
+    found, more = page_of(_grants(request).order_by("-pk"), after, min(limit, GRANTS_TOLD_MAX))
     return {"grants": [_grant(one) for one in found], "after": more}
 
 
@@ -305,7 +309,7 @@ def pause(request: AsPerson, body: PauseIn) -> Any:
     """By whoever recovers or administers. 409 where it is stopped already."""
     here, by = _pausing(request)
     try:
-        made = pauses.pause(here, body.kind, body.name, by=by, reason=body.reason)
+        made = pauses.pause(here, body.kind, body.name.strip(), by=by, reason=body.reason)
     except InvalidInput:
         raise
     except ValueError as wrong:

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
-from amends.protocol.masking import MaskingKey, holds_mask, masked
+from amends.protocol.masking import MaskingKey, Unfit, holds_mask, masked
 from amends.protocol.vocabulary import EventType
 from approvals.models import ListChange, ListEntry, NamedList
 from approvals.policy import Policy, PolicyUnreadable, Rule, active
@@ -48,7 +48,7 @@ EXAMPLES = {
     "text": "a name",
     "mail": "eve@example.com",
     "domain": "example.com or *.example.com",
-    "iban": "DE89 3704 0044 0532 0130 00",
+    "iban": "DE89 3704 and the rest of it",
     "card": "a card number",
 }
 
@@ -111,8 +111,11 @@ def change(
     if len(add) + len(remove) > AT_ONCE_MAX:
         raise InvalidInput(TOO_MANY)
     kept = _locked(kept, seen)
+    new = _entries(kept, add)
+    if not new.keys().isdisjoint(remove):
+        raise InvalidInput("Nothing was changed: what is taken off is not put on at once.")
     gone = kept.entries.filter(until=None, key__in=list(remove))
-    return _changed(kept, _entries(kept, add), gone, by=by, note=note)
+    return _changed(kept, new, gone, by=by, note=note)
 
 
 @transaction.atomic
@@ -160,7 +163,10 @@ def _changed(
     if not new and not gone:
         return None
     if len(gone) > AT_ONCE_MAX:
-        raise InvalidInput(TOO_MANY)
+        raise InvalidInput(
+            f"Nothing was changed: more than {AT_ONCE_MAX:,} entries would be taken off at once."
+            " Take some off before."
+        )
     if kept.count + len(new) - len(gone) > ENTRIES_MAX:
         raise InvalidInput(f"A list has at most {ENTRIES_MAX:,} entries.")
     version = kept.version + 1
@@ -193,26 +199,64 @@ def _entries(kept: NamedList, add: Iterable[NewEntry]) -> dict[str, ListEntry]:
     """The entries by their keys. Raises InvalidInput with the first that are none."""
     key = desk_events.masking_key(kept.workspace)
     found: dict[str, ListEntry] = {}
-    wrong: list[str] = []
+    wrong: list[int] = []
     for number, one in enumerate(add, 1):
-        form = normal(kept.kind, one.text) if len(one.text) <= ENTRY_CHARACTERS_MAX else ""
-        hides = kept.kind not in HIDDEN_KINDS and holds_mask(masked(one.text))
-        label_hides = holds_mask(masked(one.label))
-        if not form or hides or label_hides or len(one.label) > LABEL_CHARACTERS_MAX:
-            wrong.append(str(number))
+        form = _form(kept, one.text)
+        is_labelled = len(one.label) <= LABEL_CHARACTERS_MAX and _is_plain(one.label)
+        if not form or not is_labelled:
+            wrong.append(number)
             continue
         shown = key.placeholder(kept.kind, form) if kept.kind in HIDDEN_KINDS else one.text
         own = key_of(kept.kind, form, key)
         policy = mark_of(key.placeholder("policy", one.text))
         found[own] = ListEntry(list=kept, key=own, mark=policy, shown=shown, label=one.label)
+    _all_read(kept, wrong, "line")
+    return found
+
+
+def keys_of(kept: NamedList, texts: Sequence[str]) -> list[str]:
+    """The keys of entries that are named by their values; those of accounts and cards also by what
+    the list shows of them. Raises InvalidInput with the first that are none.
+    """
+    key = desk_events.masking_key(kept.workspace)
+    found, wrong = [], []
+    for number, text in enumerate(texts, 1):
+        form = _form(kept, text)
+        mark = mark_of(text) if kept.kind in HIDDEN_KINDS else ""
+        if form or mark:
+            found.append(mark or key_of(kept.kind, form, key))
+        else:
+            wrong.append(number)
+    _all_read(kept, wrong, "of what is taken off number")
+    return found
+
+
+def _form(kept: NamedList, text: str) -> str:
+    """The normal form of an entry; empty where it is none, or would be shown and must not be."""
+    if len(text) > ENTRY_CHARACTERS_MAX:
+        return ""
+    is_shown = kept.kind not in HIDDEN_KINDS
+    return "" if is_shown and not _is_plain(text) else normal(kept.kind, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is shown as it is: the ledger would keep it, and masks nothing in it."""
+    try:
+        return not holds_mask(masked(text))
+    except Unfit:  # NUL, or half a pair
+        return False
+
+
+def _all_read(kept: NamedList, wrong: Sequence[int], what: str) -> None:
+    """Raises InvalidInput where some could not be read, with the numbers of the first."""
     if wrong:
         more = " and more" if len(wrong) > WRONG_TOLD_MAX else ""
-        lines = f"line{'s' * (len(wrong) != 1)} {', '.join(wrong[:WRONG_TOLD_MAX])}{more}"
+        which = f"{what}{'s' * (len(wrong) != 1)} {', '.join(map(str, wrong[:WRONG_TOLD_MAX]))}"
         raise InvalidInput(
-            f"Nothing was changed: {lines} cannot be read as {kept.kind}. An entry is written as"
-            f" {EXAMPLES[kept.kind]}; numbers of cards stand on lists of the kind card alone."
+            f"Nothing was changed: {which}{more} cannot be read as {kept.kind}. An entry is"
+            f" written as {EXAMPLES[kept.kind]}; numbers of cards stand on lists of the kind card"
+            " alone."
         )
-    return found
 
 
 # Looking up.

@@ -8,6 +8,8 @@ with the token of somebody who administers. Whoever waits for people goes on wai
 from statistics import median
 from typing import Any
 
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
@@ -19,7 +21,7 @@ from approvals.models import PolicyVersion
 from approvals.policy import Policy, PolicyUnreadable, active, default, load
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, read
 from ledger import disclosure
-from workspaces import access
+from workspaces import access, locks
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.models import Workspace
@@ -30,16 +32,23 @@ FROM_A_FILE = "from a file"
 DAYS_MAX = 90
 
 
+def _text(characters_max: int, **more: Any) -> Any:
+    """A text whose length is looked at where it is kept, for there it is said in words; a bound of
+    its own keeps half a pair out.
+    """
+    return Field(min_length=0, json_schema_extra={"maxLength": characters_max}, **more)
+
+
 class PolicyIn(Schema):
     """A document as it is written, JSON or YAML."""
 
-    source: str = Field(json_schema_extra={"maxLength": DOCUMENT_CHARACTERS_MAX})
+    source: str = _text(DOCUMENT_CHARACTERS_MAX)
 
 
 class VersionIn(PolicyIn):
     """`after` is the number of the newest version that its author knew."""
 
-    note: str = Field(default="", json_schema_extra={"maxLength": NOTE_CHARACTERS_MAX})
+    note: str = _text(NOTE_CHARACTERS_MAX, default="")
     after: int | None = None
 
 
@@ -59,8 +68,7 @@ def listed(request: AsPerson, after: str = "", limit: int = 50) -> Any:
     can meet of it.
     """
     here = _allowed(request, "view")
-    rows = PolicyVersion.objects.filter(workspace=here).select_related("author").order_by("-pk")
-    found, more = page_of(rows, after, limit)
+    found, more = page_of(_versions(here).order_by("-pk"), after, limit)
     current = versions.in_force(here)
     try:
         unmet = team_coverage.unmet_now(here)
@@ -132,12 +140,13 @@ def save(request: AsPerson, body: VersionIn) -> Any:
     for again.
     """
     here = _allowed(request, "administer")
-    rows = PolicyVersion.objects.filter(workspace=here).select_related("author")
-    newest = rows.order_by("-number").first()
-    if newest is not None and newest.source == body.source:
-        return _version(newest)
     by, note = request.auth.person, body.note
-    return _version(versions.save(here, body.source, by=by, note=note, after=body.after))
+    with transaction.atomic():
+        locks.locked(Workspace.objects.all()).get(pk=here.pk)  # it may be asked for twice at once
+        newest = _versions(here).order_by("-number").first()
+        if newest is not None and newest.source == body.source:
+            return _version(newest)
+        return _version(versions.save(here, body.source, by=by, note=note, after=body.after))
 
 
 @router.post("/policies/{int:number}/activate", summary="Put a version in force")
@@ -157,17 +166,18 @@ def activate(request: AsPerson, number: int, body: ActivateIn) -> Any:
 @router.post("/policies/{int:number}/shadow", summary="Judge with a version that has no say")
 @answering
 def shadow(request: AsPerson, number: int, body: ShadowIn) -> Any:
-    """Beside the one in force, until `end`."""
+    """Beside the one in force, until `end`; asked for once more it changes nothing."""
     here = _allowed(request, "administer")
     one = _version_of(here, number)
     if one.active:
         told = "What is in force has its say, and is not judged in the shadow."
         return problem_response(409, "It is in force", told)
-    if not body.end:
-        return _version(versions.shadow(one, by=request.auth.person))
-    if one.shadow_since is not None:
+    if body.end is (one.shadow_since is None):
+        return _version(one)
+    if body.end:
         versions.end_shadow(here, by=request.auth.person)
-    return _version(_version_of(here, number))
+        return _version(_version_of(here, number))
+    return _version(versions.shadow(one, by=request.auth.person))
 
 
 # Whether asking is worth something, and what is proposed of that.
@@ -269,9 +279,14 @@ def _allowed(request: AsPerson, codename: access.Codename) -> Workspace:
     return request.auth.workspace
 
 
+def _versions(here: Workspace) -> QuerySet[PolicyVersion]:
+    """Without their documents, of which a page of a thousand would be hundreds of megabytes."""
+    rows = PolicyVersion.objects.filter(workspace=here).select_related("author", "workspace")
+    return rows.defer("document", "source")
+
+
 def _version_of(here: Workspace, number: int) -> PolicyVersion:
-    rows = PolicyVersion.objects.select_related("author", "workspace")
-    return get_object_or_404(rows, workspace=here, number=number)
+    return get_object_or_404(_versions(here), number=number)
 
 
 def _version(one: PolicyVersion) -> dict[str, Any]:

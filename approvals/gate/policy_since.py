@@ -18,7 +18,7 @@ from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import PolicyDecision, PolicyUnreadable, active, judge, strictest
 from edge.asgi import Refused
 from ledger.models import Action
-from workspaces import formatting
+from workspaces import formatting, locks
 from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 
@@ -110,6 +110,7 @@ def answering_none(workspace: Workspace) -> Iterator[None]:
     where too many are open to say; nothing was done then.
     """
     with transaction.atomic():
+        locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # nor does who comes between
         passed = set(_passing(workspace))
         yield
         if answered := [pk for pk in _passing(workspace) if pk not in passed]:

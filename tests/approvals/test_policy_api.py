@@ -1,8 +1,11 @@
 """The policy, lists and pauses over HTTP: what the pages do, by a token that decides nothing."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from approvals import named_lists, pauses, versions
 from approvals.gate import policy_since
@@ -11,6 +14,7 @@ from approvals.policy import ToolCall, active, judge, load_new
 from tests.approvals import cast, test_named_lists, test_policy_pages, test_proposals
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.test_policy_pages import DENIES
+from tests.locks import waits
 from tests.people import logged_in, person, team
 from workspaces import keys
 
@@ -33,6 +37,14 @@ def call(client, acme):
         return getattr(client, method)(f"/api/v1/{path}", headers=headers, **more)
 
     return ask
+
+
+def closing(act, *given):
+    """In a thread, with a connection of its own that it closes."""
+    try:
+        return act(*given)
+    finally:
+        connection.close()
 
 
 def save(call, who, document):
@@ -205,6 +217,37 @@ def test_where_too_many_questions_wait_to_look_at_each_it_is_done_on_the_page(
     assert (refused.status_code, "do it on the page" in refused.json()["detail"]) == (422, True)
 
 
+def test_what_is_asked_for_again_changes_nothing(call, ada, acme):
+    put_in_force(acme, ada, ASKS)
+    number = save(call, ada, LETS)
+    first, again = (call(ada, "post", f"policies/{number}/shadow", {}).json() for _ in range(2))
+    assert first == again
+    ended = [call(ada, "post", f"policies/{number}/shadow", {"end": True}) for _ in range(2)]
+    assert ended[0].json() == ended[1].json()
+    assert len(told(acme, "policy.shadowed")) == len(told(acme, "policy.shadow_ended")) == 1
+    place = {"kind": "agent", "name": "desk\n", "reason": "wrong recipients"}
+    assert call(ada, "post", "pauses", place).json()["name"] == "desk", "else it would stop none"
+
+
+def test_a_document_that_two_ask_to_save_at_once_is_one_version(call, ada, acme):
+    source = json.dumps(LETS)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            versions.save(acme, source, by=ada)
+            other = pool.submit(closing, save, call, ada, LETS)
+            waits(1, unless=other.done)
+        assert other.result() == 1
+    assert PolicyVersion.objects.count() == 1
+
+
+def test_a_page_of_versions_reads_no_document(call, ada, acme):
+    put_in_force(acme, ada, ASKS)
+    with CaptureQueriesContext(connection) as asked:
+        assert call(ada, "get", "policies?limit=1000").json()["policies"][0]["number"] == 1
+    [page] = [one["sql"] for one in asked if "LIMIT 1001" in one["sql"]]
+    assert '."source"' not in page
+
+
 # Lists.
 
 IBAN, OTHER = test_named_lists.IBAN, test_named_lists.OTHER
@@ -268,6 +311,55 @@ def test_no_token_puts_on_a_list_whom_people_are_asked_about(call, keeper, trip,
     kept = NamedList.objects.get()
     added = named_lists.change(kept, by=keeper, add=[named_lists.NewEntry(OTHER)])
     assert added, "on the page a person does it"
+
+
+def test_what_cannot_be_read_is_refused_in_words_and_an_account_is_taken_off_as_it_is_shown(
+    call, keeper, payees
+):
+    put = {"add": [{"value": IBAN}, {"value": OTHER}]}
+    assert call(keeper, "post", "lists/payees", put).json()["entries"] == 2
+    shown = call(keeper, "get", "lists/payees").json()["items"][0]["value"]
+    assert shown.startswith("⟦masked:iban")
+
+    for wrong in ("DE89 3704", "a\0b", ""):
+        refused = call(keeper, "post", "lists/payees", {"remove": [OTHER, wrong]})
+        assert (refused.status_code, "cannot be read as iban" in refused.json()["detail"]) == (
+            422, True,
+        )  # fmt: skip
+        assert "view_sensitive" not in refused.json()["detail"], "an example is no account"
+    assert call(keeper, "post", "lists/payees", {"remove": [shown]}).json()["entries"] == 1
+
+    call(keeper, "post", "lists", {"name": "words"})
+    for act in ({"add": [{"value": "a\0b"}]}, {"add": [{"value": "a", "label": "\0"}]},
+                {"remove": ["\ud800"]}, {"add": [{"value": "a"}], "remove": ["A"]}):  # fmt: skip
+        assert call(keeper, "post", "lists/words", act).status_code == 422, act
+    assert NamedList.objects.get(name="words").version == 0
+
+
+def test_a_list_of_which_too_much_would_go_at_once_says_so(call, keeper, payees, monkeypatch):
+    call(keeper, "post", "lists/payees", {"add": [{"value": IBAN}, {"value": OTHER}]})
+    monkeypatch.setattr(named_lists, "AT_ONCE_MAX", 1)
+    refused = call(keeper, "post", "lists/payees/replace", {"entries": []})
+    assert (refused.status_code, "would be taken off" in refused.json()["detail"]) == (422, True)
+
+
+def test_what_somebody_else_asks_about_meanwhile_is_answered_by_no_token(
+    call, keeper, trip, payees, acme, ada
+):
+    """While it waits for its turn, the list is no longer as it saw it: its question is one then."""
+    asked = {"tool": "pay.send", "args": {"iban": OTHER}, "key": "k1"}
+    assert trip.begin(**asked).json()["answer"] == "wait"
+    kept = named_lists.create(acme, "payees", "iban")
+    named_lists.change(kept, by=keeper, add=[named_lists.NewEntry(OTHER)])
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            named_lists.change(kept, by=ada, remove=[ListEntry.objects.get().key])
+            put = {"add": [{"value": OTHER}]}
+            other = pool.submit(closing, call, keeper, "post", "lists/payees", put)
+            waits(1, unless=other.done)
+        assert other.result().status_code == 409
+    assert not ListEntry.objects.filter(until=None).exists()
 
 
 # Pauses.
