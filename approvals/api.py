@@ -71,8 +71,10 @@ def answering(operation: F) -> F:
 
 
 class ListIn(Schema):
+    """`kind` left out is that of the list of this name, or the policy's for it, else `text`."""
+
     name: str = Field(min_length=1, max_length=60)
-    kind: str = Field(default="text", max_length=6)
+    kind: str = Field(default="", max_length=6)
 
 
 class ListEntryIn(Schema):
@@ -113,8 +115,12 @@ def lists(request: AsPerson) -> Any:
 )
 @answering
 def make(request: AsPerson, body: ListIn) -> Any:
-    access.require(request.auth.person, "edit_lists", request.auth.workspace)
-    return named_lists.as_json(named_lists.create(request.auth.workspace, body.name, body.kind))
+    here = request.auth.workspace
+    access.require(request.auth.person, "edit_lists", here)
+    kept = NamedList.objects.filter(workspace=here, name=body.name).first()
+    known = kept or named_lists.policy_now(here).named_lists.get(body.name)
+    kind = body.kind or (known.kind if known else "text")
+    return named_lists.as_json(named_lists.create(here, body.name, kind))
 
 
 @router.get(

@@ -148,8 +148,8 @@ async function apply(desk, file, { over, note = "" }) {
     return 0;
 }
 /**
- * Whether it is the document that was `seen` in force; by its text first, for the desk may no longer
- * take it: a team that it names has gone.
+ * Whether it is the document that was `seen` in force; by its text first, for the desk may no
+ * longer take it: a team that it names has gone.
  */
 async function isInForce(desk, over, seen) {
     const { digest, source } = await desk.get("policies/in-force");

@@ -150,8 +150,8 @@ async function apply(desk: Wire, file: string, { over, note = "" }: Applied): Pr
 }
 
 /**
- * Whether it is the document that was `seen` in force; by its text first, for the desk may no longer
- * take it: a team that it names has gone.
+ * Whether it is the document that was `seen` in force; by its text first, for the desk may no
+ * longer take it: a team that it names has gone.
  */
 async function isInForce(desk: Wire, over: string, seen: unknown): Promise<boolean> {
   const { digest, source } = await desk.get("policies/in-force");

@@ -296,6 +296,15 @@ def test_a_list_is_made_once_and_of_one_kind(call, keeper):
     assert NamedList.objects.count() == 1
 
 
+def test_a_list_is_made_as_the_policy_says(call, keeper, payees):
+    assert call(keeper, "post", "lists", {"name": "payees"}).json()["kind"] == "iban"
+    for kind in ({}, {"kind": "mail"}, {}):
+        name = {"name": "others" if kind else "texts"}
+        made = call(keeper, "post", "lists", name | kind).json()
+        assert made == call(keeper, "post", "lists", name).json()
+    assert [one.kind for one in NamedList.objects.order_by("name")] == ["mail", "iban", "text"]
+
+
 @pytest.mark.parametrize("act", ["", "/replace"])
 def test_no_token_puts_on_a_list_whom_people_are_asked_about(call, keeper, trip, payees, acme, act):
     asked = {"tool": "pay.send", "args": {"iban": OTHER}, "key": "k1"}

@@ -150,31 +150,33 @@ def test_what_would_answer_a_question_is_saved_and_not_put_in_force(policy, here
     assert PolicyVersion.objects.get(active=True) == asks
 
 
-def test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge(here):
-    from approvals.models import PolicyVersion
-
-    folder, environment = here
-    [printed] = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs/policy-api.md").read_text(), re.DOTALL
-    )
+def printed_workflow():
+    """What its first step checks out, and what is run for each kind of event."""
+    text = (ROOT / "docs/policy-api.md").read_text()
+    [printed] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     checkout, _, *steps = yaml.safe_load(printed)["jobs"]["policy"]["steps"]
-    on = {one["if"].split("'")[1]: one["run"] for one in steps}
-    # GitHub's command line, which is given the comment; and the client, which lies beside.
+    return checkout["with"], {one["if"].split("'")[1]: one["run"] for one in steps}
+
+
+@pytest.fixture
+def shell(here):
+    """Runs a script with GitHub's command line, which keeps the comment, and the client beside."""
+    folder, environment = here
     stands_in = {"gh": f'cat "$7" > {folder}/told.md', "python": f'exec {sys.executable} "$@"'}
     tools = folder / "tools"
     tools.mkdir()
     for name, line in stands_in.items():
         (tools / name).write_text(f"#!/bin/sh\n{line}\n")
         (tools / name).chmod(0o755)
-    who = {
-        f"GIT_{role}_{of}": "Ada" for role in ("AUTHOR", "COMMITTER") for of in ("NAME", "EMAIL")
-    }
+    who = {f"GIT_{one}": "Ada" for one in (
+        "AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL",
+    )}  # fmt: skip
     environment = environment | who | {
         "PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "acme/agents",
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }  # fmt: skip
 
-    def shell(script, before=""):
+    def run(script, before=""):
         told = {"event.number": "7", "event.before": before}
         for name, value in told.items():
             script = script.replace(f"${{{{ github.{name} }}}}", value)
@@ -183,6 +185,15 @@ def test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
+    return run
+
+
+def test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge(here, shell):
+    from approvals.models import PolicyVersion
+
+    folder, _ = here
+    checkout, on = printed_workflow()
+
     def commit(text, subject="The CRM is ours"):
         (folder / "policy.yaml").write_text(text)
         done = shell(f"git add policy.yaml amends* && git commit -qm '{subject}'")
@@ -190,7 +201,7 @@ def test_the_workflow_of_the_guide_comments_a_pull_request_and_applies_the_merge
 
     def checked(branch):
         """The job of a pull request, from what its first step checks out."""
-        of_theirs = "pull_request" in str(checkout["with"].get("ref", ""))
+        of_theirs = "pull_request" in str(checkout.get("ref", ""))
         begin = f"git update-ref refs/pull/7/head {branch} && git checkout -qf"
         assert shell(f"{begin} {branch if of_theirs else 'main'}").returncode == 0
         return shell(on["pull_request_target"]).returncode, (folder / "told.md").read_text()
