@@ -17,7 +17,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -132,9 +132,9 @@ def route_of_news(path: str, news: str, answered: NewsAnswer = djangos) -> Route
         if since is None or heard is None:
             raise PassOn
         session = _sessions.get(key) or await _opened(key)
-        row = await questions.ask(
-            Question(key, session.stored, session.person, scope["path_params"]["workspace"], heard)
-        )
+        slug = scope["path_params"]["workspace"]
+        # What takes long in one workspace holds up no other's pages.
+        row = await questions.ask(Question(key, session.stored, session.person, slug, heard), slug)
         if row is None or not _proves(row[1], session.proof):
             _sessions.pop(key, None)
             raise PassOn
@@ -158,12 +158,14 @@ async def _answer(send: Send, found: dict[str, Any] | None) -> None:
 
 
 def moment(text: str) -> datetime | None:
-    """The date and time that a page's question names, or None if that is none."""
+    """The date and time that a page's question names, or None if that is none. It is of UTC: there
+    are offsets that PostgreSQL does not take, and one would fail the statement of all who ask.
+    """
     try:
         found = parse_datetime(text.replace(" ", "+"))
-    except ValueError:
+        return found.astimezone(UTC) if found is not None and found.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return found if found is not None and found.tzinfo else None
 
 
 def left(

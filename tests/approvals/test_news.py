@@ -14,6 +14,7 @@ from django.utils import timezone
 from approvals import inbox
 from approvals.models import Approval
 from approvals.policy import RequiredApprovers
+from edge.asgi import PassOn
 from recovery.casework import cases, closing
 from recovery.models import Case
 from tests.approvals import door
@@ -21,7 +22,7 @@ from tests.approvals.door import visit
 from tests.people import logged_in, person
 from tests.recovery.cases.cast import AgentRun
 from workspaces import teams
-from workspaces.news import moment
+from workspaces.news import moment, route_of_news
 
 statements = door.statements
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -300,7 +301,45 @@ def test_strangers_are_left_to_django(ben, dev):
     assert polled(f"{settings.SESSION_COOKIE_NAME}={'a' * 32}") == [PASSED_ON, PASSED_ON]
 
 
-@pytest.mark.parametrize("since", ["", "?since=soon", "?since=2026-13-45T00:00Z"])
+def test_a_moment_as_no_clock_shows_it_takes_no_other_page_along(ben, ask):
+    """PostgreSQL takes no offset of sixteen hours, and would refuse all that is asked with it."""
+    ask()
+    far = [f"2026-11-01T00:00:00{offset}" for offset in ("+16:00", "-23:59", "+00:00")]
+    cookie = cookie_of(logged_in(ben))
+
+    async def story(client):
+        asked = [f"{page}?since={quote(one)}" for page in (INBOX, QUEUE) for one in far * 2]
+        said = await asyncio.gather(*(client.get(one, headers={"cookie": cookie}) for one in asked))
+        return [one.status_code for one in said]
+
+    assert visit(story, behind=django) == [200] * 6 + [204] * 6
+
+
+def test_what_takes_long_in_one_workspace_holds_up_no_page_of_another(ben):
+    slow = route_of_news("/slow/", "(SELECT true FROM pg_sleep(2))")
+    scope = {
+        "query_string": b"since=2026-11-01T00:00:00Z",
+        "headers": [(b"cookie", cookie_of(logged_in(ben)).encode())],
+    }
+    answered = []
+
+    async def ask(workspace):
+        with pytest.raises(PassOn):
+            await slow.handler(scope | {"path_params": {"workspace": workspace}}, None, None)
+        answered.append(workspace)
+
+    async def story(_client):
+        await asyncio.gather(ask("acme"), *(ask("another") for _ in range(3)))
+
+    visit(story)
+
+    assert answered == ["another"] * 3 + ["acme"]
+
+
+@pytest.mark.parametrize(
+    "since",
+    ["", "?since=soon", "?since=2026-13-45T00:00Z", "?since=9999-12-31T23:00:00-02:00"],
+)
 def test_a_moment_that_is_none_is_left_to_django(ben, since):
     cookie = cookie_of(logged_in(ben))
 
