@@ -137,10 +137,15 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Most requests come in one piece or two, and are here before a clock is worth setting."""
+        """Most requests come in one piece or two, and are here before a clock is worth setting. What
+        begins no request ends uvicorn's clock of the idle line all the same.
+        """
         super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle
         if self._seconds:
             self._wait(self._seconds)
+        elif self._clock is None and cycle is not None and cycle.response_complete:
+            self._wait(HEAD_SECONDS_MAX)
 
     def on_message_begin(self) -> None:
         self._seconds = HEAD_SECONDS_MAX

@@ -157,6 +157,28 @@ def test_who_drips_on_after_the_answer_is_given_up_as_well(
     assert soon(lambda: is_cut(line))
 
 
+@pytest.mark.parametrize(
+    ("asked", "more"),
+    [(b"GET /healthz HTTP/1.1\r\n", b"\r\n"),
+     (b"POST /api/v1/events HTTP/1.1\r\nContent-Length: 5\r\n", b"hello")],
+    ids=["an empty line", "the rest of a body"],
+)  # fmt: skip
+def test_who_has_an_answer_and_begins_no_other_request_is_given_up(
+    processes: Processes,
+    lines: Callable[[Process, bytes], socket.socket],
+    asked: bytes,
+    more: bytes,
+) -> None:
+    line = lines(processes.kept_web(**SHORTLY), asked + b"Host: localhost\r\n\r\n")
+    assert line.recv(1_000).startswith(b"HTTP/1.1 ")
+    time.sleep(0.5)  # the answer is here whole
+    line.sendall(more)
+    line.settimeout(30)
+
+    while line.recv(1_000):  # what was left of the answer
+        pass
+
+
 def is_cut(line: socket.socket) -> bool:
     time.sleep(1)
     try:
