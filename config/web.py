@@ -137,8 +137,8 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Most requests come in one piece or two, and are here before a clock is worth setting. What
-        begins no request ends uvicorn's clock of the idle line all the same.
+        """Most requests come in one piece or two, and are here before a clock is worth setting.
+        What begins no request ends uvicorn's clock of the idle line all the same.
         """
         super().data_received(data)
         cycle: RequestResponseCycle | None = self.cycle

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from psycopg import AsyncConnection, AsyncRawCursor, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import FeatureNotSupported, SerializationFailure
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
@@ -52,6 +53,16 @@ class HotConnection(AsyncConnection[TupleRow]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._cursors: dict[str, AsyncRawCursor[TupleRow]] = {}
+
+    async def wait(self, *given: Any, **options: Any) -> Any:
+        """A statement that was prepared before a migration changed a column that it answers fails
+        here for good: another connection prepares it anew, and whoever asked asks again.
+        """
+        try:
+            return await super().wait(*given, **options)
+        except FeatureNotSupported as changed:
+            await self.close()
+            raise SerializationFailure("it was prepared for an earlier schema") from changed
 
     async def execute_raw(self, sql: str, values: Sequence[Any]) -> AsyncRawCursor[TupleRow]:
         """Execute a long statement that is `numbered`: psycopg reads one of more than fifty

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection
 from psycopg import AsyncConnection
-from psycopg.errors import DivisionByZero
+from psycopg.errors import DivisionByZero, SerializationFailure
 from psycopg_pool import TooManyRequests
 
 from edge import pools
@@ -110,6 +110,24 @@ def test_a_long_statement_has_its_cursor_again_and_one_that_failed_is_executed_a
     assert rows == [("a", 6), ("b", 4), ("c", 12 * 2**40), (None, 3)]
     assert are_the_first == [True, True, False, True]
     assert kept == 1
+
+
+def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
+    async def story(_pool):
+        async with pools.AutocommitConnection() as connection:
+            stale = connection.info.backend_pid
+            await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
+            for _ in range(3):
+                await connection.execute("SELECT one FROM shown")
+            # In a block, as psycopg forgets what it prepared where it alters a table itself.
+            await connection.execute("DO $$ BEGIN ALTER TABLE shown ALTER one TYPE text; END $$")
+            with pytest.raises(SerializationFailure, match="earlier schema"):
+                await connection.execute("SELECT one FROM shown")
+        return stale, await in_a_row(10)
+
+    stale, asked = visit(story)
+
+    assert stale not in asked
 
 
 def test_a_dead_connection_at_hand_is_found_by_a_check():
