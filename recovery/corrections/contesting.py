@@ -28,6 +28,7 @@ from recovery.casework import cases
 from recovery.corrections import drafting, publishing, wording
 from recovery.models import Contest, ContestGround, Correction, CorrectionState, Plan, ReportSource
 from recovery.run_facts.sentences import listed
+from recovery.triage import triage
 from workspaces import clock, formatting
 from workspaces.access import people_with
 from workspaces.clock import database_time
@@ -183,6 +184,7 @@ def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
     }
     record(one.correction.case, EventType.CORRECTION_ANSWERED, by=by, data=data)
     _tell(correction, one)
+    triage.look([one.correction.case.run_id])  # whose next step is another one now
     return one
 
 

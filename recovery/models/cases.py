@@ -358,6 +358,10 @@ class Report(models.Model):
         db_default=Now(), help_text="By the database's clock: the end of a plan is held against it"
     )
 
+    upheld: bool | None = None
+    """Whether the affected person is right, who contests it; nothing until somebody has answered
+    them. Of what was gathered with a run (run_facts)."""
+
     def __str__(self) -> str:
         return self.text[:60]
 

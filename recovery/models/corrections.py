@@ -1,11 +1,13 @@
 """Corrections: what one affected person is told about one case, and what they answer."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from amends.protocol.masking import masked
 from recovery.models.cases import Case
 from workspaces.models import User, Workspace
 
@@ -91,6 +93,20 @@ class ContestGround(models.TextChoices):
     OTHER = "other", _("Something else")
 
 
+class ContestQuerySet(models.QuerySet["Contest"]):
+    def upheld(self, run_ids: Sequence[int]) -> dict[tuple[int, str], bool]:
+        """By run and report, whether the person was right who contests it: of answered ones."""
+        found, waiting = {}, set()
+        contests = self.filter(correction__case__run__in=run_ids).select_related("correction__case")
+        for one in contests.order_by("pk"):
+            key = (one.correction.case.run_id, one.reported)
+            if one.answered_at is None:
+                waiting.add(key)
+            else:
+                found[key] = found.get(key, False) or bool(one.upheld)
+        return {key: upheld for key, upheld in found.items() if key not in waiting}
+
+
 class Contest(models.Model):
     """The affected person says that a correction is wrong. Somebody who did not decide answers."""
 
@@ -108,6 +124,8 @@ class Contest(models.Model):
         null=True, help_text="When those who may answer were told that it is due"
     )
 
+    objects = ContestQuerySet.as_manager()
+
     class Meta:
         indexes: ClassVar = [
             models.Index(
@@ -119,6 +137,11 @@ class Contest(models.Model):
 
     def __str__(self) -> str:
         return self.receipt
+
+    @property
+    def reported(self) -> str:
+        """Its words as the report of its case has them: without secrets."""
+        return str(masked(self.text))
 
 
 class CorrectionSettings(models.Model):

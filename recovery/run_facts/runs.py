@@ -46,7 +46,7 @@ from ledger.models import (
 from ledger.schemas import IMPORTED
 from ledger.wire import PLAN_RUN
 from recovery.engine.steps import PLAN_STEP
-from recovery.models import Directive, PlanState, Readback, Report, Step
+from recovery.models import Contest, Directive, PlanState, Readback, Report, ReportSource, Step
 from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
 from workspaces.clock import database_time
 from workspaces.models import APIKey
@@ -450,11 +450,15 @@ def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
 
 
 def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
+    told = Report.objects.filter(case__run__in=run_ids).select_related("case", "person")
+    reports = list(told.order_by("pk"))
+    contested = {one.case.run_id for one in reports if one.source == ReportSource.END_USER}
+    upheld = Contest.objects.upheld(list(contested)) if contested else {}
     found: dict[int, list[Report]] = defaultdict(list)
-    for report in (
-        Report.objects.filter(case__run__in=run_ids).select_related("case", "person").order_by("pk")
-    ):
-        found[report.case.run_id].append(report)
+    for one in reports:
+        if one.source == ReportSource.END_USER:
+            one.upheld = upheld.get((one.case.run_id, one.text))
+        found[one.case.run_id].append(one)
     return found
 
 

@@ -76,8 +76,16 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
 
 
 def _nothing_stands(facts: RunFacts, words: str) -> str:
-    """What somebody reported may be true all the same, and only a person can tell."""
-    return f"{words}, but somebody reports it: answer that first." if facts.reports else f"{words}."
+    """What somebody reported may be true all the same, and only a person can tell; of what an
+    affected person contests, one has told.
+    """
+    if not facts.reports:
+        return f"{words}."
+    if any(one.upheld is None for one in facts.reports):
+        return f"{words}, but somebody reports it: answer that first."
+    if any(one.upheld for one in facts.reports):
+        return f"{words}, but who contests it was right: put that right first."
+    return f"{words}, and what was contested is answered."
 
 
 def _forward(facts: RunFacts) -> str:

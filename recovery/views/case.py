@@ -298,7 +298,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         contested = any(one.source == ReportSource.END_USER for one in reports)
         answers = correction_ways.to_answer(case, person) if contested else {}
         return [
-            *(_reported(one) | {"links": answers.get(one.text, [])} for one in reports),
+            *(_reported(one) | {"links": answers.pop(one.text, [])} for one in reports),
             *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.urls import reverse
 
 from amends.protocol.vocabulary import EventType
@@ -188,8 +187,8 @@ def to_answer(case: Case, person: User) -> dict[str, list[dict[str, Any]]]:
     twice, and have two answers.
     """
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in _unanswered(case):
-        found.setdefault(one.text, []).append(_answering(case, one, person))
+    for one, link in _unanswered(case, person):
+        found.setdefault(one.reported, []).append(link)
     return found
 
 
@@ -201,21 +200,31 @@ def unanswered(case: Case, person: User) -> list[dict[str, Any]]:
             "tone": "wait",
             "title": title,
             "text": formatting.visible(f"“{formatting.straight(one.text)}”"),
-            "links": [_answering(case, one, person)],
+            "links": [link],
         }
-        for one in _unanswered(case)
+        for one, link in _unanswered(case, person)
     ]
 
 
-def _unanswered(case: Case) -> QuerySet[Contest]:
+def _unanswered(case: Case, person: User) -> list[tuple[Contest, dict[str, Any]]]:
+    """Each with the way to its answer. The first leads on the page where nothing but the end of the
+    case is left, and this person may answer it.
+    """
     waiting = Contest.objects.filter(correction__case=case, answered_at=None)
-    return waiting.order_by("pk")[:CONTESTS_SHOWN_MAX]
-
-
-def _answering(case: Case, one: Contest, person: User) -> dict[str, Any]:
-    """The way to its answer, which comes first where nothing but the end of the case is left."""
-    there = reverse("recovery:correction", args=[case.workspace.slug, one.correction_id])
+    found = list(waiting.order_by("pk")[:CONTESTS_SHOWN_MAX])
     is_next = case.state == CaseState.CLOSED or case.suggestion == Suggestion.CLOSE
-    may_answer = may(person, "recover", case.workspace) and not contesting.why_not_by(one, person)
-    label = f"Answer {one.receipt}"
-    return {"label": label, "url": there, "main": is_next and may_answer}
+    leads = is_next and may(person, "recover", case.workspace)
+    first = next((one for one in found if leads and not contesting.why_not_by(one, person)), None)
+    return [
+        (
+            one,
+            {
+                "label": f"Answer {one.receipt}",
+                "url": reverse(
+                    "recovery:correction", args=[case.workspace.slug, one.correction_id]
+                ),
+                "main": one is first,
+            },
+        )
+        for one in found
+    ]

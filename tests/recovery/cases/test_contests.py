@@ -101,6 +101,8 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert "You were right" in page.text
     assert "we put it back today" in page.text
     assert Event.objects.get(type="correction.answered").data["upheld"] is True
+    correction.case.refresh_from_db()
+    assert correction.case.suggestion_reason.endswith("was right: put that right first.")
 
 
 def test_who_had_closed_the_case_does_not_answer_though_contesting_opened_it(

@@ -1,10 +1,14 @@
-"""An agent says that a run of its own did wrong."""
+"""An agent says that a run of its own did wrong, or an affected person that it is wrong still."""
+
+import re
 
 import pytest
 from django.test import Client
 
-from recovery.models import Case, Report
-from tests.recovery.cases.cast import submitted
+from recovery import corrections
+from recovery.corrections import contesting
+from recovery.models import Case, Contest, Report
+from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.engine import by_hand
 from workspaces import keys
 from workspaces.models import Agent
@@ -81,3 +85,29 @@ def test_nobody_reports_the_run_of_another(raised, acme, agent, send):
     assert send(agent, "run_1", "  ").status_code == 422
     assert send(agent, "run_1", "\x00").status_code == 422
     assert not Report.objects.exists()
+
+
+def test_once_it_is_answered_nobody_is_sent_to_answer_it(raised, client, ada, nils):
+    """Though what she wrote is kept without its secrets in the case, and whole in her contest."""
+    case = raised.case()
+    undone(case, ada)
+    (drafted,) = corrections.draft(case)
+    letter = corrections.publish(drafted, by=ada, seen=drafted.revision)
+    path = corrections.link_of(letter).removeprefix("http://localhost")
+    for ground in ("other", "not_restored"):
+        said = {"ground": ground, "text": "Card 4111 1111 1111 1111 was charged"}
+        assert client.post(f"{path}report/", said).status_code == 302
+    first, second = Contest.objects.order_by("pk")
+
+    client.force_login(nils)
+    page = client.get(f"/w/acme/cases/{case.pk}/").text
+    offered = [page.count(f">Answer {one.receipt}<") for one in (first, second)]
+    assert offered == [1, 1], "each once, beside her words"
+    assert len(re.findall(r'main-act"\s+href', page)) == 1, "of two one leads"
+    contesting.answer(first, by=nils, upheld=False, text="It was not")
+    case.refresh_from_db()
+    assert case.suggestion_reason.endswith("but somebody reports it: answer that first.")
+    contesting.answer(second, by=nils, upheld=False, text="It was not")
+
+    case.refresh_from_db()
+    assert case.suggestion_reason.endswith(", and what was contested is answered.")
