@@ -12,7 +12,7 @@ from ledger.disclosure import HIDDEN
 from recovery.casework import settling
 from recovery.corrections import publishing
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
-from recovery.models.plans import DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
+from recovery.models.plans import ABSENT, DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import plural
 from recovery.views.request_context import case_url
 from workspaces import folding, formatting
@@ -30,6 +30,21 @@ OUTCOMES: dict[str, str] = {
     StepState.CANCELLED: "Not done.",
 }
 SAID_BY_A_PERSON = "A person says it is done; it cannot be read back."
+
+# Why it waits for a person, where the engine wrote down nothing more.
+WAITS: dict[str, str] = {
+    StepState.UNKNOWN: "no answer came, and nothing shows yet whether it was done",
+    StepState.DRIFTED: "somebody changed its target since",
+    StepState.NEEDS_HUMAN: "the desk cannot go on with it by itself",
+}
+TRIED: dict[str, str] = {
+    "": "no answer",
+    "applied": "done",
+    "no_effect": "no effect",
+    "unknown": "nobody knows what it did",
+    ABSENT: "no answer, and it was found not to be done",
+}
+"""How one try ended, by its outcome."""
 
 GOES: dict[str, str] = {
     PlanState.WAITING: "The plan is about to begin.",
@@ -118,6 +133,11 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
         "outcome": _outcome(step),
         "url": f"{case_url(case)}settle/?step={step.pk}" if waits_for_person else "",
     }
+
+
+def waits_because(step: Step) -> str:
+    """In words; empty of a step that waits for nobody any more."""
+    return step.note or WAITS[step.state] if step.state in WAITS else ""
 
 
 def _outcome(step: Step) -> str:

@@ -266,7 +266,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "Call": f"{step.connection.name} · {step.operation}",
         "Target": f"{formatting.named(step.target_type)} {formatting.named(step.target_id)}",
         "Amount": _amount(step) if sensitive else "",
-        "It waits because": step.note or step.get_state_display(),
+        "It waits because": plan_card.waits_because(step),
     }
     return {
         "kind": "step",
@@ -326,8 +326,7 @@ def _attempts(step: Step) -> list[dict[str, Any]]:
     grouped = groupby(tries, lambda one: (one.outcome, one.detail))
     return [
         {
-            "words": f"{_tries(found)}: {outcome.replace('_', ' ') or 'no answer'}."
-            f" {detail}".strip(),
+            "words": f"{_tries(found)}: {plan_card.TRIED.get(outcome, outcome)}. {detail}".strip(),
             "saw": "",
             "time": formatting.moment(found[0].intended_at, "clock"),
         }

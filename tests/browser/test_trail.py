@@ -65,6 +65,7 @@ def test_what_is_written_in_paragraphs_is_read_in_paragraphs(visit: Visit, publi
     eve.get_by_text("Something else").click()
     eve.get_by_label("In your own words").fill("Not so.\nIt says high.")
     eve.get_by_role("button", name="Send it").click()
+    eve.wait_for_url("**/contested/**")  # with its style sheet, which says how lines are broken
 
     assert eve.get_by_text("Not so.").inner_text() == "Not so.\nIt says high."
 

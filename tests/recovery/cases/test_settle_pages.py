@@ -156,7 +156,15 @@ def test_a_step_in_doubt_shows_its_whole_key_and_the_sum_it_moves(desk, lost):
 def test_tries_of_one_answer_are_one_line_with_the_time_of_the_last(desk, lost):
     (step,) = settling.steps_in_doubt(lost)
     step.attempts.all().delete()
-    answers = [("", ""), ("no_effect", "busy"), ("no_effect", "busy"), ("no_effect", "gone")]
+    Step.objects.update(note="")
+    answers = [
+        ("absent", ""),
+        ("applied", ""),
+        ("", ""),
+        ("no_effect", "busy"),
+        ("no_effect", "busy"),
+        ("no_effect", "gone"),
+    ]
     for number, (outcome, detail) in enumerate(answers, 1):
         at = timezone.now().replace(hour=9, minute=number)
         step.attempts.create(
@@ -166,9 +174,14 @@ def test_tries_of_one_answer_are_one_line_with_the_time_of_the_last(desk, lost):
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     lines = [one["words"] for one in page.context["probes"]]
-    assert lines == ["Try 4: no effect. gone", "Tries 2 to 3: no effect. busy", "Try 1: no answer."]
-    times = [one["time"] for one in page.context["probes"]]
-    assert all(at in time for at, time in zip(("09:04", "09:03", "09:01"), times, strict=True))
+    assert lines == [
+        "Try 6: no effect. gone", "Tries 4 to 5: no effect. busy", "Try 3: no answer.",
+        "Try 2: done.", "Try 1: no answer, and it was found not to be done.",
+    ]  # fmt: skip
+    times = [one["time"] for one in page.context["probes"]][:3]
+    assert all(at in time for at, time in zip(("09:06", "09:05", "09:03"), times, strict=True))
+    why = {one["name"]: one.get("value") for one in page.context["sent"]}["It waits because"]
+    assert why == "the desk cannot go on with it by itself"
 
 
 def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
