@@ -28,6 +28,7 @@ from ledger.desk_events import masking_key
 from ledger.models import Compensated, Effect
 from recovery.engine import outbound_calls
 from recovery.planning.drafting import DraftStep, DriftState, Place
+from workspaces.formatting import count
 
 PARALLEL_MAX = 8
 OBSERVED_MAX = 200
@@ -51,7 +52,10 @@ def look_at_each(
 ) -> list[dict[Place, Recorded]]:
     """The same for the steps of many plans, whose targets are read side by side."""
     newest = [_newest(steps) for steps in plans]
-    found = observe([one for of_plan in newest for one in of_plan.values()][:most], seconds)
+    targets = [one for of_plan in newest for one in of_plan.values()]
+    found = observe(targets[:most], seconds)
+    for one in targets[most:]:
+        one.notes.append(f"Of so many targets {count(most)} are read beforehand: not this one.")
     return [_held_against(of_plan, found) for of_plan in newest]
 
 

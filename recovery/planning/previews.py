@@ -35,7 +35,13 @@ from recovery.planning.drafting import (
     judgement_of,
 )
 from recovery.run_facts.runs import RunFacts, facts_of, facts_of_each
-from recovery.run_facts.sentences import HEADLINE_CHARACTERS_MAX, listed, plural, shortened
+from recovery.run_facts.sentences import (
+    HEADLINE_CHARACTERS_MAX,
+    capitalised,
+    listed,
+    plural,
+    shortened,
+)
 
 # How a plan is called, and what people have to do for it, in words.
 
@@ -132,6 +138,28 @@ def approval(judgement: PolicyDecision | None) -> str:
     return judgement.people
 
 
+def is_gone(one: DraftStep) -> bool:
+    """Whether the target is not there any more, though the agent left it there."""
+    return (
+        one.drift_state == DriftState.DRIFTED and one.seen is None and one.step.expected is not None
+    )
+
+
+def undecided(steps: Sequence[DraftStep]) -> str:
+    """`Steps 1 and 3 have drifted, and what step 4 undoes is gone: choose what should happen.`"""
+    told = []
+    for gone, noun, one_is, more_are in (
+        (False, "step", "has drifted", "have drifted"),
+        (True, "what step", "undoes is gone", "undo is gone"),
+    ):
+        found = [str(one.step.position) for one in steps if is_gone(one) == gone]
+        if len(found) == 1:
+            told.append(f"{noun} {found[0]} {one_is}")
+        elif found:
+            told.append(f"{noun}s {listed(found)} {more_are}")
+    return f"{capitalised(', and '.join(told))}: choose what should happen."
+
+
 TARGETS_MAX = 1_000
 """Of many plans at once; of more it is only known whether they have drifted when they are sent."""
 
@@ -188,8 +216,7 @@ class PlanDraft(Drafted):
         """Why this cannot be submitted, in one sentence; empty where it can."""
         if self.hindrance or not self.undecided:
             return self.hindrance
-        position = self.undecided[0].step.position
-        return f"Step {position} has drifted: choose what should happen."
+        return undecided(self.undecided)
 
     @property
     def hindrance(self) -> str:

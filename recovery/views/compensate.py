@@ -16,7 +16,7 @@ from recovery.cases.lifecycle import REFUSALS, refuse_if_claimed
 from recovery.models import Case, CaseState, PlanState
 from recovery.planning import plans, previews
 from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
-from recovery.run_facts.sentences import listed
+from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover
 from workspaces import folding, formatting
@@ -201,11 +201,15 @@ def _before_it_runs(draft: plans.PlanDraft) -> list[dict[str, str]]:
     approval = f"for the whole plan: {draft.approval}" if draft.approval else "none is needed"
     reached = previews.recipients(draft.steps)
     by_mail = f"{listed(reached)} by this plan itself; " if reached else ""
+    left = sum(one.drift_state == DriftState.UNKNOWN for one in draft.steps)
+    later = "A step reads its own before it is sent, and waits for a person if somebody changed it"
+    unread = [{"name": "Not read now", "value": f"{many(left, 'target')}. {later}"}][:left]
     person = "the affected person only through the correction"
     if previews.asks_affected(draft.judgement):
         person = "the affected person at once, who is asked before anybody may approve it"
     return [
         {"name": "Approval", "value": approval},
+        *unread,
         {"name": "If a step fails", "value": failing},
         {
             "name": "Who is told",
@@ -258,7 +262,7 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
         else [],
         **_drifted(one),
         "choices": _offered(one) if drifted or one.chosen else [],
-        "is_gone": _is_gone(one),
+        "is_gone": previews.is_gone(one),
         "target": " ".join(map(formatting.named, (one.step.target_type, one.step.target_id))),
         "approval": "" if one.judgement.approval == "AUTO" else "asks for approval",
     }
@@ -268,10 +272,11 @@ def _drifted(one: DraftStep) -> dict[str, str]:
     """How the target stands to what the agent left; what is overwritten is not called unchanged."""
     if one.step.override_drift:
         return {"drift_state": "overwritten", "drift_words": "overwrites a later change"}
-    is_gone = one.drift_state == DriftState.DRIFTED and _is_gone(one)
     return {
         "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
-        "drift_words": "gone" if is_gone else DRIFT_WORDS.get(one.drift_state, "could not be read"),
+        "drift_words": "gone"
+        if previews.is_gone(one)
+        else DRIFT_WORDS.get(one.drift_state, "was not read"),
     }
 
 
@@ -362,18 +367,11 @@ def _by_field(row: dict[str, Any], before: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _is_gone(one: DraftStep) -> bool:
-    """Whether the target is not there any more, though the agent left it there."""
-    return (
-        one.drift_state == DriftState.DRIFTED and one.seen is None and one.step.expected is not None
-    )
-
-
 def _alike(draft: plans.PlanDraft) -> list[dict[str, Any]]:
     """One question for all that drifted alike, where several wait for an answer."""
     found = []
     for name, legend in (("changed", "changed since the agent wrote them"), ("gone", "are gone")):
-        waiting = [one for one in draft.undecided if _is_gone(one) == (name == "gone")]
+        waiting = [one for one in draft.undecided if previews.is_gone(one) == (name == "gone")]
         if len(waiting) < 2:  # noqa: PLR2004 - one alone is asked for at its step
             continue
         found.append(
@@ -396,7 +394,6 @@ def _choices_of(*, is_gone: bool) -> dict[str, tuple[str, str]]:
 
 
 def _offered(one: DraftStep) -> list[dict[str, Any]]:
-    is_gone = _is_gone(one)
     return [
         {
             "name": f"effect-{one.effect.pk}",
@@ -405,5 +402,5 @@ def _offered(one: DraftStep) -> list[dict[str, Any]]:
             "note": note,
             "selected": one.chosen == value,
         }
-        for value, (label, note) in _choices_of(is_gone=is_gone).items()
+        for value, (label, note) in _choices_of(is_gone=previews.is_gone(one)).items()
     ]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from recovery.planning import drifts
 from tests.people import person, team
 from tests.recovery.cases.cast import stands
 from tests.worlds import kept
@@ -60,6 +61,22 @@ def test_one_answer_goes_to_all_alike_and_what_is_gone_is_asked_for_apart(drifte
     assert chosen == [["rebase"], ["rebase"]], "the third is left gone"
     assert answered.context["why_not"] == ""
     assert len(changed) == 2
+    why = "Steps 2 and 3 have drifted, and what step 1 undoes is gone: choose what should happen."
+    assert page.context["why_not"] == why
+
+
+def test_of_more_targets_than_are_read_each_other_one_says_so(drifted, client, sue, monkeypatch):
+    monkeypatch.setattr(drifts.look_at_each, "__kwdefaults__", {"most": 2, "seconds": 20.0})
+    client.force_login(sue)
+
+    page = client.get(f"/w/acme/cases/{drifted.pk}/compensate/")
+
+    words = [one["drift_words"] for one in page.context["steps"]]
+    assert words == ["gone", "drifted", "was not read"]
+    note = "Of so many targets 2 are read beforehand: not this one."
+    assert page.context["steps"][2]["by"].endswith(note)
+    [left] = [one["value"] for one in page.context["told"] if one["name"] == "Not read now"]
+    assert left.startswith("1 target. A step reads its own before it is sent")
 
 
 def test_what_somebody_has_put_back_is_not_shown_as_the_agent_left_it(
