@@ -117,6 +117,9 @@ def test_a_run_of_more_events_than_are_read_back_leads_to_all_of_them(desk, long
     page = desk.get("/w/acme/runs/run_1/").text
 
     assert '<a href="/w/acme/ledger/?run=run_1">the ledger has them all</a>' in page
+    assert "Known after step 9 of the first 9<" in page
+    assert re.search(r"Running</span> then: it went on<", page), "nor does it run still"
+    assert "it went on" not in desk.get("/w/acme/runs/run_1/?step=4").text
     assert desk.get("/w/acme/ledger/?run=run_1").text.count("run_1</") > 9
 
 
