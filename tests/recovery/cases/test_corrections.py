@@ -423,7 +423,8 @@ def test_the_person_sees_the_record_checked_and_a_forged_one_found_out(drafted, 
     from ledger import logkeys, sealer
 
     correction, path = published(drafted, ada)
-    assert "Being sealed" in client.get(f"{path}verify/").text
+    before = client.get(f"{path}verify/").text
+    assert ("Being sealed" in before, "holds these lines" in before) == (True, False)
     sealer.seal(acme)
 
     assert f'href="{path}verify/"' in client.get(path).text
