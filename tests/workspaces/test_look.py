@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
@@ -197,6 +198,13 @@ def test_words_from_right_to_left_move_nothing_that_stands_beside_their_quotatio
     assert hostile == f"“<bdi>&lt;b&gt;{urgent}</bdi>” &amp; „x"
     assert formatting.visible("from “low” to “high”") == "from “low” to “high”"
     assert shown("{{ text|quoted }}", text=urgent) == f"“<bdi>{urgent}</bdi>”"
+
+
+def test_no_label_holds_the_markup_around_what_lies():
+    """A quotation mark of it would end the attribute."""
+    marked = re.compile(r"""="[^"{]*\{\{[^}"]*\|(?:visible|sentence|quoted|whole|breakable)\b""")
+    for one in (Path(__file__).parents[2] / "templates").rglob("*.html"):
+        assert not marked.search(one.read_text(encoding="utf-8")), one
 
 
 def test_what_an_agent_wrote_cannot_become_markup():
