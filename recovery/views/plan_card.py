@@ -1,8 +1,11 @@
 """The newest plan of a case, step by step, as it stands."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+
+from django.db.models import Count
 
 from approvals import digests
 from approvals.models import Approval, ApprovalState
@@ -13,7 +16,7 @@ from recovery.casework import settling
 from recovery.corrections import publishing
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import ABSENT, DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
-from recovery.run_facts.sentences import plural
+from recovery.run_facts.sentences import many
 from recovery.views.request_context import case_url
 from workspaces import folding, formatting
 from workspaces.access import may
@@ -73,13 +76,14 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         return None
     living = plan.state in LIVING
     awaited = _awaited(case, plan)
-    steps = list(
-        plan.steps.prefetch_related("connection").order_by("position")[: STEPS_SHOWN_MAX + 1]
+    steps = list(plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX])
+    states = Counter(dict(plan.steps.values_list("state").annotate(Count("pk"))))
+    left_out = states.total() - len(steps)
+    is_stuck = (
+        plan.state == PlanState.RUNNING
+        and not GOES_ON & states.keys()
+        and FOR_PEOPLE & states.keys()
     )
-    left_out = len(steps) > STEPS_SHOWN_MAX and plan.steps.count() - STEPS_SHOWN_MAX
-    steps = steps[:STEPS_SHOWN_MAX]
-    states = {step.state for step in steps}
-    is_stuck = plan.state == PlanState.RUNNING and not states & GOES_ON and states & FOR_PEOPLE
     state = StepState.NEEDS_HUMAN if is_stuck else plan.state
     url = case_url(case)
     stops = living and may(person, "recover", case.workspace)
@@ -93,10 +97,8 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
             lambda step: step["state"] not in TROUBLED and not step["waits"],
             _stretch,
         ),
-        "outline": folding.counted(state_word(step.state) for step in steps)
-        if len(states) > 1
-        else "",
-        "untouched": [f"and {plural(left_out, 'step')} more"] if left_out else [],
+        "outline": folding.counted(map(state_word, states.elements())) if len(states) > 1 else "",
+        "untouched": [f"and {many(left_out, 'step')} more"] if left_out > 0 else [],
         "progress_url": f"{url}progress/?until={awaited}" if awaited else "",
         "stop_url": f"{url}stop/" if stops else "",
         "approval": _approval(case, plan),

@@ -8,10 +8,10 @@ import pytest
 
 from ledger import replaying
 from ledger.models import Action
-from recovery.models import Case, Step, StepState
+from recovery.models import Case, PlanState, Step, StepState
 from recovery.run_facts.sentences import many
 from recovery.views import case as case_page
-from recovery.views import story
+from recovery.views import plan_card, story
 from tests.recovery.cases.cast import stands, submitted
 
 TICKETS = 20
@@ -147,6 +147,22 @@ def test_a_long_plan_on_its_case_shows_the_step_that_waits_for_a_person(desk, lo
     assert first.startswith("Steps 4 to 8: 5 × ")
     assert second.startswith("Steps 10 to 16: 7 × ")
     assert Case.objects.get(pk=case.pk).state != "closed"
+
+
+def test_of_a_plan_longer_than_its_page_all_steps_are_counted(desk, long_run, ada, monkeypatch):
+    monkeypatch.setattr(plan_card, "STEPS_SHOWN_MAX", 5)
+    case = long_run.case()
+    plan = submitted(case, ada)
+    steps = Step.objects.filter(plan=plan)
+    left = steps.count()
+    steps.filter(position__lte=5).update(was=StepState.READY, state=StepState.NEEDS_HUMAN)
+    steps.filter(position__gt=5).update(was=StepState.BLOCKED, state=StepState.READY)
+
+    card = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]
+
+    assert card["state"] == PlanState.RUNNING, "what is not shown goes on"
+    assert card["outline"] == f"{left - 5} × Queued, 5 × Needs a person"
+    assert card["untouched"] == [f"and {left - 5} steps more"]
 
 
 def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(desk, long_run):
