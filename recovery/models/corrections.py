@@ -96,7 +96,8 @@ class ContestGround(models.TextChoices):
 class ContestQuerySet(models.QuerySet["Contest"]):
     def upheld(self, run_ids: Sequence[int]) -> dict[tuple[int, str], bool]:
         """By run and report, whether the person was right who contests it: of answered ones."""
-        found, waiting = {}, set()
+        found: dict[tuple[int, str], bool] = {}
+        waiting = set()
         contests = self.filter(correction__case__run__in=run_ids).select_related("correction__case")
         for one in contests.order_by("pk"):
             key = (one.correction.case.run_id, one.reported)
