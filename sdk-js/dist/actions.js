@@ -224,7 +224,7 @@ export class Action {
             statement = this.#outcome("action.succeeded", data);
         }
         catch (error) {
-            return this.#succeededBare(asError(error), { ...compensation });
+            return this.#succeededBare(asError(error), undo);
         }
         await this.#settle(statement, "succeeded");
     }
@@ -411,12 +411,12 @@ export class Action {
      *
      * What is too large, too deep or rounded is left out and logged; a mistake in the code is thrown.
      */
-    async #succeededBare(error, compensation) {
+    async #succeededBare(error, undo) {
         const data = { result: { not_recorded: cut(error.message) } };
-        if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
+        if (this.targets.length > 0 && this.#leavesSomething(undefined, undo, {})) {
             data["effects"] = this.targets.map((target) => ({ target }));
         }
-        const told = this.#outcome("action.succeeded", data, compensation);
+        const told = this.#outcome("action.succeeded", data, undo && { compensation: undo });
         await this.#settle(told, "succeeded");
         if (!(error instanceof TooLarge) && !(error instanceof Unfit))
             throw error;

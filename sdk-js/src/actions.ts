@@ -264,7 +264,7 @@ export class Action<A extends object = Args> {
       }
       statement = this.#outcome("action.succeeded", data);
     } catch (error) {
-      return this.#succeededBare(asError(error), { ...compensation });
+      return this.#succeededBare(asError(error), undo);
     }
     await this.#settle(statement, "succeeded");
   }
@@ -453,12 +453,12 @@ export class Action<A extends object = Args> {
    *
    * What is too large, too deep or rounded is left out and logged; a mistake in the code is thrown.
    */
-  async #succeededBare(error: Error, compensation: object): Promise<void> {
+  async #succeededBare(error: Error, undo: Undo | undefined): Promise<void> {
     const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
-    if (this.targets.length > 0 && this.#leavesSomething(undefined, undefined, {})) {
+    if (this.targets.length > 0 && this.#leavesSomething(undefined, undo, {})) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
-    const told = this.#outcome("action.succeeded", data, compensation);
+    const told = this.#outcome("action.succeeded", data, undo && { compensation: undo });
     await this.#settle(told, "succeeded");
     if (!(error instanceof TooLarge) && !(error instanceof Unfit)) throw error;
     const words = `${this.id} succeeded, but its result or snapshots are not kept`;

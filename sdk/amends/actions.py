@@ -439,14 +439,14 @@ class Action(DrivenContext):
         begin, wait = self.run.desk.gate.begin, self._wait_seconds
         return (yield from begin(ask, started=started, wait_seconds=wait, on_wait=self.on_wait))
 
-    def _settle(self, event: str, data: dict[str, Any], state: KeyState) -> None:
+    def _settle(self, event: str, data: dict[str, Any], state: KeyState, **more: Any) -> None:
         if self.settled:
             raise AmendsError(RECORDED)
         fence = {} if self.row.fence is None else {"fence": self.row.fence}
         data = {"attempt": self.row.attempt, **data, **fence}
         if self.is_changed:
             data["args"] = json.loads(self._approved)
-        told = self.run.build(event, data, n=self.row.n, action=self.id)
+        told = self.run.build(event, data, n=self.row.n, action=self.id, more=more)
         row = replace(self.row, state=state, result=told.data.get("result"))
         self.run.desk.send(told, key=row)
         self._row, self.settled = row, True
@@ -462,7 +462,8 @@ class Action(DrivenContext):
         data: dict[str, Any] = {"result": {"not_recorded": cut(str(error))}}
         if self.targets and self._leaves_something(UNSET, undo, {}):
             data["effects"] = [{"target": target} for target in self.targets]
-        self._settle(EventType.ACTION_SUCCEEDED, self.run.with_undo(data, undo), "succeeded")
+        more = {} if undo is None else {"compensation": undo}
+        self._settle(EventType.ACTION_SUCCEEDED, data, "succeeded", **more)
         if not isinstance(error, TooLarge | Unfit | RecursionError):
             raise error
         log.warning("%s succeeded, but its result or snapshots are not kept: %s", self.id, error)

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from amends.drivers import Steps, awaits, blocking, waits
@@ -14,7 +15,6 @@ from amends.events import Statement
 from amends.link import Link
 from amends.protocol.canonical import canonical
 from amends.protocol.masking import Unfit
-from amends.protocol.vocabulary import EventType
 from amends.spool import KeyRow
 from amends.values import plain
 
@@ -109,20 +109,22 @@ class Record:
         return self.desk.spool.next_n(self.id, above=int((self.directive or {}).get("n") or 0))
 
     def build(
-        self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None
+        self,
+        kind: str,
+        data: dict[str, Any],
+        *,
+        n: int | None = None,
+        action: str | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Statement:
-        """A statement about this run, masked and ready to be sent."""
+        """A statement about this run, masked and ready to be sent; with `more` where that can be
+        told, too.
+        """
+        if more:
+            with suppress(TooLarge, ValueError, LookupError, TypeError, RecursionError):
+                return self.build(kind, {**data, **more}, n=n, action=action)
         trace = self._trace or current_span()
         return self.desk.build(kind, run=self.id, data=data, n=n, action=action, trace=trace)
-
-    def with_undo(self, data: dict[str, Any], undo: Any) -> dict[str, Any]:
-        """What is told of a success, with how it is undone where that can be told."""
-        more = data if undo is None else data | {"compensation": undo}
-        try:
-            self.build(EventType.ACTION_SUCCEEDED, more)
-        except (TooLarge, ValueError, LookupError, TypeError, RecursionError):
-            return data
-        return more
 
     def saying(
         self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None

@@ -301,6 +301,24 @@ def test_an_undo_is_kept_whatever_else_is_wrong_with_what_is_said_of_the_success
     assert succeeded["data"].get("compensation") == (undo if kept else None)
 
 
+def test_an_undo_that_fits_but_for_what_is_told_beside_it_costs_no_success(desk, small_desk):
+    """It was tried without the number of the try, and for some bytes the success was lost."""
+    sizes = range(61_000, 61_440, 20)
+    for size in sizes:
+        undo = amends.undo("airline.restore", id="XEHM4B", note="x" * size)
+        with (
+            contextlib.suppress(TypeError),
+            desk.run("Move") as run,
+            move(run, args={"size": size}) as act,
+        ):
+            act.succeeded(NEW, undo=undo, aftr=NEW)
+    desk.flush()
+
+    told = [one["data"] for one in small_desk.journal() if one["type"] == "action.succeeded"]
+    assert len(told) == len(sizes)
+    assert {"compensation" in one for one in told} == {True, False}, "the border is among them"
+
+
 def test_effects_that_can_be_read_once_are_all_told(desk, small_desk):
     """They stood as none, and the call as one that had changed nothing."""
     with desk.run("Move it") as run, move(run) as act:

@@ -82,6 +82,17 @@ def test_an_undo_that_is_too_large_to_be_told_costs_no_success(desk, agent):
     assert desk.heard == told
 
 
+def test_a_draft_that_can_be_undone_has_its_effect_whatever_else_is_wrong_with_what_is_said(
+    desk, agent
+):
+    """Its undo was told, and nothing that it would put away."""
+    assert agent("drafts_with_an_undo_and_a_mistake")[0] == 0
+
+    told = said_of(desk, "action.succeeded")
+    assert "compensation" in told
+    assert told["effects"] == [{"target": {"type": "mail", "id": "m-1"}}]
+
+
 def test_a_spool_that_is_damaged_is_named_before_anything_is_done(desk, agent, tmp_path):
     assert agent("exits_after_its_run")[0] == 0
     spool = tmp_path / "spool"

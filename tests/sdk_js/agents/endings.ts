@@ -47,6 +47,16 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       ),
     );
   },
+  async drafts_with_an_undo_and_a_mistake() {
+    const draft = { target: ["mail", "m-1"], effectClass: "draft" } as const;
+    await desk.run("Write it", { run: "run_1" }, (run) =>
+      run.action("write_mail", draft, (act) =>
+        act
+          .succeeded({}, { undo: undo("mail.discard", { id: "m-1" }), before: ["a", "b"] })
+          .catch(() => undefined),
+      ),
+    );
+  },
   async throws_and_nobody_catches() {
     await moves(() => {
       throw new RangeError("the model gave up");
