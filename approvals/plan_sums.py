@@ -13,6 +13,8 @@ in the sums until their windows are over.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from django.db import connection
+
 from amends.protocol.vocabulary import ActionClass
 from approvals import tallies
 from approvals.models import Approval
@@ -20,7 +22,7 @@ from approvals.policy import Policy, ToolCall, active, lookups
 from approvals.policy.conditions import COUNTING
 from approvals.tallies import Account, Meter, TallyOwner, meter_of
 from ledger import drivers
-from ledger.append.statements import array
+from ledger.append.statements import Statement, array
 from ledger.models import Run
 from workspaces.clock import database_time
 from workspaces.locks import ROW_LOCK
@@ -123,18 +125,24 @@ def hold(
         workspace_id,
     ]  # fmt: skip
     locks = tallies.lock(caller, _once(meters))
-    drivers.execute(drivers.plain_connection(), [locks, (HOLD, held)])
+    _carry_out([locks, (HOLD, held)])
 
 
 def release(plan_id: int, places: Iterable[int]) -> None:
     """Steps of the plan, by their positions, end without an effect; harmless to repeat."""
     named = [_name(plan_id), array(_key(plan_id, place) for place in places)]
-    drivers.execute(drivers.plain_connection(), [(LOCK_HELD, named), (RELEASE, named)])
+    _carry_out([(LOCK_HELD, named), (RELEASE, named)])
 
 
 def settle(plan_id: int) -> None:
     """All steps of the plan have ended: what is still held has had its effect, and stays."""
-    drivers.execute(drivers.plain_connection(), [(SETTLE, [_name(plan_id)])])
+    _carry_out([(SETTLE, [_name(plan_id)])])
+
+
+def _carry_out(statements: Sequence[Statement]) -> None:
+    """Raises Django's errors, by which a database that is away is known."""
+    with connection.wrap_database_errors:
+        drivers.execute(drivers.plain_connection(), statements)
 
 
 def _meters(policy: Policy, tool_call: ToolCall, run: Run | None) -> Iterator[Meter]:

@@ -1,6 +1,7 @@
 """Law 7: a process that ends between any two writes leaves the queue and the undo unchanged."""
 
-from contextlib import suppress
+import itertools
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from uuid import uuid4
 
@@ -11,18 +12,21 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from approvals import pauses
+from approvals import pauses, plan_sums
 from approvals.models import Approval, Pause
 from ledger.merkle import ParsedHead
-from ledger.models import Run
+from ledger.models import Effect, Event, Run
 from recovery import restoration
 from recovery.casework import settling
 from recovery.engine import faults, outbound_calls
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
+from tests.conftest import started
 from tests.people import person, team
+from tests.proxy import CommitInDoubt, Proxy
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, case_of, make_due, plan_for, run_that, states
+from workspaces.replica import DATABASE_AWAY
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,6 +68,89 @@ def test_law_7_an_end_at_any_point_of_any_step_leaves_one_effect(
     closes = operation == "restore"  # of the other, nothing can be read back
     assert (plan.state, case.state) == ("finished", "closed" if closes else "open")
     assert Case.objects.get() == case, "nothing more is in the queue"
+
+
+@pytest.fixture
+def through(monkeypatch):
+    """Our connection to PostgreSQL goes through a proxy that cuts it."""
+    with ExitStack() as proxies:
+
+        def goes(kind, *how):
+            socket = f"{started['postgres'].sockets}/.s.PGSQL.5432"
+            proxy = proxies.enter_context(kind(socket, *how))
+            monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+            monkeypatch.setitem(connection.settings_dict, "PORT", str(proxy.port))
+            connection.close()
+            return proxy
+
+        yield goes
+        monkeypatch.undo()
+        connection.close()
+
+
+def run_while_it_is_cut(plan):
+    """As the sweeper does: once more, where the database went away."""
+    for _ in range(5):
+        try:
+            return advance(plan)
+        except DATABASE_AWAY:
+            connection.close()
+    raise AssertionError("It does not come to its end.")
+
+
+@pytest.mark.parametrize("fate", ["never", "silent"])
+@pytest.mark.parametrize(("operation", "trouble"), [("restore", {"fail_after": 1}), ("mail", {})])
+def test_the_line_to_the_database_is_cut_at_each_commit_in_turn_and_each_effect_comes_once(
+    handy, world, outside, through, operation, trouble, fate
+):
+    """Before it arrives, or after it is made."""
+    for nth in itertools.count():
+        name = f"{fate}-{nth}"
+        outside.seed({name: {"v": 2}})
+        outside.mischief(name, **trouble)
+        case = case_of(run_that(handy, name, {name: ({"v": 1}, {"v": 2})}))
+        plan = plan_for(case, world, operation)
+        proxy = through(CommitInDoubt, b"", ["kept"] * nth + [fate])
+
+        run_while_it_is_cut(plan)
+
+        step, done = plan.steps.get(), outside.effects().count(name)
+        stands = Effect.objects.get(pk=step.effect_id).compensated == "none"
+        if operation == "mail" and step.state == "needs_human":
+            assert (stands, step.is_lost, done <= 1) == (True, True, True)
+        else:
+            assert (step.state in {"verified", "reported"}, stands, done) == (True, False, 1)
+            assert Plan.objects.get(pk=plan.pk).state == "finished"
+        told = Event.objects.filter(type="action.compensated", run=name)
+        assert told.count() == (not stands)
+        if fate not in proxy.met:
+            assert nth > 5
+            return
+
+
+class CutAtSettling(Proxy):
+    """Cuts once, as what a plan holds of the sums of rules is let go."""
+
+    is_cut = False
+
+    def _heard(self, near, piece):
+        cuts = not self.is_cut and plan_sums.SETTLE[:40].encode() in piece
+        self.is_cut |= cuts
+        return not cuts
+
+
+def test_a_database_that_goes_away_as_sums_are_settled_is_no_failure_of_the_engine(
+    case, world, outside, through
+):
+    """People were told that the desk itself failed at the plan."""
+    plan = plan_for(case, world, "restore")
+    proxy = through(CutAtSettling)
+
+    run_while_it_is_cut(plan)
+
+    assert proxy.is_cut
+    plan.refresh_from_db()
+    assert plan.state == "finished"
 
 
 @pytest.mark.parametrize(
