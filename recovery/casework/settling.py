@@ -241,9 +241,12 @@ def may_repeat(step: Step) -> bool:
 
 
 def reads_back(step: Step) -> bool:
-    """Whether what it did can be read afterwards, so that a person's word does not end it."""
+    """Whether what it did can be read afterwards, where it was done, so that a person's word does
+    not end it.
+    """
     try:
-        return outbound_calls.operation_of(step).reads_back
+        reads = outbound_calls.operation_of(step).reads_back
+        return reads and approved_calls.reads_elsewhere(step) is None
     except Refused:  # of a connector that is gone no word counts before it can be read again
         return True
 

@@ -7,6 +7,7 @@ whether anything moved, so that its plan may go on.
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -304,11 +305,7 @@ def verify(step_id: int) -> bool:
     if step.state != StepState.APPLIED:
         return False
     try:
-        operation = outbound_calls.operation_of(step)
-        check = _read_back(step) if operation.reads_back else Check(ok=True, checks=[])
-        if not check.ok:
-            return reads_otherwise(step, operation, check)
-        return _end_one(StepEnding(step, operation, check.checks))
+        return _read_back(step, outbound_calls.operation_of(step))
     except CannotRead as why:
         return cannot_read_back(step, str(why))
     except (Refused, SnapshotGone) as refused:
@@ -317,14 +314,26 @@ def verify(step_id: int) -> bool:
         return False
 
 
-def _read_back(step: Step) -> Check:
-    """What a separate read finds; raises Refused where its connection leads elsewhere, unless a
-    person, who was told of that, has said since that it happened.
+def _read_back(step: Step, operation: Operation) -> bool:
+    if not operation.reads_back:
+        return _end_one(StepEnding(step, operation, []))
+    if elsewhere := approved_calls.reads_elsewhere(step):
+        return _not_read_back(step, operation, elsewhere)
+    check = outbound_calls.verify(step)
+    if not check.ok:
+        return reads_otherwise(step, operation, check)
+    return _end_one(StepEnding(step, operation, check.checks))
+
+
+def _not_read_back(step: Step, operation: Operation, elsewhere: Mismatch) -> bool:
+    """Its connection leads elsewhere. A person has to say whether it happened, and where they have
+    said so, their word is its receipt.
     """
-    elsewhere = approved_calls.reads_elsewhere(step)
-    if elsewhere and step.was != StepState.NEEDS_HUMAN:
-        raise Refused(elsewhere.why)
-    return outbound_calls.verify(step)
+    person = (step.evidence or {}).get("person") or {}
+    if person.get("outcome") == "applied":
+        return _end_one(StepEnding(step, replace(operation, reads_back=False), []))
+    evidence = (step.evidence or {}) | {"diff": elsewhere.diff}
+    return _give_up(step, elsewhere.why, evidence=evidence)
 
 
 def cannot_read_back(step: Step, why: str) -> bool:

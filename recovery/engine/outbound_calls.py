@@ -17,10 +17,12 @@ from connectors.contract import (
     Observation,
     Operation,
     Recorded,
+    Refused,
     Target,
 )
 from ledger import snapshots
 from ledger.models import Effect
+from recovery.engine import approved_calls
 from recovery.models import Step
 
 # Recorded states as connectors want them: the fields, None for "not there", UNSET for unsaid.
@@ -75,7 +77,11 @@ def operation_of(step: Step) -> Operation:
 
 
 def observe(step: Step) -> Observation:
-    """Read the target; raises CannotRead."""
+    """Read the target for people; raises CannotRead, or Refused where its connection leads
+    elsewhere than was approved.
+    """
+    if elsewhere := approved_calls.reads_elsewhere(step):
+        raise Refused(elsewhere.why)
     return calls.observe(*_call(step), **_facts(step))
 
 

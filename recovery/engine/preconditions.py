@@ -263,7 +263,7 @@ def earlier_try(step: Step, operation: Operation) -> str:
     """
     if steps.was_done_before(step):
         return steps.NOTHING_MORE
-    if operation.idempotency in {"native_key", "none"} and _key_is_anothers(step):
+    if operation.idempotency in {"native_key", "marker", "none"} and _key_is_anothers(step):
         return "What it would be known by was used for another target of the same call."
     if operation.idempotency == "native_key":
         return _native_try(step, operation)

@@ -8,9 +8,10 @@ from django.db.models import F
 
 from approvals import pauses
 from connectors import connections
-from ledger.models import Action, Attempt, Run
+from connectors.contract import Refused
+from ledger.models import Action, Attempt, Effect, Event, Run
 from recovery.casework import settling
-from recovery.engine import plan_lifecycle, protocol
+from recovery.engine import outbound_calls, plan_lifecycle, protocol
 from recovery.engine.protocol import CheckedStep, IntentResult
 from recovery.models import Plan, Step
 from tests.outside.world import World
@@ -276,6 +277,21 @@ def test_what_was_done_is_not_read_back_from_another_system(
     step = plan.steps.get()
     assert (step.state, step.effect.compensated) == ("needs_human", "none")
     assert step.note.startswith("Its connection is not what was approved")
+    assert [one["field"] for one in step.evidence["diff"]] == ["connection_digest"]
+
+    elsewhere.seed({"a": {"v": 1}})
+    with pytest.raises(Refused, match="says nothing of the step"):
+        outbound_calls.observe(step)
+    one_thing.refresh_from_db()
+    there = {"evidence": "I looked there.", "by": ada, "seen": one_thing.revision}
+    assert not settling.reads_back(step)
+    settling.settle_step(step, outcome="applied", **there)
+    advance(plan)
+
+    step.refresh_from_db()
+    effect = Effect.objects.get(pk=step.effect_id)
+    assert (step.state, effect.compensated) == ("reported", "compensated"), "by their word alone"
+    assert not Event.objects.get(type="action.compensated").data["verified"]
 
 
 def test_a_target_that_cannot_be_read_is_tried_later_and_nothing_is_sent(case, world, outside):
@@ -411,11 +427,17 @@ def test_what_was_tried_is_found_though_the_call_was_told_of_in_another_order_si
     assert all(one.note.startswith("It was tried before") for one in plan.steps.all())
 
 
-def test_nothing_goes_out_under_a_key_by_which_the_outside_knows_another_target(moved, outside):
+@pytest.mark.parametrize(
+    ("operation", "trouble"),
+    [("refund_unseen", {"fail_after": 1}), ("marked", {"leaves": {"v": 99}})],
+)
+def test_nothing_goes_out_under_a_key_by_which_the_outside_knows_another_target(
+    moved, outside, operation, trouble
+):
     """Two effects that have changed places have each other's keys where no argument tells them
     apart. The provider answered for the other, and both read as undone once more.
     """
-    earlier, plan = moved("refund_unseen", fail_after=1)
+    earlier, plan = moved(operation, **trouble)
     keys = dict(earlier.steps.values_list("target_id", "key"))
     for name, other in ("ab", "ba"):
         plan.steps.filter(target_id=name).update(key=keys[other])
