@@ -150,10 +150,10 @@ def _mail(delivery: Delivery) -> None:
     said = delivery.message
     text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
     # Taken, and its answer lost, it is sent once more, and is no other mail (RFC 5322, 3.6.4).
-    host = urlsplit(deployment.AMENDS_URL).hostname or "localhost"
+    host = (urlsplit(deployment.AMENDS_URL).hostname or "localhost").encode("idna").decode()
     headers = {
         "Auto-Submitted": "auto-generated",
-        "Message-ID": f"<{_id(delivery)}@{host}>",
+        "Message-ID": f"<{_id(delivery)}@{f'[{host}]' if ':' in host else host}>",
         "X-Amends-Delivery": _id(delivery),
     }
     if stop := said.get("stop_url"):

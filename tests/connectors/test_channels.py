@@ -1,6 +1,7 @@
 """People are told: by mail, Slack-shaped webhook and signed webhook, until it has arrived."""
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -72,6 +73,20 @@ def test_a_mail_that_is_sent_once_more_as_its_answer_was_lost_is_the_same_mail(a
     names = [letter.message()["Message-ID"] for letter in outbox.outbox]
     assert len(names) == 4
     assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [("https://bücher.example", "xn--bcher-kva.example"), ("http://[::1]:8000", "[::1]")],
+)
+def test_the_name_of_a_mail_is_one_whatever_host_the_desk_has(acme, settings, url, host):
+    """It was written as a word in another alphabet, which is none."""
+    settings.AMENDS_URL = url
+    channels.write_to(acme, "eve@x.example", "correction.published", NEWS, key="c-1")
+    channels.send_due()
+
+    [letter] = outbox.outbox
+    assert re.fullmatch(rf"<[\w.]+@{re.escape(host)}>", letter.message()["Message-ID"])
 
 
 def test_a_slack_message_cannot_smuggle_in_links(acme, ada, receiver):
