@@ -245,11 +245,10 @@ class ParsedExport:
             for span in scope.spans
         ]
         for span in sorted(spans, key=lambda one: one.start_time_unix_nano):
-            where = f"span {span.span_id.hex()}"
             if len(span.trace_id) != TRACE_ID_BYTES or len(span.span_id) != SPAN_ID_BYTES:
-                self.refused.append(f"{where}: its ids are none")
+                self.refused.append(f"span {span.span_id.hex()}: its ids are none")
                 continue
-            where += f" of trace {span.trace_id.hex()}"  # by itself a span's id is no name
+            where = _where(span.span_id.hex(), span.trace_id.hex())
             attributes = {one.key: one.value for one in span.attributes}
             operation, kind = (
                 _text(attributes, "gen_ai.operation.name"),
@@ -313,15 +312,20 @@ class ParsedExport:
 OPENINFERENCE = "openinference.span.kind"
 
 
+def _where(span: str, trace: str) -> str:
+    """Of what is told: a span's id names it within its trace alone."""
+    return f"span {span} of trace {trace}"
+
+
 def _run_of(span: Span) -> str:
     return f"trace_{span.trace_id.hex()}"
 
 
 def _end(span: Span, attributes: Mapping[str, AnyValue]) -> ForeignRun:
     """The root of a trace, with what it says of the run where it is an agent's."""
-    identity = span.span_id.hex()
-    run = ForeignRun(_run_of(span), f"span {identity}", identity=identity)
-    run.trace = {"trace_id": span.trace_id.hex(), "span_id": identity}
+    identity, trace = span.span_id.hex(), span.trace_id.hex()
+    run = ForeignRun(_run_of(span), _where(identity, trace), identity=identity)
+    run.trace = {"trace_id": trace, "span_id": identity}
     run.began, run.ended = _time(span.start_time_unix_nano), _time(span.end_time_unix_nano)
     conversation, person = _text(attributes, *CONVERSATIONS), _text(attributes, *PEOPLE)
     run.beginning = {
@@ -449,8 +453,9 @@ def _waiting_roots(actor: Actor, runs: Iterable[str]) -> dict[int, ForeignRun]:
         rows = connection.execute(WAITING_ROOTS, [actor.agent_id, sorted(runs)]).fetchall()
     found = {}
     for pk, run, span, began, ended, error in rows:
-        root = ForeignRun(run, f"span {span}", identity=span)
-        root.trace = {"trace_id": run.removeprefix("trace_"), "span_id": span}
+        trace = run.removeprefix("trace_")
+        root = ForeignRun(run, _where(span, trace), identity=span)
+        root.trace = {"trace_id": trace, "span_id": span}
         root.began, root.ended = began or None, ended or None
         root.end = (EventType.RUN_COMPLETED, {})
         if error is not None:

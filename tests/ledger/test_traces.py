@@ -252,6 +252,18 @@ def test_roots_of_two_traces_whose_spans_are_numbered_alike_end_both(call, impor
     assert [one.state for one in Run.objects.all()] == ["completed", "completed"]
 
 
+def test_a_root_that_is_a_call_itself_is_one_span_of_those_refused(call, importing):
+    """As what ends its run it went by another name, and three of two spans were refused."""
+    kinds = {"gen_ai.operation.name": "execute_tool", "openinference.span.kind": "AGENT"}
+    unfit = {"gen_ai.tool.name": "p\u200bay", "gen_ai.request.model": "opus\0"}
+    root = span(ROOT, kinds | unfit)
+
+    (answer,) = call(post(export(root, root | {"traceId": "22" * 16}), importing))
+
+    told = answer.json()["partialSuccess"]
+    assert told["rejectedSpans"] == "2", told["errorMessage"]
+
+
 def test_a_root_that_comes_before_its_run_ends_it_once_it_has_begun(call, importing, northwind):
     """Where a worker tells of its calls after the process that asked it has told of the trace."""
     secret = json.dumps({"password": "hunter2"})
