@@ -161,13 +161,16 @@ def unmounted(folder: Path) -> Path | None:
     """The place of the disk on which the folder should lie, by fstab(5), where nothing is mounted
     there: the folder may be there all the same, on the disk below.
     """
-    here = folder.absolute()
-    above = {one for way in (here, here.resolve()) for one in (way, *way.parents)}
+    ways = [Path(way(folder)) for way in (os.path.abspath, os.path.realpath)]
+    above = {one for way in ways for one in (way, *way.parents)}
     try:
-        lacking = above & _mount_points(FSTAB, 1) - _mount_points(MOUNTED, 4)
+        # The root is always there, and is not told of in a root of a process's own (chroot).
+        named = above & _mount_points(FSTAB, 1) - {Path("/")}
+        mounted = _mount_points(MOUNTED, 4)
     except OSError:  # nobody says what should be there, or what is
         return None
-    return max(lacking, default=None)
+    # What fstab names by a link is mounted where that leads.
+    return max((one for one in named if Path(os.path.realpath(one)) not in mounted), default=None)
 
 
 def _mount_points(table: Path, at: int) -> set[Path]:

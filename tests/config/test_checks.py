@@ -203,6 +203,19 @@ def test_a_folder_whose_disk_is_not_mounted_is_told_and_not_made(
     disk.mkdir()
     mounted.write_text(f"{root}29 28 254:0 /b {written} rw - ext4 /dev/vda rw\n")
     assert told() == []
+    (tmp_path / "data").symlink_to(disk)
+    table.write_text(f"UUID=1 / ext4\nUUID=2 {tmp_path}/data ext4\n")
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(tmp_path / "data" / "amends"))
+    assert told() == [], "what fstab names by a link is mounted where that leads"
+    mounted.write_text("")
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(tmp_path / "other"))
+    assert told() == [], "in a root of its own a process is not told of /"
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(tmp_path / "data" / ".." / "other"))
+    assert told() == []
+    (tmp_path / "turn").symlink_to(tmp_path / "turn")
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(tmp_path / "turn" / "amends"))
+    assert told() == ["config.E051"]
+    monkeypatch.setenv("AMENDS_BACKUP_TO", str(disk / "amends"))
     monkeypatch.setattr(backups, "FSTAB", tmp_path / "none")
     mounted.write_text(root)
     assert told() == []
