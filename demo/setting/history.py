@@ -49,7 +49,7 @@ from recovery.models import (
 from recovery.planning.drafting import DraftStep, connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of
 from recovery.triage import causes
-from recovery.triage.case_projection import CaseProjection, case_file
+from recovery.triage.case_projection import CaseProjection, case_file, of_run
 from recovery.triage.detectors import reasons
 from workspaces.access import people_with
 from workspaces.clock import database_time
@@ -187,7 +187,7 @@ def _case(
     case = Case.objects.create(
         workspace=facts.run.workspace, run=facts.run, cause=cause, was=CaseState.RECOVERING,
         state=CaseState.CLOSED, answered=sorted(answered), corrections_drafted_at=Now(),
-        **columns, **ended,
+        **columns, **of_run(facts.run), **ended,
     )  # fmt: skip
     words = finding.words(file.searched)
     Case.objects.filter(pk=case.pk).update(opened_at=columns["failed_at"], search=words)

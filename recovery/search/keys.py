@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models import Value as Constant
@@ -42,20 +43,25 @@ WITHOUT_EFFECTS = "without-effects"
 SNOOZED = "snoozed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueryContext:
     """Who asks, when and where: `is:mine` and `age:` mean nothing without. A day is one of the
-    zone of `now`.
+    zone of `now`. What is looked up for a value is so once for all values of a query.
     """
 
     person: User | None
     now: datetime
     workspace: Workspace
 
-    @property
+    @cached_property
     def sees(self) -> bool:
         """Whether values in full may find for the reader (ledger/disclosure.py)."""
         return self.person is not None and disclosure.sees(self.person, self.workspace)
+
+    @cached_property
+    def carries_runs(self) -> bool:
+        """Whether all cases carry what they do of their runs (OF_RUN)."""
+        return not without_run().exists()
 
 
 def parse(text: str) -> Query:
@@ -140,12 +146,10 @@ def _short(*columns: str) -> Condition:
 
 
 def _of_run(column: str) -> Condition:
-    """As `_like`, of what a case carries of its run; of the run itself as long as a case is left
-    that a version opened which did not put it there.
-    """
+    """As `_like`, of what a case carries of its run; of the run itself as long as one does not."""
 
     def read(value: Value, reader: QueryContext) -> Q:
-        where = column if not without_run().exists() else OF_RUN[column]
+        where = column if reader.carries_runs else OF_RUN[column]
         found = _like(where)(value, reader)
         return found & _told(value, reader, F(where)) if column == "run_ref" else found
 

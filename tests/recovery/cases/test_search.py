@@ -21,6 +21,7 @@ from recovery.triage import case_projection, triage
 from tests.recovery.cases.cast import AgentRun, submitted
 from tests.worlds import kept
 from workspaces import clock
+from workspaces.models import User
 
 
 @pytest.fixture
@@ -253,6 +254,19 @@ def test_what_is_asked_of_its_run_a_case_carries_and_what_an_older_version_opene
     triage.look([Run.objects.get(run="run_2").pk])
     assert runs(queue, "model:small-*") == ["run_2"]
     assert dict(Case.objects.values_list("run_ref", "revision")) == before
+
+
+def test_what_each_value_needs_to_know_is_looked_up_once_for_all_of_a_query(queue, ada):
+    """Whether a case lacks its run, and what the reader is shown, was asked anew for each of 50."""
+    for key in ("model", "run", "customer", "target"):
+        sent = []
+        for number in (1, 50):
+            values = ",".join(f"m{one}*" for one in range(number))
+            reader = User.objects.get(pk=ada.pk)
+            with CaptureQueriesContext(connection) as asked:
+                assert runs(queue, f"{key}:{values}", by=reader) == []
+            sent.append(len(asked))
+        assert sent[0] == sent[1], key
 
 
 def test_the_longest_names_have_room_in_an_entry_of_an_index(queue):
