@@ -3,7 +3,6 @@
 from recovery import tasks
 from recovery.casework import bulk, cases, closing
 from recovery.corrections import contesting, publishing
-from recovery.models.cases import without_run
 from recovery.triage import (
     advice,
     automatic,
@@ -30,5 +29,5 @@ every(30.0, name="recovery.claims")(cases.let_idle_claims_go)
 every(2.0, name="recovery.corrections", where=publishing.QUEUES)(publishing.sweep)
 every(60.0, name="recovery.residues")(closing.remind)
 every(60.0, name="recovery.contests")(contesting.remind)
-every(5.0, name="recovery.runs", where=[without_run])(case_projection.carry_runs)
+every(5.0, name="recovery.runs")(case_projection.carry_runs)
 every(60.0, name="recovery.words")(case_projection.words_walk.goes_on)

@@ -278,6 +278,24 @@ def test_what_nothing_puts_in_order_is_not_asked_of_each_row(
         assert (read["Node Type"], read.get("Index Name")) == ("Index Only Scan", index)
 
 
+def test_just_after_an_upgrade_no_query_looks_at_each_case_for_one_without_its_run(
+    desk: Made,
+) -> None:
+    """PostgreSQL took it that the first one is such a case, and read all of them."""
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("UPDATE recovery_case SET run_ref = ''")
+        cursor.execute("ANALYZE recovery_case")
+        cursor.execute("UPDATE recovery_case SET run_ref = id")
+        used = [
+            (scan["Node Type"], scan["Index Name"])
+            for query in queries_of(desk, "queue/?q=model:none")
+            if """."run_ref" = """ in query[0]
+            for scan in plan_of(*query)
+        ]
+        transaction.set_rollback(True)
+    assert used == [("Index Only Scan", "case_without_its_run")]
+
+
 def test_recording_finds_what_it_needs_in_a_workspace_without_statistics(desk: Made) -> None:
     """It is newer than the statistics, and an index that lists the newest looks as good."""
     with connection.cursor() as cursor:

@@ -336,11 +336,6 @@ OF_RUN = {"run_ref": "run__run", "model": "run__model"}
 """What a case carries of its run, and where the run has it."""
 
 
-def without_run() -> models.QuerySet[Case]:
-    """Cases that a version opened which put nothing of the run there."""
-    return Case.objects.filter(run_ref="")
-
-
 class ReportSource(models.TextChoices):
     OPERATOR = "operator"
     AGENT = "agent"
