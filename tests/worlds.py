@@ -11,8 +11,9 @@ and what its fixtures gave are put back for each later one, which costs a copy w
 people took a hundred statements. A story gets objects of its own and rows that it may change: they
 go as they came, by a rollback or by the cleaning between stories.
 
-A kept fixture makes rows, of the desk and of `shop`, and gives what can be pickled. Whatever else
-it takes is `quiet` or pytest's own: it makes no rows of a world, and is set up anew for each story.
+A kept fixture makes rows, of the desk and of `shop`, sends no mail, and gives what can be pickled.
+Whatever else it takes is `quiet` or pytest's own: it makes no rows of a world, and is set up anew
+for each story; so what changes settings or patches is never kept itself.
 Where a file has an `acme` of its own that is not kept, all that rests on it is built as ever.
 `kept(in_turn=True)` is for what others might have changed before: it is of the world only where
 none but kept and quiet fixtures of the story come first.
@@ -22,6 +23,8 @@ outlive a story none is put back: ids that come again might mislead them.
 """
 
 import functools
+import inspect
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +34,14 @@ from typing import Any
 import psycopg
 import pytest
 import redis
+from psycopg import sql
+
+from tests import servers
 
 OLD_SECONDS = 20.0
 WORLDS_MAX = 50
+CHANGING = {"settings", "monkeypatch", "request"}
 OUTLIVING = {"kept_processes", "processes", "web_process"}
-TABLES_OF_SHOP = ("tickets", "ticket_notes", "customers", "secrets")
 COLUMNS_SQL = """
 SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
@@ -64,6 +70,8 @@ def kept(function: Callable[..., Any] | None = None, *, in_turn: bool = False) -
     """Below `@pytest.fixture`; see above."""
     if function is None:
         return functools.partial(kept, in_turn=in_turn)
+    names = CHANGING.intersection(inspect.signature(function).parameters)
+    assert not names, f"{function.__name__} is not kept: what it does with {names} is not of rows"
 
     @functools.wraps(function)
     def give(*args: Any, **named: Any) -> Any:
@@ -89,24 +97,24 @@ def forget() -> None:
 def kept_world(request: pytest.FixtureRequest) -> Iterator[None]:
     """The world of this story, before anything else of it."""
     _given.clear()
-    if OUTLIVING.isdisjoint(request.fixturenames) and (names := kept_of(request.node)):
+    if OUTLIVING.isdisjoint(request.fixturenames) and (parts := Parts(request.node)).kept:
         request.getfixturevalue("_django_db_helper")
-        _put_back_or_build(request, names)
+        _put_back_or_build(request, parts)
     yield
     _given.clear()
 
 
-def kept_of(item: Any) -> dict[str, Any]:
-    """What a story's world is made of: fixtures, and their functions, as they are set up."""
-    return _Parts(item).kept
+class Parts:
+    """What a story's world is made of."""
 
-
-class _Parts:
     def __init__(self, item: Any) -> None:
         self._known = item._fixtureinfo.name2fixturedefs
         self._seen: dict[str, bool] = {}
         self._is_first = True
         self.kept: dict[str, Any] = {}
+        """Fixtures, as they are set up, and their functions."""
+        self.all: dict[str, Any] = {}
+        """Those and what they rest on: another `shop_url` is another world."""
         for name in item.fixturenames:
             self._is_of_world(name)
 
@@ -124,20 +132,27 @@ class _Parts:
         is_of = bool(how or by_pytest) and all(rests) and not definition.params and not is_given
         if is_of and how not in {"", "quiet"}:
             self.kept[name] = definition.func
+            self._take(name)
         if not is_of and not by_pytest and definition.scope == "function":
             self._is_first &= how == "always"
         self._seen[name] = is_of
         return is_of
 
+    def _take(self, name: str) -> None:
+        if name in self._known and name not in self.all:
+            self.all[name] = self._known[name][-1]
+            for one in self.all[name].argnames:
+                self._take(one)
 
-def _put_back_or_build(request: pytest.FixtureRequest, kept: dict[str, Any]) -> None:
+
+def _put_back_or_build(request: pytest.FixtureRequest, parts: Parts) -> None:
     from django.db import connection
 
-    shop = None
+    kept, shop = parts.kept, None
     if "shop_connection" in kept:
         request.getfixturevalue("shop_allowed")
         shop = request.getfixturevalue("shop")
-    key = tuple(kept.items()), connection.in_atomic_block
+    key = tuple(parts.all.values()), connection.in_atomic_block
     world = _worlds.get(key)
     if world is not None and time.monotonic() - world.built_at <= OLD_SECONDS:
         _put_back(world, shop)
@@ -153,13 +168,17 @@ def _put_back_or_build(request: pytest.FixtureRequest, kept: dict[str, Any]) -> 
 
 def _found(given: dict[str, Any], shop: Any) -> World:
     """The world as it has just been built; what people did is taken in where that is done."""
+    from django.core import mail
     from django.db import connection
 
     from ledger import desk_events
 
+    assert not mail.outbox, "the next story would miss what was sent"
     if not connection.in_atomic_block:
         desk_events.take_in()
-    of_shop = () if shop is None else _rows(shop, TABLES_OF_SHOP)
+    of_shop: Rows = ()
+    if shop is not None:
+        of_shop = _rows(shop, [name for (name,) in shop.execute(servers.TABLES_SQL)])
     rows = _rows(connection.connection, tables)
     return World(time.monotonic(), pickle.dumps(given), rows, of_shop)
 
@@ -187,7 +206,13 @@ def _put_back(world: World, shop: psycopg.Connection[Any] | None) -> None:
     with transaction.atomic(savepoint=False):
         _copy(connection.connection, world.rows)
     if shop is not None:
+        from connectors.builtin.sql import MARKER_DDL
+
         with shop.transaction():
+            if any(
+                statement.startswith("COPY amends_marker ") for statement, _ in world.rows_of_shop
+            ):
+                shop.execute(sql.SQL(MARKER_DDL).format(sql.Identifier("amends_marker")))
             _copy(shop, world.rows_of_shop)
 
 
@@ -202,16 +227,36 @@ def _copy(connection: psycopg.Connection[Any], rows: Rows) -> None:
 
 
 def _forget_what_others_did() -> None:
-    """What this process and Valkey know of the same workspace, agent and connection."""
+    """What this process and Valkey know of a workspace, an agent, a key, a connection by an id that
+    comes again, or of rows by how far it came.
+    """
     from django.conf import settings
 
+    from approvals import notifications
+    from approvals.gate import gathering, snapshot_cache
+    from approvals.policy import active_policies
     from connectors import call_pool
-    from ledger import sealer
+    from ledger import agent_keys, sealer
+    from recovery.corrections import publishing
+    from recovery.triage import case_projection
     from workspaces import rates
 
-    rates.rates._meters.clear()
+    with rates.rates._lock:  # its thread may be about to write down what Valkey says of them
+        for meter in rates.rates._meters.values():
+            meter.level = meter.untold = 0.0
+    for hanging in call_pool._hanging.values():  # that comes back later, and looks for its row
+        hanging.since = -math.inf
+    agent_keys.known_keys.forget()
+    agent_keys._said_at.clear()
     sealer._last.clear()
     call_pool._took.clear()
+    gathering.left_alone.clear()
+    active_policies._changes.clear()
+    for noted in (snapshot_cache._snapshots, snapshot_cache._labels, snapshot_cache._shapes):
+        noted._values.clear()
+    said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)
+    for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said, case_projection.words_walk):
+        walk._after = 0
     _valkey(settings.REDIS_URL).flushall()
 
 

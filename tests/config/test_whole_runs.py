@@ -9,9 +9,11 @@ import sys
 import pytest
 from django.db import connection
 
+from approvals.gate import snapshot_cache
 from config.local.places import ROOT
+from recovery.corrections import publishing
 from tests import people, worlds
-from tests.worlds import kept
+from tests.worlds import kept, quiet
 
 acme, operators, ada = people.acme, people.operators, people.ada
 
@@ -156,6 +158,41 @@ def test_a_world_is_put_back_as_it_was_built(ada):
     assert (again == ada, again is ada) == (True, False), "each story has its own"
 
 
+def test_what_was_known_of_an_id_is_forgotten_with_its_world():
+    """The gate believes what it noted of an agent's tools: the next story has the same agent."""
+    snapshot_cache._shapes.keep((1, "pay"), "a digest")
+    publishing.DRAFTED._after = 7
+
+    worlds._forget_what_others_did()
+
+    assert snapshot_cache._shapes.get((1, "pay")) is None
+    assert publishing.DRAFTED._after == 0
+
+
+@pytest.fixture
+@quiet
+def shop_url():
+    return "of this file"
+
+
+@pytest.fixture
+@kept
+def reached(acme, shop_url):
+    return acme.agents.create(name=shop_url)
+
+
+def test_a_world_is_of_all_that_it_rests_on(request, reached):
+    assert {"db", "acme", "shop_url", "reached"} <= worlds.Parts(request.node).all.keys()
+
+
+def test_what_changes_settings_is_not_kept():
+    with pytest.raises(AssertionError, match="hardened"):
+
+        @kept
+        def hardened(acme, settings):
+            """The next story would have the rows, and not the setting."""
+
+
 @pytest.fixture
 @kept(in_turn=True)
 def first_agent(acme):
@@ -168,11 +205,11 @@ def other_agent(acme):
 
 
 def test_what_comes_first_is_of_the_world(request, first_agent, other_agent):
-    assert {"acme", "first_agent"} == worlds.kept_of(request.node).keys()
+    assert {"acme", "first_agent"} == worlds.Parts(request.node).kept.keys()
 
 
 def test_what_might_have_been_changed_before_is_built_in_its_turn(
     request, other_agent, first_agent
 ):
-    assert {"acme"} == worlds.kept_of(request.node).keys()
+    assert {"acme"} == worlds.Parts(request.node).kept.keys()
     assert other_agent.pk < first_agent.pk
