@@ -20,17 +20,20 @@ from config.local.postgres import RUNTIME
 from ledger.models import Event
 from tests.approvals.door import Agent
 from tests.people import person
+from tests.worlds import kept
 from workspaces.models import User, Workspace
 
 # Where Ben is one of the leads, as Cleo is, and both may decide what the agent asks for.
 
 
 @pytest.fixture
+@kept
 def ben(leads):
     return person("ben", leads)
 
 
 @pytest.fixture
+@kept
 def trip(key, ben, cleo):
     return Agent(key)
 

@@ -5,30 +5,36 @@ Our models are imported inside the fixtures, for this file is read before Django
 
 import pytest
 
-from tests import people
+from tests import people, worlds
 from tests.connectors import conftest as outside
+from tests.worlds import kept, quiet
 
 acme, globex, leads = people.acme, people.globex, people.leads
 ada, cleo, dev = people.ada, people.cleo, people.dev
 outsides = outside.outsides
+kept_world = worlds.kept_world
 
 
 @pytest.fixture
+@kept
 def operators(acme):
     return people.team(acme, "operators", "view", "recover", "administer")
 
 
 @pytest.fixture
+@kept
 def finance(acme):
     return people.team(acme, "finance", "view", "approve")
 
 
 @pytest.fixture
+@kept
 def ben(finance):
     return people.person("ben", finance)
 
 
 @pytest.fixture
+@kept
 def agent(acme):
     from workspaces.models import Agent
 
@@ -36,6 +42,7 @@ def agent(acme):
 
 
 @pytest.fixture
+@kept
 def key(agent):
     from workspaces import keys
 
@@ -43,6 +50,7 @@ def key(agent):
 
 
 @pytest.fixture
+@kept
 def trip(key, ben):
     """The agent at the gate; Ben may decide what it asks for."""
     from tests.approvals.door import Agent
@@ -51,6 +59,7 @@ def trip(key, ben):
 
 
 @pytest.fixture
+@quiet
 def ask(acme, ada, finance, leads):
     from tests.approvals.cast import asker
 

@@ -13,6 +13,7 @@ from approvals.policy import Invalid, RequiredApprovers, active
 from connectors.models import Delivery
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces import teams
 from workspaces.models import Membership, User
 
@@ -22,11 +23,13 @@ WHY = "finance is on a plane"
 
 
 @pytest.fixture
+@kept
 def olga(operators):
     return person("olga", operators)
 
 
 @pytest.fixture
+@kept
 def eli(acme):
     """Asks; administers nothing."""
     return person("eli", team(acme, "agents", "view", "recover"))

@@ -13,12 +13,14 @@ from tests.approvals import cast
 from tests.approvals.cast import agree, ask, change, now, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ben = cast.ben
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, ben, cleo, acme, ada):
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
     return Trip(key)

@@ -14,6 +14,7 @@ from approvals.policy import RequiredApprovers
 from ledger import desk_events
 from tests.approvals.cast import told
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces import delegations, teams
 from workspaces.delegations import Term
 from workspaces.free_text import InvalidInput
@@ -25,11 +26,13 @@ A_WEEK = timedelta(days=7)
 
 
 @pytest.fixture
+@kept
 def viewers(acme):
     return team(acme, "viewers", "view")
 
 
 @pytest.fixture
+@kept
 def dora(viewers):
     return person("dora", viewers)
 

@@ -11,6 +11,7 @@ from tests.approvals.door import Agent as Trip
 from tests.approvals.door import visit
 from tests.approvals.test_waiting import in_a_thread, until_waiting
 from tests.people import logged_in, person
+from tests.worlds import kept
 from workspaces import teams
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
@@ -82,6 +83,7 @@ def test_an_empty_question_and_one_too_many_are_refused(ask, ben):
 
 
 @pytest.fixture
+@kept
 def trip(key, acme, ada, ben):
     return Trip(key)
 

@@ -34,6 +34,7 @@ from tests.approvals.cast import asker, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.locks import waits
+from tests.worlds import kept
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -62,6 +63,7 @@ OF_THE_ROW = {
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, acme, ada, ben, leads):
     obey(acme, POLICY, ada)
     return Trip(key)

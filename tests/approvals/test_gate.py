@@ -15,6 +15,7 @@ from ledger.models import Action, Event, Run
 from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
+from tests.worlds import kept
 from workspaces import keys, teams
 from workspaces.models import opened_masking_key
 
@@ -24,6 +25,7 @@ ASKS = {"policies": {"pay.*": {"approval": "MANUAL"}, "never.*": {"approval": "D
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, acme, ada, ben, leads):
     versions.activate(versions.save(acme, json.dumps(ASKS), by=ada), by=ada)
     return Trip(key)

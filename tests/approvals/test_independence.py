@@ -16,6 +16,7 @@ from approvals.policy import load
 from ledger import desk_events
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces import entrance, independence, teams
 from workspaces.models import Membership, User
 
@@ -24,6 +25,7 @@ A_DAY = timedelta(hours=24, minutes=1)
 
 
 @pytest.fixture
+@kept
 def administrator(acme):
     """Asks, owns the agent, and may invite."""
     return person("ann", team(acme, "administrators", "view", "recover", "administer"))

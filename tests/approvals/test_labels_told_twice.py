@@ -4,11 +4,13 @@ import pytest
 
 from tests.approvals.door import Agent as Trip
 from tests.approvals.test_fast_path import asking, hear, look_around, obey
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
+@kept
 def trip(key, acme, ada, ben, leads):
     return Trip(key)
 

@@ -10,6 +10,7 @@ from approvals.models import Approval
 from ledger import desk_events
 from ledger.models import Action
 from tests.approvals.door import Agent
+from tests.worlds import kept
 from workspaces.models import Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,6 +21,7 @@ GERMAN, BRITISH = "DE89370400440532013000", "GB33BUKB20201555555555"
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, acme, ada, ben, leads):
     versions.activate(versions.save(acme, json.dumps(POLICY), by=ada), by=ada)
     return Agent(key)

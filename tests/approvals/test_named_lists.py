@@ -14,6 +14,7 @@ from ledger.models import Event
 from tests.approvals import cast
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces import keys
 from workspaces.free_text import InvalidInput
 
@@ -30,6 +31,7 @@ LISTS = {
 
 
 @pytest.fixture
+@kept
 def keeper(acme):
     return person("kim", team(acme, "keepers", "view", "edit_lists"))
 

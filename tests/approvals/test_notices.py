@@ -14,6 +14,7 @@ from tests.approvals.cast import put_in_force, refund
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
 from tests.people import logged_in
+from tests.worlds import kept
 from workspaces import formatting
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,6 +37,7 @@ POLICY = {
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, acme, ada, ben):
     put_in_force(acme, ada, POLICY)
     return Trip(key)

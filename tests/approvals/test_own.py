@@ -11,6 +11,7 @@ from approvals.policy import ToolCall, judge, load, strictest
 from tests.approvals.cast import as_the_desk, now, put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces import teams
 
 ALLOWS = {"policies": {"crm.*": {"risk": "CRITICAL", "approval": "AUTO"}}, "order": "ASK"}
@@ -18,6 +19,7 @@ OWN = {"policies": {"pay.*": {"approval": "MANUAL", "selfApproval": True}}}
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, agent, ada, finance):
     """An agent of Ada's, who may approve what others ask."""
     teams.add(finance, ada, by=None)

@@ -18,6 +18,7 @@ from tests.approvals.cast import as_the_desk, now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
 from tests.servers import as_runtime
+from tests.worlds import kept
 from workspaces import delegations, keys, teams
 from workspaces.models import APIKey, Delegation, DirectoryToken, PersonToken
 
@@ -28,6 +29,7 @@ REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.RestrictViolatio
 
 
 @pytest.fixture
+@kept
 def mallory(acme):
     """A member of the workspace who may look and no more; she has the role's credentials, too."""
     return person("mallory", team(acme, "viewers", "view"))

@@ -9,6 +9,7 @@ from tests.approvals import cast
 from tests.approvals.cast import agree, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ben = cast.ben
@@ -18,6 +19,7 @@ SUM = 'sum(args.amount, over: "24h") > 150'
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, ben, cleo, acme, ada):
     person("gil", team(acme, "treasury", "approve"))
     rule(acme, ada, ASKS)

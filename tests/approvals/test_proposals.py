@@ -10,17 +10,20 @@ from approvals.policy.decisions import ToolCall
 from ledger.models import Action, Run
 from tests.approvals.cast import put_in_force
 from tests.people import logged_in, person, team
+from tests.worlds import kept
 
 HEALTH = "/w/acme/approvals/health/"
 DOCUMENT = {"policies": {"pay.refund": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}}
 
 
 @pytest.fixture
+@kept
 def ada(acme):
     return person("ada", team(acme, "admins", "view", "approve", "recover", "administer"))
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def desk(acme, ada, agent):
     put_in_force(acme, ada, DOCUMENT)
     return acme

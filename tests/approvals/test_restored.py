@@ -20,6 +20,7 @@ from recovery.triage import triage
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.people import person, team
+from tests.worlds import kept
 from workspaces.access import NotAllowed
 from workspaces.models import Heartbeat
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(key, acme, ada, ben, leads):
     put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
     return Trip(key)

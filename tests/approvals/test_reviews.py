@@ -13,6 +13,7 @@ from recovery.triage import triage
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Trip
 from tests.people import logged_in
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,6 +34,7 @@ POLICY = {
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(acme, ada, key, ben, cleo):
     put_in_force(acme, ada, POLICY)
     return Trip(key)

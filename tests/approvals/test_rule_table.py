@@ -18,6 +18,7 @@ from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read as parsed
 from tests.approvals.cast import put_in_force
 from tests.people import logged_in, person
+from tests.worlds import kept
 from workspaces import teams
 
 NEW = "/w/acme/policies/new/"
@@ -37,6 +38,7 @@ review:
 
 
 @pytest.fixture
+@kept
 def many(finance, leads):
     """Enough people for what these rules ask."""
     person("ben", finance)

@@ -19,6 +19,7 @@ from tests.approvals.cast import told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.people import person
+from tests.worlds import kept
 from workspaces import keys
 from workspaces.models import Agent
 from workspaces.moves import CannotMove
@@ -31,6 +32,7 @@ IRREVERSIBLE = {"class_": "external_irreversible"}
 
 
 @pytest.fixture
+@kept
 def trip(key, acme, ada, ben, leads):
     return Trip(key)
 
