@@ -21,7 +21,6 @@ from recovery.casework import settling
 from recovery.engine import faults, outbound_calls
 from recovery.engine.faults import Fault, Injected
 from recovery.models import Case, Plan
-from tests.conftest import started
 from tests.people import person, team
 from tests.proxy import CommitInDoubt, Proxy
 from tests.recovery.engine import by_hand
@@ -73,10 +72,11 @@ def test_law_7_an_end_at_any_point_of_any_step_leaves_one_effect(
 @pytest.fixture
 def through(monkeypatch):
     """Our connection to PostgreSQL goes through a proxy that cuts it."""
+    connection.ensure_connection()
+    socket = f"{connection.connection.info.host}/.s.PGSQL.5432"
     with ExitStack() as proxies:
 
         def goes(kind, *how):
-            socket = f"{started['postgres'].sockets}/.s.PGSQL.5432"
             proxy = proxies.enter_context(kind(socket, *how))
             monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
             monkeypatch.setitem(connection.settings_dict, "PORT", str(proxy.port))
