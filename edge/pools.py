@@ -25,7 +25,6 @@ from edge import sockets
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
-ThreadsPool = ConnectionPool[Connection[TupleRow]]
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
 POOL_WAIT_SECONDS_MAX = 5.0
@@ -43,6 +42,21 @@ TOGETHER_MAX = 200
 """Questions in one statement: some are answered before all are."""
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
+PREPARED_EARLIER = "it was prepared for an earlier schema"
+
+
+class ThreadsConnection(Connection[TupleRow]):
+    """A connection for threads: of statements that were prepared as `HotConnection` says."""
+
+    def wait(self, *given: Any, **options: Any) -> Any:
+        try:
+            return super().wait(*given, **options)
+        except FeatureNotSupported as changed:
+            self.close()
+            raise SerializationFailure(PREPARED_EARLIER) from changed
+
+
+ThreadsPool = ConnectionPool[ThreadsConnection]
 
 
 class HotConnection(AsyncConnection[TupleRow]):
@@ -62,7 +76,7 @@ class HotConnection(AsyncConnection[TupleRow]):
             return await super().wait(*given, **options)
         except FeatureNotSupported as changed:
             await self.close()
-            raise SerializationFailure("it was prepared for an earlier schema") from changed
+            raise SerializationFailure(PREPARED_EARLIER) from changed
 
     async def execute_raw(self, sql: str, values: Sequence[Any]) -> AsyncRawCursor[TupleRow]:
         """Execute a long statement that is `numbered`: psycopg reads one of more than fifty
@@ -175,6 +189,7 @@ def open_threads_pool(url: str, *, connections_max: int, prepare_after: int | No
     """Open connections for functions that wait for them; none before the first is needed."""
     threads: ThreadsPool = ConnectionPool(
         sockets.postgres(url),
+        connection_class=ThreadsConnection,
         min_size=0,
         max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,

@@ -63,7 +63,8 @@ def commit(generator: StatementGenerator[T], connection: Connection[Any]) -> T:
     try:
         return run(in_transaction(generator), connection)
     except BaseException:
-        connection.rollback()
+        if not connection.closed:  # else nothing is left of it, and that would be told instead
+            connection.rollback()
         raise
 
 
@@ -71,7 +72,8 @@ async def commit_async(generator: StatementGenerator[T], connection: AsyncConnec
     try:
         return await run_async(in_transaction(generator), connection)
     except BaseException:
-        await connection.rollback()
+        if not connection.closed:
+            await connection.rollback()
         raise
 
 

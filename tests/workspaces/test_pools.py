@@ -13,6 +13,7 @@ from psycopg.errors import DivisionByZero, SerializationFailure
 from psycopg_pool import TooManyRequests
 
 from edge import pools
+from ledger import drivers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -112,22 +113,54 @@ def test_a_long_statement_has_its_cursor_again_and_one_that_failed_is_executed_a
     assert kept == 1
 
 
+# In a block, as psycopg forgets what it prepared where it alters a table itself.
+CHANGED = "DO $$ BEGIN ALTER TABLE shown ALTER one TYPE text; END $$"
+
+
+def shown():
+    """As the ledger records: its statements travel together, in a transaction of their own."""
+    yield [("SELECT one FROM shown", ()), ("SELECT 1", ())]
+
+
 def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
-    async def story(_pool):
+    async def story(pool):
         async with pools.AutocommitConnection() as connection:
             stale = connection.info.backend_pid
             await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
                 await connection.execute("SELECT one FROM shown")
-            # In a block, as psycopg forgets what it prepared where it alters a table itself.
-            await connection.execute("DO $$ BEGIN ALTER TABLE shown ALTER one TYPE text; END $$")
+            await connection.execute(CHANGED)
             with pytest.raises(SerializationFailure, match="earlier schema"):
                 await connection.execute("SELECT one FROM shown")
+        async with pool.connection() as connection:
+            await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
+            for _ in range(3):
+                await drivers.commit_async(shown(), connection)
+            await connection.execute(CHANGED)
+            with pytest.raises(SerializationFailure, match="earlier schema"):
+                await drivers.commit_async(shown(), connection)
         return stale, await in_a_row(10)
 
     stale, asked = visit(story)
 
     assert stale not in asked
+
+
+def test_nor_does_it_fail_a_thread():
+    """Large batches and traces are recorded there, and each of them failed until a restart."""
+
+    async def story(_pool):
+        with pools.threads_pool().connection() as connection:
+            connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
+            for _ in range(3):
+                drivers.commit(shown(), connection)
+            connection.execute(CHANGED)
+            with pytest.raises(SerializationFailure, match="earlier schema"):
+                drivers.commit(shown(), connection)
+        with pools.threads_pool().connection() as connection:
+            return connection.execute("SELECT to_regclass('pg_temp.shown')").fetchone()
+
+    assert visit(story, connections_max=1) == (None,)
 
 
 def test_a_dead_connection_at_hand_is_found_by_a_check():
