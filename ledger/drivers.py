@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from django.db import connection as database
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.errors import FeatureNotSupported, SerializationFailure
 
+from edge.pools import PREPARED_EARLIER
 from ledger.append.statements import (
     LastWrites,
     Rows,
@@ -107,14 +109,18 @@ def execute(
     at work, and must not ask it anything.
     """
     cursors = [Cursor(connection) for _ in wanted]
-    if len(wanted) == 1 and meanwhile is None:
-        cursors[0].execute(*wanted[0])
-    else:
-        with connection.pipeline():
-            for cursor, (sql, values) in zip(cursors, wanted, strict=True):
-                cursor.execute(sql, values)
-            if meanwhile is not None:
-                meanwhile()
+    try:
+        if len(wanted) == 1 and meanwhile is None:
+            cursors[0].execute(*wanted[0])
+        else:
+            with connection.pipeline():
+                for cursor, (sql, values) in zip(cursors, wanted, strict=True):
+                    cursor.execute(sql, values)
+                if meanwhile is not None:
+                    meanwhile()
+    except FeatureNotSupported as changed:  # as `pools.HotConnection` says: Django's are others
+        connection.close()
+        raise SerializationFailure(PREPARED_EARLIER) from changed
     return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]
 
 

@@ -4,10 +4,11 @@ one moment is asked once.
 
 import asyncio
 import contextlib
+from contextlib import nullcontext
 
 import pytest
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from psycopg import AsyncConnection
 from psycopg.errors import DivisionByZero, SerializationFailure
 from psycopg_pool import TooManyRequests
@@ -113,13 +114,14 @@ def test_a_long_statement_has_its_cursor_again_and_one_that_failed_is_executed_a
     assert kept == 1
 
 
+ONE = ("SELECT one FROM shown", ())
 # In a block, as psycopg forgets what it prepared where it alters a table itself.
 CHANGED = "DO $$ BEGIN ALTER TABLE shown ALTER one TYPE text; END $$"
 
 
 def shown():
     """As the ledger records: its statements travel together, in a transaction of their own."""
-    yield [("SELECT one FROM shown", ()), ("SELECT 1", ())]
+    yield [ONE, ("SELECT 1", ())]
 
 
 def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
@@ -128,10 +130,10 @@ def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
             stale = connection.info.backend_pid
             await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
-                await connection.execute("SELECT one FROM shown")
+                await connection.execute(*ONE)
             await connection.execute(CHANGED)
             with pytest.raises(SerializationFailure, match="earlier schema"):
-                await connection.execute("SELECT one FROM shown")
+                await connection.execute(*ONE)
         async with pool.connection() as connection:
             await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
@@ -146,21 +148,47 @@ def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
     assert stale not in asked
 
 
-def test_nor_does_it_fail_a_thread():
-    """Large batches and traces are recorded there, and each of them failed until a restart."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_nor_does_it_fail_a_thread(alone):
+    """Large batches and traces are recorded there."""
+
+    def ask(connection):
+        return connection.execute(*ONE) if alone else drivers.commit(shown(), connection)
 
     async def story(_pool):
         with pools.threads_pool().connection() as connection:
             connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
-                drivers.commit(shown(), connection)
+                ask(connection)
             connection.execute(CHANGED)
             with pytest.raises(SerializationFailure, match="earlier schema"):
-                drivers.commit(shown(), connection)
+                ask(connection)
         with pools.threads_pool().connection() as connection:
             return connection.execute("SELECT to_regclass('pg_temp.shown')").fetchone()
 
     assert visit(story, connections_max=1) == (None,)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_nor_the_gate_or_the_engine_on_djangos_connection(alone):
+    """The gate answered 500, and people were told that the desk itself had failed at a plan."""
+
+    def ask():
+        with nullcontext() if alone else transaction.atomic(), connection.wrap_database_errors:
+            return drivers.execute(drivers.plain_connection(), [ONE])
+
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
+        for _ in range(3):
+            ask()
+        cursor.execute(CHANGED)
+    with pytest.raises(OperationalError, match="earlier schema"):
+        ask()
+
+    connection.close_if_unusable_or_obsolete()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('pg_temp.shown')")
+        assert cursor.fetchone() == (None,)
 
 
 def test_a_dead_connection_at_hand_is_found_by_a_check():
