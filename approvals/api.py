@@ -4,8 +4,8 @@ token. It takes permission away as they do; it gives none to a call about which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
@@ -65,6 +65,16 @@ def answering(operation: F) -> F:
             return problem_response(422, "Not possible", str(wrong))
 
     return answered  # type: ignore[return-value]
+
+
+@contextmanager
+def in_turn(workspace: Workspace) -> Iterator[None]:
+    """In one transaction, while nobody else changes policies and lists of the workspace: what is
+    asked for twice at once finds the second time what the first has done.
+    """
+    with transaction.atomic():
+        locks.locked(Workspace.objects.all()).get(pk=workspace.pk)
+        yield
 
 
 # Named lists.
@@ -198,8 +208,7 @@ def _edited(
 ) -> Any:
     """The list after this act, which lets no call pass that waits for people."""
     here, by = request.auth.workspace, request.auth.person
-    with transaction.atomic():
-        locks.locked(Workspace.objects.all()).get(pk=here.pk)  # no rule begins to ask meanwhile
+    with in_turn(here):  # no rule begins to ask meanwhile
         asks = named_lists.rules_about(named_lists.policy_now(here), kept.name)
         with answering_none(here) if asks else nullcontext():
             act(kept, by=by, **what)

@@ -8,20 +8,19 @@ with the token of somebody who administers. Whoever waits for people goes on wai
 from statistics import median
 from typing import Any
 
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
 
 from approvals import dry_run, health, proposals, team_coverage, versions
-from approvals.api import answering, page_of
+from approvals.api import answering, in_turn, page_of
 from approvals.gate.policy_since import answering_none
 from approvals.models import PolicyVersion
 from approvals.policy import Policy, PolicyUnreadable, active, default, load
 from approvals.policy.reading import DOCUMENT_CHARACTERS_MAX, read
 from ledger import disclosure
-from workspaces import access, locks
+from workspaces import access
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.keys import AsPerson, ByPerson
 from workspaces.models import Workspace
@@ -141,8 +140,7 @@ def save(request: AsPerson, body: VersionIn) -> Any:
     """
     here = _allowed(request, "administer")
     by, note = request.auth.person, body.note
-    with transaction.atomic():
-        locks.locked(Workspace.objects.all()).get(pk=here.pk)  # it may be asked for twice at once
+    with in_turn(here):
         newest = _versions(here).order_by("-number").first()
         if newest is not None and newest.source == body.source:
             return _version(newest)
@@ -156,11 +154,12 @@ def activate(request: AsPerson, number: int, body: ActivateIn) -> Any:
     would go on that people are asked about: a token decides nothing.
     """
     here = _allowed(request, "administer")
-    one = _version_of(here, number)
-    if not one.active:
-        with answering_none(here):
-            versions.activate(one, by=request.auth.person, seen=body.seen)
-    return _version(one)
+    with in_turn(here):
+        one = _version_of(here, number)
+        if not one.active:
+            with answering_none(here):
+                versions.activate(one, by=request.auth.person, seen=body.seen)
+        return _version(one)
 
 
 @router.post("/policies/{int:number}/shadow", summary="Judge with a version that has no say")
@@ -168,16 +167,17 @@ def activate(request: AsPerson, number: int, body: ActivateIn) -> Any:
 def shadow(request: AsPerson, number: int, body: ShadowIn) -> Any:
     """Beside the one in force, until `end`; asked for once more it changes nothing."""
     here = _allowed(request, "administer")
-    one = _version_of(here, number)
-    if one.active:
-        told = "What is in force has its say, and is not judged in the shadow."
-        return problem_response(409, "It is in force", told)
-    if body.end is (one.shadow_since is None):
-        return _version(one)
-    if body.end:
-        versions.end_shadow(here, by=request.auth.person)
-        return _version(_version_of(here, number))
-    return _version(versions.shadow(one, by=request.auth.person))
+    with in_turn(here):
+        one = _version_of(here, number)
+        if one.active:
+            told = "What is in force has its say, and is not judged in the shadow."
+            return problem_response(409, "It is in force", told)
+        if body.end is (one.shadow_since is None):
+            return _version(one)
+        if body.end:
+            versions.end_shadow(here, by=request.auth.person)
+            return _version(_version_of(here, number))
+        return _version(versions.shadow(one, by=request.auth.person))
 
 
 # Whether asking is worth something, and what is proposed of that.

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
@@ -229,15 +230,31 @@ def test_what_is_asked_for_again_changes_nothing(call, ada, acme):
     assert call(ada, "post", "pauses", place).json()["name"] == "desk", "else it would stop none"
 
 
-def test_a_document_that_two_ask_to_save_at_once_is_one_version(call, ada, acme):
-    source = json.dumps(LETS)
+def while_it_waits(first, then, *given):
+    """What the second is answered that comes while the first is under way."""
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
-            versions.save(acme, source, by=ada)
-            other = pool.submit(closing, save, call, ada, LETS)
+            first()
+            other = pool.submit(closing, then, *given)
             waits(1, unless=other.done)
-        assert other.result() == 1
-    assert PolicyVersion.objects.count() == 1
+        return other.result()
+
+
+def test_a_document_that_two_ask_to_save_at_once_is_one_version(call, ada, acme):
+    source = json.dumps(LETS)
+    found = while_it_waits(lambda: versions.save(acme, source, by=ada), save, call, ada, LETS)
+    assert (found, PolicyVersion.objects.count()) == (1, 1)
+
+
+def test_a_version_that_two_ask_for_at_once_is_put_in_force_and_in_the_shadow_once(call, ada, acme):
+    """The second was told that another version had been put in force."""
+    save(call, ada, ASKS)
+    version, path = PolicyVersion.objects.get(), "policies/1/"
+    for act, said in (("shadow", {}), ("activate", {"seen": ""})):
+        do = partial(getattr(versions, act), version, by=ada)
+        answer = while_it_waits(do, call, ada, "post", f"{path}{act}", said)
+        assert answer.status_code == 200, answer.json()
+    assert [len(told(acme, f"policy.{one}")) for one in ("shadowed", "activated")] == [1, 1]
 
 
 def test_a_page_of_versions_reads_no_document(call, ada, acme):
@@ -361,13 +378,10 @@ def test_what_somebody_else_asks_about_meanwhile_is_answered_by_no_token(
     kept = named_lists.create(acme, "payees", "iban")
     named_lists.change(kept, by=keeper, add=[named_lists.NewEntry(OTHER)])
 
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic():
-            named_lists.change(kept, by=ada, remove=[ListEntry.objects.get().key])
-            put = {"add": [{"value": OTHER}]}
-            other = pool.submit(closing, call, keeper, "post", "lists/payees", put)
-            waits(1, unless=other.done)
-        assert other.result().status_code == 409
+    entry, put = ListEntry.objects.get().key, {"add": [{"value": OTHER}]}
+    taken_off = partial(named_lists.change, kept, by=ada, remove=[entry])
+    found = while_it_waits(taken_off, call, keeper, "post", "lists/payees", put)
+    assert found.status_code == 409
     assert not ListEntry.objects.filter(until=None).exists()
 
 
