@@ -346,16 +346,18 @@ def _read_now(step: Step, *, sensitive: bool) -> dict[str, Any]:
     """
     if not sensitive:
         return {"target_unread": UNSEEN, "look": LOOK}
-    wait, why, rows = calllog.may_call(step.connection), "", []
+    wait, why, rows, look = calllog.may_call(step.connection), "", [], f"{LOOK} {ASKED_ANEW}"
     try:
         rows = [] if wait else _target_now(step)
-    except (CannotRead, Refused) as stopped:
-        why = str(stopped)
+    except CannotRead as unread:
+        why = str(unread)
+    except Refused as refused:  # nobody was asked
+        why, look = str(refused), LOOK
     if why := wait.reason if wait else why:
         name = step.connection.name
         return {
             "target_unread": f"it could not be read. {why}",
-            "look": f"{LOOK} {ASKED_ANEW}",
+            "look": look,
             "connection": {"name": name, "url": f"/w/{step.workspace.slug}/connectors/{name}/"},
         }
     if not rows:

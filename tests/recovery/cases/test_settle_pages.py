@@ -6,7 +6,7 @@ from django.utils import timezone
 from approvals import inbox
 from approvals.models import Approval
 from connectors import calllog, connections
-from connectors.models import Connection
+from connectors.models import Connection, digest_of_settings
 from ledger.models import Effect
 from recovery.casework import settling
 from recovery.models import Residue, Step, StepState
@@ -184,14 +184,22 @@ def test_tries_of_one_answer_are_one_line_with_the_time_of_the_last(desk, lost):
     assert why == "the desk cannot go on with it by itself"
 
 
-def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop):
+def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop, shop_connection):
     shop.execute("ALTER TABLE tickets RENAME TO moved")
 
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert "What the target looks like now:</b> it could not be read. " in page.text
     assert "Look in the system itself: what was sent stands beside it." in page.text
+    assert "It is asked again each time" in page.text
     assert 'href="/w/acme/connectors/shop/"' in page.text
+    Connection.objects.update(settings=shop_connection.settings | {"database": "another"})
+
+    page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
+
+    assert "what is read over it says nothing of the step" in page.text
+    assert "Look in the system itself: what was sent stands beside it." in page.text
+    assert "It is asked again each time" not in page.text, "nobody asks it"
 
 
 def test_where_the_connection_is_off_or_values_are_hidden_the_page_says_what_to_do(
@@ -229,6 +237,8 @@ def test_a_page_that_is_loaded_again_and_again_leaves_a_dead_system_alone(
 ):
     gone = shop_connection.settings | {"database": "gone"}
     Connection.objects.update(settings=gone)
+    approved = digest_of_settings(shop_connection.connector, gone)
+    Step.objects.update(connection_digest=approved)
 
     for _ in range(2 * calllog.FAILURES_MAX):
         page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
