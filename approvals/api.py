@@ -31,6 +31,7 @@ from workspaces.pages import is_number, problem_response
 LIMIT_MAX = 1_000
 PAUSES_TOLD_MAX = 100
 GRANTS_TOLD_MAX = 100
+CHANGES_TOLD_MAX = 100
 VALUES_TOLD_MAX = 50
 USES_TOLD_MAX = 200
 Row = TypeVar("Row", bound=Model)
@@ -157,7 +158,8 @@ def history(request: AsPerson, name: str, after: str = "", limit: int = 50) -> A
     token = request.auth
     access.require(token.person, "view", token.workspace)
     kept = get_object_or_404(NamedList, workspace=token.workspace, name=name)
-    changes, more = page_of(named_lists.history(kept).order_by("-pk"), after, limit)
+    rows = named_lists.history(kept).order_by("-pk")
+    changes, more = page_of(rows, after, min(limit, CHANGES_TOLD_MAX))
     told = [_change(one) for one in changes]
     if named_lists.reader_sees(token.person, token.workspace):
         versions_shown = [one.version for one in changes]

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from approvals import named_lists, pauses, versions
+from approvals import api, named_lists, pauses, versions
 from approvals.gate import policy_since
 from approvals.models import Approval, ApprovalState, ListEntry, NamedList, Pause, PolicyVersion
 from approvals.policy import ToolCall, active, judge, load_new
@@ -280,7 +280,7 @@ def payees(acme, ada):
 
 
 def test_a_list_that_another_system_keeps_is_replaced_whole_and_tells_its_history(
-    call, keeper, ben, ada, acme, payees
+    call, keeper, ben, ada, acme, payees, monkeypatch
 ):
     asked = {"entries": [{"value": IBAN, "label": "Acme"}, {"value": OTHER}], "note": "nightly"}
     assert call(keeper, "post", "lists/nobody/replace", asked).status_code == 404
@@ -301,6 +301,10 @@ def test_a_list_that_another_system_keeps_is_replaced_whole_and_tells_its_histor
     seer = person("sue", team(acme, "seers", "view", "view_sensitive"))
     assert call(seer, "get", "lists/payees").json()["entries"] == 1, "as on the page"
     assert call(ben, "get", "lists/payees").status_code == 403
+    monkeypatch.setattr(api, "CHANGES_TOLD_MAX", 1)
+    page = call(keeper, "get", "lists/payees/history?limit=1000").json()
+    assert [one["version"] for one in page["changes"]] == [2], "each with a hundred values"
+    assert page["after"]
 
 
 def test_a_list_is_made_once_and_of_one_kind(call, keeper):
