@@ -232,7 +232,7 @@ def _forget_what_others_did() -> None:
     """
     from django.conf import settings
 
-    from approvals import notifications
+    from approvals import grants, notifications
     from approvals.gate import gathering, snapshot_cache
     from approvals.policy import active_policies
     from connectors import call_pool
@@ -252,6 +252,8 @@ def _forget_what_others_did() -> None:
     call_pool._took.clear()
     gathering.left_alone.clear()
     active_policies._changes.clear()
+    grants._told_of.cache_clear()
+    grants._calls_of.cache_clear()
     for noted in (snapshot_cache._snapshots, snapshot_cache._labels, snapshot_cache._shapes):
         noted._values.clear()
     said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)

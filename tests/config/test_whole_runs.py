@@ -1,5 +1,6 @@
 """A run of the tests is green only if what should have run has run, each story in its own world."""
 
+import functools
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import sys
 import pytest
 from django.db import connection
 
+from approvals import grants
 from approvals.gate import snapshot_cache
 from config.local.places import ROOT
 from recovery.corrections import publishing
@@ -158,15 +160,21 @@ def test_a_world_is_put_back_as_it_was_built(ada):
     assert (again == ada, again is ada) == (True, False), "each story has its own"
 
 
-def test_what_was_known_of_an_id_is_forgotten_with_its_world():
+def test_what_was_known_of_an_id_is_forgotten_with_its_world(monkeypatch):
     """The gate believes what it noted of an agent's tools: the next story has the same agent."""
     snapshot_cache._shapes.keep((1, "pay"), "a digest")
     publishing.DRAFTED._after = 7
+    recorded = (grants._told_of, grants._calls_of)
+    for one in recorded:
+        monkeypatch.setattr(grants, one.__name__, functools.lru_cache(lambda _: None))
+        getattr(grants, one.__name__)(7)
 
     worlds._forget_what_others_did()
 
     assert snapshot_cache._shapes.get((1, "pay")) is None
     assert publishing.DRAFTED._after == 0
+    left = [getattr(grants, one.__name__).cache_info().currsize for one in recorded]
+    assert left == [0, 0], "that a yes is in the ledger"
 
 
 @pytest.fixture
