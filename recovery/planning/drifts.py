@@ -80,7 +80,8 @@ def _held_against(
     for place, one in newest.items():
         observation = found.get(id(one))
         if observation is None:
-            one.drift_state = DriftState.UNKNOWN
+            is_told = _expected(one) is not UNSET  # else it would be held against nothing
+            one.drift_state = DriftState.UNKNOWN if is_told else DriftState.UNTOLD
             continue
         seen[place] = one.seen = observation.state if observation.found else None
         _compare(one, observation)

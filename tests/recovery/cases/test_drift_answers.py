@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ledger.models import Effect
 from recovery.planning import drifts
 from tests.people import person, team
 from tests.recovery.cases.cast import stands
@@ -77,6 +78,12 @@ def test_of_more_targets_than_are_read_each_other_one_says_so(drifted, client, s
     assert page.context["steps"][2]["by"].endswith(note)
     [left] = [one["value"] for one in page.context["told"] if one["name"] == "Not read now"]
     assert left.startswith("1 target. A step reads its own before it is sent")
+    Effect.objects.update(has_after=False)
+
+    page = client.get(f"/w/acme/cases/{drifted.pk}/compensate/")
+
+    assert page.context["steps"][2]["drift_words"].endswith("a later change would be lost")
+    assert "Not read now" not in page.text, "nor does its step wait if somebody changed it"
 
 
 def test_what_somebody_has_put_back_is_not_shown_as_the_agent_left_it(
