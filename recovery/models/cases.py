@@ -354,8 +354,8 @@ class Report(models.Model):
     )
 
     upheld: bool | None = None
-    """Whether the affected person is right, who contests it; nothing until somebody has answered
-    them. Of what was gathered with a run (run_facts)."""
+    """Whether the affected person is right, who contests it, and nothing was done about it since;
+    None until somebody has answered them. Of what was gathered with a run (run_facts)."""
 
     def __str__(self) -> str:
         return self.text[:60]

@@ -5,10 +5,12 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext_lazy as _
 
 from amends.protocol.masking import masked
 from recovery.models.cases import Case
+from recovery.models.plans import Plan, PlanState
 from workspaces.models import User, Workspace
 
 
@@ -95,16 +97,27 @@ class ContestGround(models.TextChoices):
 
 class ContestQuerySet(models.QuerySet["Contest"]):
     def upheld(self, run_ids: Sequence[int]) -> dict[tuple[int, str], bool]:
-        """By run and report, whether the person was right who contests it: of answered ones."""
+        """By run and report, whether the person was right who contests it, and nothing was done
+        about it since: of answered ones.
+        """
         found: dict[tuple[int, str], bool] = {}
         waiting = set()
+        since = Plan.objects.filter(
+            case=OuterRef("correction__case"),
+            state=PlanState.FINISHED,
+            submitted_at__gt=OuterRef("answered_at"),
+        )
         contests = self.filter(correction__case__run__in=run_ids).select_related("correction__case")
+        put_right = set(contests.filter(Exists(since)).values_list("pk", flat=True))
         for one in contests.order_by("pk"):
-            key = (one.correction.case.run_id, one.reported)
+            case = one.correction.case
+            key = (case.run_id, one.reported)
             if one.answered_at is None:
                 waiting.add(key)
-            else:
-                found[key] = found.get(key, False) or bool(one.upheld)
+                continue
+            was_closed = case.reopened_at is not None and case.reopened_at > one.answered_at
+            is_open = bool(one.upheld) and not was_closed and one.pk not in put_right
+            found[key] = found.get(key, False) or is_open
         return {key: upheld for key, upheld in found.items() if key not in waiting}
 
 

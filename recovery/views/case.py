@@ -1,5 +1,6 @@
 """One case: understood in ten seconds, acted on in thirty."""
 
+from itertools import starmap
 from typing import Any
 
 from django.contrib import messages
@@ -295,10 +296,12 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     """What stands above all else: reports and what waits for a word, or how the case ended."""
     if case.state != CaseState.CLOSED:
         reports = facts.reports[-REPORTS_SHOWN_MAX:]
-        contested = any(one.source == ReportSource.END_USER for one in reports)
+        contested = any(one.source == ReportSource.END_USER for one in facts.reports)
         answers = correction_ways.to_answer(case, person) if contested else {}
+        shown = [_reported(one) | {"links": answers.pop(one.text, [])} for one in reports]
         return [
-            *(_reported(one) | {"links": answers.pop(one.text, [])} for one in reports),
+            *starmap(correction_ways.waits, answers.items()),  # older than what is shown
+            *shown,
             *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"

@@ -194,16 +194,17 @@ def to_answer(case: Case, person: User) -> dict[str, list[dict[str, Any]]]:
 
 def unanswered(case: Case, person: User) -> list[dict[str, Any]]:
     """A closed case is over for the desk, and not for who waits for an answer."""
-    title = "An affected person contests what was done, and nobody has answered:"
-    return [
-        {
-            "tone": "wait",
-            "title": title,
-            "text": formatting.visible(f"“{formatting.straight(one.text)}”"),
-            "links": [link],
-        }
-        for one, link in _unanswered(case, person)
-    ]
+    return [waits(one.text, [link]) for one, link in _unanswered(case, person)]
+
+
+def waits(text: str, links: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was contested and nobody has answered, by itself."""
+    return {
+        "tone": "wait",
+        "title": "An affected person contests what was done, and nobody has answered:",
+        "text": formatting.visible(f"“{formatting.straight(text)}”"),
+        "links": links,
+    }
 
 
 def _unanswered(case: Case, person: User) -> list[tuple[Contest, dict[str, Any]]]:

@@ -1,15 +1,20 @@
 """An agent says that a run of its own did wrong, or an affected person that it is wrong still."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 
 from recovery import corrections
+from recovery.casework import closing
 from recovery.corrections import contesting
 from recovery.models import Case, Contest, Report
+from recovery.triage import triage
+from recovery.views import case as case_page
 from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.engine import by_hand
+from tests.worlds import kept
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -87,17 +92,27 @@ def test_nobody_reports_the_run_of_another(raised, acme, agent, send):
     assert not Report.objects.exists()
 
 
-def test_once_it_is_answered_nobody_is_sent_to_answer_it(raised, client, ada, nils):
-    """Though what she wrote is kept without its secrets in the case, and whole in her contest."""
+@pytest.fixture
+@kept(in_turn=True)
+def letter(raised, ada):
+    """What was done is undone, and whom it concerns was told."""
     case = raised.case()
     undone(case, ada)
     (drafted,) = corrections.draft(case)
-    letter = corrections.publish(drafted, by=ada, seen=drafted.revision)
+    return corrections.publish(drafted, by=ada, seen=drafted.revision)
+
+
+def contested(letter, text, ground="other"):
     path = corrections.link_of(letter).removeprefix("http://localhost")
-    for ground in ("other", "not_restored"):
-        said = {"ground": ground, "text": "Card 4111 1111 1111 1111 was charged"}
-        assert client.post(f"{path}report/", said).status_code == 302
-    first, second = Contest.objects.order_by("pk")
+    said = {"ground": ground, "text": text}
+    assert Client().post(f"{path}report/", said).status_code == 302
+    return Contest.objects.latest("pk")
+
+
+def test_once_it_is_answered_nobody_is_sent_to_answer_it(letter, client, nils):
+    """Though what she wrote is kept without its secrets in the case, and whole in her contest."""
+    text, case = "Card 4111 1111 1111 1111 was charged", letter.case
+    first, second = contested(letter, text), contested(letter, text, "not_restored")
 
     client.force_login(nils)
     page = client.get(f"/w/acme/cases/{case.pk}/").text
@@ -111,3 +126,41 @@ def test_once_it_is_answered_nobody_is_sent_to_answer_it(raised, client, ada, ni
 
     case.refresh_from_db()
     assert case.suggestion_reason.endswith(", and what was contested is answered.")
+
+
+def test_who_was_right_is_to_be_put_right_until_that_was_done(letter, ada, nils, finn):
+    """By a plan, or by hand before the case was closed; it was to be done for ever."""
+    case, text = letter.case, "It still says high"
+    contested(letter, text)
+    one = contesting.answer(Contest.objects.get(), by=nils, upheld=True, text="You are right")
+
+    def says(words):
+        triage.look([case.run_id])
+        case.refresh_from_db()
+        return case.suggestion_reason.endswith(words)
+
+    assert says("but who contests it was right: put that right first.")
+    before = case.plans.get().submitted_at - timedelta(seconds=1)
+    Contest.objects.update(answered_at=before)
+    assert says(", and what was contested is answered."), "a plan has run since"
+    Contest.objects.update(answered_at=one.answered_at)
+    assert says("but who contests it was right: put that right first.")
+    ended = {"outcome": "already_handled", "reason": "Put right by hand", "seen": case.revision}
+    closing.close(case, by=ada, **ended)
+    again = contested(letter, text)
+    assert says("but somebody reports it: answer that first.")
+    contesting.answer(again, by=finn, upheld=False, text="It is as it should be")
+    assert says(", and what was contested is answered.")
+
+
+def test_what_is_contested_beyond_the_reports_shown_has_its_answer(
+    letter, client, nils, monkeypatch
+):
+    waiting = [contested(letter, text) for text in ("Eve waits", "It still says high")]
+    monkeypatch.setattr(case_page, "REPORTS_SHOWN_MAX", 1)
+    client.force_login(nils)
+
+    page = client.get(f"/w/acme/cases/{letter.case_id}/").text
+
+    assert [page.count(f">Answer {one.receipt}<") for one in waiting] == [1, 1]
+    assert page.count("“Eve waits”") == 1
