@@ -131,8 +131,9 @@ def answers(known, links, dev, ada):
 
     def ask(route, post, token="nothing"):
         path = PATHS.get(route, route).replace("<str:token>", token)
-        for part, value in (("<str:receipt>", receipt), ("<int:pk>", "1"), ("<pk>", "1")):
-            path = path.replace(part, value)
+        path = path.replace("<str:receipt>", receipt)
+        for part in ("<int:pk>", "<pk>", "<int:number>"):
+            path = path.replace(part, "1")
         found = []
         for who in (Client(), logged_in(dev), logged_in(ada)):
             with transaction.atomic():
