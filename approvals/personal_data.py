@@ -11,15 +11,25 @@ from approvals.models import LIVING, Approval, ConsentRequest, NotificationRecor
 from approvals.notifications import SUMMARY_SUBJECT
 from connectors.personal_data import UNSAID
 from ledger.models import Action, Run
-from workspaces.erasure_registry import ERASED, OURS, Scope, drops, holds, keeps, rests, stays
+from workspaces.erasure_registry import (
+    ERASED,
+    OURS,
+    Scope,
+    among,
+    drops,
+    holds,
+    keeps,
+    rests,
+    stays,
+)
 from workspaces.models import Workspace
 
 
 def asked(scope: Scope, path: str = "") -> Q:
     """Approvals of an action, or of a plan for a run; of somebody else's run, those that touch."""
     of_actions = Q(**{f"{path}action__in": scope.actions})
-    runs = Run.objects.filter(pk__in=[*scope.runs, *scope.touched]).values_list("run", flat=True)
-    here = {f"{path}workspace": scope.workspace, f"{path}run_ref__in": list(runs)}
+    runs = [*scope.names, *scope.touched_names]
+    here = {f"{path}workspace": scope.workspace, f"{path}run_ref__in": runs}
     return of_actions | (Q(**here) & ~Q(**{f"{path}run_ref": ""}))  # as the index says
 
 
@@ -132,7 +142,7 @@ def decided(workspace: Workspace, runs: Sequence[int]) -> set[int]:
 
 def _asked_in(workspace: Workspace, runs: Sequence[int], **more: Any) -> set[int]:
     """Those of the runs in which something was put to people."""
-    names = dict(Run.objects.filter(pk__in=runs).values_list("run", "pk"))
+    names = dict(Run.objects.filter(among("pk", runs)).values_list("run", "pk"))
     asked = Approval.objects.filter(workspace=workspace, run_ref__in=list(names), **more)
     asked = asked.exclude(run_ref="")  # as the index says
     return {names[one] for one in asked.values_list("run_ref", flat=True)}

@@ -8,8 +8,8 @@ from django.db.models import Case, CharField, F, Q, Value, When
 from django.db.models.functions import Concat, Left
 
 from connectors.models import CallLog, DeliveryState
-from ledger.models import Effect, Run
-from workspaces.erasure_registry import ERASED, Scope, holds, keeps
+from ledger.models import Effect
+from workspaces.erasure_registry import ERASED, Scope, among, holds, keeps
 
 TARGET_CHARACTERS = int(CallLog._meta.get_field("target").max_length or 0)
 NAMED_BY = "\nRun "
@@ -19,7 +19,7 @@ SETTINGS = "settings of outside systems and words of ours"
 def calls(scope: Scope) -> Q:
     """By what was acted on, which the effects still tell; the log keeps only the beginning."""
     effects = Effect.objects.filter(
-        Q(action__run__in=scope.runs) | Q(action__in=scope.actions), workspace=scope.workspace
+        among("action__run", scope.runs) | Q(action__in=scope.actions), workspace=scope.workspace
     )
     whole = Concat("target_type", Value("/"), "target_id", output_field=CharField())
     targets = effects.annotate(target=Left(whole, TARGET_CHARACTERS)).values("target")
@@ -40,8 +40,7 @@ def messages(scope: Scope) -> Q:
     """Messages that name a run, to people or, among the facts, to programs: also one of somebody
     else's in which something of this person's was done, for they have the headline of its case.
     """
-    touched = Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True)
-    names = [*scope.names, *touched]
+    names = [*scope.names, *scope.touched_names]
     found = Q(message__facts__run__in=names)
     if names:
         # As a word: run_1 is not run_10. `contains` would be JSON's, and mean the whole text.

@@ -134,7 +134,8 @@ _DIGITS_ALIKE = bytes(
     ord("0") if chr(byte).isdigit() or chr(byte) == "." else byte for byte in range(128)
 ) + bytes(128)
 _MANY_DIGITS = b"0" * (DIGITS_OF_A_DOUBLE + 1)
-_TINY = (b"0e-00", b"0E-00")
+_TINY = b"0e-00"
+_TINY_AS_WELL = b"0E-00"
 
 
 class _Rounded(Exception):
@@ -148,7 +149,7 @@ def rounded(raw: bytes) -> str:
     double, 17 of them, or all that it has. `raw` is JSON that was decoded before.
     """
     alike = raw.translate(_DIGITS_ALIKE)
-    if _MANY_DIGITS not in alike and not any(tiny in alike for tiny in _TINY):
+    if not (_MANY_DIGITS in alike or _TINY in alike or _TINY_AS_WELL in alike):
         return ""
     try:
         _exact.decode(raw)

@@ -118,7 +118,7 @@ def _told(
         cursor.execute(OF_ACTIONS, given | left)
         told += cursor.fetchall()
     if scope.touched and len(told) < at_most:
-        touched = list(Run.objects.filter(pk__in=scope.touched).values_list("run", flat=True))
+        touched = [*scope.touched_names]
         cursor.execute(OF_TOUCHED, given | {"touched": touched, "at_most": at_most - len(told)})
         told += cursor.fetchall()
     # Whether more is left is told by how many were emptied: one that is found twice counts once.
@@ -466,10 +466,16 @@ def scope_of(
     person: str = "",
     touched: Sequence[int] = (),
 ) -> Scope:
-    names = Run.objects.filter(pk__in=runs).values_list("run", flat=True)
-    return Scope(
-        workspace, tuple(runs), tuple(names), tuple(actions), person, touched=tuple(touched)
+    name_of = dict(
+        Run.objects.filter(erasure_registry.among("pk", [*runs, *touched])).values_list("pk", "run")
     )
+    names, touched_names = (
+        tuple(name_of[one] for one in some if one in name_of) for some in (runs, touched)
+    )
+    return Scope(
+        workspace, tuple(runs), names, tuple(actions), person,
+        touched=tuple(touched), touched_names=touched_names,
+    )  # fmt: skip
 
 
 def pairs_of(scope: Scope) -> Any:

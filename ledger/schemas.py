@@ -220,16 +220,19 @@ def _is_read(shape: _Shape, data: Mapping[str, Any]) -> bool:
 
 
 def _unread(shape: _Shape, data: Mapping[str, Any]) -> Iterator[str]:
-    yield from (_as_meant(shape, name) for name in data if name not in shape.members)
+    for name in data:
+        if name not in shape.members:
+            yield _as_meant(name[: UNREAD_CHARACTERS_MAX + 1], shape.members)
     for name, inner in shape.within:
         value = data.get(name)
         for one in value if isinstance(value, list) else (value,) if value else ():
             yield from _unread(inner, one)
 
 
-def _as_meant(shape: _Shape, name: str) -> str:
+@lru_cache(_NEAREST_KEPT)
+def _as_meant(name: str, known: frozenset[str]) -> str:
     shown = name[:UNREAD_CHARACTERS_MAX] + "…" * (len(name) > UNREAD_CHARACTERS_MAX)
-    near = nearest(name[: UNREAD_CHARACTERS_MAX + 1], shape.members)
+    near = nearest(name, known)
     return f"“{shown}” (did you mean “{near}”?)" if near else f"“{shown}”"
 
 

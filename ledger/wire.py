@@ -66,6 +66,8 @@ _NO_DOTS = r"(?!(?:.*/)?\.\.?(?:/|$))"
 """No part is `.` or `..`: no address holds them, since browsers and clients leave them out."""
 ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,64}")
 RUN_ID = re.compile(_NO_DOTS + r"[\x21-\x7e]{1,120}")
+_USUAL_ID = re.compile(r"[\w:-]{1,64}", re.ASCII)
+"""What either takes, and needs no look at its parts."""
 PLAN_RUN = "desk-plan-"
 _PLAN_RUN = re.compile(PLAN_RUN + "[0-9]+")
 """How the desk names the runs in which it records its plans, whose numbers are known before."""
@@ -251,11 +253,13 @@ def _id_of(raw: bytes) -> str:
 
 
 def _fits(envelope: Envelope) -> None:
-    if not ID.fullmatch(envelope.id):
+    usual = _USUAL_ID.fullmatch
+    if not (usual(envelope.id) or ID.fullmatch(envelope.id)):
         raise _Wrong("schema", f"The id is not 1 to 64 {NAMED_BY}")
-    if not RUN_ID.fullmatch(envelope.run):
+    if not (usual(envelope.run) or RUN_ID.fullmatch(envelope.run)):
         raise _Wrong("schema", f"The run is not 1 to 120 {NAMED_BY}")
-    if isinstance(envelope.action, str) and not RUN_ID.fullmatch(envelope.action):
+    action = envelope.action
+    if isinstance(action, str) and not (usual(action) or RUN_ID.fullmatch(action)):
         raise _Wrong("schema", f"The action is not 1 to 120 {NAMED_BY}")
     if isinstance(envelope.n, int) and not 0 <= envelope.n <= N_MAX:
         raise _Wrong("schema", "n is not between 0 and 2^31 - 1")

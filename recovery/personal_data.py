@@ -36,6 +36,7 @@ from workspaces.erasure_registry import (
     Rows,
     Scope,
     Told,
+    among,
     belongs,
     holds,
     keeps,
@@ -66,7 +67,7 @@ def of_cases(path: str) -> Rows:
     """Rows of the runs' cases; of somebody else's run too, if something of it is forgotten."""
 
     def rows(scope: Scope) -> Q:
-        return Q(**{f"{path}__in": [*scope.runs, *scope.touched]})
+        return among(path, [*scope.runs, *scope.touched])
 
     return rows
 
@@ -75,7 +76,7 @@ def corrections(scope: Scope) -> Q:
     """The person's own, wherever; where whole runs are let go, everybody's."""
     if scope.person:
         return Q(workspace=scope.workspace, person_id=scope.person)
-    return Q(case__run__in=scope.runs)
+    return among("case__run", scope.runs)
 
 
 def deliveries(scope: Scope) -> Q:
@@ -162,7 +163,9 @@ def copied(scope: Scope) -> QuerySet[BulkItem]:
     """Items of jobs whose reason names the person: with it cases of others were closed, and plans
     of theirs submitted.
     """
-    called = {scope.person, *_called(scope)} if scope.person else set()
+    if not scope.person:
+        return BulkItem.objects.none()
+    called = {scope.person, *_called(scope)}
     jobs = BulkJob.objects.filter(workspace=scope.workspace).exclude(reason="")
     named = [pk for pk, why in jobs.values_list("pk", "reason") if _is_named([why], called)]
     return BulkItem.objects.filter(job__in=named)
@@ -310,31 +313,23 @@ keeps the run no longer than a run without a case.
 
 @rests
 def worked_on(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    """Runs of open cases, and the desk's own runs of their plans."""
-    open_ = Case.objects.filter(_TOUCHED, workspace=workspace).exclude(state=CaseState.CLOSED)
-    return _with_plans(open_, runs)
-
-
-@rests
-def under_a_plan(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    living = Plan.objects.filter(case=OuterRef("pk"), state__in=LIVING)
-    return _with_plans(Case.objects.filter(Exists(living), workspace=workspace), runs)
+    """Runs of open cases and of living plans, and the desk's own runs of their plans."""
+    is_open = Q(_TOUCHED) & ~Q(state=CaseState.CLOSED)
+    living = Exists(Plan.objects.filter(case=OuterRef("pk"), state__in=LIVING))
+    return _with_plans(Case.objects.filter(is_open | Q(living), workspace=workspace), runs)
 
 
 @lingers
-def told_of(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    """Runs whose correction its person can still read."""
+def told_or_left_to_do(workspace: Workspace, runs: Sequence[int]) -> set[int]:
+    """Runs whose correction its person can still read, or of which something could not be undone
+    and its owner has not said that it is done.
+    """
     readable = Correction.objects.filter(
         case=OuterRef("pk"), state=CorrectionState.PUBLISHED, expires_at__gt=Now()
     )
-    return _with_plans(Case.objects.filter(Exists(readable), workspace=workspace), runs)
-
-
-@lingers
-def left_to_do(workspace: Workspace, runs: Sequence[int]) -> set[int]:
-    """Runs of which something could not be undone, and its owner has not said that it is done."""
     left = Residue.objects.filter(case=OuterRef("pk"), done_at=None)
-    return _with_plans(Case.objects.filter(Exists(left), workspace=workspace), runs)
+    either = Q(Exists(readable)) | Q(Exists(left))
+    return _with_plans(Case.objects.filter(either, workspace=workspace), runs)
 
 
 @stays
@@ -345,12 +340,12 @@ def had_a_case(workspace: Workspace, runs: Sequence[int]) -> set[int]:
 def _with_plans(cases: QuerySet[Case], runs: Sequence[int]) -> set[int]:
     """Those of the runs that are of such a case, or as which the desk recorded its plans."""
     recorded = {}
-    ours = Run.objects.filter(pk__in=runs, run__startswith=PLAN_RUN)
+    ours = Run.objects.filter(among("pk", runs), run__startswith=PLAN_RUN)
     for pk, name in ours.values_list("pk", "run"):
         number = name.removeprefix(PLAN_RUN)
         if is_number(number):
             recorded[int(number)] = pk
-    found = set(cases.filter(run__in=runs).values_list("run", flat=True))
+    found = set(cases.filter(among("run", runs)).values_list("run", flat=True))
     plans = cases.filter(plans__in=list(recorded)).values_list("plans", flat=True)
     return found | {recorded[plan] for plan in plans if plan in recorded}
 

@@ -39,6 +39,7 @@ class Scope:
     person: str = ""
     touched: tuple[int, ...] = field(default=(), kw_only=True)
     """Runs of others, of which only `actions` are to be forgotten."""
+    touched_names: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 Rows = Callable[[Scope], Q]
@@ -217,12 +218,32 @@ def with_mirrors(workspace: Workspace, actions: Sequence[int]) -> list[int]:
     return sorted({*actions, *_of(_mirror, workspace, actions)})
 
 
+@models.Field.register_lookup
+class Among(models.Lookup):
+    """`= ANY` of one array: `__in` makes each of five hundred ids a parameter of each of fifty
+    statements.
+    """
+
+    lookup_name = "among"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        column, values = self.process_lhs(compiler, connection)
+        return f"{column} = ANY(%s::bigint[])", [*values, self.rhs]
+
+
+def among(path: str, ids: Sequence[int]) -> Q:
+    """Rows of which `path`, a foreign key or `pk`, leads to one of the ids."""
+    key = path if path == "pk" else f"{path}__pk"
+    return Q(**{f"{key}__among": [*ids]}) if ids else Q(pk__in=[])
+
+
 def of_runs(path: str, action: str = "") -> Rows:
     """Rows that hang from a run by `path`; with `action`, also those of single actions."""
 
     def rows(scope: Scope) -> Q:
-        found = Q(**{f"{path}__in": scope.runs})
-        return found | Q(**{f"{action}__in": scope.actions}) if action else found
+        found = among(path, scope.runs)
+        return found | among(action, scope.actions) if action else found
 
     return rows
 
