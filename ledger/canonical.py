@@ -129,13 +129,11 @@ SHOWN_CHARACTERS_MAX = 60
 DIGITS_OF_A_DOUBLE = 17
 """As many tell every double from its neighbours."""
 
-# All digits alike, and the point, so that a search finds numbers of many digits whatever they are.
-_DIGITS_ALIKE = bytes(
-    ord("0") if chr(byte).isdigit() or chr(byte) == "." else byte for byte in range(128)
-) + bytes(128)
+# All digits alike, the point, and either E, so that a search finds numbers of many digits, and tiny
+# ones, whatever they are.
+_DIGITS_ALIKE = bytes.maketrans(b"123456789.E", b"0000000000e")
 _MANY_DIGITS = b"0" * (DIGITS_OF_A_DOUBLE + 1)
 _TINY = b"0e-00"
-_TINY_AS_WELL = b"0E-00"
 
 
 class _Rounded(Exception):
@@ -149,7 +147,7 @@ def rounded(raw: bytes) -> str:
     double, 17 of them, or all that it has. `raw` is JSON that was decoded before.
     """
     alike = raw.translate(_DIGITS_ALIKE)
-    if not (_MANY_DIGITS in alike or _TINY in alike or _TINY_AS_WELL in alike):
+    if _MANY_DIGITS not in alike and _TINY not in alike:
         return ""
     try:
         _exact.decode(raw)

@@ -364,7 +364,7 @@ def _no_number_rounded(raw: bytes) -> None:
 
 def _no_parting_of_texts(parsed: ParsedEvent) -> None:
     """Refuse it where calls and tries are told apart; in other texts it becomes a space."""
-    if _BETWEEN not in parsed.data_json:
+    if parsed.data_json.isascii() or _BETWEEN not in parsed.data_json:
         return
     for name in ("key", "attempt"):
         if BETWEEN_TEXTS in str(parsed.data.get(name)):
