@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -72,10 +72,9 @@ class Trend:
         return "growing" if self.is_growing else ""
 
 
-def listed(workspace: Workspace, view: str = "", now: datetime | None = None) -> QuerySet[Cause]:
+def listed(workspace: Workspace, view: str = "") -> QuerySet[Cause]:
     """Causes of the workspace, the one seen last first."""
-    now = now or timezone.now()
-    day = now - timedelta(hours=NEW_HOURS)
+    day = timezone.now() - timedelta(hours=NEW_HOURS)
     found = Cause.objects.filter(workspace=workspace, case_count__gt=0)
     if view == "new":
         found = found.filter(first_seen_at__gt=day)
@@ -84,7 +83,7 @@ def listed(workspace: Workspace, view: str = "", now: datetime | None = None) ->
         found = found.filter(_is_back(), Exists(open_cases))
     elif view == "growing":
         found = found.filter(last_seen_at__gt=day, first_seen_at__lte=day)
-        lately = trends(list(found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]), now)
+        lately = trends(list(found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]))
         growing = [pk for pk, how in lately.items() if how.is_growing]
         found = Cause.objects.filter(pk__in=growing)
     return found.order_by("-last_seen_at", "-id")
@@ -103,9 +102,9 @@ SELECT cause.id,
 FROM unnest(%(causes)s::bigint[]) AS cause (id)"""  # noqa: S608 - our own words
 
 
-def trends(causes: Sequence[Cause], now: datetime | None = None) -> dict[int, Trend]:
+def trends(causes: Sequence[Cause]) -> dict[int, Trend]:
     """How each goes on, by its id."""
-    now = now or timezone.now()
+    now = timezone.now()
     day, two_days = (now - timedelta(hours=NEW_HOURS * days) for days in (1, 2))
     given: dict[str, Any] = {"causes": [one.pk for one in causes], "most": COUNT_MAX + 1}
     with replica.connection().cursor() as cursor:
