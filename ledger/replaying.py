@@ -26,7 +26,8 @@ from ledger.models import UNNAMED, ActionState, Event, Run
 from ledger.parsed_events import StoredEvent
 from ledger.settlements import OUTCOMES, Settlement, settlements_in
 from ledger.snapshots import digest_of, is_ref
-from workspaces import folding, formatting
+from workspaces import formatting
+from workspaces.pages import LONG_FROM, folded, tallied
 
 EVENTS_REPLAYED_MAX = 2_000
 STEPS_SHOWN = 200
@@ -111,7 +112,7 @@ class Replay:
             "event": _event(current, self.run.workspace.slug, sensitive=sensitive)
             if current
             else None,
-            "actions": folding.folded(
+            "actions": folded(
                 [
                     _action(row, settled.get(row.action), slug, sensitive=sensitive)
                     | {
@@ -123,8 +124,8 @@ class Replay:
                 _went_well,
                 _in_short,
             ),
-            "outline": folding.counted(row.tool or UNNAMED for row in rows)
-            if len(rows) > folding.LONG_FROM
+            "outline": tallied(row.tool or UNNAMED for row in rows)
+            if len(rows) > LONG_FROM
             else "",
         }
 
@@ -256,7 +257,7 @@ def _went_well(action: dict[str, Any]) -> bool:
 
 
 def _in_short(actions: Sequence[dict[str, Any]]) -> str:
-    tools = folding.counted(action["tool"] for action in actions)
+    tools = tallied(action["tool"] for action in actions)
     return f"{len(actions)} that went well: {tools}"
 
 

@@ -48,13 +48,13 @@ from recovery.views.request_context import (
     list_of,
     queue_url,
 )
-from workspaces import folding, formatting
+from workspaces import formatting
 from workspaces.access import may, require
 from workspaces.erasure_registry import ERASED
 from workspaces.free_text import InvalidInput
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import Request, named, page
+from workspaces.pages import Request, folded, named, page
 from workspaces.wakeups import wake_on_commit
 
 # What stands below a case: its evidence, its relatives, what was done about it, its correction.
@@ -344,7 +344,7 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
     kept += [line for line in lines[PLAIN_SHOWN_MAX:] if not _is_plain(line)]
     left_out = len(newest_first) - len(kept)
     return {
-        "effects": folding.folded(kept, _is_plain, story.in_short),
+        "effects": folded(kept, _is_plain, story.in_short),
         "effects_count": formatting.count(len(newest_first)),
         "effects_left_out": many(left_out, "older one") if left_out else "",
     }

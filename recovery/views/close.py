@@ -26,7 +26,7 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
-from workspaces import exporting, folding, formatting
+from workspaces import exporting, formatting
 from workspaces.access import people_with, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import User, Workspace
@@ -35,6 +35,7 @@ from workspaces.pages import (
     Request,
     chips,
     counted,
+    folded,
     is_number,
     page,
     still_seen,
@@ -111,7 +112,7 @@ def _show(
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
-        "standing": folding.folded(story.lines(facts, standing), _can_be_undone, story.in_short),
+        "standing": folded(story.lines(facts, standing), _can_be_undone, story.in_short),
         "endings": [
             {
                 "value": outcome,

@@ -19,8 +19,8 @@ from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover
-from workspaces import folding, formatting
-from workspaces.pages import Request, is_number
+from workspaces import formatting
+from workspaces.pages import LONG_FROM, Request, folded, is_number, tallied
 
 OUTLOOK_STEPS_MAX = 20
 CHOICES = {
@@ -115,12 +115,12 @@ def _show(
         "checked": formatting.moment(draft.checked_at),
         "title": draft.headline,
         "lead": draft.lead,
-        "steps": folding.folded(
+        "steps": folded(
             [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)],
             lambda step: not step["choices"],
             _stretch,
         ),
-        "outline": _outline(draft) if len(draft.steps) > folding.LONG_FROM else [],
+        "outline": _outline(draft) if len(draft.steps) > LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
             {"title": one.title, "text": one.text} for one in (*draft.cannot, *draft.skipped)
@@ -168,7 +168,7 @@ def _stretch(steps: Sequence[dict[str, Any]]) -> str:
     numbers = f"Steps {steps[0]['number']} to {steps[-1]['number']}"
     if all(map(_is_unchanged, steps)):
         return numbers
-    return f"{numbers}: {folding.counted(one['drift_words'] for one in steps)}"
+    return f"{numbers}: {tallied(one['drift_words'] for one in steps)}"
 
 
 def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
             shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": formatting.moment(draft.checked_at),
-        "steps": folding.folded(steps[:OUTLOOK_STEPS_MAX], _is_as_most_are(steps), _stretch),
+        "steps": folded(steps[:OUTLOOK_STEPS_MAX], _is_as_most_are(steps), _stretch),
         "more": max(0, len(steps) - OUTLOOK_STEPS_MAX),
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,

@@ -18,9 +18,10 @@ from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import ABSENT, DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import many
 from recovery.views.request_context import case_url
-from workspaces import folding, formatting
+from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import User
+from workspaces.pages import folded, tallied
 from workspaces.templatetags.formatting import state_word
 
 STEPS_SHOWN_MAX = 200
@@ -92,12 +93,12 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "digest": formatting.digest(plan.digest),
         "state": state,
         "goes": GOES.get(state, OVER),
-        "steps": folding.folded(
+        "steps": folded(
             [_step(case, step, sensitive=sensitive) for step in steps],
             lambda step: step["state"] not in TROUBLED and not step["waits"],
             _stretch,
         ),
-        "outline": folding.counted(map(state_word, states.elements())) if len(states) > 1 else "",
+        "outline": tallied(map(state_word, states.elements())) if len(states) > 1 else "",
         "untouched": [f"and {many(left_out, 'step')} more"] if left_out > 0 else [],
         "progress_url": f"{url}progress/?until={awaited}" if awaited else "",
         "stop_url": f"{url}stop/" if stops else "",
@@ -117,7 +118,7 @@ def _awaited(case: Case, plan: Plan) -> str:
 
 
 def _stretch(steps: Sequence[dict[str, Any]]) -> str:
-    states = folding.counted(state_word(step["state"]) for step in steps)
+    states = tallied(state_word(step["state"]) for step in steps)
     return f"Steps {steps[0]['number']} to {steps[-1]['number']}: {states}"
 
 

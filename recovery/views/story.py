@@ -37,8 +37,8 @@ from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import capitalised, many, plural, target_words
 from recovery.triage.headlines import money_of
-from workspaces import folding, formatting
-from workspaces.pages import is_number
+from workspaces import formatting
+from workspaces.pages import LONG_FROM, folded, is_number, tallied
 
 # Effects in one line each, wherever the effects of a case are listed.
 
@@ -103,7 +103,7 @@ def _line(
 
 def in_short(lines: Sequence[dict[str, Any]]) -> str:
     """How many lie in a fold, and how they stand."""
-    return f"{len(lines)} more: {folding.counted(line['standing'] for line in lines)}"
+    return f"{len(lines)} more: {tallied(line['standing'] for line in lines)}"
 
 
 def _target(effect: Effect) -> str:
@@ -166,9 +166,9 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     left_out = len(facts.actions) - len(shown)
     return {
         "summary": f"{count} · {formatting.count(changing)} with effects",
-        "items": folding.folded([item for _, item in items], _went_well, _in_short),
-        "outline": folding.counted(action.tool or UNNAMED for action in facts.actions)
-        if len(items) > folding.LONG_FROM
+        "items": folded([item for _, item in items], _went_well, _in_short),
+        "outline": tallied(action.tool or UNNAMED for action in facts.actions)
+        if len(items) > LONG_FROM
         else "",
         "left_out": many(left_out, "earlier action") if left_out else "",
     }
@@ -214,7 +214,7 @@ def _went_well(item: dict[str, Any]) -> bool:
 
 def _in_short(items: Sequence[dict[str, Any]]) -> str:
     tools = [item["tool"] for item in items if item["kind"] == "action"]
-    return f"{plural(len(items), 'step')} that went well: {folding.counted(tools)}"
+    return f"{plural(len(items), 'step')} that went well: {tallied(tools)}"
 
 
 def _checkpoint(one: Checkpoint) -> dict[str, Any]:
