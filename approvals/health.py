@@ -21,7 +21,7 @@ from django.utils import timezone
 from amends.protocol.vocabulary import EventType
 from approvals.models import Approval, ApprovalState, Decision, SubjectKind
 from ledger.models import Action
-from ledger.models.actions import Compensated
+from ledger.models.runs import Compensated
 from workspaces import replica
 from workspaces.clock import DAY, by_days
 from workspaces.models import Workspace

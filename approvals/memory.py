@@ -24,7 +24,7 @@ from approvals.policy.spelling import as_known
 from approvals.tallies import Meter, TallyOwner, TallyState, digest_of
 from ledger.append.statements import Statement, array
 from ledger.models import ActionState, Compensated
-from ledger.models.actions import Verified
+from ledger.models.runs import Verified
 from ledger.schemas import IMPORTED
 from workspaces.lookalikes import skeleton
 from workspaces.moves import literals

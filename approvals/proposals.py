@@ -27,7 +27,7 @@ from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import Invalid, Policy, editing, judge, load_new
 from approvals.policy.conditions import COUNTING
 from ledger.models import Action
-from ledger.models.actions import Compensated, Verified
+from ledger.models.runs import Compensated, Verified
 from workspaces import formatting
 from workspaces.models import Workspace
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ledger.models import Blob
-from ledger.models.actions import REF_CHARACTERS
+from ledger.models.runs import REF_CHARACTERS
 
 REF = "ref"
 PREFIX = "sha256:"

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from approvals import finding, health
 from ledger.models import Action, Reversibility
-from ledger.models.actions import Compensated
+from ledger.models.runs import Compensated
 from ledger.wire import PLAN_RUN
 from recovery.models import BulkItem, CaseState, Plan, PlanState, StepState
 from recovery.models.cases import RECOVERED

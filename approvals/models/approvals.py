@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import Risk
 from connectors.models import Delivery
 from ledger.models import Action
-from ledger.models.actions import choices_of
+from ledger.models.runs import choices_of
 from workspaces import moves
 from workspaces.access import workspaces_of
 from workspaces.models import Agent, Delegation, Team, User, Workspace

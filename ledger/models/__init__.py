@@ -1,17 +1,5 @@
 """The ledger's rows: events as they came, and what they add up to."""
 
-from ledger.models.actions import (
-    UNNAMED,
-    Action,
-    ActionState,
-    Attempt,
-    AttemptState,
-    Compensated,
-    Effect,
-    Reversibility,
-    SnapshotSource,
-    Verified,
-)
 from ledger.models.events import (
     AuditRound,
     Blob,
@@ -28,7 +16,22 @@ from ledger.models.events import (
     TreeNode,
     Unsealed,
 )
-from ledger.models.runs import Checkpoint, Run, RunState
+from ledger.models.runs import (
+    UNNAMED,
+    Action,
+    ActionState,
+    Attempt,
+    AttemptState,
+    Checkpoint,
+    Compensated,
+    Effect,
+    Reversibility,
+    Run,
+    RunState,
+    SnapshotSource,
+    Verified,
+    weakest,
+)
 
 __all__ = [
     "UNNAMED",
@@ -58,4 +61,5 @@ __all__ = [
     "TreeNode",
     "Unsealed",
     "Verified",
+    "weakest",
 ]

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import Risk
 from ledger.models import Action, Checkpoint, Reversibility, Run
-from ledger.models.actions import choices_of
 from ledger.models.events import RUN_ID_CHARACTERS_MAX
+from ledger.models.runs import choices_of
 from workspaces import moves
 from workspaces.models import Agent, User, Workspace
 from workspaces.moves import BORN

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import Risk
 from connectors.models import Connection
 from ledger.models import Checkpoint, Effect, Reversibility
-from ledger.models.actions import choices_of
+from ledger.models.runs import choices_of
 from ledger.parsed_events import StoredEvent
 from recovery.models.cases import Case
 from workspaces import moves

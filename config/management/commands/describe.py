@@ -24,9 +24,8 @@ from amends.protocol.vocabulary import DESK_EVENTS, EventType
 from approvals.models import APPROVAL_MOVES, ApprovalState
 from config.local.places import ROOT
 from connectors.models import DeliveryState
-from ledger.models.actions import ActionState, AttemptState
 from ledger.models.events import ErasureState
-from ledger.models.runs import RunState
+from ledger.models.runs import ActionState, AttemptState, RunState
 from ledger.schemas import AGENT_TYPES, RESERVED
 from recovery.models import CASE_MOVES, PLAN_MOVES, STEP_MOVES, CaseState, PlanState, StepState
 from recovery.models.corrections import CorrectionState

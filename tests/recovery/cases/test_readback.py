@@ -9,7 +9,7 @@ from django.utils import timezone
 from approvals import versions
 from connectors.builtin.sql import Sql
 from ledger.models import Action, Attempt, Event
-from ledger.models.actions import Verified
+from ledger.models.runs import Verified
 from recovery.models import Case, Readback
 from recovery.planning import drafting
 from recovery.triage import triage, verification
