@@ -22,10 +22,9 @@ from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
 from ledger.canonical import digest
-from ledger.models import Action, Checkpoint, Effect, Reversibility, SnapshotSource
+from ledger.models import Action, Checkpoint, Effect, Reversibility, weakest
 from recovery.engine import approved_calls, outbound_calls
 from recovery.models import Step
-from recovery.planning.reversibility import STRENGTH, keeps_some, weaker
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import target_words
 from workspaces import formatting
@@ -83,6 +82,10 @@ class DraftStep:
     """What the target looks like now; UNSET where it was not read."""
     brings_back: str = ""
     """A run that left the target as this step would leave it, and whose work was undone there."""
+
+    @property
+    def place(self) -> Place:
+        return self.step.target_type, self.step.target_id
 
     @property
     def needs_choice(self) -> bool:
@@ -152,13 +155,17 @@ class StepDrafter:
         return self._judged(step, operation, preview, by_agent=twin is None)
 
     def _reversibility(self, operation: Operation, twin: Twin | None) -> str:
-        """Never better than what the catalogue says of the call that is undone."""
+        """The weakest of all that speak of it: the catalogue, the twin, its operation, the wire."""
         if self.run.is_irreversible(self.action, self.effect):
             return Reversibility.IRREVERSIBLE
-        found = weaker(self.effect, operation, twin)
+        found = [operation.reversibility, *([twin.reversibility] if twin else [])]
+        if self.effect.reversibility != Reversibility.UNKNOWN:  # unsaid on the wire is no word
+            found.append(self.effect.reversibility)
+        if holds_mask(self.effect.before):  # the ledger cannot restore what it never saw
+            found.append(Reversibility.COMPENSABLE)
         if self.chosen == "rebase" and keeps_some(self._recorded, self.after, self.before):
-            return max(Reversibility(found), Reversibility.COMPENSABLE, key=STRENGTH.__getitem__)
-        return found
+            found.append(Reversibility.COMPENSABLE)
+        return weakest(map(Reversibility, filter(None, found)))
 
     def _titled(self, preview: Preview) -> Preview:
         """Of a later change that is kept: that not all is put back as it was."""
@@ -258,12 +265,8 @@ class StepDrafter:
         suggestion = self.action.compensation
         if not isinstance(suggestion, dict) or "operation" not in suggestion:
             return False
-        meant = (twin.connection, twin.operation, args)
-        return (
-            suggestion.get("connection"),
-            suggestion["operation"],
-            suggestion.get("args", {}),
-        ) != meant
+        said = (suggestion.get("connection"), suggestion["operation"], suggestion.get("args", {}))
+        return said != (twin.connection, twin.operation, args)
 
     def _check_mask(self, args: Any) -> None:
         if holds_mask(args):
@@ -283,11 +286,8 @@ class StepDrafter:
             "args": self.action.args,
             "result": self._result(),
         }
-        if before is not UNSET:
-            known["before"] = before
-        if self.after is not UNSET:
-            known["after"] = self.after
-        return known
+        told = {"before": before, "after": self.after}
+        return known | {side: state for side, state in told.items() if state is not UNSET}
 
     def _result(self) -> Any:
         try:
@@ -301,8 +301,8 @@ class StepDrafter:
         call = approved_calls.tool_call_of(step, step.connection, operation)
         step.preview = preview_json(preview, step, call)
         judgement = judge(self.run.policy, call)
-        if by_agent:
-            judgement = held(judgement, "The agent suggested this compensation")
+        if by_agent and judgement.approval == "AUTO":
+            judgement = judgement.but_asked("The agent suggested this compensation")
         if step.override_drift:
             judgement = judgement.with_one_more(
                 "Somebody changed the target since, and is overridden"
@@ -323,6 +323,17 @@ class StepDrafter:
             suggested_by_agent=by_agent,
             chosen=self.chosen,
         )
+
+
+def keeps_some(before: Recorded, after: Recorded, written: Recorded) -> bool:
+    """Whether something that the agent changed is not put back: somebody has changed it since, and
+    that is kept.
+    """
+    if not (isinstance(before, dict) and isinstance(after, dict) and isinstance(written, dict)):
+        return False
+    return any(
+        before[name] != after.get(name) and written.get(name) != before[name] for name in before
+    )
 
 
 def rebased(before: Recorded, after: Recorded, now: Recorded) -> Recorded:
@@ -350,18 +361,6 @@ def _kept_masked(before: Any, after: Any) -> Any:
     raise CannotUndo("masked", "The agent changed a masked value, and nobody here knows either.")
 
 
-def held(judgement: PolicyDecision, why: str) -> PolicyDecision:
-    """The same, but people are asked."""
-    if judgement.approval != "AUTO":
-        return judgement
-    return judgement.but_asked(why)
-
-
-def rests_on_reports(one: DraftStep) -> bool:
-    """Whether it would restore a snapshot that only an agent reported."""
-    return one.effect.source == SnapshotSource.REPORTED and not one.action.trusted
-
-
 def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]:
     """A preview as it is kept with the step and shown to people: with how far the step can be taken
     back, which a card warns of, and the class of its call, by which rules count it. No digest is
@@ -378,6 +377,9 @@ def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]
 STEPS_MAX = 1_000
 """Of one plan; a longer run is undone in stretches, each reaching back to a checkpoint."""
 
+SKIPPED = "skipped"
+"""The code of what a person chose to leave as it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotUndoable:
@@ -386,9 +388,14 @@ class NotUndoable:
     effect: Effect
     action: Action
     code: str
-    title: str
     text: str
     reversibility: Reversibility = Reversibility.UNKNOWN
+
+    @property
+    def title(self) -> str:
+        became = "is left as it is" if self.code == SKIPPED else "cannot be undone from here"
+        target = target_words(self.effect.target_type, self.effect.target_id)
+        return f"What {self.action.tool_words} did to {target} {became}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -404,12 +411,12 @@ class Drafted:
         """The weakest of all that stands."""
         found = [Reversibility(one.step.reversibility) for one in self.steps]
         found += [one.reversibility for one in self.cannot]
-        return max(found, key=STRENGTH.__getitem__, default=Reversibility.UNKNOWN)
+        return weakest(found)
 
-
-def judgement_of(drafted: Drafted) -> PolicyDecision | None:
-    """What the policy says of the plan as a whole."""
-    return strictest([one.judgement for one in drafted.steps]) if drafted.steps else None
+    @property
+    def judgement(self) -> PolicyDecision | None:
+        """What the policy says of the plan as a whole."""
+        return strictest([one.judgement for one in self.steps]) if self.steps else None
 
 
 def connections_of(workspaces: Iterable[Workspace | int]) -> dict[tuple[int, str], Connection]:
@@ -442,7 +449,9 @@ def draft_steps(
         place = (effect.target_type, effect.target_id)
         chosen = (choices or {}).get(effect.pk, "rebase" if place in kept else "")
         if chosen == "skip":
-            drafted.skipped.append(_left(action, effect))
+            words = "You chose to skip it."
+            left = NotUndoable(effect=effect, action=action, code=SKIPPED, text=words)
+            drafted.skipped.append(left)
             continue
         if why := (refused or {}).get(effect.pk, ""):
             no_way = CannotUndo("refused", why)
@@ -474,23 +483,10 @@ def is_behind(action: Action, checkpoint: Checkpoint) -> bool:
 def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) -> NotUndoable:
     """Irreversible where wire or catalogue say so; a way back that is only missing is unknown."""
     lasting = facts.is_irreversible(action, effect)
-    target = target_words(effect.target_type, effect.target_id)
     return NotUndoable(
         effect=effect,
         action=action,
         code=why.code,
-        title=f"What {action.tool_words} did to {target} cannot be undone from here",
         text=str(why),
         reversibility=Reversibility.IRREVERSIBLE if lasting else Reversibility.UNKNOWN,
-    )
-
-
-def _left(action: Action, effect: Effect) -> NotUndoable:
-    target = target_words(effect.target_type, effect.target_id)
-    return NotUndoable(
-        effect=effect,
-        action=action,
-        code="skipped",
-        title=f"What {action.tool_words} did to {target} is left as it is",
-        text="You chose to skip it.",
     )

@@ -21,12 +21,12 @@ from connectors.contract import (
     Observation,
     Recorded,
     Refused,
-    Target,
     drift,
 )
 from ledger.desk_events import masking_key
 from ledger.models import Compensated, Effect
 from recovery.engine import outbound_calls
+from recovery.engine.outbound_calls import expected_of, target_of
 from recovery.planning.drafting import DraftStep, DriftState, Place
 from workspaces.formatting import count
 
@@ -63,11 +63,10 @@ def _newest(steps: Sequence[DraftStep]) -> dict[Place, DraftStep]:
     """Of each target the step that can be held against it; marks the others."""
     newest: dict[Place, DraftStep] = {}
     for one in steps:
-        place = (one.step.target_type, one.step.target_id)
-        if place in newest:
+        if one.place in newest:
             _between(one)
         elif one.operation.observes:
-            newest[place] = one
+            newest[one.place] = one
         else:
             one.drift_state = DriftState.UNOBSERVABLE
     return newest
@@ -80,7 +79,7 @@ def _held_against(
     for place, one in newest.items():
         observation = found.get(id(one))
         if observation is None:
-            is_told = _expected(one) is not UNSET  # else it would be held against nothing
+            is_told = expected_of(one.step) is not UNSET  # else it would be held against nothing
             one.drift_state = DriftState.UNKNOWN if is_told else DriftState.UNTOLD
             continue
         seen[place] = one.seen = observation.state if observation.found else None
@@ -92,7 +91,7 @@ def mark_what_comes_back(workspace: int, steps: Sequence[DraftStep]) -> None:
     """Mark steps that would leave a target as another run had left it whose work was undone there:
     of two runs on one target the older was undone first.
     """
-    places = {_place(one) for one in steps}
+    places = {one.place for one in steps}
     undone = Effect.objects.filter(
         workspace=workspace,
         target_type__in={kind for kind, _ in places},
@@ -105,7 +104,7 @@ def mark_what_comes_back(workspace: int, steps: Sequence[DraftStep]) -> None:
     for effect in undone.select_related("action__run").order_by("-pk")[:UNDONE_MAX]:
         elsewhere.setdefault((effect.target_type, effect.target_id), []).append(effect)
     for one in steps:
-        for effect in elsewhere.get(_place(one), ()):
+        for effect in elsewhere.get(one.place, ()):
             is_older = effect.pk < one.effect.pk and effect.action.run_id != one.action.run_id
             if is_older and one.effect.has_before and effect.after == one.effect.before:
                 one.brings_back = effect.action.run.run
@@ -118,12 +117,8 @@ def refusals(steps: Sequence[DraftStep]) -> dict[int, str]:
     """By effect, why a look showed that it has no way back; an older step on the target builds upon
     what the newest would have restored, and has none either.
     """
-    why = {_place(one): one.refused for one in steps if one.refused}
-    return {one.effect.pk: why[_place(one)] for one in steps if _place(one) in why}
-
-
-def _place(one: DraftStep) -> Place:
-    return one.step.target_type, one.step.target_id
+    why = {one.place: one.refused for one in steps if one.refused}
+    return {one.effect.pk: why[one.place] for one in steps if one.place in why}
 
 
 def observe(steps: Sequence[DraftStep], seconds: float = SECONDS_MAX) -> dict[int, Observation]:
@@ -172,14 +167,13 @@ def _read_apart(one: DraftStep, *, counts: bool) -> Observation | None:
 
 def _read(one: DraftStep, *, counts: bool) -> Observation | None:
     step = one.step
-    target = Target(step.target_type, step.target_id)
     look = calls.observing(
         step.connection,
         step.operation,
         step.args,
-        target,
+        target_of(step),
         key=step.key,
-        expected=_expected(one),
+        expected=expected_of(step),
     )
     look.line.counts = counts
     try:
@@ -194,14 +188,13 @@ def _read(one: DraftStep, *, counts: bool) -> Observation | None:
 
 def _compare(one: DraftStep, observation: Observation) -> None:
     step = one.step
-    target = Target(step.target_type, step.target_id)
     known: Any = {
         "key": step.key,
         "before": outbound_calls.restored_by(step),
-        "expected": _expected(one),
+        "expected": expected_of(step),
         "must_be_true": step.post_condition,
     }
-    about = (step.connection, step.operation, step.args, target, observation)
+    about = (step.connection, step.operation, step.args, target_of(step), observation)
     try:
         if calls.satisfied(*about, **known):
             one.drift_state = DriftState.ALREADY
@@ -219,7 +212,7 @@ def _compare(one: DraftStep, observation: Observation) -> None:
 
 def _between(one: DraftStep) -> None:
     """Whether somebody changed the target between two writes of the agent."""
-    later = _expected(one)
+    later = expected_of(one.step)
     if one.chosen or later is UNSET:
         one.drift_state = DriftState.LATER
         return
@@ -245,7 +238,3 @@ def _row(one: DraftStep, difference: FieldDiff) -> dict[str, Any]:
         "agent_wrote": difference.expected,
         "now": difference.actual,
     }
-
-
-def _expected(one: DraftStep) -> Recorded:
-    return one.step.expected if one.step.fingerprint else UNSET

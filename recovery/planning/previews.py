@@ -32,7 +32,6 @@ from recovery.planning.drafting import (
     DriftState,
     connections_of,
     draft_steps,
-    judgement_of,
 )
 from recovery.run_facts.runs import RunFacts, facts_of, facts_of_each
 from recovery.run_facts.sentences import (
@@ -88,7 +87,7 @@ def lead(drafted: Drafted) -> str:
     if drafted.skipped:
         parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
     reached = recipients(drafted.steps)
-    asked = asks_affected(judgement_of(drafted))
+    asked = asks_affected(drafted.judgement)
     if asked:
         parts.append("The affected person is asked first, as soon as you ask for approval.")
     if reached:
@@ -176,7 +175,6 @@ class PlanDraft(Drafted):
     facts: RunFacts
     reach: Checkpoint | None
     choices: Mapping[int, str]
-    judgement: PolicyDecision | None
     digest: str
     restores: str
     """Over what the steps restore, which a connector may send: posted back beside the digest. It is
@@ -312,7 +310,6 @@ def _draft(
         skipped=drafted.skipped,
         reach=reach,
         choices=choices or {},
-        judgement=judgement_of(drafted),
         digest=approved_calls.plan_digest(
             Plan(case=case, reach=reach),
             case.workspace.slug,
@@ -329,7 +326,7 @@ def _draft(
 
 def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:
     """Why nobody could be asked to approve it; `asked` holds what is known of the teams."""
-    judgement = judgement_of(drafted)
+    judgement = drafted.judgement
     if judgement is None or judgement.approval != "MANUAL":
         return ""
     known = (case.workspace_id, judgement.requires)

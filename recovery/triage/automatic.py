@@ -11,11 +11,11 @@ import logging
 from django.db.models import F, QuerySet
 
 from approvals import policy
-from ledger.models import Reversibility
+from ledger.models import Reversibility, SnapshotSource
 from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import plans
-from recovery.planning.drafting import UNTOUCHED, DraftStep, rests_on_reports
+from recovery.planning.drafting import UNTOUCHED, DraftStep
 from recovery.planning.plans import PlanDraft
 from recovery.triage.detectors import KINDS
 
@@ -97,7 +97,8 @@ def _why_not_step(draft: PlanDraft, one: DraftStep) -> str:
         "A step is not exact.": one.step.reversibility != Reversibility.EXACT,
         "A step may not be repeated.": not one.operation.may_repeat,
         "Only the agent suggests the step.": one.suggested_by_agent,
-        "A snapshot was only reported.": rests_on_reports(one),
+        "A snapshot was only reported.": one.effect.source == SnapshotSource.REPORTED
+        and not one.action.trusted,
         "A target could not be read.": one.drift_state not in UNTOUCHED,
         "It would bring back what was undone elsewhere.": bool(one.brings_back),
         plans.UNDONE_LATELY: plans.undone_lately(draft, one),

@@ -16,7 +16,7 @@ from ledger import finding
 from ledger.models import Action, ActionState, Compensated, Reversibility, Run, RunState
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
-from recovery.planning.drafting import CannotUndo, Drafted, draft_steps, judgement_of
+from recovery.planning.drafting import CannotUndo, Drafted, draft_steps
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.case_reasons import Reason, is_for_review, is_without_effects
@@ -243,7 +243,6 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     suggestion, why = suggest(facts)
     if suggestion == Suggestion.COMPENSATE and drafted.cannot and not drafted.steps:
         suggestion, why = Suggestion.CLOSE, f"{NO_WAY_BACK}: say who looks after what is left."
-    judgement = judgement_of(drafted)
     money = previews.money(drafted.steps)
     text = {
         Suggestion.SETTLE: "Find out what happened first",
@@ -259,7 +258,7 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
         "reversibility": Reversibility.IRREVERSIBLE
         if facts.irreversible()
         else drafted.reversibility,
-        "needs_approval": previews.approval(judgement)[:200],
+        "needs_approval": previews.approval(drafted.judgement)[:200],
         "amount_minor": money.in_column if money else None,
         "currency": money.currency[:3].upper() if money else "",
         "unknown_count": len(facts.unknown()),

@@ -21,9 +21,10 @@ from django.db.models.functions import Now
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.policy import Policy, class_of
 from connectors import calls
-from connectors.contract import CannotRead, Observation, Refused, Target
+from connectors.contract import CannotRead, Observation, Refused
 from ledger import desk_events
 from ledger.models import Action, ActionState, Compensated, Run, Verified
+from recovery.engine.outbound_calls import target_of
 from recovery.engine.preconditions import seconds_until_shown
 from recovery.engine.steps import let_triage_look
 from recovery.models import Readback, ReadbackState
@@ -155,7 +156,7 @@ def _newest(steps: Sequence[DraftStep]) -> list[DraftStep]:
     """Of each target the newest step: an older write can no longer be seen."""
     seen: dict[tuple[str, str], DraftStep] = {}
     for one in steps:
-        seen.setdefault((one.step.target_type, one.step.target_id), one)
+        seen.setdefault(one.place, one)
     return list(seen.values())
 
 
@@ -186,7 +187,7 @@ def _seen_since(facts: RunFacts, looks: Collection[int]) -> set[int]:
 def _checks(one: DraftStep, observation: Observation) -> list[dict[str, Any]]:
     """What was found, field by field where it differs."""
     step = one.step
-    target = Target(step.target_type, step.target_id)
+    target = target_of(step)
     name = target_words(target.type, target.id)
     try:
         differences = calls.drifted(

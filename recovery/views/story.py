@@ -26,6 +26,7 @@ from ledger.models import (
     Effect,
     Event,
     Reversibility,
+    weakest,
 )
 from ledger.replaying import UNDONE, told_words, too_large
 from ledger.settlements import Settlement, settlements_of
@@ -305,9 +306,8 @@ def short_key(key: str) -> str:
 
 
 def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
-    order = ("irreversible", "unknown", "compensable", "exact")
-    found = {facts.reversibility_of(action, effect) for effect in effects}
-    return next((one for one in order if one in found), "")
+    found = {facts.reversibility_of(action, effect) for effect in effects} - {""}
+    return weakest(map(Reversibility, found)) if found else ""
 
 
 def _error(action: Action) -> str:
