@@ -1,7 +1,8 @@
 """What a reason is, and a kind of reason; which there are say `recovery.triage.detectors`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from recovery.run_facts.sentences import shortened
 
@@ -11,6 +12,10 @@ WORDS_CHARACTERS_MAX = 300
 
 FORMERLY = {"not_as_allowed": "unapproved", "unplanned": "unapproved"}
 """Codes that had another one in earlier versions, by which closed cases have answered them."""
+
+
+DOUBTS = frozenset({"outcome_unknown", "past_its_time", "contradiction"})
+"""Of what nobody knows whether it happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,12 @@ class ReasonKind:
     def __post_init__(self) -> None:
         if not (self.code and self.headline and self.person):
             raise ValueError(f"The kind of reason “{self.code}” lacks its words.")
+
+
+def doubted(evidence: Iterable[Any]) -> set[str]:
+    """The calls of which a case's evidence says that nobody knows whether they happened."""
+    told = (one for one in evidence if isinstance(one, dict) and one.get("code") in DOUBTS)
+    return {str(one.get("action")) for one in told}
 
 
 def is_without_effects(found: Sequence[Reason]) -> bool:

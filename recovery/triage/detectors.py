@@ -7,25 +7,25 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.denials import OFTEN
+from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
-from recovery.run_facts.runs import RunFacts, living
+from recovery.run_facts.runs import RunFacts, living, ran_at
 from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
-from recovery.triage.past_the_gate import without_approval
 from workspaces import formatting
 
 REASONS_MAX, LEFT_MAX = 100, 500
+NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
-EFFECT_TWICE_FLAGS = frozenset({"effect_twice"})
 
 
 def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
@@ -61,16 +61,6 @@ def steps_that_wait(facts: RunFacts) -> Iterator[Reason]:
         note = f": {step.note}" if step.note else ""
         more = f"{step.plan.number}.{step.position}.{state}"
         yield Reason("step_needs_person", f"{words}{note}", more=more)
-
-
-DOUBTS = frozenset({"outcome_unknown", "past_its_time", "contradiction"})
-"""What `outcomes_unknown` finds."""
-
-
-def doubted(evidence: Iterable[Any]) -> set[str]:
-    """The calls of which a case's evidence says that nobody knows whether they happened."""
-    told = (one for one in evidence if isinstance(one, dict) and one.get("code") in DOUBTS)
-    return {str(one.get("action")) for one in told}
 
 
 def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:
@@ -142,9 +132,8 @@ def verifications(facts: RunFacts) -> Iterator[Reason]:
                 if isinstance(check, dict) and not check.get("ok")
             )
             words = f"{action.tool_words} did not pass its verification"
-            yield Reason(
-                "verification_failed", f"{words}: {wrong}" if wrong else words, action.action
-            )
+            told = f": {wrong}" if wrong else ""
+            yield Reason("verification_failed", f"{words}{told}", action.action)
         elif _unverified(facts, action):
             words = f"{action.tool_words} was never verified, and its rule asks for that"
             yield Reason("verification_missing", words, action.action)
@@ -192,7 +181,7 @@ def keys_reused(facts: RunFacts) -> Iterator[Reason]:
         if KEY_REUSED_FLAGS & set(action.flags):
             words = f"The key of {action.tool_words} was used again with other arguments"
             yield Reason("key_reused", words, action.action)
-        if EFFECT_TWICE_FLAGS & set(action.flags):
+        if "effect_twice" in action.flags:
             words = f"Two attempts at {action.tool_words} succeeded: it may have taken effect twice"
             yield Reason("effect_twice", words, action.action)
 
@@ -207,6 +196,40 @@ def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
         if first is not action and first.key != action.key:
             words = f"{action.tool_words} was called twice with the same arguments under two keys"
             yield Reason("same_call_twice", words, action.action)
+
+
+def without_approval(facts: RunFacts) -> Iterator[Reason]:
+    """What ran past the gate, whatever was said of it: a success alone, or effects alone, will do.
+
+    Judged by the policy that was in force when the action ran; of one that is no longer known no
+    reason is made. What has no plan no policy can have allowed.
+    """
+    for action in living(facts):
+        if (facts.run.pk, action.action) in facts.imported:
+            continue
+        if NOT_AS_APPROVED in action.flags:
+            words = f"{action.tool_words} was made with other arguments than it was allowed with"
+            yield Reason("not_as_allowed", words, action.action)
+            continue
+        if action.pk not in facts.past_the_gate:
+            continue
+        if not action.tool:
+            if facts.has_ended or facts.is_silent or _plan_is_late(facts, ran_at(action)):
+                yield Reason("unplanned", NAMELESS, action.action)
+            continue
+        judgement = facts.judgement_then(action)
+        if judgement is not None and judgement.approval == "MANUAL":
+            words = f"{action.tool_words} ran without the approval that its rule asks for"
+            yield Reason("unapproved", words, action.action)
+        elif judgement is not None and judgement.approval == "DENY":
+            words = f"{action.tool_words} ran although it is never allowed"
+            yield Reason("denied", words, action.action)
+
+
+def _plan_is_late(facts: RunFacts, ran_at: datetime | None) -> bool:
+    """Whether a plan that is still on its way would have come, though its run goes on and on."""
+    patience = timedelta(seconds=facts.policy.stuck_after_seconds)
+    return ran_at is not None and facts.now - ran_at > patience
 
 
 def law_of_order(facts: RunFacts) -> Iterator[Reason]:
@@ -274,14 +297,10 @@ def failed_without_effects(facts: RunFacts) -> Iterator[Reason]:
         return
     if any(_may_have_changed(facts, action) for action in facts.actions):
         return
-    failed, ended = facts.failed_action(), run.ended_at
+    failed = facts.failed_action()
     words = f"The run failed{f' at {failed.tool_words}' if failed else ''} and nothing took effect"
-    yield Reason(
-        "failed_without_effects",
-        words,
-        failed.action if failed else "",
-        ended.isoformat() if ended else "",
-    )
+    when = run.ended_at.isoformat() if run.ended_at else ""
+    yield Reason("failed_without_effects", words, failed.action if failed else "", when)
 
 
 def _may_have_changed(facts: RunFacts, action: Action) -> bool:

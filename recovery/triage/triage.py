@@ -30,8 +30,8 @@ from recovery.planning.drafting import connections_of
 from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, of_run, told_to_the_end
-from recovery.triage.case_reasons import Reason
-from recovery.triage.detectors import doubted, reasons, stood_at_closing
+from recovery.triage.case_reasons import Reason, doubted
+from recovery.triage.detectors import reasons, stood_at_closing
 from recovery.triage.headlines import without_sum
 from workspaces import locks
 from workspaces.clock import database_time
