@@ -21,7 +21,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from ledger import disclosure
 from ledger.models import Action, ActionState, Compensated, Effect
-from recovery.corrections import approvers, names, recorded_values, sentences
+from recovery.corrections import approvers, recorded_values, sentences, wording
 from recovery.models import Case, CaseOutcome, Step, StepState
 from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import MAILS, capitalised, changed_fields, shortened
@@ -334,7 +334,7 @@ def _told(
     found: dict[str, Any] = {
         "how": _how(change, effect),
         "tool": _tool_words(change.action),
-        "fields": fields[: names.NAMED_MAX + 1],
+        "fields": fields[: wording.NAMED_MAX + 1],
         "noted": outcome == "restored" and step is not None and "note" in (step.args or {}),
         "summary": _summary(effect) if own else "",
         "amount": ""

@@ -7,10 +7,10 @@ from typing import Any
 from amends.protocol.masking import holds_mask
 from connectors.contract import Money
 from ledger.models import Effect
-from recovery.corrections import names, sentences
+from recovery.corrections import sentences, wording
 from recovery.models import Step
 
-SUM = re.compile(rf"amount|total|{names.IN_SMALLEST_UNIT}\Z", re.IGNORECASE)
+SUM = re.compile(rf"amount|total|{wording.IN_SMALLEST_UNIT}\Z", re.IGNORECASE)
 CHANGES_MAX = 5
 """Fields of which a sentence tells from what to what; of more it says how many."""
 
@@ -73,7 +73,7 @@ def recorded(row: Any) -> dict[str, Any]:
 def as_told(row: Any, name: str) -> Any:
     """The value of a field; a sum in the smallest unit as money, where its row says of what."""
     value = row.get(name)
-    is_sum = name.endswith(names.IN_SMALLEST_UNIT)
+    is_sum = name.endswith(wording.IN_SMALLEST_UNIT)
     money = Money.of(value, row.get("currency")) if is_sum else None
     return {"money": str(money)} if money else value
 
@@ -82,7 +82,7 @@ def is_unit_lost(row: Any, name: str) -> bool:
     """Whether it is a sum in the smallest unit of nobody knows what: without its unit, as the field
     is called for people, it would be told a hundred times too large.
     """
-    if not name.endswith(names.IN_SMALLEST_UNIT) or (row or {}).get(name) is None:
+    if not name.endswith(wording.IN_SMALLEST_UNIT) or (row or {}).get(name) is None:
         return False
     told = as_told(row, name)
     return not (isinstance(told, dict) and "money" in told)

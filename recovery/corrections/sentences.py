@@ -12,7 +12,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from recovery.corrections.names import (
+from recovery.corrections.wording import (
     NAMED_MAX,
     and_joined,
     and_listed,

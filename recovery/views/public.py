@@ -31,15 +31,7 @@ from ledger.audit import AuditFinding
 from ledger.models import Event
 from ledger.views.events import verifier_digest
 from recovery import corrections
-from recovery.corrections import (
-    LinkGone,
-    TooManyReports,
-    drafting,
-    names,
-    publishing,
-    sentences,
-    wording,
-)
+from recovery.corrections import LinkGone, TooManyReports, drafting, publishing, sentences, wording
 from recovery.corrections.publishing import was_opened
 from recovery.corrections.sentences import LASTING
 from recovery.models import (
@@ -273,7 +265,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
         "publisher": correction.workspace,
         "correction": {
             "title": (title := drafting.title_of(correction)),
-            "quoted": names.quoted(title),
+            "quoted": wording.quoted(title),
             "number": correction.reference,
         },
         "trail_url": _in_language("recovery:trail", token),
@@ -283,7 +275,7 @@ def _about(correction: Correction, token: str) -> dict[str, Any]:
 def trail_context(correction: Correction, links: dict[str, Any]) -> dict[str, Any]:
     """What the trail's template shows, of a draft as of a published correction."""
     settings = wording.settings_of(correction.workspace)
-    with names.naming(wording.fields(settings)):
+    with wording.naming(wording.fields(settings)):
         return _told(correction, links, settings)
 
 

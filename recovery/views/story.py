@@ -31,7 +31,7 @@ from ledger.models import (
 from ledger.replaying import UNDONE, told_words, too_large
 from ledger.settlements import Settlement, settlements_of
 from ledger.snapshots import is_ref
-from recovery.corrections import names, recorded_values, sentences
+from recovery.corrections import recorded_values, sentences, wording
 from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
@@ -383,7 +383,7 @@ def _with_money(
     stands in the same snapshot; a snapshot without one has the call's.
     """
     is_sum = money is not None and row["field"] == money[0]
-    if not is_sum and not str(row["field"]).endswith(names.IN_SMALLEST_UNIT):
+    if not is_sum and not str(row["field"]).endswith(wording.IN_SMALLEST_UNIT):
         return row
     for side, state in (("was", effect.before), ("now", effect.after)):
         own = state.get("currency") if isinstance(state, dict) else None

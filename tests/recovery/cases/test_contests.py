@@ -355,8 +355,8 @@ def test_who_contests_is_told_their_rights_in_their_language(
 
 @pytest.mark.parametrize("language", ["de", "fr", "es"])
 def test_every_sentence_of_the_trail_is_in_every_language(language):
-    from recovery.corrections.names import KINDS_OF_THINGS
     from recovery.corrections.sentences import WORDS
+    from recovery.corrections.wording import KINDS_OF_THINGS
     from recovery.triage.detectors import KINDS
 
     said = [*WORDS.values(), *wording.SENTENCES.values(), *(one.person for one in KINDS.values())]

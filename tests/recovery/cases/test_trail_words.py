@@ -5,7 +5,7 @@ from django.utils import translation
 
 from recovery import corrections
 from recovery.casework import closing
-from recovery.corrections import facts, names, publishing, recorded_values, sentences
+from recovery.corrections import facts, publishing, recorded_values, sentences, wording
 from recovery.models import Case, CaseOutcome, Plan, PlanState, Step
 from recovery.views.public import trail_context
 from tests.people import logged_in
@@ -95,7 +95,7 @@ def test_sums_are_written_as_the_reader_writes_them(language, sums):
     told = ["€25.00", "$1~286.00", "¥7~000", "12~100.00~SEK", "−€3.50"]
     space = "\N{NO-BREAK SPACE}"
     with translation.override(language):
-        said = [names.sum_words(one.replace("~", space)) for one in told]
+        said = [wording.sum_words(one.replace("~", space)) for one in told]
 
     assert said == [one.replace("~", space) for one in sums]
 
@@ -140,7 +140,7 @@ def test_a_team_and_a_telephone_number_are_told_in_the_readers_language():
     item = {"undone_by": {"automatic": False, "roles": ["operators"]}}
     with translation.override("de"):
         assert "(„operators“)" in sentences.put_right_by(item)
-        with names.naming({"operators": "Bearbeitung"}):
+        with wording.naming({"operators": "Bearbeitung"}):
             assert "(Bearbeitung)" in sentences.put_right_by(item)
         assert sentences.thing("phone", "+49 30 1") == "Telefonnummer „+49 30 1“"
 
@@ -177,7 +177,7 @@ def test_one_and_several_that_could_not_be_undone_are_told_as_such(language, one
     with translation.override(language):
         [first] = sentences._became([undone, sent])
         [second] = sentences._became([undone, sent, sent])
-        rest = names.more_words(1)
+        rest = wording.more_words(1)
 
     assert (first.startswith(one), second.startswith(many), rest) == (True, True, more)
     assert language != "en" or "and were corrected" in second

@@ -11,7 +11,7 @@ from django.template.base import Lexer, TokenType
 from django.utils.translation import override
 from django.utils.translation.template import templatize
 
-from recovery.corrections import names, sentences, wording
+from recovery.corrections import sentences, wording
 
 ROOT = Path(__file__).parents[3]
 VIEWS = ("recovery/views/public.py", "approvals/views/asked.py")
@@ -120,18 +120,18 @@ def test_fields_and_quotation_marks_are_the_readers(language, words):
     item = {"told": told, "target": {"type": "ticket", "id": "T-182"}}
     own = {"seatClass": "Sitzklasse"} if language == "de" else {}
 
-    with override(language), names.naming(own):
+    with override(language), wording.naming(own):
         said = sentences.what(item)
-        usual = names.field_words("due_date")
+        usual = wording.field_words("due_date")
 
     assert said == words.replace("~", "\N{NO-BREAK SPACE}")
     assert usual == {"en": "due date", "de": "Fälligkeit", "fr": "échéance",
                      "es": "vencimiento"}[language]  # fmt: skip
-    assert names.field_words("seatClass") == "seat class", "it holds within only"
+    assert wording.field_words("seatClass") == "seat class", "it holds within only"
 
 
 def test_words_cannot_leave_the_quotation_marks_of_any_language():
     for language in LANGUAGES:
         with override(language):
-            inside = names.quoted("a « b » „c“ “d” «e»")[1:-1]
+            inside = wording.quoted("a « b » „c“ “d” «e»")[1:-1]
         assert not set("«»„“”") & set(inside)
