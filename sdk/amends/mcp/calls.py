@@ -19,8 +19,17 @@ from amends.adapters import args_digest, not_made
 from amends.drivers import blocking
 from amends.errors import AmendsError, ApprovalTimeout, ArgumentsChanged, NoEffect
 from amends.gate import Waits
-from amends.mcp.mapping import CALL_TOOL, Hints, Mapped, ResourceKind, ResourceState, Safe
-from amends.mcp.results import recorded, refusal, replayed
+from amends.mcp.mapping import (
+    CALL_TOOL,
+    Hints,
+    Mapped,
+    ResourceKind,
+    ResourceState,
+    Safe,
+    recorded,
+    refusal,
+    replayed,
+)
 from amends.policy import catalogued_class
 from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EffectClass
