@@ -13,7 +13,7 @@ from django.db.models import F
 
 from amends.protocol.vocabulary import EventType
 from connectors.contract import Refused
-from ledger.models import Action, ActionState, Run, Verified
+from ledger.models import Action, ActionState, Event, Run, Verified
 from recovery.cases.lifecycle import NotPossible, OutOfDate, locked, refuse_if_claimed, reread
 from recovery.engine import approved_calls, outbound_calls, plan_lifecycle, preconditions, steps
 from recovery.models import Case, CaseState, PlanState, Step, StepState
@@ -21,10 +21,11 @@ from recovery.models.plans import TROUBLED
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.tasks import run_plan
 from recovery.triage import outcome_probes, triage
-from workspaces import locks
+from workspaces import formatting, locks
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
+from workspaces.pages import is_number
 from workspaces.wakeups import wake_on_commit
 
 APPLIED, NO_EFFECT = "applied", "no_effect"
@@ -289,3 +290,24 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
     check = {"name": f"seen by {by}", "expected": "as it should be", "actual": text, "ok": ok}
     data = {"ok": ok, "checks": [check]}
     return triage.record_of_call(case, action, EventType.ACTION_VERIFIED, data=data, by=by)
+
+
+def settled_meanwhile(case: Case, subject: Action | Step) -> str:
+    """“Ben answered it 2 min ago: “T-182 reads normal”. It is verified now.”"""
+    if isinstance(subject, Step):
+        run, action = steps.run_of(subject.plan), steps.action_of(subject)
+    else:
+        run, action = case.run.run, subject.action
+    events = Event.objects.filter(
+        workspace=case.workspace_id, run=run, action=action, actor_kind="person"
+    )
+    last = events.order_by("-place").first()
+    now = f"It is {subject.get_state_display().lower()} now."
+    if last is None:
+        return f"It is in doubt no longer. {now}"
+    person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
+    data = last.data or {}
+    evidence = data.get("evidence")
+    text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
+    words = f": {formatting.quoted(text)}" if text else ""
+    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"

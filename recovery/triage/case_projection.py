@@ -188,9 +188,7 @@ def _failure(
         "reasons": list(dict.fromkeys(reason.code for reason in reasons)),
         "evidence": [reason.as_json() for reason in reasons],
         "without_effects": is_without_effects(reasons),
-        "headline": headline(facts, reasons, money),
-        "headline_in_full": in_full(facts, reasons, money),
-        "brief": brief(facts, reasons, money),
+        **_sentences(facts, reasons, money),
         "failed_action": blamed,
         "failed_tool": blamed.tool if blamed else "",
         "failed_target": _target(facts, blamed),
@@ -207,7 +205,10 @@ def told_to_the_end(facts: RunFacts, kept: Sequence[Mapping[str, str]]) -> dict[
         Reason(one["code"], one["words"], one["action"]) for one in kept if one["code"] in KINDS
     ]
     reasons = [reason for reason in known if not KINDS[reason.code].is_about_repair] or known
-    money = at_stake(facts, blamed_action(facts, reasons))
+    return _sentences(facts, reasons, at_stake(facts, blamed_action(facts, reasons)))
+
+
+def _sentences(facts: RunFacts, reasons: Sequence[Reason], money: Money | None) -> dict[str, str]:
     return {
         "headline": headline(facts, reasons, money),
         "headline_in_full": in_full(facts, reasons, money),

@@ -126,8 +126,7 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
     waits_for_person = step.state in TROUBLED
     return {
         "number": step.position,
-        "title": step.preview.get("title")
-        or f"{step.operation} {formatting.named(step.target_id)}",
+        "title": title_of(step),
         "text": f"{step.connection.name} · {step.operation}",
         "state": step.state,
         "reversibility": step.reversibility,
@@ -136,6 +135,10 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
         "outcome": _outcome(step),
         "url": f"{case_url(case)}settle/?step={step.pk}" if waits_for_person else "",
     }
+
+
+def title_of(step: Step) -> str:
+    return str(step.preview.get("title") or f"{step.operation} {formatting.named(step.target_id)}")
 
 
 def waits_because(step: Step) -> str:

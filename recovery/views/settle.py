@@ -20,7 +20,7 @@ from approvals import policy
 from connectors import calllog
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
-from ledger.models import Action, Effect, Event
+from ledger.models import Action, Effect
 from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
@@ -32,7 +32,6 @@ from recovery.views import plan_card, request_context, story
 from recovery.views.request_context import case_to_recover, case_url
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
-from workspaces.models import User
 from workspaces.pages import Request, is_number, named
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
@@ -53,29 +52,12 @@ def subject_of(request: HttpRequest, case: Case) -> Action | Step | None:
     return None
 
 
-def settled_meanwhile(case: Case, subject: Action | Step) -> str:
-    """“Ben answered it 2 min ago: “T-182 reads normal”. It is verified now.”"""
-    if isinstance(subject, Step):
-        run, action = steps.run_of(subject.plan), steps.action_of(subject)
-    else:
-        run, action = case.run.run, subject.action
-    events = Event.objects.filter(
-        workspace=case.workspace_id, run=run, action=action, actor_kind="person"
-    )
-    last = events.order_by("-place").first()
-    now = f"It is {subject.get_state_display().lower()} now."
-    if last is None:
-        return f"It is in doubt no longer. {now}"
-    person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
-    data = last.data or {}
-    evidence = data.get("evidence")
-    text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
-    words = f": {formatting.quoted(text)}" if text else ""
-    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"
-
+Way = tuple[str, str, str]
+"""What may be said: its value, its label, and what follows of it."""
 
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
+CONFIRM_SHOWN_MAX = 3
 HAPPENED = ("applied", "It happened", "Its effect stands, to be undone if a way back is known.")
 LASTS = ("applied", "It happened", "It cannot be undone: what is left of it gets an owner.")
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
@@ -117,7 +99,8 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     subject = _subject(request, outcomes)
     late = subject_of(request, case) if subject is None else None
     if late is not None:
-        return _show(request, case, late, outcomes, problem=TooLate(settled_meanwhile(case, late)))
+        overtaken = TooLate(settling.settled_meanwhile(case, late))
+        return _show(request, case, late, outcomes, problem=overtaken)
     if subject is None:
         words = "Nothing is in doubt here any more."
         return request_context.preview_done(request, case, words, messages.INFO)
@@ -185,28 +168,28 @@ def _show(
         context["against_probe"] = True
         context["problem"] = request_context.stale(problem) | {"links": [link]}
     chosen = request.POST.get("outcome") or about.get("found", "")
-    context["ways"] = [
-        {"value": value, "label": label, "note": note, "selected": value == chosen}
-        for value, label, note in about["ways"]
-    ]
+    context["ways"] = _offered(about["ways"], chosen)
     return request_context.show_preview(request, "Settle", case, context, problem=problem)
+
+
+def _offered(ways: Sequence[Way], chosen: str) -> list[dict[str, Any]]:
+    return [
+        {"value": value, "label": label, "note": note, "selected": value == chosen}
+        for value, label, note in ways
+    ]
 
 
 def _others(case: Case, subject: Action | Step, outcomes: OpenOutcomes) -> list[dict[str, str]]:
     """What else of this case waits for a word."""
     found = [
         *((f"?action={one.pk}", one.tool, one) for one in outcomes.actions),
-        *((f"?step={one.pk}", _title(one), one) for one in outcomes.steps),
+        *((f"?step={one.pk}", plan_card.title_of(one), one) for one in outcomes.steps),
     ]
     return [
         {"url": f"{case_url(case)}settle/{query}", "label": label}
         for query, label, one in found
         if one != subject
     ]
-
-
-def _title(step: Step) -> str:
-    return str(step.preview.get("title") or f"{step.operation} {formatting.named(step.target_id)}")
 
 
 def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str, Any]:
@@ -259,7 +242,7 @@ def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[di
 
 def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
     """A step of a plan that the engine leaves to people."""
-    lost, title = step.is_lost, _title(step)
+    lost, title = step.is_lost, plan_card.title_of(step)
     stopped_by = plan_card.differences(step, sensitive=sensitive)
     sent = {
         "Step": f"{step.position} of plan {step.plan.number}",
@@ -308,7 +291,7 @@ def _replanned(step: Step, *, stopped: bool) -> dict[str, str]:
     return {"replan_url": f"{case_url(step.plan.case)}compensate/", "replan_words": words}
 
 
-def _ways(step: Step, *, lost: bool) -> list[tuple[str, str, str]]:
+def _ways(step: Step, *, lost: bool) -> list[Way]:
     if step.state == StepState.DRIFTED:
         return [LEAVE]
     done = READ_BACK if settling.reads_back(step) else UNREADABLE
@@ -417,7 +400,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
         settling.confirm(
             case,
             action,
-            ok=_way(request) == "ok",
+            ok=_is_as_it_should(request),
             evidence=params.get("evidence", ""),
             by=request.user,
             seen=request_context.seen_revision(request),
@@ -427,11 +410,11 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
     return request_context.preview_done(request, case, "Written down, in your name.")
 
 
-def _way(request: Request) -> str:
+def _is_as_it_should(request: Request) -> bool:
     way = request.POST.get("outcome", "")
-    if way not in {"ok", "wrong"}:
+    if way not in {AS_IT_SHOULD[0], WRONG[0]}:
         raise InvalidInput("Say whether it is as it should be.")
-    return way
+    return way == AS_IT_SHOULD[0]
 
 
 def _show_confirm(
@@ -445,7 +428,6 @@ def _show_confirm(
     if problem is not None:
         case.refresh_from_db()
     sensitive = disclosure.sees(request.user, case.workspace)
-    chosen = request.POST.get("outcome", "")
     effects = list(facts.effects.get(action.pk, ()))
     context: dict[str, Any] = {
         "kind": "action",
@@ -460,10 +442,7 @@ def _show_confirm(
         "probes": [],
         "no_probe": "No verification has come. You are the one who looks.",
         "legend": "What do you see?",
-        "ways": [
-            {"value": value, "label": label, "note": note, "selected": value == chosen}
-            for value, label, note in (AS_IT_SHOULD, WRONG)
-        ],
+        "ways": _offered((AS_IT_SHOULD, WRONG), request.POST.get("outcome", "")),
         "evidence": request.POST.get("evidence", ""),
         "commit_label": "Say so, in my name",
         "why_not": "",
@@ -496,5 +475,5 @@ def notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
                 }
             ],
         }
-        for action in settling.awaited(facts)
-    ][:3]
+        for action in settling.awaited(facts)[:CONFIRM_SHOWN_MAX]
+    ]
