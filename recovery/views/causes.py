@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -80,7 +80,7 @@ def listed(workspace: Workspace, view: str = "") -> QuerySet[Cause]:
         found = found.filter(first_seen_at__gt=day)
     elif view == "regressed":
         open_cases = Case.objects.filter(cause=OuterRef("pk")).exclude(state=CaseState.CLOSED)
-        found = found.filter(_is_back(), Exists(open_cases))
+        found = found.filter(Exists(open_cases), last_seen_at__gt=F("last_closed_at"))
     elif view == "growing":
         found = found.filter(last_seen_at__gt=day, first_seen_at__lte=day)
         lately = trends(list(found.order_by("-last_seen_at", "-id")[:LOOKED_AT_MAX]))
@@ -126,11 +126,6 @@ def trends(causes: Sequence[Cause]) -> dict[int, Trend]:
 
 def trend(cause: Cause) -> Trend:
     return trends([cause])[cause.pk]
-
-
-def _is_back() -> Q:
-    """Seen again after its last case was closed."""
-    return Q(last_closed_at__isnull=False, last_seen_at__gt=F("last_closed_at"))
 
 
 EMPTY = {

@@ -167,7 +167,7 @@ def residue_list(request: Request, workspace: str) -> HttpResponseBase:
     context = {
         "workspace": here,
         "views": [
-            chip | {"count": _residue_count(_narrowed(found, name, request), name)}
+            chip | {"count": counted(_of_view(_narrowed(found, name, request), name))}
             for name, chip in zip(
                 RESIDUE_VIEWS, chips(request, "view", RESIDUE_VIEWS.items(), view), strict=True
             )
@@ -190,7 +190,7 @@ def residue_list(request: Request, workspace: str) -> HttpResponseBase:
 
 
 def _export_residues(request: Request, here: Workspace, found: Any, view: str) -> HttpResponseBase:
-    chosen = found.filter(**closing.RESIDUE_STATES[_state_of(view)]).order_by("due_at", "pk")
+    chosen = _of_view(found, view).order_by("due_at", "pk")
     columns = ("id", "what", "case", "run", "customer", "owner", "due_at", "done_at", "done_by",
                "note")  # fmt: skip
 
@@ -212,8 +212,8 @@ def _narrowed(found: Any, view: str, request: Request) -> Any:
     return found.filter(due_at__lt=timezone.now()) if view == "overdue" else found
 
 
-def _residue_count(found: Any, view: str) -> str:
-    return counted(found.filter(**closing.RESIDUE_STATES[_state_of(view)]))
+def _of_view(found: Any, view: str) -> Any:
+    return found.filter(**closing.RESIDUE_STATES[_state_of(view)])
 
 
 @login_required

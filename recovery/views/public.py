@@ -58,11 +58,7 @@ def record_of(correction: Correction) -> dict[str, Any]:
     found: dict[str, Any] = {
         "correction": correction.reference,
         "facts": correction.facts,
-        "words": {
-            "title": correction.title,
-            "lead": correction.lead,
-            "wording": correction.wording,
-        },
+        "words": publishing.words_of(correction),
         "facts_salt": bytes(correction.facts_salt or b"").hex(),
     }
     try:
