@@ -1,4 +1,5 @@
-"""What an engineer says of a server's tools: what each changes, how that is read, and put back.
+"""What an engineer says of a server's tools: what each changes, how that is read, and put back; and
+what of their results is kept, and given again.
 
 A TOML file, docs/mcp.md has its form. What is read is kept twice: the ledger gets its digest (or
 the fields that a pattern names), the safe the bytes themselves, since a ledger masks and cuts what
@@ -416,6 +417,9 @@ class Hints:
 
 UNLISTED = Hints(reason="The server does not list this tool.")
 
+
+# Results of `tools/call`: what the model reads of a call that was not made, or was made before, and
+# what the ledger keeps of one that was.
 
 META_REPLAYED = "amends/replayed"
 """In `_meta` of a result: it is the first one's answer."""
