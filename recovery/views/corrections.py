@@ -33,6 +33,7 @@ from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
     Request,
+    chips,
     counted,
     is_number,
     page,
@@ -214,11 +215,15 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
         listed = rows.select_related("case__run").order_by("-pk")
         clean = disclosure.cleaner(request.user, here)
         return exporting.sheet(request, "corrections", listed, EXPORTED, clean)
+    shown_as = chips(request, "view", [(one, words) for one, (words, _) in VIEWS.items()], chosen)
     related = rows.select_related("case__run", "case__workspace")
     shown, pager = page_by_number(request, related.prefetch_related("deliveries", "contests"))
     context = {
         "workspace": here,
-        "views": [_view(here, name, chosen) for name in VIEWS],
+        "views": [
+            chip | {"count": counted(Correction.objects.filter(workspace=here, **condition))}
+            for chip, (_, condition) in zip(shown_as, VIEWS.values(), strict=True)
+        ],
         "settings_url": reverse("recovery:correction_settings", args=[here.slug])
         if may(request.user, "administer", here)
         else "",
@@ -232,16 +237,6 @@ def correction_list(request: Request, workspace: str) -> HttpResponseBase:
         },
     }
     return page(request, "recovery/corrections.html", context)
-
-
-def _view(here: Workspace, name: str, chosen: str) -> dict[str, Any]:
-    words, condition = VIEWS[name]
-    return {
-        "name": words,
-        "count": counted(Correction.objects.filter(workspace=here, **condition)),
-        "url": f"{reverse('recovery:corrections', args=[here.slug])}?view={name}",
-        "current": name == chosen,
-    }
 
 
 def _row(here: Workspace, one: Correction) -> dict[str, Any]:
