@@ -260,7 +260,8 @@ def _people(draft: PolicyDraft, _at: int) -> None:
 def _settings(draft: PolicyDraft, _at: int) -> None:
     draft.is_same = True
     try:
-        draft.settings = SettingsForm(draft.here, initial=settings_form.initial_of(draft.source))
+        said = settings_form.fields_of(editing.document_of(draft.source))
+        draft.settings = SettingsForm(draft.here, initial=said)
     except Invalid:
         draft.settings = None  # what keeps it from being read is told beside the table
 

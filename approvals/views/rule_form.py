@@ -11,7 +11,6 @@ from django import forms
 
 from amends.protocol.vocabulary import RISKS
 from approvals import rules
-from approvals.document_fields import VERIFY_WORDS
 from approvals.policy import Mistake, document, editing
 from approvals.policy.condition_words import in_words
 from approvals.policy.decisions import COMPENSATIONS, VERDICTS, VERIFIES
@@ -19,6 +18,7 @@ from approvals.policy.editing import REVIEW, RULES, RulePosition
 from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX, MEMBER
 from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
+from approvals.views.settings_form import VERIFY_WORDS
 from ledger.models import Action
 from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, shown_in, without_hint
 from workspaces.models import Agent, Team, Workspace

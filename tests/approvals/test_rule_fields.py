@@ -8,10 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approvals import document_fields, rules
+from approvals import rules
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
 from approvals.policy.reading import read
+from approvals.views import settings_form
 from approvals.views.catalogue_form import ToolForm, TwinForm
 
 GROUPS = st.sampled_from(["finance", "leads", "ärzte: süd", "*", "2"])
@@ -86,7 +87,7 @@ def test_from_any_rule_the_fields_lead_to_any_other(old, new):
 def test_every_name_that_a_document_knows_has_a_field():
     members = {path.partition(".")[0] for path in rules.FIELDS.values()} | {"requires"}
     assert members == set(loading.RULE_FIELDS)
-    sections = {path.partition(".")[0] for path in document_fields.PATHS.values()} | {"lists"}
+    sections = {path.partition(".")[0] for path in settings_form.PATHS.values()} | {"lists"}
     tables = {*editing.SECTIONS, *editing.CATALOGUES}
     assert sections | tables == set(loading.SECTIONS)
 
@@ -134,17 +135,17 @@ def test_what_holds_for_all_rules_goes_into_fields_and_back_into_the_text(value,
     said, rest = value
     source = style(json.loads(json.dumps({**said, **rest, "stuckAfter": "10m"})))
     own = editing.document_of(source)
-    assert document_fields.changes(own, typed(document_fields.fields_of(own))) == {}
+    assert settings_form.changes(own, typed(settings_form.fields_of(own))) == {}
 
     new = data.draw(ALL)
-    changed = document_fields.changes(own, typed(document_fields.fields_of(new)))
+    changed = settings_form.changes(own, typed(settings_form.fields_of(new)))
     edited = editing.with_settings(source, changed)
 
     found = editing.document_of(edited.source)
     assert {name: found.get(name) for name in rest} == rest
-    again, wanted = (typed(document_fields.fields_of(one)) for one in (found, new))
-    assert {name: again[name] for name in document_fields.SETTINGS} == {
-        name: wanted[name] for name in document_fields.SETTINGS
+    again, wanted = (typed(settings_form.fields_of(one)) for one in (found, new))
+    assert {name: again[name] for name in settings_form.SETTINGS} == {
+        name: wanted[name] for name in settings_form.SETTINGS
     }
     assert lists_of(found) == lists_of(new)
     if source.startswith("# ours") and found:
@@ -156,8 +157,8 @@ def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
         '# ours\nhours:   # when we are there\n  from: "08:00"   # early\n  to: "17:00"\n'
         "breakGlass: {}  # two administrators\npolicies: {}\n"
     )  # fmt: skip
-    said = document_fields.fields_of(editing.document_of(source))
-    changed = document_fields.changes(
+    said = settings_form.fields_of(editing.document_of(source))
+    changed = settings_form.changes(
         editing.document_of(source),
         said | {"hours_to": "18:00", "glass_after": "5m", "verify": "PERSON"},
     )
@@ -165,7 +166,7 @@ def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
     assert edited.lost == ()
     expected = source.replace('"17:00"', "'18:00'").replace("{}  # two", "{after: 5m}  # two")
     assert edited.source == expected + "verify: PERSON\n"
-    back = document_fields.changes(editing.document_of(edited.source), said)
+    back = settings_form.changes(editing.document_of(edited.source), said)
     assert (
         editing.document_of(editing.with_settings(edited.source, back).source) == read(source).value
     )
