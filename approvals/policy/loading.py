@@ -5,7 +5,6 @@ from typing import Any, get_args
 
 from amends.protocol.vocabulary import CLASSES, RISKS, Risk
 from approvals import signing_keys
-from approvals.policy import sections
 from approvals.policy.condition_types import SENSITIVITIES
 from approvals.policy.conditions import LISTED
 from approvals.policy.decisions import (
@@ -29,7 +28,7 @@ from approvals.policy.document import (
     Twin,
     TwinCall,
 )
-from approvals.policy.form import Form, one_or_many
+from approvals.policy.form import Form, check_lists, check_tools, hours_of, lists_of, one_or_many
 from approvals.policy.reading import Invalid, LocatedDocument, Path, read
 from connectors.contract import Kind
 from ledger.canonical import digest
@@ -163,10 +162,10 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
     probation = form.seconds(value.get("probation"), (*root, "probation"), 0, 30 * DAY)
     rules = tuple(_rules(form, value.get("policies"), (*root, "policies")))
     always = tuple(_always(form, value.get("always"), (*root, "always")))
-    lists = sections.lists(form, value.get("lists"), (*root, "lists"))
+    lists = lists_of(form, value.get("lists"), (*root, "lists"))
     review = tuple(_review(form, value.get("review"), (*root, "review")))
-    sections.check(form, (*rules, *always, *review), lists)
-    hours = sections.hours(form, value.get("hours"), (*root, "hours"))
+    check_lists(form, (*rules, *always, *review), lists)
+    hours = hours_of(form, value.get("hours"), (*root, "hours"))
     for rule in (*rules, *always, *review) if hours is None else ():
         if rule.when and "working_hours" in rule.when.names:
             form.wrong((*rule.path, "when"), "“working_hours” needs the section “hours”")
@@ -206,7 +205,7 @@ def _policy(form: Form, value: dict[str, Any], root: Path, whole: Any) -> Policy
         )
         or DAY,
     )
-    sections.check_tools(form, (*rules, *always, *review), policy)
+    check_tools(form, (*rules, *always, *review), policy)
     return policy
 
 
