@@ -114,8 +114,7 @@ def is_address(text: str) -> bool:
 
 def sends_mail() -> bool:
     """Whether mail can leave at all: nobody's does where no server is named (config.W040)."""
-    is_smtp = deployment.EMAIL_BACKEND == SMTP
-    return deployment.AMENDS_SENDS_MAIL or not is_smtp
+    return deployment.AMENDS_SENDS_MAIL or deployment.EMAIL_BACKEND != SMTP
 
 
 def is_server_away(failure: Exception) -> bool:
@@ -125,20 +124,15 @@ def is_server_away(failure: Exception) -> bool:
     return isinstance(failure, OSError)
 
 
-def said(delivery: Delivery, failure: Exception) -> str:
-    """The failure for people to read, without the channel's secrets."""
-    secret = delivery.channel.secret if delivery.channel else None
-    return without(secret).text(f"{type(failure).__name__}: {failure}")
-
-
-def without(secret: Secret | None) -> Redaction:
-    """What takes a secret out of what is told. Of one that no key opens nobody could tell anything,
-    and that is the failure itself.
+def told(failure: Exception, secret: Secret | None) -> str:
+    """The failure for people to read, without the secret of the channel. Of one that no key opens
+    nobody could tell anything, and that is the failure itself.
     """
     try:
-        return Redaction(secret.open() if secret else {})
+        redaction = Redaction(secret.open() if secret else {})
     except CannotOpen:
-        return Redaction()
+        redaction = Redaction()
+    return redaction.text(f"{type(failure).__name__}: {failure}")
 
 
 def _mail(delivery: Delivery) -> None:
@@ -149,11 +143,10 @@ def _mail(delivery: Delivery) -> None:
         raise NotTaken("The channel was removed or has no addresses.")
     said = delivery.message
     text = f"{said['text']}\n\n{said['url']}\n" if said["url"] else f"{said['text']}\n"
-    # Taken, and its answer lost, it is sent once more, and is no other mail (RFC 5322, 3.6.4).
-    host = (urlsplit(deployment.AMENDS_URL).hostname or "localhost").encode("idna").decode()
     headers = {
         "Auto-Submitted": "auto-generated",
-        "Message-ID": f"<{_id(delivery)}@{f'[{host}]' if ':' in host else host}>",
+        # Taken, and its answer lost, it is sent once more, and is no other mail (RFC 5322, 3.6.4).
+        "Message-ID": f"<{_id(delivery)}@{_host()}>",
         "X-Amends-Delivery": _id(delivery),
     }
     if stop := said.get("stop_url"):
@@ -161,8 +154,16 @@ def _mail(delivery: Delivery) -> None:
             "List-Unsubscribe": f"<{stop}>",
             "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
         }
-    mail = EmailMessage(subject=said["title"], body=text, to=to, headers=headers)
-    mail.send()
+    EmailMessage(subject=said["title"], body=text, to=to, headers=headers).send()
+
+
+def _host() -> str:
+    """The desk's own, as a mail names it; one that no name in the DNS can be is left unsaid."""
+    host = urlsplit(deployment.AMENDS_URL).hostname or ""
+    try:
+        return f"[{host}]" if ":" in host else host.encode("idna").decode() or "localhost"
+    except UnicodeError:
+        return "localhost"
 
 
 def _secret_of(delivery: Delivery) -> dict[str, Any]:
@@ -179,13 +180,13 @@ def _slack(delivery: Delivery) -> None:
     said = {name: escape(delivery.message[name], quote=False) for name in ("title", "text")}
     link = delivery.message["url"]
     text = f"*{said['title']}*\n{said['text']}" + (f"\n<{link}|Open in Amends>" if link else "")
-    _post(secret["url"], msgspec.json.encode({"text": text}), {})
+    post(secret["url"], msgspec.json.encode({"text": text}), {})
 
 
 def _webhook(delivery: Delivery) -> None:
     secret, body = _secret_of(delivery), _signed_body(delivery)
     id_ = str(delivery.message.get("facts", {}).get("id", _id(delivery)))
-    _post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
+    post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
 
 
 def _id(delivery: Delivery) -> str:
@@ -208,7 +209,8 @@ def _signed_body(delivery: Delivery) -> bytes:
     )
 
 
-def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Post JSON to a receiver; raises NotTaken, or what `Outbound.request` raises."""
     answer = Outbound(Deadline(SEND_SECONDS_MAX)).request(
         "POST", url, headers={"content-type": "application/json", **headers}, content=body
     )
@@ -293,8 +295,8 @@ def create(
         tier=Tier(tier),
         secret=Secret.objects.seal(workspace, f"channel {name}", secret) if secret else None,
     )
-    told = {"channel": name, "kind": kind, "tier": channel.tier, "subjects": channel.subjects}
-    outbox.record(workspace, EventType.CHANNEL_CREATED, by=by, data=told)
+    data = {"channel": name, "kind": kind, "tier": channel.tier, "subjects": channel.subjects}
+    outbox.record(workspace, EventType.CHANNEL_CREATED, by=by, data=data)
     return channel
 
 
@@ -394,8 +396,7 @@ def write_to(
     workspace: Workspace, address: str, subject: str, message: Message, *, key: str
 ) -> Delivery:
     """Put a mail to one person on its way; the same key, once."""
-    [delivery] = write_to_each(workspace, {key: address}, subject, message)
-    return delivery
+    return write_to_each(workspace, {key: address}, subject, message)[0]
 
 
 # `=` and not `IN`: PostgreSQL may ask a list anew for each row, and each time lock another.
@@ -441,7 +442,7 @@ def _send(delivery: Delivery) -> Exception | None:
     try:
         KINDS[delivery.kind].send(delivery)
     except Exception as failure:  # noqa: BLE001 - a mail library may raise anything; it is kept
-        _put_off(delivery, said(delivery, failure))
+        _put_off(delivery, told(failure, delivery.channel.secret if delivery.channel else None))
         return failure
     Delivery.objects.filter(pk=delivery.pk).update(
         state=DeliveryState.SENT, sent_at=Now(), last_error=""

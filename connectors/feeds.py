@@ -20,9 +20,9 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from connectors.channels import SEND_SECONDS_MAX, NotTaken, without
+from connectors.channels import NotTaken, post, told
 from connectors.models import Channel, ChannelKind, Feed
-from connectors.outbound import OK, Deadline, Outbound, headers_of
+from connectors.outbound import headers_of
 from ledger import entries, proofs
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def _batch(channel: Channel, feed: Feed) -> int:
     found = list(entries.between(channel.workspace, since, min(since + BATCH, head.size)))
     if not found:
         return 0
-    told = {
+    said = {
         "type": SUBJECT,
         "data": {
             "workspace": channel.workspace.slug,
@@ -102,19 +102,11 @@ def _batch(channel: Channel, feed: Feed) -> int:
     secret: dict[str, Any] = channel.secret.open() if channel.secret else {}
     if not secret:
         raise NotTaken("The channel has lost its secret.")
-    body = msgspec.json.encode(told)
+    body = msgspec.json.encode(said)
     # Bound to what is sent: a restored log that knew of no head goes on under the same name.
     which = f"{found[0].number}-{found[-1].number}-{found[-1].hash.hex()[:HASH_CHARACTERS]}"
     id_ = f"{channel.pk}-{head.origin}-{which}"
-    headers = headers_of(secret["secret"], body, message_id=id_)
-    answer = Outbound(Deadline(SEND_SECONDS_MAX)).request(
-        "POST",
-        secret["url"],
-        headers={"content-type": "application/json", **headers},
-        content=body,
-    )
-    if answer.status not in OK:
-        raise NotTaken(f"The receiver answered {answer.status}.")
+    post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
     changes = {"number": found[-1].number + 1, "origin": head.origin, "failures": 0, "error": ""}
     Feed.objects.filter(pk=feed.pk, number=feed.number).update(**changes)
     return len(found)
@@ -123,10 +115,9 @@ def _batch(channel: Channel, feed: Feed) -> int:
 @transaction.atomic
 def _note_failure(channel: Channel, feed: Feed, failure: Exception) -> None:
     logger.warning("The feed of channel %s is not taken: %s", channel.pk, type(failure).__name__)
-    told = without(channel.secret).text(f"{type(failure).__name__}: {failure}")
     pause = min(2 ** min(feed.failures + 1, 10), PAUSE_SECONDS_MAX)
     Feed.objects.filter(pk=feed.pk).update(
         failures=feed.failures + 1,
-        error=told[:ERROR_CHARACTERS_MAX],
+        error=told(failure, channel.secret)[:ERROR_CHARACTERS_MAX],
         due_at=Now() + timedelta(seconds=pause),
     )

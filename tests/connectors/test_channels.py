@@ -77,10 +77,13 @@ def test_a_mail_that_is_sent_once_more_as_its_answer_was_lost_is_the_same_mail(a
 
 @pytest.mark.parametrize(
     ("url", "host"),
-    [("https://bücher.example", "xn--bcher-kva.example"), ("http://[::1]:8000", "[::1]")],
-)
+    [
+        ("https://bücher.example", "xn--bcher-kva.example"), ("http://[::1]:8000", "[::1]"),
+        ("http://desk..example", "localhost"), (f"http://{'a' * 64}.example", "localhost"),
+    ],
+)  # fmt: skip
 def test_the_name_of_a_mail_is_one_whatever_host_the_desk_has(acme, settings, url, host):
-    """It was written as a word in another alphabet, which is none."""
+    """It was written as a word in another alphabet, which is none; or no mail left the desk."""
     settings.AMENDS_URL = url
     channels.write_to(acme, "eve@x.example", "correction.published", NEWS, key="c-1")
     channels.send_due()
