@@ -88,7 +88,7 @@ class Quantities:
 
     def hold_number(self, value: float) -> bool:
         """Whether the text says this number."""
-        return _amount(str(value)) in self._amounts
+        return Decimal(str(value)) in self._amounts
 
     def hold(self, wanted: str) -> bool:
         """Whether the text says this amount, code of money, day or time."""
@@ -104,8 +104,11 @@ class Quantities:
         marks = {_SIGNS.get(one, one) for one in (found[1], found[3]) if one}
         if not marks <= self._money:
             return False
-        amount = _amount(found[2])
-        return _all_of(_readings(found[2]) if amount is None else [amount], self._amounts)
+        try:
+            ways: Iterable[Decimal] = [Decimal(found[2])]
+        except InvalidOperation:
+            ways = _readings(found[2])
+        return _all_of(ways, self._amounts)
 
     def _hold_day(self, wanted: str) -> bool:
         moment = _MOMENT.fullmatch(wanted)
@@ -156,23 +159,14 @@ def _amounts(seen: str, *, may_hide: bool) -> Iterator[Decimal]:
 def _readings(text: str) -> Iterator[Decimal]:
     digits = re.sub(r"[ '’_]", "", text)
     last = max(digits.rfind("."), digits.rfind(","))
-    whole = _amount(re.sub("[.,]", "", digits))
+    whole = Decimal(re.sub("[.,]", "", digits))
     if last < 0:
-        if whole is not None:
-            yield whole
-        return
-    fraction = _amount(re.sub("[.,]", "", digits[:last]) + "." + digits[last + 1 :])
-    if fraction is not None and digits.count(digits[last]) == 1:
-        yield fraction
-    if _GROUPED.fullmatch(text.lstrip("+-")) and whole is not None:
         yield whole
-
-
-def _amount(text: str) -> Decimal | None:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None
+        return
+    if digits.count(digits[last]) == 1:
+        yield Decimal(re.sub("[.,]", "", digits[:last]) + "." + digits[last + 1 :])
+    if _GROUPED.fullmatch(text.lstrip("+-")):
+        yield whole
 
 
 # Numbers in words: of English whole ones, and elsewhere those that stand by themselves.
@@ -250,22 +244,19 @@ def _in_words(text: str) -> Decimal:
 
 # Days, as they are written in the languages in which the desk writes to people.
 
-_ITALIAN = (
-    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre"
-)
 _MONTHS = {
     name: number
-    for names in (
-        "january february march april may june july august september october november december",
-        "januar februar märz april mai juni juli august september oktober november dezember",
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-        "jan feb mar apr may jun jul aug sep oct nov dec",
-        "jan feb mrz apr mai jun jul aug sept okt nov dez",
-        _ITALIAN,
-        "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-        "januari februari maart april mei juni juli augustus september oktober november december",
-    )
+    for names in """
+    january february march april may june july august september october november december
+    januar februar märz april mai juni juli august september oktober november dezember
+    enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+    janvier février mars avril mai juin juillet août septembre octobre novembre décembre
+    jan feb mar apr may jun jul aug sep oct nov dec
+    jan feb mrz apr mai jun jul aug sept okt nov dez
+    gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
+    janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro
+    januari februari maart april mei juni juli augustus september oktober november december
+    """.strip().splitlines()
     for number, name in enumerate(names.split(), 1)
 }
 _MONTH = rf"({'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
@@ -355,6 +346,10 @@ _AHEAD = re.compile(  # not *once in a week*
     r" (?:(days?|tag(?:en?)?|d[ií]as?|jours?)|weeks?|wochen?|semanas?|semaines?)"
     r"(?![\w'’-]| (?:ago|of|hábiles)\b)"
 )
+_DENIED = re.compile(  # *no reply in 3 days* is of those that are over
+    r"(?:\b(?:no|not|nothing|nobody|never|without|kein\w*|nicht|nichts|niemand|pas|rien|sin|nada)"
+    r"|n['’]t)\b[^,;:.!?\n]*$"
+)
 _NIGHTS = rf"(?<![\w-]){_COUNT} (?:nights?|nächten?|nacht|noches?|nuits?)\b"
 _ONE_DAY = (
     rf"(\d{{4}}-\d\d-\d\d\b|\d{{1,2}}[./]\d{{1,2}}[./](?:\d{{2,4}}\b)?"
@@ -408,8 +403,9 @@ def _relative(
         before = seen[max(0, near.start() - _LOOK_BACK) : near.start()].split()[-1:]
         if may_hide or not before or before[0] not in _OF_DAYS.get(near[0], ()):
             yield today + timedelta(days=_NEAR[near[0]])
-    for number, is_day in _AHEAD.findall(seen):
-        yield today + timedelta(days=_count(number) * (1 if is_day else WEEK_DAYS))
+    for ahead in _AHEAD.finditer(seen):
+        if may_hide or not _DENIED.search(seen, max(0, ahead.start() - _LOOK_BACK), ahead.start()):
+            yield today + timedelta(days=_count(ahead[1]) * (1 if ahead[2] else WEEK_DAYS))
     for number in _OF_MONTH.findall(seen):
         yield from _to_come(int(number[0] or number[1]), today)
     week = today + timedelta(days=WEEK_DAYS - today.weekday())
@@ -451,6 +447,10 @@ _CLOCK = re.compile(
 # Behind these a number alone is an hour, and before them or a day of the week *8h* no duration.
 _AT = r"at|um|gegen|around|à|vers|las|às"
 _IS_AT = re.compile(rf"(?:^|\W)(?:{_AT}) $")
+_PRICED = re.compile(  # *shares at 10* is no time
+    rf"\b(?:shares?|stocks?|bonds?|units?|priced?|capped|aktien?|anteile?|acciones|actions)"
+    rf" (?:(?:{_AT}) )?$"
+)
 _DAY_NAMES = "|".join((*_NEAR, *_WEEKDAYS))
 _MAY_BE = rf"(?:^|\W)(?:{_AT}|dès|entre|ab|bis|by|from|until|before|after|{_DAY_NAMES}),? "
 _MAY_BE_AT = re.compile(rf"{_MAY_BE}$")
@@ -477,14 +477,17 @@ def _times(text: str, *, may_hide: bool = False) -> Iterator[tuple[int, int]]:
         is_h = "h" in (apart, sign) and not may_hide
         if is_h and not (_MAY_BE_AT.search(before) and not _HOW_LONG.match(text, found.end())):
             continue
-        if not (minute or sign or (_IS_AT.search(before) and _BEHIND.match(text, found.end()))):
+        is_at = _IS_AT.search(before) and (may_hide or not _PRICED.search(before))
+        if not (minute or sign or (is_at and _BEHIND.match(text, found.end()))):
             continue
         if sign[:1] in {"a", "p"}:
             yield int(hour) % HALF_DAY_HOURS + HALF_DAY_HOURS * (sign[:1] == "p"), int(minute or 0)
         else:
             yield from _both_halves(int(hour) * 60 + int(minute or 0))
-    for part, of, alone in _HOUR_IN_WORDS.findall(text):
-        yield from _both_halves(_count(of or alone) * 60 + _PARTS_OF_HOUR.get(part, 0))
+    for found in _HOUR_IN_WORDS.finditer(text):
+        part, of, alone = found.groups("")
+        if may_hide or not _PRICED.search(text, max(0, found.start() - _LOOK_BACK), found.start()):
+            yield from _both_halves(_count(of or alone) * 60 + _PARTS_OF_HOUR.get(part, 0))
     named = _NAMED_HOUR if may_hide else _AT_NAMED_HOUR
     yield from ((_NAMED_HOURS[one], 0) for one in named.findall(text))
 

@@ -205,6 +205,8 @@ def test_what_only_looks_like_it_or_is_a_part_of_it_does_not(value):
         ("Bob Miller", "Bob\n40\nMiller"), ("08:00", "work 8h on it"), (11, "draw an elf and rest"),
         (9, "quoi de neuf"), (12, "zwölf tausend"), ("2026-11-21", "Guten Morgen"),
         ("https://report.zip", "see report.zip"), ("12:00", "noon whistle"),
+        ("10:00", "buy shares at 10"), ("10:00", "sell the bonds at ten"),
+        ("2026-11-23", "no reply in 3 days"), ("2026-12-04", "I haven't heard back in two weeks"),
     ],
 )  # fmt: skip
 def test_what_a_text_may_hide_is_found_in_what_mostly_means_something_else(value, text):
