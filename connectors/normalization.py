@@ -190,28 +190,25 @@ class Redaction:
         """What was said without credentials, in one line, cut to length."""
         return " ".join(self._black(text(said)).split())[:characters_max]
 
-    def value(self, value: Any) -> Any:
-        """Plain JSON without credentials."""
-        return self._walk(value)
-
     def evidence(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """The evidence without credentials, shortened to a text where it is too large."""
         try:
             written = msgspec.json.encode(evidence)
         except (TypeError, ValueError, msgspec.MsgspecError):
             return {"unreadable": self.text(repr(evidence))}
-        clean: dict[str, Any] = self._walk(value(msgspec.json.decode(written)))
+        clean: dict[str, Any] = self.value(value(msgspec.json.decode(written)))
         if len(written) > EVIDENCE_BYTES_MAX:
             return {"shortened": self.text(msgspec.json.encode(clean).decode(), EVIDENCE_BYTES_MAX)}
         return clean
 
-    def _walk(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
+        """Plain JSON without credentials."""
         if isinstance(value, str):
             return self._black(value)
         if isinstance(value, dict):
-            return {self._black(key): self._walk(inner) for key, inner in value.items()}
+            return {self._black(key): self.value(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self._walk(inner) for inner in value]
+            return [self.value(inner) for inner in value]
         return value
 
     def _black(self, text: str) -> str:
