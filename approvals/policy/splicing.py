@@ -45,9 +45,10 @@ def end_of(source: str, node: Any) -> int:
 
 
 def spliced(source: str, spans: Sequence[Span]) -> str | None:
-    """All of these put in; None where they overlap."""
+    """All of these put in, at one place in their order; None where they overlap."""
     text, before = source, len(source) + 1
-    for start, end, words in sorted(spans, key=lambda one: one[:2], reverse=True):
+    in_order = sorted(spans, key=lambda one: one[:2])
+    for start, end, words in in_order[::-1]:
         if end > before or start > end:
             return None
         text, before = text[:start] + words + text[end:], start

@@ -172,6 +172,18 @@ def test_a_setting_is_changed_where_it_stands_and_every_comment_stays():
     )
 
 
+def test_the_last_section_and_the_document_can_both_have_one_more_member():
+    """One came to stand within the other, so the document was written anew without its comments."""
+    source = "# ours\npolicies: {}\naudit:\n  retention: 30d\n# end\n"
+    said = settings_form.fields_of(editing.document_of(source))
+    changed = settings_form.changes(
+        editing.document_of(source), said | {"capture_intent": "no", "verify": "PERSON"}
+    )
+    edited = editing.with_settings(source, changed)
+    more = "  captureIntent: false\nverify: PERSON\n"
+    assert edited.source == source.replace("# end", f"{more}# end")
+
+
 LEVELS = st.sampled_from(["public", "internal", "restricted"])
 CEL = st.sampled_from(["args.a", '"To: " + args.to', "args.x ? 1 : 2"])
 TOOLS = some(
