@@ -94,9 +94,13 @@ class ArgumentChange:
 
 def call_digest(facts: CallFacts | Mapping[str, Any]) -> str:
     """The digest of one call; a mapping is the facts as stored, its own digest left out."""
+    return digest({"form": CALL_FORM, "call": _digested(facts)})
+
+
+def _digested(facts: CallFacts | Mapping[str, Any]) -> dict[str, Any]:
     values = facts.as_json() if isinstance(facts, CallFacts) else dict(facts)
     values.pop("digest", None)
-    return digest({"form": CALL_FORM, "call": values})
+    return values
 
 
 def plan_digest(workspace: str, subject: Mapping[str, Any], call_digests: Sequence[str]) -> str:
@@ -151,11 +155,7 @@ def diff(
     approved: CallFacts | Mapping[str, Any], now: CallFacts | Mapping[str, Any]
 ) -> list[ArgumentChange]:
     """Where two calls differ, field by field, by path."""
-    old = approved.as_json() if isinstance(approved, CallFacts) else dict(approved)
-    new = now.as_json() if isinstance(now, CallFacts) else dict(now)
-    old.pop("digest", None)
-    new.pop("digest", None)
-    return changes(old, new)
+    return changes(_digested(approved), _digested(now))
 
 
 def changes(old: Any, new: Any) -> list[ArgumentChange]:

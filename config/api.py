@@ -6,7 +6,6 @@ and answer, so that the page shows them with the rest.
 
 import logging
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -62,11 +61,6 @@ REFUSALS = {
 }
 
 
-def _operations(schema: OpenAPISchema) -> Iterator[dict[str, Any]]:
-    for path in schema["paths"].values():
-        yield from (one for one in path.values() if isinstance(one, dict))
-
-
 class DeskAPI(NinjaAPI):
     parts = PARTS
 
@@ -74,8 +68,8 @@ class DeskAPI(NinjaAPI):
         self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
     ) -> OpenAPISchema:
         schema = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
-        for operation in _operations(schema):
-            if operation.get("security"):
+        for operation in (one for path in schema["paths"].values() for one in path.values()):
+            if isinstance(operation, dict) and operation.get("security"):
                 operation["responses"] = {**REFUSALS, **operation["responses"]}
         paths, schemas = openapi(
             route for name in HOT_MODULES for route in import_module(name).routes

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_bare, without_last4
 from amends.protocol.vocabulary import ActionClass, EventType, Risk
-from approvals import approval_requests, digests, grants, inbox, named_lists
+from approvals import approval_requests, digests, grants, inbox, named_lists, tallies
 from approvals.digests import CallFacts
 from approvals.gate.begin_request import ASKED_APART, BeginRequest
 from approvals.gate.decision_table import Proceed
@@ -446,13 +446,9 @@ def amount_of(terms: Mapping[str, Any], asked: GrantableCall) -> Decimal | None:
         "targets": [dict(one) for one in asked.targets],
     }  # fmt: skip
     try:
-        value = _compiled(terms["amount"]).evaluate(facts)
+        return tallies.number(_compiled(terms["amount"]).evaluate(facts))
     except CannotEvaluate:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    number = Decimal(str(value))
-    return number if number.is_finite() and number >= 0 else None
 
 
 @lru_cache(maxsize=256)

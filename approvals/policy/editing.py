@@ -352,7 +352,11 @@ def _comments(source: str) -> list[str]:
     if source.lstrip()[:1] == "{":
         return []
     found = []
-    ends = [(token.start_mark.index, token.end_mark.index) for token in _scalars(source)]
+    ends = [
+        (token.start_mark.index, token.end_mark.index)
+        for token in yaml.scan(source)
+        if isinstance(token, yaml.ScalarToken)
+    ]
     place = 0
     for line in source.splitlines(keepends=True):
         for column, character in enumerate(line):
@@ -363,7 +367,3 @@ def _comments(source: str) -> list[str]:
                 break
         place += len(line)
     return found
-
-
-def _scalars(source: str) -> list[Any]:
-    return [one for one in yaml.scan(source) if isinstance(one, yaml.ScalarToken)]

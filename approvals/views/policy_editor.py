@@ -445,7 +445,7 @@ def _page(
         "entry": draft.entry,
         "catalogues": catalogue_form.catalogues(draft.source, draft.entry, whole=draft.whole),
         "told_settings": settings_form.told(draft.source),
-        "rule_is_new": draft.rule is not None and not _is_of_row(draft.rule),
+        "rule_is_new": draft.rule is not None and draft.rule["at"].value() in {None, ""},
         "call": _call_shown(draft) if draft.rule else None,
         "call_pk": draft.call.pk if draft.call else "",
         "call_words": _told_of_call(draft, policy),
@@ -462,10 +462,6 @@ def _page(
         "refused": said in {409, 422},
     }
     return page(request, "approvals/policy_edit.html", context, part=part, status=said)
-
-
-def _is_of_row(form: RuleForm) -> bool:
-    return form["at"].value() not in {None, ""}
 
 
 def _call_shown(draft: PolicyDraft) -> dict[str, Any] | None:
