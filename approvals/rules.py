@@ -123,16 +123,12 @@ def problems_of(row: RulePosition, problems: Sequence[Mistake]) -> list[Mistake]
 
 def _amounts(source: str) -> Mapping[str, str]:
     """By glob of a tool, the path of what its preview shows as money."""
-    tools = editing.document_of(source).get("tools")
-    if not isinstance(tools, dict):
-        return {}
-    previews = {
-        glob: entry.get("preview") for glob, entry in tools.items() if isinstance(entry, dict)
-    }
+    tools = members(editing.document_of(source).get("tools"))
+    previews = {glob: members(members(entry).get("preview")) for glob, entry in tools.items()}
     return {
         glob: text_of(preview.get("amount"))
         for glob, preview in previews.items()
-        if isinstance(preview, dict) and "currency" in preview
+        if "currency" in preview
     }
 
 
@@ -267,10 +263,9 @@ def fields_of(entry: Entry) -> dict[str, str]:
     found["affected"] = ("must" if asked.get("must") else "ask") if isinstance(asked, dict) else (
         "ask" if asked is True else ""
     )  # fmt: skip
-    found["affected_words"] = as_text(asked.get("words")) if isinstance(asked, dict) else ""
+    found["affected_words"] = as_text(members(asked).get("words"))
     for part in PARTS:
-        given = entry.get(part)
-        inside = given if isinstance(given, dict) else {}
+        inside = members(entry.get(part))
         for name, path in FIELDS.items():
             if path.startswith(f"{part}."):
                 found[name] = as_text(inside.get(path.partition(".")[2]))
@@ -281,7 +276,7 @@ def _people(entry: Entry) -> dict[str, str]:
     asked = entry.get("requires")
     found = {}
     for n, one in enumerate((asked if isinstance(asked, list) else [])[:PLACES_MAX]):
-        need = one if isinstance(one, dict) else {}
+        need = members(one)
         team = as_text(need.get("group"))
         found[f"who_{n}"] = f"{TEAM}{team}" if team else ANYBODY
         found[f"count_{n}"] = as_text(need.get("count")) or "1"
@@ -303,17 +298,25 @@ def as_claim(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else ""
 
 
+def claim_of(chosen: str) -> bool | None:
+    """What is claimed by what was chosen; None where nothing was."""
+    return {"yes": True, "no": False}.get(chosen)
+
+
+def members(value: Any) -> dict[str, Any]:
+    """Those of an object, as a copy; anything else has none."""
+    return dict(value) if isinstance(value, dict) else {}
+
+
 def entry_of(old: Entry, said: Fields) -> dict[str, Any]:
     """The rule that the fields say, where `old` stood: what they do not change is as it was."""
-    was = fields_of(old)
-    now = {name: normal(said.get(name, "")) for name in {*was, *FIELDS}}
-    changed = {name for name in now if now[name] != normal(was.get(name, ""))}
+    now, changed = typed(fields_of(old), said, FIELDS)
     new = dict(old)
     for name in ("when", *LINES, *CHOICES):
         if name in changed:
             put(new, name, now[name])
     if "self_approval" in changed:
-        put(new, "selfApproval", {"yes": True, "no": False}.get(now["self_approval"]))
+        put(new, "selfApproval", claim_of(now["self_approval"]))
     if changed & {"affected", "affected_words"}:
         put(new, "askAffected", _affected(now["affected"], now["affected_words"]))
     for part in PARTS:
@@ -376,7 +379,7 @@ def typed(
 
 def merged(old: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     """A part of a document with some members changed, each taken out where it is empty."""
-    found = dict(old) if isinstance(old, dict) else {}
+    found = members(old)
     for name, value in changes.items():
         put(found, name, value)
     return found
@@ -400,14 +403,13 @@ def _fits(name: str, value: Any) -> bool:
 
 def lines_of(given: Any) -> str:
     """Each as `name: value`; nothing of what is no object."""
-    pairs = given if isinstance(given, dict) else {}
-    return "\n".join(f"{name}: {one}" for name, one in pairs.items() if _fits(name, one))
+    pairs = members(given).items()
+    return "\n".join(f"{name}: {one}" for name, one in pairs if _fits(name, one))
 
 
 def without_line(given: Any) -> dict[str, Any]:
     """Those that fit in no line."""
-    pairs = given if isinstance(given, dict) else {}
-    return {name: one for name, one in pairs.items() if not _fits(name, one)}
+    return {name: one for name, one in members(given).items() if not _fits(name, one)}
 
 
 def pairs_of(lines: str) -> dict[str, str]:

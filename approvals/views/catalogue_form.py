@@ -19,8 +19,10 @@ from approvals.rules import (
     ROWS_SHOWN_MAX,
     as_claim,
     as_text,
+    claim_of,
     field_at,
     lines_of,
+    members,
     merged,
     pairs_of,
     typed,
@@ -199,18 +201,14 @@ class ToolForm(EntryForm):
         found = {name: as_text(entry.get(name)) for name in TOOL_PLAIN}
         found["untrusted"] = as_claim(entry.get("reads_untrusted"))
         level = entry.get("sensitivity")
-        of_args = level if isinstance(level, dict) else {}
-        found["sensitivity"] = as_text(of_args.get("tool")) if of_args else as_text(level)
-        found["sensitive"] = lines_of(
-            {name: one for name, one in of_args.items() if name != "tool"}
-        )
-        preview = entry.get(PREVIEW)
-        shown = preview if isinstance(preview, dict) else {}
+        of_args = members(level)
+        found["sensitivity"] = as_text(of_args.pop("tool", None) if of_args else level)
+        found["sensitive"] = lines_of(of_args)
+        shown = members(entry.get(PREVIEW))
         for name, path in ToolForm.paths.items():
             if path.startswith(f"{PREVIEW}.") and name not in TOOL_LINES:
                 found[name] = as_text(shown.get(path.partition(".")[2]))
-        rows = shown.get("rows")
-        return found | {"preview_rows": lines_of(rows)}
+        return found | {"preview_rows": lines_of(shown.get("rows"))}
 
     @staticmethod
     def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +218,7 @@ class ToolForm(EntryForm):
             if name in changed:
                 put_value(new, name, now[name])
         if "untrusted" in changed:
-            put_value(new, "reads_untrusted", {"yes": True, "no": False}.get(now["untrusted"]))
+            put_value(new, "reads_untrusted", claim_of(now["untrusted"]))
         if changed & {"sensitivity", "sensitive"}:
             own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
             of_args = without_line(old.get("sensitivity")) | pairs_of(now["sensitive"])
@@ -233,8 +231,7 @@ class ToolForm(EntryForm):
             if ToolForm.paths[name].startswith(f"{PREVIEW}.")
         }
         if "rows" in inside:
-            shown = old.get(PREVIEW)
-            others = without_line(shown.get("rows") if isinstance(shown, dict) else None)
+            others = without_line(members(old.get(PREVIEW)).get("rows"))
             inside["rows"] = others | (inside["rows"] or {}) or None
         if inside:
             put_value(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
@@ -298,8 +295,7 @@ class TwinForm(EntryForm):
 
     @staticmethod
     def fields_of(entry: Entry) -> dict[str, str]:
-        probe = entry.get(PROBE)
-        asked = probe if isinstance(probe, dict) else {}
+        asked = members(entry.get(PROBE))
         return {
             **{name: as_text(entry.get(name)) for name in TWIN_PLAIN},
             "args": lines_of(entry.get("args")),
@@ -323,8 +319,7 @@ class TwinForm(EntryForm):
             if name in changed:
                 inside[name.removeprefix("probe_")] = now[name]
         if "probe_args" in changed:
-            given = asked.get("args") if isinstance(asked, dict) else None
-            inside["args"] = _args(given, now["probe_args"])
+            inside["args"] = _args(members(asked).get("args"), now["probe_args"])
         if inside:
             put_value(new, PROBE, merged(asked, inside) or None)
         return new

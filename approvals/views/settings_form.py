@@ -14,7 +14,7 @@ from approvals import rules
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.decisions import VERIFIES
 from approvals.policy.named_lists import KINDS
-from approvals.rules import as_claim, as_text, field_at, normal
+from approvals.rules import as_claim, as_text, claim_of, field_at, members, normal
 from workspaces.forms import WrittenField, offer_too, shown_in, without_hint
 from workspaces.models import Team, Workspace
 
@@ -159,8 +159,8 @@ def fields_of(document: Document) -> dict[str, str]:
     `list_name_N`, `list_kind_N`, `list_words_N` and `list_entries_N`.
     """
     found = {name: _said(one, _value(document, one.path)) for name, one in SETTINGS.items()}
-    given, auto = document.get(GLASS), document.get(AUTO)
-    found["glass"] = "yes" if isinstance(given, dict) else ""
+    auto = document.get(AUTO)
+    found["glass"] = "yes" if isinstance(document.get(GLASS), dict) else ""
     enabled = auto.get("enabled", True) if isinstance(auto, dict) else auto
     found["auto"] = as_claim(enabled)
     for n, (name, one) in enumerate(lists_of(document).items()):
@@ -176,16 +176,13 @@ def fields_of(document: Document) -> dict[str, str]:
 
 def lists_of(document: Document) -> dict[str, Any]:
     """The lists that have fields."""
-    given = document.get(LISTS)
-    return dict(list(given.items())[:LISTS_MAX]) if isinstance(given, dict) else {}
+    return dict(list(members(document.get(LISTS)).items())[:LISTS_MAX])
 
 
 def _value(document: Document, path: str) -> Any:
     top, _, member = path.partition(".")
     value = document.get(top)
-    if member:
-        value = value.get(member) if isinstance(value, dict) else None
-    return value
+    return members(value).get(member) if member else value
 
 
 def _said(one: Setting, value: Any) -> str:
@@ -199,23 +196,21 @@ def changes(document: Document, said: Mapping[str, Any]) -> dict[str, Any]:
     """What of the document the fields change: name → what stands there then; None: nothing."""
     was = fields_of(document)
     found: dict[str, Any] = {}
-    now = {name: normal(said.get(name)) for name in SETTINGS}
-    changed = [name for name in SETTINGS if now[name] != normal(was[name])]
-    for name in changed:
-        top, _, member = SETTINGS[name].path.partition(".")
-        if top in {AUTO, GLASS} and not member:
+    now, changed = rules.typed(was, said, SETTINGS)
+    for name, one in SETTINGS.items():
+        top, _, member = one.path.partition(".")
+        if name not in changed or (top in {AUTO, GLASS} and not member):
             continue
         if not member:
             found[top] = _typed(name, now[name])
             continue
-        given = document.get(top)
-        inside = found.setdefault(top, dict(given) if isinstance(given, dict) else {})
+        inside = found.setdefault(top, members(document.get(top)))
         rules.put(inside, member, _typed(name, now[name]))
-    if {"glass", *(name for name in SETTINGS if name.startswith("glass_"))} & set(changed):
+    if {"glass", *(name for name in SETTINGS if name.startswith("glass_"))} & changed:
         found[GLASS] = (found.get(GLASS) or {}) if now["glass"] else None
         if now["glass"] and not found[GLASS] and isinstance(document.get(GLASS), dict):
             found[GLASS] = {}
-    if {"auto", "auto_tools", "auto_publish"} & set(changed):
+    if {"auto", "auto_tools", "auto_publish"} & changed:
         found[AUTO] = _auto(now, found.get(AUTO, document.get(AUTO)))
     found = {
         name: None if value in ({}, "", []) and name != GLASS else value
@@ -227,15 +222,15 @@ def changes(document: Document, said: Mapping[str, Any]) -> dict[str, Any]:
 def _typed(name: str, text: str) -> Any:
     one = SETTINGS[name]
     if one.kind == CLAIM:
-        return {"yes": True, "no": False}.get(text)
+        return claim_of(text)
     if one.kind == LINES:
         return [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]
     return text or None
 
 
 def _auto(now: Mapping[str, str], given: Any) -> Any:
-    more = {name: one for name, one in (given if isinstance(given, dict) else {}).items()
-            if name != "enabled"}  # fmt: skip
+    more = members(given)
+    more.pop("enabled", None)
     if not now["auto"]:
         return more or None
     is_on = now["auto"] == "yes"
@@ -244,8 +239,7 @@ def _auto(now: Mapping[str, str], given: Any) -> Any:
 
 def _lists(document: Document, was: Mapping[str, str], said: Mapping[str, Any]) -> dict[str, Any]:
     """The lists, where a field of one changes: those without fields stay, behind the others."""
-    given = document.get(LISTS)
-    old = list(given.items()) if isinstance(given, dict) else []
+    old = list(members(document.get(LISTS)).items())
     found: dict[str, Any] = {}
     is_changed = False
     for n in range(LISTS_MAX):
