@@ -6,23 +6,21 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from approvals import alike, card_context, inbox, signatures
+from approvals import alike, card_context, inbox
 from approvals.alike import ApprovalGroup, GroupedApproval
 from approvals.gate import policy_since
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.views import card
 from approvals.views.lists import approvals_of, views_of
 from ledger import disclosure
-from workspaces import delegations, formatting
+from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.fresh_login import login_at
 from workspaces.models import Workspace
-from workspaces.moves import CannotMove
-from workspaces.pages import Request, is_number, page, workspace_or_404
+from workspaces.pages import Request, is_number, page
 
 DECIDED_MAX = alike.LOOKED_AT_MAX
 PLAN_CHARACTERS_MAX = 120
@@ -43,9 +41,7 @@ SAID: dict[str, str] = {
 @require_GET
 def group(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Those that are like this one and wait for this person, side by side."""
-    here = workspace_or_404(request, workspace)
-    delegations.require_decider(request.user, here)
-    return _shown(request, here, get_object_or_404(approvals_of(here), pk=pk))
+    return _shown(request, *card.to_decide(request, workspace, pk))
 
 
 @login_required
@@ -54,9 +50,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     """The chosen ones, one after the other, each with its own digest and under its own lock: what
     has changed meanwhile is not decided, and stands in the answer.
     """
-    here = workspace_or_404(request, workspace)
-    delegations.require_decider(request.user, here)
-    first = get_object_or_404(approvals_of(here), pk=pk)
+    here, first = card.to_decide(request, workspace, pk)
     chosen = [int(one) for one in request.POST.getlist("chosen") if is_number(one)][:DECIDED_MAX]
     if not chosen:
         return _shown(request, here, first, problem=NONE_CHOSEN, status=422)
@@ -70,12 +64,7 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         except InvalidInput as wrong:
             problem = {"tone": "bad", "title": "Nothing was decided.", "text": str(wrong)}
             return _shown(request, here, first, problem=problem, status=422)
-        except (
-            CannotMove,
-            inbox.OutOfDate,
-            inbox.NeedsFreshLogin,
-            signatures.NotSigned,
-        ) as refusal:
+        except card.REFUSALS as refusal:
             results.append(_result(approval, "bad", f"Not decided: {refusal}."))
         else:
             results.append(_result(approval, "ok", SAID[answered.state]))

@@ -96,18 +96,8 @@ def _page(
         "medians": [(day, seconds(median(times))) for day, times in sorted(found.by_day.items())],
         "pager": whole(request, found.people),
         "people": [_person(here, one, days) for one in found.people],
-        "rules": [
-            {
-                "words": one.words,
-                "glob": one.glob,
-                "asked": one.asked,
-                "granted": one.granted,
-                "false_alarms": one.false_alarms,
-                "fast": one.fast,
-            }
-            for one in found.rules
-        ],
-        "reviews": [one._asdict() for one in found.reviews],
+        "rules": found.rules,
+        "reviews": found.reviews,
         "stamped": [
             {"words": one.words, "asked": one.asked, "slowest": seconds(one.slowest_seconds)}
             for one in found.rubber_stamped
