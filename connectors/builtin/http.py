@@ -159,7 +159,9 @@ class Http(Connector):
             return Answer(outcome="unknown", detail=f"The service answered {answer.status}.")
         if rule.outcome == "refused":
             raise Refused(f"The service refused: {answer.status} {complaint(answer)}")
-        return Answer(outcome="applied", evidence={"status": answer.status, **_identity(answer)})
+        return Answer(
+            outcome="applied", evidence={"status": answer.status, **_known(_said(answer))}
+        )
 
     def _insist_on_the_state(self, call: Call) -> None:
         """A conditional write rests on what was read; raises Refused where that has changed."""
@@ -267,11 +269,12 @@ def _rows(args: Any) -> list[tuple[str, str]]:
     return [(name, written(value)) for name, value in given.items()]
 
 
-def _identity(answer: Response) -> State:
+def _said(answer: Response) -> Any:
+    """The JSON of an answer that need not have any; None where it has none."""
     try:
-        return _known(answer.json())
+        return answer.json()
     except ValueError:
-        return {}
+        return None
 
 
 def _known(item: Any) -> State:
@@ -352,10 +355,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def rule_for(described: Described, answer: Response) -> Rule | None:
-    try:
-        said = answer.json()
-    except ValueError:
-        said = None
+    said = _said(answer)
     for rule in described.answers:
         if answer.status in rule.status and fits(rule.where, said):
             return rule
@@ -388,10 +388,7 @@ def version_of(read: Read, answer: Response) -> str | None:
 
 
 def complaint(answer: Response) -> str:
-    try:
-        said = answer.json()
-    except ValueError:
-        return ""
+    said = _said(answer)
     for dotted in ("error.message", "error.msg", "error", "detail", "title", "message"):
         value = looked_up(said, dotted)
         if isinstance(value, str):
