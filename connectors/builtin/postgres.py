@@ -42,6 +42,17 @@ Database = psycopg.Connection[tuple[Any, ...]]
 # No file can be below a device: libpq looks there in silence. Of the device itself it complains.
 NO_FILE = f"{os.devnull}/none"
 
+# What libpq would else take from the desk's environment (PGOPTIONS, PGHOSTADDR, PGSSLCERT …), which
+# is for its own database: a search path of it would find another table of that name here.
+OF_OUR_OWN = {
+    "options": "",
+    "hostaddr": "",
+    "sslcert": NO_FILE,
+    "sslkey": NO_FILE,
+    "gssencmode": "disable",
+    "target_session_attrs": "any",
+}
+
 OUR_TABLES = ["connectors_connection", "connectors_calllog", "workspaces_secret"]
 """A database with all of these is a desk's own, and is never touched through a connection."""
 
@@ -144,7 +155,7 @@ def _connect(call: Call, deadline: Deadline) -> Database:
         connect_timeout=max(2, int(deadline.remaining())),
         application_name="amends",
         row_factory=tuple_row,
-        **_route(server, call.connection.outbound),
+        **(OF_OUR_OWN | _route(server, call.connection.outbound)),
     )
 
 

@@ -51,6 +51,24 @@ def test_a_changed_ticket_is_restored_and_its_neighbour_is_left_alone(
     assert notes == [("live", "T-182", "Set back to normal: it was raised by mistake.", "Amends")]
 
 
+def test_what_the_environment_says_of_the_desks_own_database_is_not_said_of_this_one(
+    shop_connection, shop, ticket, monkeypatch
+):
+    """A search path of the desk's found another table of that name."""
+    shop.execute("CREATE SCHEMA aside")
+    shop.execute("CREATE TABLE aside.tickets AS SELECT * FROM public.tickets")
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=aside")
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    try:
+        answer = restore(shop_connection)
+        aside = shop.execute("SELECT priority FROM aside.tickets WHERE id = 'T-182'").fetchone()
+    finally:
+        shop.execute("DROP SCHEMA aside CASCADE")
+
+    assert answer.outcome == "applied"
+    assert (now(shop), aside) == (("normal", "mia", 2), ("high",))
+
+
 def test_the_same_key_writes_once_even_after_somebody_else_wrote(shop_connection, shop, ticket):
     restore(shop_connection, note="once")
     shop.execute("UPDATE tickets SET priority = 'high' WHERE id = 'T-182'")
