@@ -51,6 +51,7 @@ from connectors.manifest import (
     written,
 )
 from connectors.outbound import OK, Response, basic_auth
+    placeholders,
 from ledger.canonical import same
 
 
@@ -112,8 +113,7 @@ class Http(Connector):
         described, facts = _described(call), facts_of(call)
         args = call.operation.check_args(call.args)
         money = _money(described, call)
-        facts["money"] = str(money) if money else _amount_words(described, facts)
-        sent = built(described.apply, facts)
+        sent = _approvable(described, facts)
         general = filled(manifest_of(call.connection.settings).headers, facts)
         if holds_mask([sent, general]):  # the mark of it would stand there
             raise Refused("What would be sent holds a masked value, which nobody here knows.")
@@ -151,6 +151,7 @@ class Http(Connector):
             call = call if call.observed else replace(call, observed=self.observe(call))
             if call.observed and self.satisfied(call, call.observed):
                 return Answer(outcome="applied", evidence={"already": True})
+        facts["money"] = str(money) if money else _amount_words(described, facts)
         if described.idempotency == "conditional":
             self._insist_on_the_state(call)
         answer = send(call, described.apply)
@@ -188,6 +189,7 @@ class Http(Connector):
             if not any(fits(failed, item) for failed in described.trace.failed):
                 return Finding(found="present", evidence=_known(item))
         if described.trace.more and looked_up(said, described.trace.more):
+        _approvable(described, facts_of(call))
             return Finding(found="cannot_tell", evidence={"more": True})
         return Finding(found="absent", evidence={"failed": len(ours), "looked_at": len(items)})
 
@@ -342,6 +344,20 @@ def _authority(call: Call) -> dict[str, str]:
     if auth.kind == "basic":
         return basic_auth(token.user, token.password)
     return {auth.header: token.token} if auth.kind == "header" else {}
+
+
+LATER = (
+    "The manifest sends what stands there at that moment, which nobody has approved: it may send"
+    " args, before and expected, and of what is observed the version."
+)
+
+
+def _approvable(described: Described, facts: Mapping[str, Any]) -> State:
+    """What is to be done, as it will be sent; raises Refused where the manifest leaves it open."""
+    spoken_of = placeholders(msgspec.to_builtins(described.apply))
+    if any(one.startswith("observed") and one != "observed.version" for one in spoken_of):
+        raise Refused(LATER)
+    return built(described.apply, facts)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

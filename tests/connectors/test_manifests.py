@@ -196,6 +196,33 @@ def test_what_the_service_does_not_tell_is_read_back_later(issues):
         calls.verify(issues(url), "pay", PAY, T_1, key="k-1")
 
 
+def test_a_card_shows_of_the_sum_in_words_what_is_sent_of_it(issues):
+    """It stood in the request on the card, and was not sent: it is words for the title."""
+    text = ISSUES.replace('lines: "{args.lines}"', 'lines: "{args.lines}", words: "{money}"')
+    args = {"amount": 500, "currency": "eur"}
+
+    card = calls.preview(issues(text=text), "pay", args, T_1)
+
+    assert card.title == "Pay €5.00 for T-1"
+    assert card.will_send["form"] == {"amount": "500"}
+
+
+@pytest.mark.parametrize("sent", ["{observed.state.assignee}", "{observed.state}", "{observed}"])
+def test_what_stands_there_later_is_sent_by_no_manifest(issues, sent):
+    """Nobody has seen it when they say yes: the card left it out, and it was sent as it was."""
+    text = ISSUES.replace('note: "{args.note}"}', f'note: "{sent}"}}')
+    seen = Observation(found=True, state={"assignee": "eve"})
+    with serves({}) as url:
+        connection = issues(url, text)
+        with pytest.raises(Refused, match="which nobody has approved"):
+            calls.preview(connection, "assign", {}, T_1, before={"assignee": "mia"})
+        answer = calls.apply(
+            connection, "assign", {}, T_1, key="k-1", before={"assignee": "mia"}, observed=seen
+        )
+
+    assert (answer.outcome, "nobody has approved" in answer.detail) == ("no_effect", True)
+
+
 def test_another_manifest_is_another_version_of_what_people_approve(issues, tmp_path):
     connection = issues()
     was = calls.connector_version(connection)
