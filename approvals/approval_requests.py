@@ -159,6 +159,7 @@ def ask_for_plan(
     *,
     case_ref: str,
     digest: str = "",
+    accounts: Mapping[str, Any] | None = None,
     calls: Sequence[CallFacts],
     judgement: PolicyDecision,
     headline: str,
@@ -173,13 +174,15 @@ def ask_for_plan(
 ) -> Approval:
     """Put a whole plan in front of the people whom the policy names.
 
-    `digest` is the plan's own, by which people find it again on preview, case and card. `agent` is
-    the agent of the run that is compensated: its owner never counts. The requester `by` is None
-    where the policy itself started the plan; `affected` ({id, name, contact}) are asked first where
-    a rule says so. Raises NobodyToAsk.
+    `digest` is the plan's own, by which people find it again on preview, case and card; `accounts`
+    are those that its calls go to, by connection and purpose. `agent` is the agent of the run that
+    is compensated: its owner never counts. The requester `by` is None where the policy itself
+    started the plan; `affected` ({id, name, contact}) are asked first where a rule says so. Raises
+    NobodyToAsk.
     """
     subject = {"kind": "plan", "id": plan_id, "case": case_ref}
     subject |= {"digest": digest} if digest else {}
+    subject |= {"accounts": accounts} if accounts and any(accounts.values()) else {}
     return _ask(
         Approval(
             workspace=workspace,

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
-from connectors import calls, links, registry
+from connectors import accounts, calls, links, registry
 from connectors.call_pool import ConnectionKey, asked
 from connectors.contract import CannotRead, Connector, Purpose, Refused, State, Target
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
@@ -47,7 +47,7 @@ VERSIONS_KEPT_MAX = 100
 """Per connection; a step that was stopped longer ago shows the names of what changed alone."""
 
 UPDATED = EventType.CONNECTION_UPDATED
-PURPOSES: tuple[Purpose, ...] = ("observe", "compensate")
+PURPOSES = accounts.PURPOSES
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
 """The circuit breaker forgets what it knew of settings and credentials that are no more."""
@@ -251,7 +251,6 @@ def changes_since(connection: Connection, since: datetime) -> list[str]:
     ]
 
 
-@transaction.atomic
 def set_secret(
     connection: Connection,
     purpose: Purpose,
@@ -259,8 +258,9 @@ def set_secret(
     *,
     by: User | None,
     revision: int | None = None,
-) -> None:
-    """Write the credential of one purpose; the old one is gone. Raises BadSettings.
+) -> bool:
+    """Write the credential of one purpose; the old one is gone. Whether it opens another account:
+    the system may be asked, so let it stand outside any transaction. Raises BadSettings.
 
     A person gives the `revision` that they were shown: a credential is for the server that it was
     entered for, so OutOfDate is raised where somebody has changed the connection meanwhile.
@@ -274,21 +274,27 @@ def set_secret(
         raise BadSettings(
             f"The credential does not fit; {connector.title} wants: {wanted}. {why}."
         ) from None
+    account = accounts.ask(connection, purpose, value)
     field = f"{purpose}_secret"
     old: Secret | None = getattr(connection, field)
-    new = Secret.objects.seal(connection.workspace, f"{connection.name} ({purpose})", value)
-    shown = Q() if revision is None else Q(revision=revision)
-    if not Connection.objects.filter(shown, pk=connection.pk).update(**{field: new}, **CLOSED):
-        raise OutOfDate("Somebody changed this connection meanwhile; nothing was kept.")
-    setattr(connection, field, new)
-    if old:
-        old.delete()
-    outbox.record(
-        connection.workspace,
-        EventType.CONNECTION_SECRET_SET,
-        by=by,
-        data=_told(connection) | {"purpose": purpose},
-    )
+    opened = accounts.opened(connection, purpose)
+    name = f"{connection.name} ({purpose})"
+    with transaction.atomic():
+        new = Secret.objects.seal(connection.workspace, name, value, account=account)
+        shown = Q() if revision is None else Q(revision=revision)
+        if not Connection.objects.filter(shown, pk=connection.pk).update(**{field: new}, **CLOSED):
+            raise OutOfDate("Somebody changed this connection meanwhile; nothing was kept.")
+        setattr(connection, field, new)
+        is_other = old is not None and opened != accounts.opened(connection, purpose)
+        if old:
+            old.delete()
+        outbox.record(
+            connection.workspace,
+            EventType.CONNECTION_SECRET_SET,
+            by=by,
+            data=_told(connection) | {"purpose": purpose, "other_account": is_other},
+        )
+    return is_other
 
 
 @transaction.atomic

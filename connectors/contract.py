@@ -338,6 +338,8 @@ class Connector:
     settings_schema: ClassVar[type[msgspec.Struct]] = NothingSchema
     credential_schema: ClassVar[type[msgspec.Struct]] = NothingSchema
     operations: ClassVar[dict[str, Operation]] = {}
+    where: ClassVar[frozenset[str]] = frozenset()
+    """The settings that say which system is reached; with none named, any of them may."""
 
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         """The operations of one connection; override where the settings declare them."""
@@ -348,6 +350,21 @@ class Connector:
         where something else than code and settings says what is sent.
         """
         return self.version
+
+    def place(self, settings: Any) -> str:
+        """Which system is reached, in words for a card."""
+        return ", ".join(str(getattr(settings, name)) for name in sorted(self.where))
+
+    def account(self, settings: Any, credentials: Any) -> str | None:
+        """Whose account a credential opens, where it says so by itself: a user, a role. Empty where
+        the settings alone say it. None where nothing tells: then another credential counts as
+        another account, and what was approved over the one is asked anew.
+        """
+        return None
+
+    def asked_account(self, session: Session) -> str | None:
+        """The same, asked of the system once, when a credential is entered that does not say it."""
+        return None
 
     def offered(self) -> Mapping[str, Sequence[str]]:
         """What a text of the settings can be, where that is known: its form lets people choose."""

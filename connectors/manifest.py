@@ -180,6 +180,13 @@ class Auth(msgspec.Struct, forbid_unknown_fields=True):
     header: str = ""
 
 
+class Account(msgspec.Struct, forbid_unknown_fields=True):
+    """How the system says whose account a token opens: at which dotted path of what answer."""
+
+    request: Request
+    at: str
+
+
 class Manifest(msgspec.Struct, forbid_unknown_fields=True, eq=False):
     """A file of a deployment, read once; by its identity what is worked out of it is kept."""
 
@@ -191,6 +198,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, eq=False):
     headers: dict[str, str] = {}
     values: dict[str, str] = {}
     """Settings of a connection that templates may use, with what each is for."""
+    account: Account | None = None
+    """Asked once for each token that is entered; without it another token is another account."""
 
 
 pools.describe_types(Manifest)
@@ -212,9 +221,11 @@ def manifests() -> Mapping[str, Manifest]:
 @lru_cache(maxsize=100)
 def fingerprint_of(manifest: Manifest) -> str:
     """The beginning of its digest (RFC 8785, SHA-256): another one sends something else. Each step
-    of a plan asks for it, and again before it is sent.
+    of a plan asks for it, and again before it is sent. Whose account it is, is no part of it.
     """
-    return digest(msgspec.to_builtins(manifest))[:FINGERPRINT_CHARACTERS]
+    said = msgspec.to_builtins(manifest)
+    del said["account"]
+    return digest(said)[:FINGERPRINT_CHARACTERS]
 
 
 def _files() -> Iterator[Path]:
@@ -230,17 +241,23 @@ def parsed(text: bytes) -> Manifest:
         manifest = msgspec.convert(yaml.safe_load(text), Manifest)
     except (yaml.YAMLError, msgspec.ValidationError) as wrong:
         raise ValueError(str(wrong)) from wrong
+    if manifest.account and not _is_path(manifest.account.request.path):
+        raise ValueError("account: its path has to begin with one /")
     for name, described in manifest.operations.items():
         _check(name, described)
         operation_of(name, described)
     return manifest
 
 
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and not text.startswith("//")
+
+
 def _check(name: str, described: Described) -> None:
     requests = [described.apply]
     requests += [part.request for part in (described.read, described.trace) if part]
     for request in requests:
-        if not request.path.startswith("/") or request.path.startswith("//"):
+        if not _is_path(request.path):
             raise ValueError(f"{name}: the path {request.path!r} has to begin with one /")
     spoken_of = placeholders(msgspec.to_builtins(described))
     strange = sorted({one for one in spoken_of if one.split(".")[0] not in ROOTS})

@@ -27,7 +27,7 @@ class Connection(models.Model):
 
     The two secrets are written in the console and never read back there. Approvals hold
     `settings_digest`: whatever changes what a call would do changes it, a secret's rotation does
-    not.
+    not; whose accounts the secrets open they hold beside it (`accounts.py`).
     """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="connections")

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from connectors import calllog, calls, connections, registry
+from connectors import accounts, calllog, calls, connections, registry
 from connectors.contract import CannotRead, Operation, Purpose, Refused, Target
 from connectors.forms import (
     CredentialForm,
@@ -42,6 +42,7 @@ TWICE = {
     "marker": "sent twice it is done once: a mark is left and looked for",
     "none": "sent twice it may be done twice, so it is sent once",
 }
+OTHER_ACCOUNT = " It opens another account: plans that were approved over the old one will stop."
 LOST = {
     "strong": "a lost answer is found at once",
     "eventual": "a lost answer is found after a while",
@@ -335,7 +336,7 @@ def _settings_facts(one: Connection) -> Iterator[dict[str, Any]]:
         yield {"name": f"Credential to {purpose}", "value": "set" if secret else "missing"}
 
 
-def _secrets(one: Connection) -> Iterator[tuple[str, Secret | None]]:
+def _secrets(one: Connection) -> Iterator[tuple[Purpose, Secret | None]]:
     return zip(connections.PURPOSES, (one.observe_secret, one.compensate_secret), strict=True)
 
 
@@ -352,7 +353,7 @@ def _credentials(one: Connection) -> list[dict[str, Any]]:
     return [
         {
             "title": f"Credential to {purpose}",
-            "note": "written, never shown",
+            "note": f"{accounts.in_words(one, purpose)}written, never shown",
             "form": CredentialForm(
                 connector=registry.get(one.connector),
                 prefix=purpose,
@@ -427,12 +428,14 @@ def set_credential(request: Request, workspace: str, name: str, purpose: str) ->
     else:
         kind, seen = cast("Purpose", purpose), form.revision()
         try:
-            connections.set_secret(one, kind, form.value(), by=request.user, revision=seen)
+            value = form.value()
+            leads = connections.set_secret(one, kind, value, by=request.user, revision=seen)
         except (connections.BadSettings, connections.OutOfDate) as wrong:
             messages.error(request, str(wrong))
         else:
             gone = "; the old one is gone" if had_one else ""
-            messages.success(request, f"The credential to {purpose} is set{gone}.")
+            stops = OTHER_ACCOUNT if leads else ""
+            messages.success(request, f"The credential to {purpose} is set{gone}.{stops}")
     return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
 
 

@@ -293,7 +293,7 @@ keeps("recovery.BulkJob", "verb", "ending", "resume_from", because=OURS)
 keeps("recovery.BulkItem", "state", because=OURS)
 keeps("recovery.Correction", "reference", "event_id", because=OURS)
 keeps("recovery.CorrectionDelivery", "channel", "message_key", "state", because=OURS)
-keeps("recovery.Plan", "was", "basis", "policy_digest", because=OURS)
+keeps("recovery.Plan", "was", "basis", "policy_digest", "accounts", because=OURS)
 keeps("recovery.Step", "connection_digest", "connector_version", "operation", "target_type",
       "rules", "was", because=OURS)  # fmt: skip
 keeps("recovery.StepAttempt", "outcome", because=OURS)

@@ -22,5 +22,5 @@ keeps("workspaces.Heartbeat", "name", "last_error", because="of a loop of ours")
 keeps("workspaces.Agent", "name", "description", because=MEMBERS)
 keeps("workspaces.APIKey", "name", "prefix", "digest", "scopes", because=MEMBERS)
 keeps("workspaces.PersonToken", "name", "prefix", "digest", because=MEMBERS)
-keeps("workspaces.Secret", "name", "sealed",
+keeps("workspaces.Secret", "name", "account", "sealed",
       because="encrypted, of outside systems; requests of agents go with their run")  # fmt: skip

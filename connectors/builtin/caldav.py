@@ -89,10 +89,15 @@ class Caldav(Connector):
     summary = "Puts events of a calendar back as they were, or deletes them."
     settings_schema = Settings
     credential_schema = Login
+    where = frozenset({"url"})
     operations = {
         "restore_event": _operation("restore_event", "Restore an event", RestoreEvent),
         "delete_event": _operation("delete_event", "Delete an event", DeleteEvent),
     }
+
+    def account(self, settings: Any, credentials: Any) -> str:
+        user: str = credentials.user
+        return user
 
     def check_settings(self, settings: Any) -> None:
         parts = urlsplit(settings.url)

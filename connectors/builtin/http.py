@@ -26,11 +26,14 @@ from connectors.contract import (
     DiffRow,
     Finding,
     Money,
+    NothingSchema,
     Observation,
     Operation,
     Preview,
     Refused,
+    Session,
     State,
+    Target,
     found_by_state,
     meaning,
 )
@@ -48,10 +51,10 @@ from connectors.manifest import (
     manifests,
     operation_of,
     path,
+    placeholders,
     written,
 )
 from connectors.outbound import OK, Response, basic_auth
-    placeholders,
 from ledger.canonical import same
 
 
@@ -80,6 +83,15 @@ class Token(msgspec.Struct, forbid_unknown_fields=True):
     password: Annotated[str, meaning("For a manifest with basic authentication")] = ""
 
 
+ASKING = Operation(
+    name="account",
+    title="Ask whose account it is",
+    args_schema=NothingSchema,
+    reversibility="exact",
+    idempotency="natural_key",
+)
+
+
 class Http(Connector):
     name = "http"
     version = "1.1"
@@ -87,6 +99,7 @@ class Http(Connector):
     summary = "Undoes over an API that a file describes, such as payments; no code is needed."
     settings_schema = Settings
     credential_schema = Token
+    where = frozenset({"base_url", "values"})
 
     def offered(self) -> Mapping[str, Sequence[str]]:
         return {"manifest": sorted(manifests())}
@@ -98,6 +111,26 @@ class Http(Connector):
     def version_with(self, settings: Any) -> str:
         """The manifest says what is sent, so what people approve holds for it as it was then."""
         return f"{self.version}+{fingerprint_of(manifest_of(settings))}"
+
+    def place(self, settings: Any) -> str:
+        base_url: str = settings.base_url
+        return base_url
+
+    def account(self, settings: Any, credentials: Any) -> str | None:
+        kind = manifest_of(settings).auth.kind
+        named = {"basic": credentials.user, "none": ""}
+        return named.get(kind)
+
+    def asked_account(self, session: Session) -> str | None:
+        told = manifest_of(session.settings).account
+        if told is None:
+            return None
+        call = Call(operation=ASKING, args={}, target=Target("", ""), key="", connection=session)
+        answer = send(call, told.request)
+        if answer.status not in OK:
+            raise CannotRead(f"The service answered {answer.status}.")
+        found = looked_up(answer.json(), told.at)
+        return str(found) if isinstance(found, str | int) else None
 
     def check_settings(self, settings: Any) -> None:
         parts = urlsplit(settings.base_url)
@@ -118,6 +151,7 @@ class Http(Connector):
         if holds_mask([sent, general]):  # the mark of it would stand there
             raise Refused("What would be sent holds a masked value, which nobody here knows.")
         left = _left(described, facts)
+        facts["money"] = str(money) if money else _amount_words(described, facts)
         return Preview(
             kind=described.kind,
             title=filled(described.title, facts),
@@ -151,9 +185,9 @@ class Http(Connector):
             call = call if call.observed else replace(call, observed=self.observe(call))
             if call.observed and self.satisfied(call, call.observed):
                 return Answer(outcome="applied", evidence={"already": True})
-        facts["money"] = str(money) if money else _amount_words(described, facts)
         if described.idempotency == "conditional":
             self._insist_on_the_state(call)
+        _approvable(described, facts_of(call))
         answer = send(call, described.apply)
         rule = rule_for(described, answer)
         if rule is None or rule.outcome == "unknown":
@@ -189,7 +223,6 @@ class Http(Connector):
             if not any(fits(failed, item) for failed in described.trace.failed):
                 return Finding(found="present", evidence=_known(item))
         if described.trace.more and looked_up(said, described.trace.more):
-        _approvable(described, facts_of(call))
             return Finding(found="cannot_tell", evidence={"more": True})
         return Finding(found="absent", evidence={"failed": len(ours), "looked_at": len(items)})
 
@@ -313,6 +346,20 @@ def built(request: Request, facts: Mapping[str, Any]) -> State:
     return made
 
 
+LATER = (
+    "The manifest sends what stands there at that moment, which nobody has approved: it may send"
+    " args, before and expected, and of what is observed the version."
+)
+
+
+def _approvable(described: Described, facts: Mapping[str, Any]) -> State:
+    """What is to be done, as it will be sent; raises Refused where the manifest leaves it open."""
+    spoken_of = placeholders(msgspec.to_builtins(described.apply))
+    if any(one.startswith("observed") and one != "observed.version" for one in spoken_of):
+        raise Refused(LATER)
+    return built(described.apply, facts)
+
+
 def _headers(templates: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, str]:
     """A number is written out: left out, the condition of a write would be gone with it."""
     found = filled(templates, facts)
@@ -344,20 +391,6 @@ def _authority(call: Call) -> dict[str, str]:
     if auth.kind == "basic":
         return basic_auth(token.user, token.password)
     return {auth.header: token.token} if auth.kind == "header" else {}
-
-
-LATER = (
-    "The manifest sends what stands there at that moment, which nobody has approved: it may send"
-    " args, before and expected, and of what is observed the version."
-)
-
-
-def _approvable(described: Described, facts: Mapping[str, Any]) -> State:
-    """What is to be done, as it will be sent; raises Refused where the manifest leaves it open."""
-    spoken_of = placeholders(msgspec.to_builtins(described.apply))
-    if any(one.startswith("observed") and one != "observed.version" for one in spoken_of):
-        raise Refused(LATER)
-    return built(described.apply, facts)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

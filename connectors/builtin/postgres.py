@@ -194,6 +194,18 @@ def columns_of(database: Database, table: str) -> dict[str, Column]:
     return {row[0]: Column(*row) for row in rows}
 
 
+def next_version(column: Column) -> sql.Composed:
+    """A version that nobody has read yet, so that whoever read the old one notices."""
+    name = sql.Identifier(column.name)
+    if column.type in {"smallint", "integer", "bigint", "numeric"}:
+        return sql.SQL("{0} = t.{0} + 1").format(name)
+    if column.type.startswith("timestamp"):
+        return sql.SQL("{0} = clock_timestamp()").format(name)
+    if column.type == "uuid":
+        return sql.SQL("{0} = gen_random_uuid()").format(name)
+    return sql.SQL("{0} = gen_random_uuid()::text").format(name)
+
+
 JSON_TYPES = frozenset({"json", "jsonb"})
 NUMBER_TYPES = frozenset({"numeric", "int2", "int4", "int8", "float4", "float8", "oid"})
 DAY = timedelta(days=1)

@@ -206,10 +206,18 @@ class Smtp(Connector):
     summary = "Sends a correction to whom a wrong mail went; a mail cannot be taken back."
     settings_schema = Settings
     credential_schema = Login
+    where = frozenset({"host", "port", "sender", "look_up"})
     operations = {"send_correction": BLIND}
 
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         return {"send_correction": SEEING} if settings.look_up else self.operations
+
+    def place(self, settings: Any) -> str:
+        return f"{settings.host}:{settings.port}"
+
+    def account(self, settings: Any, credentials: Any) -> str:
+        user: str = credentials.user
+        return user
 
     def check_settings(self, settings: Any) -> None:
         try:

@@ -315,24 +315,12 @@ def write(
         return
     sets = [sql.SQL("{0} = r.{0}").format(name) for name in names]
     if table.version:
-        sets.append(next_version(columns[table.version]))
+        sets.append(postgres.next_version(columns[table.version]))
     if values:
         query = sql.SQL("UPDATE {} AS t SET {} FROM {} WHERE {}").format(
             place, sql.SQL(", ").join(sets), given, matches(key)
         )
         database.execute(query, [Jsonb(values), *key.values()])
-
-
-def next_version(column: Column) -> sql.Composed:
-    """A version that nobody has read yet, so that whoever read the old one notices."""
-    name = sql.Identifier(column.name)
-    if column.type in {"smallint", "integer", "bigint", "numeric"}:
-        return sql.SQL("{0} = t.{0} + 1").format(name)
-    if column.type.startswith("timestamp"):
-        return sql.SQL("{0} = clock_timestamp()").format(name)
-    if column.type == "uuid":
-        return sql.SQL("{0} = gen_random_uuid()").format(name)
-    return sql.SQL("{0} = gen_random_uuid()::text").format(name)
 
 
 def note(database: Database, where: Note, key: dict[str, str], text: str) -> None:
@@ -376,6 +364,7 @@ class Sql(Connector):
     summary = "Puts rows back as they were, and deletes rows that should not be there."
     settings_schema = Settings
     credential_schema = Login
+    where = frozenset({"host", "port", "database", "marker"})
     operations = {
         "restore_row": Operation(
             name="restore_row",
@@ -389,6 +378,13 @@ class Sql(Connector):
             kind="row",
         )
     }
+
+    def place(self, settings: Any) -> str:
+        return f"{settings.database} on {settings.host}:{settings.port}"
+
+    def account(self, settings: Any, credentials: Any) -> str:
+        role: str = credentials.user
+        return role
 
     def check_settings(self, settings: Any) -> None:
         if not settings.tables:

@@ -144,9 +144,13 @@ class Webhook(Connector):
     summary = "Asks a service of yours to undo what only it knows how to undo."
     settings_schema = Settings
     credential_schema = Signature
+    where = frozenset({"url"})
 
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         return {name: _operation(name, one) for name, one in settings.operations.items()}
+
+    def account(self, settings: Any, credentials: Any) -> str:
+        return ""  # the service is whoever listens there; the secret proves us to it
 
     def check_settings(self, settings: Any) -> None:
         if not settings.url.startswith(("https://", "http://")):

@@ -4,16 +4,17 @@ Drafting and the intent's transaction both come through here, so that a digest c
 because something did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from amends.protocol.vocabulary import ActionClass
 from approvals import digests, grants, policy
-from approvals.digests import CallFacts
+from approvals.digests import ArgumentChange, CallFacts
 from approvals.models import Approval, PolicyVersion
 from approvals.policy import ToolCall, active_policies
-from connectors import calls
+from connectors import accounts, calls
+from connectors.accounts import PURPOSES
 from connectors.contract import Operation, Refused
 from connectors.models import Connection, digest_of_settings
 from ledger.canonical import digest
@@ -122,6 +123,14 @@ def facts_of(step: Step, connection: Connection) -> CallFacts:
     )
 
 
+def accounts_of(connections: Iterable[Connection]) -> dict[str, dict[str, str]]:
+    """By connection, whose accounts steps over it go to: what people approve beside their calls,
+    and no part of a call's digest, which older workers hold against what they know. Raises Refused.
+    """
+    by_name = {one.name: one for one in connections}
+    return {name: accounts.accounts(one) for name, one in sorted(by_name.items())}
+
+
 def plan_digest(plan: Plan, workspace: str, call_digests: Sequence[str]) -> str:
     """The plan's digest over the digests of its calls, in the order of its steps."""
     return digests.plan_digest(workspace, subject_of(plan), call_digests)
@@ -175,8 +184,28 @@ def _call_changed(step: Step) -> Mismatch | None:
     if step.connection.is_disabled:
         return Mismatch(f"The connection {step.connection.name} is disabled.")
     if digests.call_digest(facts) == step.digest:
-        return None
+        return _other_account(step, OTHER_ACCOUNT, PURPOSES)
     return Mismatch("This is not the call that was approved.", _diff(step, facts))
+
+
+OTHER_ACCOUNT = "Its connection opens another account than was approved."
+
+
+def _other_account(step: Step, why: str, purposes: Sequence[str]) -> Mismatch | None:
+    """Whether somebody has entered credentials since that lead into another account."""
+    if step.plan.accounts is None:  # drafted by an older version
+        return None
+    then = step.plan.accounts.get(step.connection.name, {})
+    try:
+        now = accounts.accounts(step.connection)
+    except Refused as refused:
+        return Mismatch(str(refused))
+    changes = [
+        asdict(ArgumentChange(f"connection account to {one}", then.get(one), now.get(one)))
+        for one in purposes
+        if then.get(one) != now.get(one)
+    ]
+    return Mismatch(why, changes) if changes else None
 
 
 ELSEWHERE = (
@@ -190,12 +219,11 @@ def reads_elsewhere(step: Step) -> Mismatch | None:
     """
     connection = step.connection
     try:
-        now = (
-            digest_of_settings(connection.connector, connection.settings),
-            calls.connector_version(connection),
-        )
-        if now == (step.connection_digest, step.connector_version):
-            return None
+        settings = digest_of_settings(connection.connector, connection.settings)
+        version = calls.connector_version(connection)
+        is_alike = accounts.reads_alike(step.connector_version, version)
+        if settings == step.connection_digest and is_alike:
+            return _other_account(step, ELSEWHERE, ["observe"])
         return Mismatch(ELSEWHERE, _diff(step, facts_of(step, connection)))
     except Refused as refused:
         return Mismatch(str(refused))

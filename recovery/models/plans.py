@@ -89,6 +89,9 @@ class Plan(models.Model):
         help_text="Digest of the effects and doubts that it was drafted from",
     )
     policy_digest = models.CharField(max_length=64, blank=True)
+    accounts = models.JSONField(
+        null=True, help_text="By connection and purpose, whose account; NULL: an older version"
+    )
     halt_on_failure = models.BooleanField(default=False)
     automatic = models.BooleanField(default=False, help_text="Started by policy, not by a person")
     override_drift = models.BooleanField(default=False)

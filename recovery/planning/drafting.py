@@ -17,7 +17,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, ToolCall, Twin, judge, strictest
-from connectors import calls
+from connectors import accounts, calls
 from connectors.contract import Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
@@ -131,6 +131,7 @@ class StepDrafter:
             )
             known: Any = {"key": key, "before": self.before, "expected": expected}
             preview = self._titled(calls.preview(connection, name, args, target, **known))
+            preview = replace(preview, rows=accounts.on_card(connection, preview.rows))
             version = calls.connector_version(connection)
         except Refused as refused:
             raise CannotUndo("refused", str(refused)) from refused

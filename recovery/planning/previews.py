@@ -177,8 +177,9 @@ class PlanDraft(Drafted):
     choices: Mapping[int, str]
     digest: str
     restores: str
-    """Over what the steps restore, which a connector may send: posted back beside the digest. It is
-    in none that is kept with a plan, for older workers hold those against what they know.
+    """Over what the steps restore, which a connector may send, and whose accounts they go to:
+    posted back beside the digest. It is in none that is kept with a plan, for older workers hold
+    those against what they know.
     """
 
     headline: str
@@ -191,6 +192,10 @@ class PlanDraft(Drafted):
     @property
     def run(self) -> Run:
         return self.facts.run
+
+    @property
+    def accounts(self) -> dict[str, dict[str, str]]:
+        return accounts_of(self)
 
     @property
     def policy(self) -> Policy:
@@ -315,13 +320,22 @@ def _draft(
             case.workspace.slug,
             [call_digest(one.facts) for one in drafted.steps],
         ),
-        restores=digest([one.step.before for one in drafted.steps]),
+        restores=digest([*(one.step.before for one in drafted.steps), *_told(drafted)]),
         headline=headline(drafted),
         checked_at=timezone.now(),
         number=number or next_number(case),
         too_long=too_long,
         nobody=_nobody(case, drafted, {} if asked is None else asked),
     )
+
+
+def accounts_of(drafted: Drafted) -> dict[str, dict[str, str]]:
+    return approved_calls.accounts_of(one.step.connection for one in drafted.steps)
+
+
+def _told(drafted: Drafted) -> list[dict[str, dict[str, str]]]:
+    found = accounts_of(drafted)
+    return [found] if any(found.values()) else []
 
 
 def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:

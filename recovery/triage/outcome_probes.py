@@ -18,7 +18,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
 from approvals.policy import CannotEvaluate, Policy
 from approvals.policy.document import TwinCall
-from connectors import calllog, calls
+from connectors import accounts, calllog, calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
 from ledger.models import Action
@@ -35,6 +35,11 @@ PROBE_SECONDS = 5.0
 """Before the second probe; each further one waits twice as long."""
 
 BATCH = 20
+
+ELSEWHERE = (
+    "The probe was not made: its connection may lead elsewhere than when the call was made, where"
+    " what is found says nothing of it. Since then:"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
         args = probe.arguments(known)
     except (Refused, CannotEvaluate) as stopped:
         return _unsure(str(stopped))
+    if elsewhere := action.started_at and accounts.led_elsewhere(connection, action.started_at):
+        return _unsure(f"{ELSEWHERE} {elsewhere}.")
     if wait := calllog.may_call(connection):
         return _unsure(f"The probe was not made: {wait.reason}")
     sent_at = action.started_at or facts.now

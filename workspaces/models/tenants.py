@@ -302,10 +302,15 @@ class SetupLink(models.Model):
 
 
 class SecretQuerySet(models.QuerySet["Secret"]):
-    def seal(self, workspace: Workspace, name: str, value: dict[str, Any]) -> "Secret":
+    def seal(
+        self, workspace: Workspace, name: str, value: dict[str, Any], *, account: str = ""
+    ) -> "Secret":
         """Encrypt `value` (JSON-serialisable, at most 16 KiB) and keep it under `name`."""
         return self.create(
-            workspace=workspace, name=name, sealed=encryption.seal(json.dumps(value))
+            workspace=workspace,
+            name=name,
+            account=account,
+            sealed=encryption.seal(json.dumps(value)),
         )
 
 
@@ -315,6 +320,13 @@ class Secret(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="secrets")
     name = models.CharField(max_length=120)
     sealed = models.BinaryField()
+    account = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Whose account it opens, as the outside system said when it was entered",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     rotated_at = models.DateTimeField(null=True)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from connectors import calllog, calls
+from connectors import calllog, calls, connections
 from connectors.contract import Target
 from connectors.models import CallLog, Connection
 from ledger.models import Action, Attempt, Event
@@ -19,6 +19,7 @@ from tests.people import person, team
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.cases.test_api import Caller
 from tests.worlds import kept
+from workspaces.models import Act
 
 PROBED = POLICY.replace(
     '"tickets.*":       {connection: shop, operation: restore_row, args: {to: before}}',
@@ -237,6 +238,43 @@ def test_of_a_try_that_somebody_else_has_settled_the_limit_still_counts(doubtful
     found = preconditions.shown_by(Action.objects.get(), operation)
 
     assert found == begun + timedelta(seconds=15 + 30)
+
+
+def test_a_connection_that_leads_elsewhere_since_the_call_is_not_asked(
+    doubtful, shop_connection, ada
+):
+    """What was not there in the other database was told as never done."""
+    long_ago = timezone.now() - timedelta(hours=1)
+    Action.objects.update(started_at=long_ago)
+    Attempt.objects.update(started_at=long_ago)
+    case = doubtful.case()
+
+    def change(**settings):
+        shop_connection.refresh_from_db()
+        now = shop_connection.settings | settings
+        connections.update(shop_connection, now, by=ada, revision=shop_connection.revision)
+
+    def enter(user):
+        login = {"user": user, "password": "x"}
+        connections.set_secret(shop_connection, "observe", login, by=ada)
+
+    def asked():
+        return outcome_probes.ask(facts_of(case.run), Action.objects.get())
+
+    user = shop_connection.observe_secret.open()["user"]
+    change(tables=shop_connection.settings["tables"] | {"orders": {"key": ["id"]}})
+    enter(user)
+    assert asked().outcome == "no_effect", "that another table may be restored changes nothing"
+
+    enter("another_role")
+    assert "the account to observe, changed by Ada at" in asked().words
+    Act.objects.filter(type="connection.secret_set").delete()
+    change(database="another")
+    told = asked()
+    assert (told.outcome, "Since then: database, changed by Ada" in told.words) == ("", True)
+
+    assert outcome_probes.sweep() == 0
+    assert doubtful.case().suggestion == Suggestion.SETTLE
 
 
 def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connection, ada, client):

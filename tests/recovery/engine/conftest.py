@@ -3,6 +3,7 @@
 Our models are imported inside the fixtures, for this file is read before Django is set up.
 """
 
+import msgspec
 import pytest
 
 from tests import people
@@ -94,6 +95,30 @@ def world(acme, ada, outside, settings):
 
     settings.OUTBOUND_ALLOW = ["127.0.0.1"]
     return connections.create(acme, "world", "outside", {"url": outside.url}, by=ada)
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True):
+    user: str
+    password: str
+
+
+@pytest.fixture
+def logged_in(world, ada, monkeypatch):
+    """The world asks for a log-in; this lets the connection have one, for one purpose or both."""
+    from connectors import connections, registry
+
+    kind = type(registry.get("outside"))
+    monkeypatch.setattr(kind, "credential_schema", Login)
+    monkeypatch.setattr(kind, "account", lambda *given: given[-1].user)
+
+    def enter(user, password="p", purposes=connections.PURPOSES):
+        world.refresh_from_db()
+        login = {"user": user, "password": password}
+        for purpose in purposes:
+            connections.set_secret(world, purpose, login, by=ada)
+
+    enter("mia")
+    return enter
 
 
 @pytest.fixture

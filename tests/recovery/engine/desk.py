@@ -106,6 +106,7 @@ def plan_for(
         run_revision=run.revision,
         basis=approved_calls.basis_of(run),
         policy_digest=policy.active(case.workspace).digest,
+        accounts=approved_calls.accounts_of([connection]),
         reason="it broke",
         **more,
     )

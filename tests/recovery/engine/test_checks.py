@@ -7,7 +7,7 @@ import pytest
 from django.db.models import F
 
 from approvals import pauses
-from connectors import connections
+from connectors import connections, registry
 from connectors.contract import Refused
 from ledger.models import Action, Attempt, Effect, Event, Run
 from recovery.casework import settling
@@ -260,6 +260,44 @@ def test_a_call_is_looked_for_in_the_system_that_it_was_sent_to_and_in_no_other(
     lead(world, outside, ada)
     advance(plan)
     assert (states(plan), outside.effects()) == (["verified"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("version", "ends"),
+    [("1.7", ["verified"]), ("2.0", ["needs_human"]), ("1.0+x", ["needs_human"])],
+)
+def test_a_call_is_looked_for_by_a_newer_connector_that_finds_what_the_older_did(
+    one_thing, world, outside, monkeypatch, version, ends
+):
+    """Every upgrade of a package left the steps that were in doubt to people."""
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world)
+    for _ in range(2):
+        by_hand.advance_once(plan.pk)
+    assert states(plan) == ["unknown"]
+    monkeypatch.setattr(type(registry.get("outside")), "version", version)
+
+    advance(plan)
+
+    assert (states(plan), outside.effects()) == (ends, ["a"])
+
+
+def test_a_call_is_not_looked_for_in_another_account(one_thing, world, logged_in, outside):
+    outside.mischief("a", fail_after=1)
+    plan = plan_for(one_thing, world)
+    for _ in range(2):
+        by_hand.advance_once(plan.pk)
+    assert states(plan) == ["unknown"]
+    logged_in("eve", purposes=["observe"])
+
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.is_lost) == ("needs_human", True)
+    assert [one["field"] for one in step.evidence["diff"]] == ["connection account to observe"]
+
+    logged_in("mia", purposes=["observe"])
+    assert settling.reads_back(plan.steps.get())
 
 
 def test_what_was_done_is_not_read_back_from_another_system(

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from approvals import inbox
 from approvals.models import Approval, Requirement
-from connectors import connections, registry
+from connectors import accounts, connections, registry
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import bulk
 from recovery.engine import approved_calls
@@ -235,6 +235,71 @@ def test_law_1_another_version_of_the_connector_stops_the_act(approved, outside,
         "outside@1.1",
     )
     assert outside.effects() == []
+
+
+@pytest.mark.parametrize("purpose", connections.PURPOSES)
+def test_law_1_credentials_of_another_account_stop_the_act(logged_in, approved, outside, purpose):
+    """Nothing of the settings had changed, and it was done in another customer's account."""
+    logged_in("eve", purposes=[purpose])
+
+    advance(approved)
+
+    step = newest(approved)
+    assert fields_of(step) == [f"connection account to {purpose}"]
+    assert [(one["approved"], one["now"]) for one in step.evidence["diff"]] == [("mia", "eve")]
+    assert states(approved) == ["needs_human"] * 3
+    assert outside.effects() == []
+
+
+def test_a_secret_that_is_renewed_for_the_same_account_goes_on_working(logged_in, approved):
+    logged_in("mia", password="another one")
+
+    advance(approved)
+
+    assert states(approved) == ["verified"] * 3
+
+
+def test_a_credential_that_does_not_say_whose_it_is_counts_as_its_account(
+    logged_in, case, world, outside, monkeypatch
+):
+    monkeypatch.setattr(type(registry.get("outside")), "account", lambda *_: None)
+    accounts._known.clear()
+    plan = plan_for(case, world)
+    assert plan.accounts["world"]["compensate"].startswith("credential ")
+
+    logged_in("mia", purposes=["compensate"])
+    advance(plan)
+
+    assert fields_of(newest(plan)) == ["connection account to compensate"]
+    assert outside.effects() == []
+
+
+def test_a_plan_of_an_older_version_is_bound_to_no_account(logged_in, approved):
+    Plan.objects.update(accounts=None)
+    logged_in("eve")
+
+    advance(approved)
+
+    assert states(approved) == ["verified"] * 3
+
+
+def test_whose_account_it_is_was_on_the_page_and_is_in_what_is_approved(
+    logged_in, told_anew, one_thing, acme, ada, ben
+):
+    seen = plans.draft(one_thing)
+    assert ("As", "mia") in seen.steps[0].preview.rows
+    logged_in("eve")
+    known = {"revision": seen.case.revision, "by": ada, "reason": "x"}
+
+    with pytest.raises(OutOfDate, match="has changed since you saw it"):
+        plans.submit(one_thing, digest=seen.digest, restores=seen.restores, **known)
+
+    now = plans.draft(one_thing)
+    plan = plans.submit(one_thing, digest=now.digest, restores=now.restores, **known)
+    approval = Approval.objects.get(pk=plan.approval_id)
+    assert now.digest == seen.digest, "older workers hold it against what they know"
+    assert approval.subject["accounts"] == {"world": {"observe": "eve", "compensate": "eve"}}
+    assert ["As", "eve"] in approval.previews[0]["rows"]
 
 
 def test_law_1_another_digest_of_the_approval_stops_the_act(approved, outside):

@@ -1,0 +1,192 @@
+"""Whose accounts the credentials of a connection open, and whether it leads where it led.
+
+Settings say which system is reached, a credential as whom: another one of the same host may open
+another customer's account, or another role of the database. So people approve both, and a secret
+that was renewed for the same account goes on working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+
+from amends.protocol.vocabulary import EventType
+from connectors import registry
+from connectors.call_pool import ConnectionKey, asked
+from connectors.contract import CannotRead, Connector, Purpose, Refused, Session
+from connectors.models import Connection, digest_of_settings
+from connectors.outbound import Deadline, Outbound
+from workspaces import formatting
+from workspaces.encryption import CannotOpen
+from workspaces.models import Act, Secret
+
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+ASKING_SECONDS = 4.0
+ACCOUNT_CHARACTERS_MAX = 200
+NONE = "no credential"
+UNREADABLE = "a credential that cannot be opened"
+KNOWN_MAX = 1_000
+# By connector, digest of the settings and sealed credential: opening one takes as long as a read.
+_known: dict[tuple[str, str, bytes], str | None] = {}
+
+
+def accounts(connection: Connection) -> dict[str, str]:
+    """By purpose, whose account its credential opens; a purpose is missing where the settings alone
+    say it. Where nobody can tell, it is the credential itself. Raises Refused.
+    """
+    plug = _opened(connection)
+    found = {purpose: _account(connection, purpose, *plug) for purpose in PURPOSES}
+    return {purpose: account for purpose, account in found.items() if account}
+
+
+def opened(connection: Connection, purpose: Purpose) -> str:
+    """Whose account one of them opens; empty where the settings say it, or fit no connector."""
+    try:
+        return _account(connection, purpose, *_opened(connection))
+    except Refused:
+        return ""
+
+
+def in_words(connection: Connection, purpose: Purpose) -> str:
+    """“opens desk; ”, of a credential that is there."""
+    account = getattr(connection, f"{purpose}_secret") and opened(connection, purpose)
+    return f"opens {account}; " if account else ""
+
+
+def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of a card, with which system is reached and as whom, unless they say so already. Raises
+    Refused.
+    """
+    said = {value for _, value in rows}
+    return [*rows, *(row for row in _in_words(connection) if row[1] not in said)]
+
+
+def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
+    connector, settings = _opened(connection)
+    place = asked(_asker(connection), connector, "its place", partial(connector.place, settings))
+    if place:
+        yield "Over", str(place)
+    opens = accounts(connection)
+    reads, writes = (opens.get(purpose, "") for purpose in PURPOSES)
+    if reads or writes:
+        also = "" if reads == writes else f"; reads as {reads or 'nobody'}"
+        yield "As", f"{writes or 'nobody'}{also}"
+
+
+def _account(connection: Connection, purpose: Purpose, connector: Connector, settings: Any) -> str:
+    secret: Secret | None = getattr(connection, f"{purpose}_secret")
+    if not msgspec.structs.fields(connector.credential_schema):
+        return ""
+    try:
+        told = _told(connection, connector, settings, secret)
+    except CannotOpen:
+        return UNREADABLE
+    except msgspec.ValidationError:
+        return NONE
+    if told is not None:
+        return told
+    if secret is None:
+        return NONE
+    since = secret.created_at.astimezone(UTC)
+    return secret.account or f"credential {secret.pk}, set {since:%Y-%m-%d %H:%M} UTC"
+
+
+def _told(
+    connection: Connection, connector: Connector, settings: Any, secret: Secret | None
+) -> str | None:
+    """What the credential says by itself."""
+    if secret is None:
+        return _of(connection, connector, settings, {})
+    settings_digest = digest_of_settings(connector.name, connection.settings)
+    key = (connector.name, settings_digest, bytes(secret.sealed))
+    if key not in _known:
+        clear = secret.open()
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        _known[key] = _of(connection, connector, settings, clear)
+    return _known[key]
+
+
+def _of(
+    connection: Connection, connector: Connector, settings: Any, clear: Mapping[str, Any]
+) -> str | None:
+    credentials = msgspec.convert(dict(clear), connector.credential_schema)
+    question = partial(connector.account, settings, credentials)
+    told = asked(_asker(connection), connector, "an account", question, "account")
+    return None if told is None else str(told)[:ACCOUNT_CHARACTERS_MAX]
+
+
+def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> str:
+    """Whose account a credential that is entered opens, asked of the system; empty where the
+    credential tells it by itself, or the system does not say. It makes a call, of a few seconds at
+    most.
+    """
+    try:
+        connector, settings = _opened(connection)
+        if connection.is_disabled or _of(connection, connector, settings, clear) is not None:
+            return ""
+        session = Session(
+            connection=connection.name,
+            purpose=purpose,
+            settings=settings,
+            credentials=msgspec.convert(dict(clear), connector.credential_schema),
+            outbound=Outbound(Deadline(ASKING_SECONDS)),
+        )
+        question = partial(connector.asked_account, session)
+        found = asked(_asker(connection), connector, "its account", question, "asked_account")
+    except (Refused, CannotRead, msgspec.ValidationError):
+        return ""
+    told = str(found) if isinstance(found, str | int) else ""
+    return told if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX else ""
+
+
+def reads_alike(approved: str, now: str) -> bool:
+    """Whether a connector of one version finds what was done with the other one: of two versions
+    `name@2.1+more` the name, the first number and what follows the + are the same.
+    """
+    return _parts(approved) == _parts(now)
+
+
+def _parts(version: str) -> tuple[str, str, str]:
+    name, _, number = version.partition("@")
+    number, _, more = number.partition("+")
+    return name, number.partition(".")[0], more
+
+
+def led_elsewhere(connection: Connection, at: datetime) -> str:
+    """Why it may not have led at that moment where it leads now, in words; empty where it did."""
+    where = registry.get(connection.connector).where
+    types = (EventType.CONNECTION_UPDATED, EventType.CONNECTION_SECRET_SET)
+    found = Act.objects.filter(
+        workspace=connection.workspace_id,
+        type__in=types,
+        at__gt=at,
+        data__connection=connection.name,
+    ).select_related("person")
+    for one in found.order_by("pk"):
+        changed = [name for name in one.data.get("changed", ()) if not where or name in where]
+        if one.data.get("other_account"):
+            changed = [f"the account to {one.data['purpose']}"]
+        if changed:
+            by = one.person or "the desk"
+            what = ", ".join(changed)
+            return f"{what}, changed by {by} at {formatting.absolute(one.at)}"
+    return ""
+
+
+def _opened(connection: Connection) -> tuple[Connector, Any]:
+    try:
+        connector = registry.get(connection.connector)
+        return connector, msgspec.convert(connection.settings, connector.settings_schema)
+    except registry.UnknownConnector as unknown:
+        raise Refused(str(unknown)) from unknown
+    except msgspec.ValidationError as wrong:
+        raise Refused(f"The settings of {connection.name} do not fit: {wrong}") from wrong
+
+
+def _asker(connection: Connection) -> ConnectionKey:
+    return ConnectionKey(connection.workspace_id, connection.name)

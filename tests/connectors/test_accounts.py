@@ -1,0 +1,149 @@
+"""Whose account a credential opens: people approve it beside the settings."""
+
+import json
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from connectors import accounts, connections
+from connectors.models import Connection
+from tests.ports import answering
+from workspaces.models import Act
+
+OWNERS = {"Bearer one": "acct_1", "Bearer one-renewed": "acct_1", "Bearer other": "acct_2"}
+
+
+class Payments(BaseHTTPRequestHandler):
+    """Says whose key it is, unless it is a restricted one, and knows no charge."""
+
+    def do_GET(self):
+        owner = OWNERS.get(self.headers["authorization"])
+        known = self.path == "/v1/account" and owner
+        body = json.dumps({"id": owner} if known else {"error": {}}).encode()
+        self.send_response(200 if known else 403)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def payments(acme, ada, outbound):
+    outbound.append("127.0.0.1")
+    with answering(Payments) as url:
+        settings = {"manifest": "payments", "base_url": url}
+        yield connections.create(acme, "payments", "http", settings, by=ada)
+
+
+@pytest.fixture
+def enter(payments, ada):
+    """Enters a token; whether the desk says that it opens another account."""
+
+    def token(text, purpose="compensate"):
+        return connections.set_secret(payments, purpose, {"token": text}, by=ada)
+
+    return token
+
+
+def account(connection, purpose="compensate"):
+    return accounts.accounts(Connection.objects.get(pk=connection.pk)).get(purpose)
+
+
+def test_a_token_is_asked_once_whose_it_is_when_it_is_entered(payments, enter):
+    assert not enter("one")
+    assert account(payments) == "acct_1"
+
+    assert not enter("one-renewed")
+    assert account(payments) == "acct_1"
+
+    assert enter("other")
+    assert account(payments) == "acct_2"
+    said = [
+        one.data.get("other_account") for one in Act.objects.filter(type="connection.secret_set")
+    ]
+    assert said == [False, False, True]
+
+
+def test_a_token_of_which_nobody_says_whose_it_is_is_its_own_account(payments, enter):
+    enter("restricted")
+    was = account(payments)
+
+    assert was.startswith("credential ")
+    assert "restricted" not in was
+    assert account(payments) == was
+    assert enter("restricted too")
+    assert account(payments) != was
+    assert account(payments, "observe") == accounts.NONE
+
+
+def test_a_service_that_does_not_answer_keeps_nobody_from_entering_a_token(acme, ada):
+    settings = {"manifest": "payments", "base_url": "https://payments.invalid"}
+    made = connections.create(acme, "payments", "http", settings, by=ada)
+
+    connections.set_secret(made, "observe", {"token": "one"}, by=ada)
+
+    assert account(made, "observe").startswith("credential ")
+
+
+SHOP = {"host": "db.example", "database": "shop", "tables": {"orders": {"key": ["id"]}}}
+MAIL = {"host": "mail.example", "sender": "desk@acme.example"}
+ROLE, LOGIN = {"user": "writer", "password": "x"}, {"user": "desk", "password": "x"}
+TRACKER = {"manifest": "roundup", "base_url": "https://tracker.example/acme"}
+SIGNED = {"url": "https://acme.example/undo", "operations": {"cancel": {"title": "Cancel it"}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "credential", "as_whom", "over"),
+    [
+        ("sql", SHOP, ROLE, "writer", "shop on db.example:5432"),
+        ("smtp", MAIL, LOGIN, "desk", "mail.example:587"),
+        (
+            "caldav",
+            {"url": "https://cal.example/desk/"},
+            LOGIN,
+            "desk",
+            "https://cal.example/desk/",
+        ),
+        ("http", TRACKER, LOGIN, "desk", "https://tracker.example/acme"),
+        ("webhook", SIGNED, {"secret": f"whsec_{'a' * 32}"}, None, "https://acme.example/undo"),
+    ],
+)
+def test_what_each_of_ours_tells_without_a_call(
+    acme, ada, kind, settings, credential, as_whom, over
+):
+    made = connections.create(acme, "one", kind, settings, by=ada)
+    for purpose in connections.PURPOSES:
+        connections.set_secret(made, purpose, credential, by=ada)
+
+    assert account(made) == as_whom
+    rows = dict(accounts.on_card(made, []))
+    assert (rows["Over"], rows.get("As")) == (over, as_whom)
+
+
+def test_a_card_says_as_whom_is_read_where_that_is_somebody_else(acme, ada):
+    made = connections.create(acme, "shop", "sql", SHOP, by=ada)
+    connections.set_secret(made, "compensate", ROLE, by=ada)
+    assert dict(accounts.on_card(made, []))["As"] == f"writer; reads as {accounts.NONE}"
+
+    connections.set_secret(made, "observe", ROLE | {"user": "reader"}, by=ada)
+    assert dict(accounts.on_card(made, []))["As"] == "writer; reads as reader"
+
+
+def test_how_a_manifest_asks_whose_account_it_is_changes_no_version(acme, ada, monkeypatch):
+    """What was approved over the manifest before it asked would have stopped."""
+    from connectors import manifest
+
+    asks = manifest.manifests()["payments"]
+    silent = manifest.parsed(
+        json.dumps({"name": "payments", "version": "1.0", "title": "x", "operations": {}}).encode()
+    )
+    same = manifest.parsed(
+        json.dumps(
+            {"name": "payments", "version": "1.0", "title": "x", "operations": {},
+             "account": {"request": {"method": "GET", "path": "/me"}, "at": "id"}}
+        ).encode()
+    )  # fmt: skip
+    assert asks.account is not None
+    assert manifest.fingerprint_of(silent) == manifest.fingerprint_of(same)
