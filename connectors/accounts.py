@@ -67,7 +67,8 @@ def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tup
 
 def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
     connector, settings = _opened(connection)
-    place = asked(_asker(connection), connector, "its place", partial(connector.place, settings))
+    question = partial(connector.place, settings)
+    place = asked(_asker(connection), connector, "its place", question, "place")
     if place:
         yield "Over", str(place)
     opens = accounts(connection)
@@ -159,7 +160,8 @@ def _parts(version: str) -> tuple[str, str, str]:
 
 def led_elsewhere(connection: Connection, at: datetime) -> str:
     """Why it may not have led at that moment where it leads now, in words; empty where it did."""
-    where = registry.get(connection.connector).where
+    plug = registry.installed(connection.connector)
+    where = plug.where if plug else frozenset()
     types = (EventType.CONNECTION_UPDATED, EventType.CONNECTION_SECRET_SET)
     found = Act.objects.filter(
         workspace=connection.workspace_id,

@@ -188,6 +188,7 @@ def _call_changed(step: Step) -> Mismatch | None:
     return Mismatch("This is not the call that was approved.", _diff(step, facts))
 
 
+ACCOUNT = "connection account to "
 OTHER_ACCOUNT = "Its connection opens another account than was approved."
 
 
@@ -201,7 +202,7 @@ def _other_account(step: Step, why: str, purposes: Sequence[str]) -> Mismatch | 
     except Refused as refused:
         return Mismatch(str(refused))
     changes = [
-        asdict(ArgumentChange(f"connection account to {one}", then.get(one), now.get(one)))
+        asdict(ArgumentChange(f"{ACCOUNT}{one}", then.get(one), now.get(one)))
         for one in purposes
         if then.get(one) != now.get(one)
     ]

@@ -9,11 +9,12 @@ from django.db.models import Count
 
 from approvals import digests
 from approvals.models import Approval, ApprovalState
-from connectors import connections
+from connectors import accounts, connections
 from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.casework import settling
 from recovery.corrections import publishing
+from recovery.engine import approved_calls
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import ABSENT, DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import many
@@ -171,10 +172,14 @@ def differences(step: Step, *, sensitive: bool) -> list[dict[str, Any]]:
 
 
 def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[dict[str, Any]]:
-    """Of another digest of a connection's settings: who changed which, when, and their values."""
+    """Of another digest of a connection's settings: who changed which, when, and their values; of
+    another account, who changed it.
+    """
+    since = step.plan.submitted_at or step.plan.drafted_at
+    if str(row["field"]).startswith(approved_calls.ACCOUNT):
+        return [row | {"note": accounts.led_elsewhere(step.connection, since)}]
     if row["field"] != "connection_digest":
         return [row]
-    since = step.plan.submitted_at or step.plan.drafted_at
     note = "; ".join(connections.changes_since(step.connection, since))
     both = connections.settings_of(step.connection, row["was"], row["now"])
     changes = digests.changes(*({"settings": one} for one in both)) if both else []

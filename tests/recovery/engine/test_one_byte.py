@@ -19,6 +19,7 @@ from recovery.casework import bulk
 from recovery.engine import approved_calls
 from recovery.models import BulkItem, Plan, Step
 from recovery.planning import plans
+from recovery.views import plan_card
 from tests.approvals.cast import now, put_in_force
 from tests.people import person, team
 from tests.recovery.engine import by_hand
@@ -246,7 +247,9 @@ def test_law_1_credentials_of_another_account_stop_the_act(logged_in, approved, 
 
     step = newest(approved)
     assert fields_of(step) == [f"connection account to {purpose}"]
-    assert [(one["approved"], one["now"]) for one in step.evidence["diff"]] == [("mia", "eve")]
+    (row,) = plan_card.differences(step, sensitive=False)
+    assert (row["was"], row["now"]) == ("mia", "eve")
+    assert row["note"].startswith(f"the account to {purpose}, changed by Ada at ")
     assert states(approved) == ["needs_human"] * 3
     assert outside.effects() == []
 
