@@ -42,6 +42,7 @@ from ledger.canonical import same
 
 TEXTS = ("summary", "location", "description", "status")
 TIMES = ("start", "end")
+COMPARED = frozenset({"uid", "attendees", *TEXTS, *TIMES})
 REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 415, 423, 507})
 
 
@@ -173,15 +174,31 @@ def _wanted(call: Call) -> State | None:
     to: State | None = args.to
     if to is not None and not (set(to) & {"ics", *TEXTS, *TIMES}):
         raise Refused("Nothing was recorded that an event could be restored from.")
+    if to is not None and isinstance(to.get("ics"), str):
+        _insist_on_one_event(to)
     return to
+
+
+def _insist_on_one_event(to: State) -> None:
+    """A recorded text is what is written, and a card shows the fields: raises Refused where they
+    speak of two events, or the text of none.
+    """
+    try:
+        state = state_of(to["ics"])
+    except CannotRead:
+        raise Refused("The recorded text is no event.") from None
+    written = Observation(found=True, state=state, readings=_nothing_in(state))
+    said = {name: value for name, value in to.items() if name in COMPARED}
+    others = sorted(name for name, value in said.items() if not written.agrees(name, value))
+    if others:
+        raise Refused(f"The recorded text is of an event of another {' and '.join(others)}.")
 
 
 def _compared(state: State) -> State:
     """What two states are compared by: their plain fields, read from the text if need be."""
     if isinstance(state.get("ics"), str):
         state = {**state_of(state["ics"]), **state}
-    known = {"uid", "attendees", *TEXTS, *TIMES}
-    return {name: value for name, value in state.items() if name in known}
+    return {name: value for name, value in state.items() if name in COMPARED}
 
 
 def state_of(ics: str) -> State:
@@ -256,7 +273,8 @@ def _moment(name: str, text: Any) -> date | datetime:
 def _text(call: Call, to: State, observed: Observation) -> bytes:
     """The event as it will be written."""
     if isinstance(to.get("ics"), str):
-        return _recorded(to["ics"])
+        text: str = to["ics"]
+        return text.encode()
     if observed.found and observed.state:
         calendar = _parsed(observed.state["ics"])
         event = _event(calendar)
@@ -313,14 +331,6 @@ def _as_told(
         zone = standing.params.get("TZID")
         return local, {"TZID": zone} if zone and local.tzname() != "UTC" else {}
     return moment.astimezone(UTC) if moment.tzinfo else moment, {}
-
-
-def _recorded(ics: str) -> bytes:
-    try:
-        state_of(ics)
-    except CannotRead:
-        raise Refused("The recorded text is no event.") from None
-    return ics.encode()
 
 
 def _resource(call: Call) -> str:

@@ -295,6 +295,39 @@ def test_a_probe_reads_what_became_of_it(calendar_connection, flight):
     assert probe() == "present"
 
 
+@pytest.mark.parametrize(
+    ("beside", "text", "why"),
+    [
+        ({"summary": "Lunch"}, EVENING, "another summary"),
+        ({"start": "2026-03-09T09:00:00+00:00", "attendees": ["eve@x.example"]}, EVENING,
+         "another attendees and start"),
+        ({}, None, "is no event"),
+    ],
+)  # fmt: skip
+def test_what_a_card_shows_of_an_event_is_in_the_text_that_is_written(
+    calendar, calendar_connection, flight, beside, text, why
+):
+    """The card had the fields, and the text went out: an agent could record two different ones."""
+    to = {"ics": ics(flight.id, text) if text else "BEGIN:NOTHING", **beside}
+    before = calendar.get(f"{flight.id}.ics").text
+
+    with pytest.raises(Refused, match=why):
+        calls.preview(calendar_connection, "restore_event", {"to": to}, flight)
+    answer = calls.apply(calendar_connection, "restore_event", {"to": to}, flight, key="k")
+
+    assert answer.outcome == "no_effect"
+    assert calendar.get(f"{flight.id}.ics").text == before
+
+
+def test_a_text_may_be_recorded_with_the_fields_that_it_holds(calendar_connection, flight):
+    seen = calls.observe(calendar_connection, "restore_event", {"to": None}, flight)
+    to = seen.state | {"description": None}
+
+    card = calls.preview(calendar_connection, "restore_event", {"to": to}, flight)
+
+    assert card.must_be_true["fields"]["summary"] == seen.state["summary"]
+
+
 @pytest.mark.parametrize("name", ["", "..", ".ics"])
 def test_a_target_is_the_name_of_an_event(calendar_connection, name):
     with pytest.raises(Refused):
