@@ -7,10 +7,10 @@ that was renewed for the same account goes on working.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from workspaces import formatting
 from workspaces.encryption import CannotOpen
 from workspaces.models import Act, Secret
 
+A = TypeVar("A")
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 ASKING_SECONDS = 4.0
 ACCOUNT_CHARACTERS_MAX = 200
@@ -68,7 +69,7 @@ def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tup
 def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
     connector, settings = _opened(connection)
     question = partial(connector.place, settings)
-    place = asked(_asker(connection), connector, "its place", question, "place")
+    place = _asked(connection, connector, question, "place")
     if place:
         yield "Over", str(place)
     opens = accounts(connection)
@@ -117,7 +118,7 @@ def _of(
 ) -> str | None:
     credentials = msgspec.convert(dict(clear), connector.credential_schema)
     question = partial(connector.account, settings, credentials)
-    told = asked(_asker(connection), connector, "an account", question, "account")
+    told = _asked(connection, connector, question, "account")
     return None if told is None else str(told)[:ACCOUNT_CHARACTERS_MAX]
 
 
@@ -138,8 +139,8 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
             outbound=Outbound(Deadline(ASKING_SECONDS)),
         )
         question = partial(connector.asked_account, session)
-        found = asked(_asker(connection), connector, "its account", question, "asked_account")
-    except (Refused, CannotRead, msgspec.ValidationError):
+        found = _asked(connection, connector, question, "asked_account")
+    except (Refused, msgspec.ValidationError):
         return ""
     told = str(found) if isinstance(found, str | int) else ""
     return told if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX else ""
@@ -190,5 +191,11 @@ def _opened(connection: Connection) -> tuple[Connector, Any]:
         raise Refused(f"The settings of {connection.name} do not fit: {wrong}") from wrong
 
 
-def _asker(connection: Connection) -> ConnectionKey:
-    return ConnectionKey(connection.workspace_id, connection.name)
+def _asked(
+    connection: Connection, connector: Connector, question: Callable[[], A], method: str
+) -> A:
+    asker = ConnectionKey(connection.workspace_id, connection.name)
+    try:
+        return asked(asker, connector, f"its {method}", question, method)
+    except CannotRead as unread:
+        raise Refused(str(unread)) from unread

@@ -18,7 +18,7 @@ from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, ToolCall, Twin, judge, strictest
 from connectors import accounts, calls
-from connectors.contract import Operation, Preview, Recorded, Refused, Target
+from connectors.contract import CannotRead, Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
 from ledger.canonical import digest
@@ -133,7 +133,7 @@ class StepDrafter:
             preview = self._titled(calls.preview(connection, name, args, target, **known))
             preview = replace(preview, rows=accounts.on_card(connection, preview.rows))
             version = calls.connector_version(connection)
-        except Refused as refused:
+        except (Refused, CannotRead) as refused:
             raise CannotUndo("refused", str(refused)) from refused
         step = Step(
             workspace_id=self.effect.workspace_id,

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from connectors import call_pool, calls, connections, registry
+from connectors import accounts, call_pool, calls, connections, registry
 from connectors.contract import CannotRead, Observation, Refused, Target
 from connectors.models import Connection
 from recovery.casework import bulk
@@ -97,6 +97,37 @@ def test_triage_goes_on_beside_a_plug_in_that_fails(pigeons, begin_run, ada, mis
     assert cannot.text.startswith("The connector pigeon fails with ")
     seen = bulk.dry_run(ada.groups.get().team.workspace, "compensate", by=ada)
     assert "run_1" in [one.case.run.run for one in seen.not_eligible]
+
+
+AWAY = "        if os.environ.get('LOFT'): raise CannotRead('The loft is away.')\n"
+KEYED = PIGEON.replace(
+    "class Pigeon", "class Key(NothingSchema):\n    key: str = ''\n\nclass Pigeon"
+)
+KEYED = KEYED.replace("    operations =", "    credential_schema = Key\n    operations =", 1) + "\n"
+OPERATIONS = f"    def operations_for(self, settings):\n{AWAY}        return self.operations\n"
+UNREAD = {
+    "preview": PIGEON.replace(PREVIEW, f"{AWAY}{PREVIEW}"),
+    "operations_for": f"{PIGEON}\n{OPERATIONS}",
+    "place": f"{PIGEON}\n    def place(self, settings):\n{AWAY}        return 'the loft'\n",
+    "account": KEYED + f"    def account(self, settings, key):\n{AWAY}        return 'mia'\n",
+}
+
+
+@pytest.mark.parametrize("source", UNREAD.values(), ids=UNREAD)
+def test_of_one_that_cannot_read_where_it_should_not_look_the_case_says_so(
+    pigeons, begin_run, source, monkeypatch
+):
+    """It ended the page of the case."""
+    pigeons(f"import os\n{source}")
+    monkeypatch.setenv("LOFT", "away")
+    accounts._known.clear()
+    run = begin_run("run_1")
+    run.does("pigeons.send", ("pigeon", "P-1", {}, {"sent": True}))
+    run.ends("failed")
+
+    [cannot] = plans.draft(run.case()).cannot
+
+    assert cannot.text == "The loft is away."
 
 
 @pytest.mark.parametrize("says", ["return None", "raise CannotRead('The loft is away.')"])
