@@ -6,10 +6,11 @@ import time
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import SMTP
+from typing import ClassVar
 
 import pytest
 
-from connectors import calls
+from connectors import calls, connections
 from connectors.builtin import smtp
 from connectors.contract import Refused, Target
 
@@ -89,7 +90,6 @@ def test_a_documented_refusal_is_no_effect(mail, mail_connection, args, expected
 
 
 def test_a_wrong_password_is_no_effect_and_stays_unseen(mail, mail_connection, ada):
-    from connectors import connections
 
     wrong = {"user": "desk", "password": "canary-wrong"}
     connections.set_secret(mail_connection, "compensate", wrong, by=ada)
@@ -164,13 +164,15 @@ class Plain(socketserver.StreamRequestHandler):
     """A server that knows no extension but the log-in."""
 
     server: Threads
+    heard: ClassVar[list[bytes]] = []
 
     def handle(self):
         for letter in self.server.greets:
             self.wfile.write(bytes([letter]))
             time.sleep(self.server.drips_seconds)
         for line in self.rfile:
-            word = line.split()[0].upper()
+            word = line.strip().partition(b" ")[0].upper()
+            self.heard.append(word)
             if word == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
                 self.server.took = b"".join(iter(self.rfile.readline, b".\r\n"))
@@ -204,8 +206,6 @@ def test_a_mail_has_seven_bits_for_not_every_server_takes_eight(plain):
 
 
 def test_a_log_in_that_cannot_be_written_is_no_effect_and_stays_unseen(plain, ada):
-    from connectors import connections
-
     server, connection = plain
     connections.set_secret(connection, "compensate", {"user": "desk", "password": "é"}, by=ada)
 
@@ -240,3 +240,26 @@ def test_a_server_that_greets_drop_by_drop_is_left_at_the_limit_and_nothing_was_
     answer = send(connection, "m-11")
 
     assert (answer.outcome, server.took) == ("no_effect", b"")
+
+
+@pytest.mark.parametrize("reply", [b"454 not now\r\n", b"220 go\r\n250-AUTH PLAIN\r\n250 good\r\n"])
+def test_a_server_that_says_no_to_tls_or_goes_on_without_it_gets_nothing(
+    plain, monkeypatch, ada, reply
+):
+    """What is said in the clear after STARTTLS is nobody's word (CVE-2011-0411)."""
+    server, connection = plain
+    server.says |= {b"EHLO": b"250-plain\r\n250 STARTTLS\r\n", b"STARTTLS": reply}
+    settings = connection.settings | {"tls": "starttls"}
+    connections.update(connection, settings, by=ada, revision=connection.revision)
+    login = {"user": "desk", "password": "canary-mail"}
+    connections.set_secret(connection, "compensate", login, by=ada)
+    heard = []
+    monkeypatch.setattr(Plain, "heard", heard)
+    monkeypatch.setitem(
+        smtp.Smtp.operations, "send_correction", replace(smtp.BLIND, limit_seconds=1.0)
+    )
+
+    answer = send(connection, "m-12")
+
+    assert (answer.outcome, server.took) == ("no_effect", b"")
+    assert not {b"AUTH", b"MAIL", b"DATA"} & set(heard)

@@ -52,13 +52,17 @@ def test_a_changed_ticket_is_restored_and_its_neighbour_is_left_alone(
 
 
 def test_what_the_environment_says_of_the_desks_own_database_is_not_said_of_this_one(
-    shop_connection, shop, ticket, monkeypatch
+    shop_connection, shop, ticket, monkeypatch, tmp_path
 ):
     """A search path of the desk's found another table of that name."""
     shop.execute("CREATE SCHEMA aside")
     shop.execute("CREATE TABLE aside.tickets AS SELECT * FROM public.tickets")
     monkeypatch.setenv("PGOPTIONS", "-c search_path=aside")
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    service = "[desk]\nhostaddr=192.0.2.1\ndbname=desk\noptions=-c search_path=aside\n"
+    (tmp_path / "services").write_text(service)
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv("PGSERVICE", "desk")
     try:
         answer = restore(shop_connection)
         aside = shop.execute("SELECT priority FROM aside.tickets WHERE id = 'T-182'").fetchone()
