@@ -20,6 +20,7 @@ from connectors.call_pool import ConnectionKey, asked
 from connectors.contract import CannotRead, Connector, Purpose, Refused, Session
 from connectors.models import Connection, digest_of_settings
 from connectors.outbound import Deadline, Outbound
+from ledger.canonical import digest
 from workspaces import formatting
 from workspaces.encryption import CannotOpen
 from workspaces.models import Act, Secret
@@ -30,6 +31,8 @@ ASKING_SECONDS = 4.0
 ACCOUNT_CHARACTERS_MAX = 200
 NONE = "no credential"
 UNREADABLE = "a credential that cannot be opened"
+DIGITS = 16
+"""Of the digest of an account that is longer."""
 KNOWN_MAX = 1_000
 # By connector, digest of the settings and sealed credential: opening one takes as long as a read.
 _known: dict[tuple[str, str, bytes], str | None] = {}
@@ -119,7 +122,9 @@ def _of(
     credentials = msgspec.convert(dict(clear), connector.credential_schema)
     question = partial(connector.account, settings, credentials)
     told = _asked(connection, connector, question, "account")
-    return None if told is None else str(told)[:ACCOUNT_CHARACTERS_MAX]
+    if told is None or len(told) <= ACCOUNT_CHARACTERS_MAX:
+        return told
+    return f"{told[: ACCOUNT_CHARACTERS_MAX - DIGITS]}…{digest(told)[:DIGITS]}"
 
 
 def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> str:
@@ -148,9 +153,10 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
 
 def reads_alike(approved: str, now: str) -> bool:
     """Whether a connector of one version finds what was done with the other one: of two versions
-    `name@2.1+more` the name, the first number and what follows the + are the same.
+    `name@2.1+more` the name, the first number and what follows the + are the same; of one that was
+    cut, as its column is short, all is.
     """
-    return _parts(approved) == _parts(now)
+    return approved == now or ("…" not in approved and _parts(approved) == _parts(now))
 
 
 def _parts(version: str) -> tuple[str, str, str]:
@@ -159,7 +165,9 @@ def _parts(version: str) -> tuple[str, str, str]:
     return name, number.partition(".")[0], more
 
 
-def led_elsewhere(connection: Connection, at: datetime) -> str:
+def led_elsewhere(
+    connection: Connection, at: datetime, purposes: Sequence[Purpose] = PURPOSES
+) -> str:
     """Why it may not have led at that moment where it leads now, in words; empty where it did."""
     plug = registry.installed(connection.connector)
     where = plug.where if plug else frozenset()
@@ -172,7 +180,7 @@ def led_elsewhere(connection: Connection, at: datetime) -> str:
     ).select_related("person")
     for one in found.order_by("pk"):
         changed = [name for name in one.data.get("changed", ()) if not where or name in where]
-        if one.data.get("other_account"):
+        if one.data.get("other_account") and one.data["purpose"] in purposes:
             changed = [f"the account to {one.data['purpose']}"]
         if changed:
             by = one.person or "the desk"

@@ -113,11 +113,12 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
         args = probe.arguments(known)
     except (Refused, CannotEvaluate) as stopped:
         return _unsure(str(stopped))
-    if elsewhere := action.started_at and accounts.led_elsewhere(connection, action.started_at):
+    begun = action.started_at
+    if elsewhere := begun and accounts.led_elsewhere(connection, begun, ["observe"]):
         return _unsure(f"{ELSEWHERE} {elsewhere}.")
     if wait := calllog.may_call(connection):
         return _unsure(f"The probe was not made: {wait.reason}")
-    sent_at = action.started_at or facts.now
+    sent_at = begun or facts.now
     finding = calls.probe(
         connection, probe.operation, args, target, key=action.key, sent_at=sent_at
     )

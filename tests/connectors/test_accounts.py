@@ -147,3 +147,28 @@ def test_how_a_manifest_asks_whose_account_it_is_changes_no_version(acme, ada, m
     )  # fmt: skip
     assert asks.account is not None
     assert manifest.fingerprint_of(silent) == manifest.fingerprint_of(same)
+
+
+def test_two_long_accounts_that_begin_alike_are_two(acme, ada):
+    made = connections.create(acme, "shop", "sql", SHOP, by=ada)
+    long = "w" * accounts.ACCOUNT_CHARACTERS_MAX
+    connections.set_secret(made, "compensate", ROLE | {"user": f"{long}1"}, by=ada)
+
+    assert connections.set_secret(made, "compensate", ROLE | {"user": f"{long}2"}, by=ada)
+    assert len(account(made)) <= accounts.ACCOUNT_CHARACTERS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("approved", "now", "alike"),
+    [
+        ("pager@1.0", "pager@1.9", True),
+        ("pager@1.0", "pager@2.0", False),
+        ("pager@1.0", "phone@1.0", False),
+        ("http@1.1+5f0c", "http@1.2+5f0c", True),
+        ("http@1.1+5f0c", "http@1.1+77aa", False),
+        ("pager@1.0-long…0123456789abcdef", "pager@1.0-long…fedcba9876543210", False),
+        ("pager@1.0-long…0123456789abcdef", "pager@1.0-long…0123456789abcdef", True),
+    ],
+)
+def test_which_versions_find_what_the_other_did(approved, now, alike):
+    assert accounts.reads_alike(approved, now) is alike

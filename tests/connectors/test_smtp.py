@@ -253,7 +253,7 @@ def test_a_server_that_says_no_to_tls_or_goes_on_without_it_gets_nothing(
     connections.update(connection, settings, by=ada, revision=connection.revision)
     login = {"user": "desk", "password": "canary-mail"}
     connections.set_secret(connection, "compensate", login, by=ada)
-    heard = []
+    heard: list[bytes] = []
     monkeypatch.setattr(Plain, "heard", heard)
     monkeypatch.setitem(
         smtp.Smtp.operations, "send_correction", replace(smtp.BLIND, limit_seconds=1.0)
