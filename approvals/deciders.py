@@ -20,7 +20,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import BooleanField, prefetch_related_objects
 from django.db.models.expressions import RawSQL
 
-from approvals.models import Approval, Requirement, SubjectKind
+from approvals.models import Approval, ApprovalState, Requirement, SubjectKind
 from ledger.models import Run
 from workspaces import delegations, independence, locks
 from workspaces.access import people_with
@@ -362,3 +362,12 @@ def can_still_decide(approval: Approval) -> list[User]:
     """The people who could decide now, for "who else can"."""
     ids = {one.person for one in mandates(approval)}
     return list(User.objects.filter(pk__in=ids).order_by("name", "email"))
+
+
+def why_expired(approval: Approval) -> str:
+    """What did not come in time, of one that has expired."""
+    if approval.was == ApprovalState.GRANTED:
+        return "it was approved, and not used in time"
+    if approval.decisions.filter(granted=True).exists():
+        return "not everybody who had to agree did so in time"
+    return "nobody answered in time"

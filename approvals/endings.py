@@ -2,7 +2,7 @@
 
 from django.utils import timezone
 
-from approvals import grants
+from approvals import deciders, grants
 from approvals.models import Approval, ApprovalState, SubjectKind
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import ActionState
@@ -53,6 +53,8 @@ def ended(approval: Approval) -> str:
             return f"Granted: {uses}."
         if approval.state == ApprovalState.USED:
             return f"Its time is over: {uses}."
+    if approval.state == ApprovalState.EXPIRED:
+        return f"Expired: {deciders.why_expired(approval)}."
     return {
         ApprovalState.WAITING: "",
         ApprovalState.GRANTED: "Approved for later, and not yet used."
@@ -60,6 +62,5 @@ def ended(approval: Approval) -> str:
         else "Approved, and not yet used.",
         ApprovalState.USED: f"Approved, and used{_what_ran(approval)}",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",
-        ApprovalState.EXPIRED: "Expired: nobody answered in time, or the grant was not used.",
         ApprovalState.WITHDRAWN: f"Withdrawn{by}{reason}",
     }[ApprovalState(approval.state)]

@@ -57,7 +57,7 @@ NO_DECISION = "Opening this decides nothing; you answer on the page."
 ENDS = {
     ApprovalState.GRANTED: "approved",
     ApprovalState.REJECTED: "rejected",
-    ApprovalState.EXPIRED: "expired: nobody answered in time, or the grant was not used",
+    ApprovalState.EXPIRED: "expired",
     ApprovalState.USED: "used: the time for its calls is over",
     ApprovalState.WITHDRAWN: "withdrawn",
 }
@@ -162,6 +162,8 @@ def _text(approval: Approval, about: NotificationKind) -> str:
     who = f"{approval.asker} asks in {approval.workspace.name}"
     lines = [f"{who} for {subject(approval)}: question {approval.pk}."]
     if about == NotificationKind.ENDED:
+        if approval.state == ApprovalState.EXPIRED:
+            return f"{lines[0]}\nIt expired: {deciders.why_expired(approval)}."
         by = f" by {approval.closed_by}" if approval.closed_by else ""
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
     lines += [f"Rule: {rule['words']}" for rule in approval.rules if rule.get("words")]

@@ -56,7 +56,7 @@ def _expire(approval: Approval) -> bool:
     if not due.update(was=row.state, state=end, **at):
         return False
     record(row, EventType.APPROVAL_EXPIRED, granted=row.state == ApprovalState.GRANTED)
-    row.state = end
+    row.was, row.state = row.state, end
     notifications.ended(row)
     publish_on_commit(row.pk, row.subject_kind)
     return True

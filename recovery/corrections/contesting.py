@@ -32,7 +32,7 @@ from recovery.triage import triage
 from workspaces import clock, formatting
 from workspaces.access import people_with
 from workspaces.clock import database_time
-from workspaces.free_text import kept_text
+from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
 from workspaces.pages import is_number, offer_of_languages
@@ -49,6 +49,7 @@ ANSWER_READ_DAYS = 30
 REMINDERS = 50
 REMINDED_MAX = 10
 """People who are told of one answer that is due."""
+NOBODY = "What the person wrote is erased: there is nobody to answer."
 ANSWER = "answer"
 """On the ways of a correction: not itself, but that its contest is answered."""
 
@@ -138,6 +139,8 @@ def _may_answer(one: Contest) -> QuerySet[User]:
 
 def why_not_by(one: Contest, person: User) -> str:
     """Why this person may not answer, and who may; empty where they may."""
+    if not one.correction.token_digest:
+        return NOBODY
     part = next((part for part, people in _took_part(one).items() if person.pk in people), "")
     if not part:
         return ""
@@ -160,17 +163,24 @@ def _closed_before(one: Contest) -> set[int]:
 
 
 @transaction.atomic
-def answer(one: Contest, *, by: User, upheld: bool, text: str) -> Contest:
-    """Say what becomes of it, with reasons; raises DecidedBefore, InvalidInput, or CannotMove where
-    somebody was faster.
+def answer(one: Contest, *, by: User, upheld: bool | None, text: str) -> Contest:
+    """Say what becomes of it, with reasons; raises DecidedBefore, CannotMove where somebody was
+    faster, or InvalidInput, as of a verdict that is lacking (None).
     """
-    text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Give the reasons, please.")
     correction = drafting.lock(one.correction)
+    one = Contest.objects.select_related("correction__case__run", "correction__workspace").get(
+        pk=one.pk
+    )
+    if one.answered_at is not None:
+        raise CannotMove(one, "answered", "Somebody has answered it meanwhile.")
     if hindrance := why_not_by(one, by):
         raise DecidedBefore(hindrance)
-    unanswered = Contest.objects.filter(pk=one.pk, answered_at=None)
-    if not unanswered.update(answered_at=Now(), answered_by=by, upheld=upheld, answer=text):
-        raise CannotMove(one, "answered", "Somebody has answered it meanwhile.")
+    if upheld is None:
+        raise InvalidInput("Say what becomes of it: the person is right, or it stays as it is.")
+    text = kept_text(text, TEXT_CHARACTERS_MAX, asking="Give the reasons, please.")
+    Contest.objects.filter(pk=one.pk).update(
+        answered_at=Now(), answered_by=by, upheld=upheld, answer=text
+    )
     living = Correction.objects.filter(
         pk=one.correction_id, state=CorrectionState.PUBLISHED, expires_at__gt=Now()
     )
@@ -232,10 +242,9 @@ def remind() -> int:
     else administers; how many.
     """
     soon = clock.now() + timedelta(days=1)
-    waiting = Contest.objects.filter(answered_at=None, reminded_at=None, due_at__lte=soon)
-    living = waiting.exclude(correction__token_digest="")  # erased: there is nobody to answer
+    waiting = Contest.objects.waiting().filter(reminded_at=None, due_at__lte=soon)
     related = ("correction__case__run", "correction__case__workspace", "correction__workspace")
-    found = living.select_related(*related).order_by("due_at", "pk")[:REMINDERS]
+    found = waiting.select_related(*related).order_by("due_at", "pk")[:REMINDERS]
     return each(found, _remind)
 
 

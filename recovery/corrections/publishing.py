@@ -183,7 +183,8 @@ def _mail(correction: Correction, link: str) -> Message:
 def is_untold(correction: Correction) -> bool:
     """Whether nobody knows of it yet, as far as the desk knows: it was neither sent nor contested,
     and nobody says that they handed it on. A link that was only made or opened tells nobody."""
-    if correction.state != CorrectionState.PUBLISHED or correction.still_wrong_at is not None:
+    is_heard = correction.still_wrong_at is not None or correction.is_erased
+    if correction.state != CorrectionState.PUBLISHED or is_heard:
         return False
     return not any(way.state == DeliveryState.SENT for way in correction.deliveries.all())
 
@@ -280,7 +281,8 @@ def why_not(correction: Correction) -> str:
     if is_expected and is_left and not told.exists():  # else they hear how it stands now
         return "Its case was closed as expected, and this tells of a mistake."
     if not correction.facts["items"] and not correction.facts.get("takes_back"):
-        return "Nothing of this person’s was changed."
+        gone, none = "What it tells is erased: there is nobody to tell.", "Nothing of this person’s"
+        return gone if correction.is_erased else f"{none} was changed."
     return ""
 
 

@@ -44,7 +44,6 @@ from workspaces.moves import CannotMove
 
 ENDED_QUESTIONS = {
     ApprovalState.REJECTED: "It was rejected.",
-    ApprovalState.EXPIRED: "Nobody answered in time.",
     ApprovalState.WITHDRAWN: "The question was withdrawn.",
 }
 
@@ -136,11 +135,13 @@ def _may_start(plan: Plan) -> bool:
     """Whether the people have said yes; where they have said no, that ends the plan."""
     if plan.approval_id is None:
         return True
-    state = Approval.objects.values_list("state", flat=True).get(pk=plan.approval_id)
-    ended = ENDED_QUESTIONS.get(ApprovalState(state))
+    approval = Approval.objects.only("state", "was").get(pk=plan.approval_id)
+    ended = ENDED_QUESTIONS.get(ApprovalState(approval.state))
+    if approval.state == ApprovalState.EXPIRED:
+        ended = f"It expired: {deciders.why_expired(approval)}."
     if ended is not None:
         end_unstarted(plan, PlanState.REJECTED, ended)
-    return bool(state == ApprovalState.GRANTED)
+    return approval.state == ApprovalState.GRANTED
 
 
 def why_outdated(plan: Plan, run: Run) -> str:

@@ -1,7 +1,7 @@
 """Corrections: what one affected person is told about one case, and what they answer."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from amends.protocol.masking import masked
 from recovery.models.cases import Case
 from recovery.models.plans import Plan, PlanState
+from workspaces.erasure_registry import ERASED
 from workspaces.models import User, Workspace
 
 
@@ -84,6 +85,11 @@ class Correction(models.Model):
     def __str__(self) -> str:
         return self.reference
 
+    @property
+    def is_erased(self) -> bool:
+        """Whether its person was erased, and with them what it said."""
+        return bool(self.facts.get("why") == ERASED)
+
 
 class ContestGround(models.TextChoices):
     """What the affected person says is wrong."""
@@ -96,6 +102,10 @@ class ContestGround(models.TextChoices):
 
 
 class ContestQuerySet(models.QuerySet["Contest"]):
+    def waiting(self) -> Self:
+        """Those whose person waits for an answer; where they were erased nobody does."""
+        return self.filter(answered_at=None).exclude(correction__token_digest="")
+
     def upheld(self, run_ids: Sequence[int]) -> dict[tuple[int, str], bool]:
         """By run and report, whether the person was right who contests it, and nothing was done
         about it since: of answered ones.

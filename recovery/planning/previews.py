@@ -47,6 +47,7 @@ from recovery.run_facts.sentences import (
 BRIEF_CHARACTERS_MAX = 90
 TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"
+UNDONE = "Nothing to undo"
 
 
 def headline(drafted: Drafted) -> str:

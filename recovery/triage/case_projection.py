@@ -14,7 +14,7 @@ from connectors.contract import Money
 from connectors.models import Connection
 from ledger import finding
 from ledger.models import Action, ActionState, Compensated, Reversibility, Run, RunState
-from recovery.models import Case, CaseState, Suggestion
+from recovery.models import Case, CaseState, ReportSource, Suggestion
 from recovery.planning import previews
 from recovery.planning.drafting import CannotUndo, Drafted, draft_steps
 from recovery.run_facts.runs import RunFacts
@@ -81,8 +81,11 @@ def _nothing_stands(facts: RunFacts, words: str) -> str:
     """
     if not facts.reports:
         return f"{words}."
-    if any(one.upheld is None for one in facts.reports):
-        return f"{words}, but somebody reports it: answer that first."
+    unsettled = [one for one in facts.reports if one.upheld is None]
+    if any(one.source == ReportSource.END_USER for one in unsettled):
+        return f"{words}, but somebody contests it: answer that first."
+    if unsettled:
+        return f"{words}, but somebody reports it: look at that first."
     if any(one.upheld for one in facts.reports):
         return f"{words}, but who contests it was right: put that right first."
     return f"{words}, and what was contested is answered."
@@ -249,7 +252,7 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
         Suggestion.SETTLE: "Find out what happened first",
         Suggestion.RESUME: "Resume the run",
         Suggestion.COMPENSATE: previews.brief(drafted) if drafted.steps else "Undo to a checkpoint",
-        Suggestion.CLOSE: previews.NOTHING if facts.remaining() else "Nothing to undo",
+        Suggestion.CLOSE: previews.NOTHING if facts.remaining() else previews.UNDONE,
     }[suggestion]
     return {
         "suggestion": suggestion,

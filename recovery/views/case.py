@@ -215,8 +215,9 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     kept = list_of(request)
     plan = plan_card.card(case, request.user, sensitive=sensitive)
     notices = _notices(case, facts, request.user)
-    if any(link.get("main") for one in notices for link in one.get("links", ())):
-        offered = [one | {"main": False} for one in offered]  # one leads: a person's answer
+    if any("main" in link for one in notices for link in one.get("links", ())):
+        # Somebody waits for an answer: that ends a case, whoever may give it.
+        offered = [one | {"main": one["main"] and one["key"] != "e"} for one in offered]
     return {
         "workspace": case.workspace,
         "case": head(case, request.user)
@@ -230,7 +231,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "acts_why": acts.why_not(offered),
         "outlook_url": "" if compensating["why_not"] else f"{case_url(case)}outlook/",
         "outlook_preview": f"{case_url(case)}compensate/",
-        "suggestion": _suggestion(case, plan["goes"] if plan else ""),
+        "suggestion": _suggestion(case, plan or {}),
         "story": story.of(case, facts, sensitive=sensitive),
         **_effects(facts, request.user),
         "plan": plan,
@@ -282,13 +283,15 @@ def _claim(case: Case, person: User, kept: str) -> dict[str, Any] | None:
     }
 
 
-def _suggestion(case: Case, goes: str) -> dict[str, str] | None:
+def _suggestion(case: Case, plan: dict[str, Any]) -> dict[str, str] | None:
     """The next step and its reason; what is waited for while nothing is to be done."""
     if case.state == CaseState.CLOSED:
         return None
     if case.state != CaseState.OPEN:
-        reason = WAITING.get(case.state, goes)
-        return {"title": case.get_state_display().capitalize(), "reason": reason}
+        title, goes = case.get_state_display().capitalize(), plan.get("goes", "")
+        if case.state == CaseState.WAITING and plan and not plan["is_asked"]:
+            return {"title": plan["word"] or title, "reason": goes}
+        return {"title": title, "reason": WAITING.get(case.state, goes)}
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
 
 
@@ -319,9 +322,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    text = formatting.visible(f"“{formatting.straight(one.text)}”")
     title = format_html("{} reports {}:", who, formatting.moment(one.at))
-    return {"tone": "wait", "title": title, "text": text}
+    return {"tone": "wait", "title": title, **correction_ways.said(one.text)}
 
 
 def _effects(facts: RunFacts, person: User) -> dict[str, Any]:

@@ -32,18 +32,25 @@ IS_HOW: dict[str, str] = {
 }
 
 
-def sent(one: Correction) -> list[dict[str, Any]]:
+def way(one: Correction) -> list[dict[str, Any]]:
+    """How it went and what came back, in the order in which it was."""
+    told = [*_sent(one), *_handed_on(one), *_heard(one)]
+    return [
+        entry | {"time": formatting.moment(entry["at"])}
+        for entry in sorted(told, key=lambda entry: (entry["at"] is None, entry["at"] or 0))
+    ]
+
+
+def _sent(one: Correction) -> list[dict[str, Any]]:
     answered = dict(one.contests.values_list("receipt", "answered_at"))
     return [
         {
             "words": _how(one, way),
             "why": _why_not_sent(one, way),
-            "time": formatting.moment(
-                way.sent_at or answered.get(_receipt(one, way), one.published_at)
-            ),
+            "at": way.sent_at or answered.get(_receipt(one, way), one.published_at),
         }
         for way in one.deliveries.exclude(channel=publishing.HANDED).order_by("pk")
-    ] + _handed_on(one)
+    ]
 
 
 def tells_of(one: Correction, answered: Contest) -> bool:
@@ -77,7 +84,7 @@ def _handed_on(one: Correction) -> list[dict[str, Any]]:
     ).first()
     who = desk_events.people_of([told])[int(told.actor)] if told else "Somebody"
     how = formatting.quoted(told.data["how"]) if told and told.data else ""
-    return [{"words": f"{who} told them", "why": how, "time": formatting.moment(row.sent_at)}]
+    return [{"words": f"{who} told them", "why": how, "at": row.sent_at}]
 
 
 def handing(one: Correction) -> dict[str, Any]:
@@ -136,19 +143,20 @@ def _why_not_sent(one: Correction, way: CorrectionDelivery) -> str:
     return f"{tried}. Hand the link on yourself." if publishing.link_of(one) else tried
 
 
-def heard(one: Correction) -> list[dict[str, Any]]:
+def _heard(one: Correction) -> list[dict[str, Any]]:
     entries = []
     if one.first_read_at:
         times = plural(one.read_count, "time")
         words = f"Link first opened; {times} in all, by them or by a program that looks at links"
-        entries.append({"words": words, "time": formatting.moment(one.first_read_at)})
+        entries.append({"words": words, "at": one.first_read_at, "back": True})
     if one.still_wrong_at:
-        entries.append({"words": "Contested", "time": formatting.moment(one.still_wrong_at)})
+        entries.append({"words": "Contested", "at": one.still_wrong_at, "back": True})
     return entries
 
 
 def since(one: Correction) -> str:
-    if due := [made.due_at for made in one.contests.all() if made.answered_at is None]:
+    due = [made.due_at for made in one.contests.all() if made.answered_at is None]
+    if due and one.token_digest:
         return f"contested, answer due {formatting.ago(min(due))}"
     if one.still_wrong_at is not None:
         return "contested"
@@ -180,6 +188,7 @@ def _became(one: Correction, way: CorrectionDelivery) -> str:
 # What an affected person contested, on the page of its case.
 
 CONTESTS_SHOWN_MAX = 5
+NO_RIGHT = "Answering it needs the permission to recover."
 
 
 def to_answer(case: Case, person: User) -> dict[str, list[dict[str, Any]]]:
@@ -199,33 +208,43 @@ def unanswered(case: Case, person: User) -> list[dict[str, Any]]:
 
 def waits(text: str, links: list[dict[str, Any]]) -> dict[str, Any]:
     """What was contested and nobody has answered, by itself."""
-    return {
-        "tone": "wait",
-        "title": "An affected person contests what was done, and nobody has answered:",
-        "text": formatting.visible(f"“{formatting.straight(text)}”"),
-        "links": links,
-    }
+    title = "An affected person contests what was done, and nobody has answered:"
+    return {"tone": "wait", "title": title, **said(text), "links": links}
+
+
+SAID_CHARACTERS_MAX = 300
+
+
+def said(text: str) -> dict[str, str]:
+    """What somebody wrote, for a notice: the beginning of a long text, and all of it folded."""
+    begins, whole = formatting.straight(text), ""
+    if len(begins) > SAID_CHARACTERS_MAX:
+        begins, whole = f"{begins[:SAID_CHARACTERS_MAX].rstrip()}…", text
+    return {"text": formatting.visible(f"“{begins}”"), "whole": whole}
 
 
 def _unanswered(case: Case, person: User) -> list[tuple[Contest, dict[str, Any]]]:
-    """Each with the way to its answer. The first leads on the page where nothing but the end of the
-    case is left, and this person may answer it.
+    """Each with the way to its answer, or why it is not this person's. The first leads on the page
+    where nothing but the end of the case is left.
     """
-    waiting = Contest.objects.filter(correction__case=case, answered_at=None)
-    found = list(waiting.order_by("pk")[:CONTESTS_SHOWN_MAX])
-    is_next = case.state == CaseState.CLOSED or case.suggestion == Suggestion.CLOSE
-    leads = is_next and may(person, "recover", case.workspace)
-    first = next((one for one in found if leads and not contesting.why_not_by(one, person)), None)
-    return [
-        (
-            one,
-            {
-                "label": f"Answer {one.receipt}",
-                "url": reverse(
-                    "recovery:correction", args=[case.workspace.slug, one.correction_id]
-                ),
-                "main": one is first,
-            },
-        )
-        for one in found
-    ]
+    waiting = Contest.objects.waiting().filter(correction__case=case)
+    found = waiting.select_related("correction__case__run", "correction__workspace").order_by("pk")
+    leads = case.state == CaseState.CLOSED or case.suggestion == Suggestion.CLOSE
+    answering = []
+    for one in found[:CONTESTS_SHOWN_MAX]:
+        link = _answering(one, person)
+        main = leads and not link["why_not"]
+        leads = leads and not main
+        answering.append((one, link | {"main": main}))
+    return answering
+
+
+def _answering(one: Contest, person: User) -> dict[str, Any]:
+    here = one.correction.workspace
+    recovers = may(person, "recover", here)
+    hindrance = contesting.why_not_by(one, person) if recovers else NO_RIGHT
+    return {
+        "label": f"{'See' if hindrance else 'Answer'} {one.receipt}",
+        "url": reverse("recovery:correction", args=[here.slug, one.correction_id]),
+        "why_not": hindrance,
+    }

@@ -28,7 +28,6 @@ from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
 from workspaces import exporting, formatting
 from workspaces.access import may, require
-from workspaces.free_text import InvalidInput
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
 from workspaces.pages import (
@@ -78,20 +77,24 @@ def card(request: Request, one: Correction) -> dict[str, Any]:
         },
         "corrections_url": reverse("recovery:corrections", args=[here.slug]),
         "facts_changed": [_fact(one, item, sees=sees) for item in facts["items"]],
-        "reviewed": review_words(one.facts),
+        "erased": one.is_erased,
+        "reviewed": "" if one.is_erased else review_words(one.facts),
         "delivery": _ways(one, _chosen(request)) if is_draft else [],
         "lifetimes": _lifetimes(one, _chosen(request)) if is_draft else [],
         "contests": [_contest(one, found, request) for found in one.contests.order_by("-pk")],
         "link": corrections.link_of(one) if recovers else "",
-        "sent": correction_ways.sent(one),
-        "heard": correction_ways.heard(one),
-        "preview_url": urls["preview"] if sees else "",
+        "way": correction_ways.way(one),
+        "preview_url": urls["preview"] if sees and not one.is_erased else "",
         "save_url": urls["save"],
-        "publish_url": urls["publish"] if is_draft else "",
+        "publish_url": urls["publish"] if is_draft and not one.is_erased else "",
         "handed": correction_ways.handing(one) if recovers else {},
-        "revoke_url": urls["revoke"] if one.state == CorrectionState.PUBLISHED else "",
+        "revoke_url": urls["revoke"]
+        if one.state == CorrectionState.PUBLISHED and not one.is_erased
+        else "",
         "publish_label": f"Publish for {one.person_name or one.person_id}",
-        "why_not": hindrance or ("" if recovers else "This needs the permission to recover."),
+        "why_not": ""
+        if one.is_erased
+        else hindrance or ("" if recovers else "This needs the permission to recover."),
     }
 
 
@@ -155,7 +158,7 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
     here = one.workspace
     hindrance = contesting.why_not_by(found, request.user)
     if not may(request.user, "recover", here):
-        hindrance = "This needs the permission to recover."
+        hindrance = correction_ways.NO_RIGHT
     return {
         "receipt": found.receipt,
         "ground": found.get_ground_display(),
@@ -168,7 +171,8 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "verdict": "The person was right" if found.upheld else "It stays as it is",
         "answer": found.answer,
         "url": reverse("recovery:contest", args=[here.slug, one.pk, found.pk]),
-        "why_not": hindrance,
+        "why_not": hindrance if one.token_digest else contesting.NOBODY,
+        "nobody": not one.token_digest,
         "link_is_dead": not publishing.is_readable(one),
         "are_told": bool(
             correction_ways.tells_of(one, found) if found.answered_at else contesting.told_by(one)
@@ -186,7 +190,7 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "published": ("Published", {"state": CorrectionState.PUBLISHED}),
     "answer": (
         "To be answered",
-        {"pk__in": Contest.objects.filter(answered_at=None).values("correction")},
+        {"pk__in": Contest.objects.waiting().values("correction")},
     ),
     "wrong": ("Contested", {"still_wrong_at__isnull": False}),
 }
@@ -370,10 +374,8 @@ def contest(request: Request, workspace: str, pk: int, contest: int) -> HttpResp
 
     def act(one: Correction) -> None:
         found, said = get_object_or_404(one.contests, pk=contest), request.POST
-        if said.get("upheld") not in {"yes", "no"}:
-            raise InvalidInput("Say what becomes of it: the person is right, or it stays as it is.")
-        upheld, text = said["upheld"] == "yes", said.get("answer", "")
-        contesting.answer(found, by=request.user, upheld=upheld, text=text)
+        upheld = {"yes": True, "no": False}.get(said.get("upheld", ""))
+        contesting.answer(found, by=request.user, upheld=upheld, text=said.get("answer", ""))
 
     return _change(request, workspace, pk, act, "Answered, in your name.")
 

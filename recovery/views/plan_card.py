@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from approvals import digests
+from approvals import deciders, digests
 from approvals.models import Approval, ApprovalState
 from connectors import accounts, connections
 from ledger import disclosure
@@ -59,6 +59,7 @@ GOES: dict[str, str] = {
     StepState.NEEDS_HUMAN: "The plan waits for a person: settle the step at which it stands.",
 }
 """What is waited for while a case is recovering, by the state that the card shows."""
+AGREED = "Those who had to agree have agreed; the plan has not begun yet."
 OVER = "The plan is over; what follows of that is being looked at."
 
 APPROVAL_WORDS = {
@@ -66,7 +67,7 @@ APPROVAL_WORDS = {
     ApprovalState.GRANTED: "Approved, not begun yet",
     ApprovalState.USED: "Approved, and begun",
     ApprovalState.REJECTED: "Rejected",
-    ApprovalState.EXPIRED: "Nobody approved it in time",
+    ApprovalState.EXPIRED: "The question expired",
     ApprovalState.WITHDRAWN: "The question was withdrawn",
 }
 
@@ -76,7 +77,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
     plan = case.plans.order_by("-number").first()
     if plan is None:
         return None
-    living = plan.state in LIVING
+    living, approval = plan.state in LIVING, _question(plan)
     awaited = _awaited(case, plan)
     steps = list(plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX])
     states = Counter(dict(plan.steps.values_list("state").annotate(Count("pk"))))
@@ -93,7 +94,9 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "number": plan.number,
         "digest": formatting.digest(plan.digest),
         "state": state,
-        "goes": GOES.get(state, OVER),
+        "word": (word := _word(plan, approval)),
+        "goes": AGREED if word == "Approved" else GOES.get(state, OVER),
+        "is_asked": plan.state == PlanState.WAITING and not word,
         "steps": folded(
             [_step(case, step, sensitive=sensitive) for step in steps],
             lambda step: step["state"] not in TROUBLED and not step["waits"],
@@ -103,7 +106,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "untouched": [f"and {many(left_out, 'step')} more"] if left_out > 0 else [],
         "progress_url": f"{url}progress/?until={awaited}" if awaited else "",
         "stop_url": f"{url}stop/" if stops else "",
-        "approval": _approval(case, plan),
+        "approval": _approval(case, approval),
     }
 
 
@@ -140,6 +143,13 @@ def _step(case: Case, step: Step, *, sensitive: bool) -> dict[str, Any]:
 
 def title_of(step: Step) -> str:
     return str(step.preview.get("title") or f"{step.operation} {formatting.named(step.target_id)}")
+
+
+def left_to_people(step: Step) -> str:
+    """That it is theirs, and whether anything of its plan goes on meanwhile."""
+    goes_on = step.plan.steps.filter(state__in=GOES_ON).exists()
+    others = "; others go on without it" if goes_on else ", and nothing else of its plan goes on"
+    return f"The engine has left this step to a person{others}."
 
 
 def waits_because(step: Step) -> str:
@@ -201,14 +211,26 @@ def _differs(one: dict[str, Any], was: str, kind: str, *, shown: bool) -> dict[s
     }
 
 
-def _approval(case: Case, plan: Plan) -> dict[str, str] | None:
-    if plan.approval_id is None:
-        return None
-    told = Approval.objects.only("state", "closed_by", "closing_reason")  # not a thousand calls
-    approval = told.filter(pk=plan.approval_id).first()
+def _question(plan: Plan) -> Approval | None:
+    told = Approval.objects.only("state", "was", "closed_by", "closing_reason")  # no thousand calls
+    return told.filter(pk=plan.approval_id).first() if plan.approval_id else None
+
+
+def _word(plan: Plan, approval: Approval | None) -> str:
+    """What its badge says, where the name of its state would not be true."""
+    asked = approval.state if approval else ""
+    if plan.state == PlanState.WAITING and asked != ApprovalState.WAITING:
+        return "Approved" if approval else "Queued"
+    is_unanswered = asked in {ApprovalState.EXPIRED, ApprovalState.WITHDRAWN}
+    return "Not approved" if plan.state == PlanState.REJECTED and is_unanswered else ""
+
+
+def _approval(case: Case, approval: Approval | None) -> dict[str, str] | None:
     if approval is None:
         return None
     words = APPROVAL_WORDS[ApprovalState(approval.state)]
+    if approval.state == ApprovalState.EXPIRED:
+        words = f"{words}: {deciders.why_expired(approval)}"
     if approval.state == ApprovalState.WITHDRAWN and approval.closed_by_id is None:
         words = f"{words}: {approval.closing_reason}"  # the desk's own
     return {"url": f"/w/{case.workspace.slug}/approvals/{approval.pk}/", "words": words}

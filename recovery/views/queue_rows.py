@@ -10,6 +10,7 @@ from ledger import disclosure
 from ledger.api import trace_url
 from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
+from recovery.planning import previews
 from recovery.views.request_context import case_url, due_words, window_words
 from workspaces import formatting
 from workspaces.models import User
@@ -85,6 +86,8 @@ def _suggested(case: Case) -> tuple[str, str]:
             return "unknown", "None yet"
         if case.suggestion == Suggestion.RESUME:
             return "", "None"
+        if case.suggestion_text == previews.UNDONE:  # of nothing there is no sign
+            return "", case.needs_approval or "None"
     return case.reversibility, case.needs_approval or "None"
 
 

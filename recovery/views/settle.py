@@ -256,7 +256,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "title": f"Was it done? {title}" if lost else f"What becomes of it? {title}",
         "lead": "It was sent, and its outcome is unknown."
         if lost
-        else "The engine has left this step to a person; the others go on without it.",
+        else plan_card.left_to_people(step),
         "sent": [*named(sent), {"name": "Key", "value": step.key, "mono": True}],
         "links": Records(step.workspace, policy.active(step.workspace)).of_step(step),
         "raw": _raw(step.args) if sensitive else "",

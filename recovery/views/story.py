@@ -451,7 +451,7 @@ def seen_words(saw: Any) -> str:
 ACTS: dict[str, str] = {
     EventType.APPROVAL_DENIED: "said no: a rule never allows it",
     EventType.APPROVAL_DRAWN: "let a call pass under a bounded grant",
-    EventType.APPROVAL_EXPIRED: "let the question expire: nobody answered in time",
+    EventType.APPROVAL_EXPIRED: "let the question expire",
     EventType.APPROVAL_GRANTED: "said yes",
     EventType.APPROVAL_REJECTED: "said no",
     EventType.APPROVAL_REMINDED: "reminded those who are asked",

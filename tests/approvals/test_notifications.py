@@ -170,6 +170,31 @@ def test_whoever_asked_is_told_the_end(ask, ada, ben, end, post_office):
     assert letter["subject"].startswith(f"{word}: ")
 
 
+@pytest.mark.parametrize(
+    ("people", "answered", "words"),
+    [
+        (1, 0, "nobody answered in time"),
+        (2, 1, "not everybody who had to agree did so in time"),
+        (1, 1, "it was approved, and not used in time"),
+    ],
+)
+def test_what_expired_is_told_by_what_did_not_come_in_time(
+    ask, ada, ben, people, answered, words, post_office
+):
+    """That nobody had answered was said of one to which somebody had said yes."""
+    approval = ask(RequiredApprovers("finance", people))
+    for _ in range(answered):
+        inbox.grant(approval, by=ben, seen=approval.digest)
+    Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
+    periodic.expire_due()
+    send_all()
+
+    letter = [one for one in post_office() if one["to"] == [ada.email]][-1]
+    card = logged_in(ben).get(f"/w/acme/approvals/{approval.pk}/").text
+    assert f"It expired: {words}." in letter["text"]
+    assert f"Expired: {words}." in card
+
+
 def test_who_does_not_want_mail_gets_none(ask, ben, cleo, post_office):
     ben.mail_approvals = False
     ben.save()

@@ -73,13 +73,14 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
         contesting.answer(contest, by=ada, upheld=False, text="No")
     client.force_login(ada)
     case = client.get(f"/w/acme/cases/{correction.case_id}/").text
-    assert f'<a href="{there}">Answer {contest.receipt}</a>' in case
+    assert f'<a href="{there}">See {contest.receipt}</a>' in case
+    assert not re.findall(r'main-act"\s+href', case), "it is not hers to lead to an end"
     to_answer = "/w/acme/corrections/?view=answer"
     listed = client.get(to_answer).text
     assert correction.reference in listed
     assert "contested, answer due in 13 d" in listed
     who = f"somebody who took no part in it answers, such as {nils}."
-    assert who in client.get(there).text
+    assert (who in case, who in client.get(there).text) == (True, True)
     client.force_login(nils)
     said = {"upheld": "yes", "answer": "You are right, we put it back today."}
     words_alone = {"answer": "Half"}
@@ -91,9 +92,9 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert client.post(f"{there}contests/{contest.pk}/", said).status_code == 302
     with pytest.raises(CannotMove, match="meanwhile"):
         contesting.answer(contest, by=nils, upheld=False, text="No")
-    late = client.post(f"{there}contests/{contest.pk}/", said | {"answer": "Not so, I looked"})
-    kept = (late.status_code, "Not so, I looked" in late.text)
-    assert kept == (409, True), "nothing typed is lost"
+    for typed in (said | {"answer": "Not so, I looked"}, {"answer": "Not so, I looked"}):
+        late = client.post(f"{there}contests/{contest.pk}/", typed)
+        assert (late.status_code, "Not so, I looked" in late.text) == (409, True), "it is kept"
 
     assert correction.reference not in client.get(to_answer).text
     assert "answer due" not in client.get("/w/acme/corrections/").text
@@ -236,13 +237,14 @@ def test_the_same_words_said_twice_have_two_answers(published, client, nils):
     correction, path = published
     contested(client, path)
     contested(client, path, "other")
-    wanted = {f"Answer {one.receipt}" for one in Contest.objects.all()}
+    wanted = {one.receipt for one in Contest.objects.all()}
     client.force_login(nils)
     here = f"/w/acme/cases/{correction.case_id}/"
 
     def offered():
         notices = client.get(here).context["notices"]
-        return [{link["label"] for link in one.get("links", ())} & wanted for one in notices]
+        links = [one.get("links", ()) for one in notices]
+        return [{link["label"].split()[-1] for link in found} & wanted for found in links]
 
     assert len(wanted) == 2
     assert set.union(*offered()) == wanted

@@ -9,8 +9,8 @@ from standardwebhooks import Webhook
 
 from connectors import channels
 from recovery import corrections
-from recovery.corrections import publishing
-from recovery.models import Correction
+from recovery.corrections import contesting, publishing
+from recovery.models import Contest, Correction
 from tests.approvals import conftest as at_the_gate
 from tests.connectors import conftest as outside
 from tests.people import logged_in
@@ -118,3 +118,19 @@ def test_a_closed_case_says_how_its_newest_letter_stands_and_whose_it_is(drafted
     drafted.refresh_from_db()
     corrections.revoke(drafted, by=ada, seen=drafted.revision, reason="Not hers")
     assert said.format("was revoked") in desk.get(case).text
+
+
+def test_what_was_sent_and_what_came_back_stand_in_their_order(drafted, desk, nils):
+    """The answer stood before what it answers."""
+    published(desk, drafted, "mail")
+    link = corrections.link_of(Correction.objects.get()).removeprefix("http://localhost")
+    Client().get(link)
+    Client().post(f"{link}report/", {"ground": "other", "text": "Not so"})
+    contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="It reads normal")
+
+    way = desk.get(f"/w/acme/corrections/{drafted.pk}/").context["way"]
+
+    begins = ["On its way by mail", "Link first opened", "Contested", "The answer: on its way"]
+    assert [one["words"].startswith(words) for one, words in zip(way, begins, strict=True)] == [
+        True
+    ] * 4

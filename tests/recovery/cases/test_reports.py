@@ -4,14 +4,18 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
+from ledger import erasure
+from ledger.models import Event, Run
 from recovery import corrections
-from recovery.casework import closing
+from recovery.casework import cases, closing
 from recovery.corrections import contesting
 from recovery.models import Case, Contest, Report
-from recovery.triage import triage
+from recovery.triage import advice, triage
 from recovery.views import case as case_page
+from tests.people import logged_in
 from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.engine import by_hand
 from tests.worlds import kept
@@ -78,7 +82,7 @@ def test_what_is_reported_while_a_plan_runs_is_read_by_somebody(raised, agent, s
 
     case = raised.case()
     assert (case.state, case.standing_count) == ("open", 0)
-    assert case.suggestion_reason.endswith("but somebody reports it: answer that first.")
+    assert case.suggestion_reason.endswith("but somebody reports it: look at that first.")
 
 
 def test_nobody_reports_the_run_of_another(raised, acme, agent, send):
@@ -121,7 +125,7 @@ def test_once_it_is_answered_nobody_is_sent_to_answer_it(letter, client, nils):
     assert len(re.findall(r'main-act"\s+href', page)) == 1, "of two one leads"
     contesting.answer(first, by=nils, upheld=False, text="It was not")
     case.refresh_from_db()
-    assert case.suggestion_reason.endswith("but somebody reports it: answer that first.")
+    assert case.suggestion_reason.endswith("but somebody contests it: answer that first.")
     contesting.answer(second, by=nils, upheld=False, text="It was not")
 
     case.refresh_from_db()
@@ -148,7 +152,7 @@ def test_who_was_right_is_to_be_put_right_until_that_was_done(letter, ada, nils,
     ended = {"outcome": "already_handled", "reason": "Put right by hand", "seen": case.revision}
     closing.close(case, by=ada, **ended)
     again = contested(letter, text)
-    assert says("but somebody reports it: answer that first.")
+    assert says("but somebody contests it: answer that first.")
     contesting.answer(again, by=finn, upheld=False, text="It is as it should be")
     assert says(", and what was contested is answered.")
 
@@ -164,3 +168,75 @@ def test_what_is_contested_beyond_the_reports_shown_has_its_answer(
 
     assert [page.count(f">Answer {one.receipt}<") for one in waiting] == [1, 1]
     assert page.count("“Eve waits”") == 1
+
+
+def test_who_was_erased_waits_for_no_answer_and_every_page_says_so(letter, client, ada, nils):
+    """Their words are gone with them, and so is the link under which an answer could be read."""
+    case = letter.case
+    contested(letter, "It still says high")
+    one = Contest.objects.get()
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="Too soon", by=ada, seen=case.revision)
+    Run.objects.update(lease_until=None)
+    erasure.erase(case.workspace, person="eve", by=ada)
+    client.force_login(nils)
+    there = f"/w/acme/corrections/{letter.pk}/"
+
+    page, its_case = client.get(there).text, client.get(f"/w/acme/cases/{case.pk}/").text
+
+    assert contesting.NOBODY in page
+    for untrue in ("Answer due", "Revoke it", "As eve sees it", "looked at it", "nobody is told"):
+        assert untrue not in page
+    assert "Its link opens nothing any more." in page
+    assert (one.receipt in its_case, "nobody has answered" in its_case) == (False, False)
+    assert letter.reference not in client.get("/w/acme/corrections/?view=answer").text
+    assert "answer due" not in client.get("/w/acme/corrections/").text
+    said = {"upheld": "no", "answer": "It reads normal"}
+    refused = client.post(f"{there}contests/{one.pk}/", said).text
+    assert contesting.NOBODY in refused
+    assert "You wrote: It reads normal" in refused
+    assert not Event.objects.filter(type="correction.answered").exists()
+
+
+def test_a_long_report_begins_on_the_page_and_is_folded(letter, client, nils):
+    text = "It still says high. " * 100 + "The end"
+    contested(letter, text)
+    case = letter.case
+    client.force_login(nils)
+
+    def shown():
+        page = client.get(f"/w/acme/cases/{case.pk}/").text
+        notice = page.partition("<summary>Read all of it</summary>")
+        return notice[0].count("The end"), notice[2].count("The end")
+
+    assert shown() == (0, 1)
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="Too soon", by=nils, seen=case.revision)
+    assert shown() == (0, 1), "of a closed case, too"
+
+
+def test_what_was_answered_before_an_upgrade_is_advised_anew_after_it(letter, nils):
+    contested(letter, "It still says high")
+    case = letter.case
+    Contest.objects.update(answered_at=Now(), answered_by=nils, upheld=False, answer="No")
+    case.refresh_from_db()
+    assert case.suggestion_reason.endswith("answer that first.")
+
+    advice.advise_all_anew()
+    advice.renew()
+
+    case.refresh_from_db()
+    assert case.suggestion_reason.endswith(", and what was contested is answered.")
+
+
+def test_of_what_a_colleague_reports_nobody_is_sent_to_answer(letter, ada):
+    """There is no answer to give them: it is to be looked at."""
+    case = letter.case
+    case.refresh_from_db()
+    cases.reopen(case, by=ada, seen=case.revision, reason="She phoned")
+    triage.look([case.run_id])
+
+    case.refresh_from_db()
+    assert case.suggestion_reason.endswith("but somebody reports it: look at that first.")
+    queue = logged_in(ada).get("/w/acme/queue/").text
+    assert ("Nothing to undo" in queue, "Undo unknown" in queue) == (True, False)

@@ -122,6 +122,7 @@ def test_what_others_wrote_is_hidden_from_who_may_not_see_payloads(client, raise
     decided = client.get(step["url"])
     assert "What would be sent" in decided.text
     assert "Nothing was sent yet." in decided.text
+    assert "a person, and nothing else of its plan goes on." in decided.text
 
 
 @pytest.fixture

@@ -1,19 +1,24 @@
 """What lists and cards say of an undo is what happened: verified, by whom, for whom, and when."""
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import inventory, policy, versions
+from approvals import inbox, inventory, periodic, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
 from ledger.models import Event
 from recovery import corrections
 from recovery.engine import steps
 from recovery.models import Case, CaseOutcome
+from tests.approvals.cast import put_in_force
 from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.cases.conftest import POLICY
+from tests.recovery.cases.test_settle_pages import STRICTER
+from tests.recovery.engine import by_hand
 
 UNDO = "{connection: shop, operation: restore_row, args: {to: before}}"
 
@@ -145,3 +150,36 @@ def test_a_case_under_a_plan_that_stands_still_does_not_read_that_it_runs(
     assert said.startswith(words)
     renewed = client.get(f"/w/acme/cases/{lost.pk}/progress/").text
     assert f'<p hx-swap-oob="innerHTML:#suggestion"><b>Recovering.</b> {words}' in renewed
+
+
+@pytest.mark.parametrize(
+    ("state", "badge", "reason"),
+    [
+        ("waiting", "In approval", "Nothing runs before the people"),
+        ("granted", "Approved", "Those who had to agree have agreed; the plan has not begun yet."),
+        ("expired", "Not approved", "1 effect of this run stands"),
+    ],
+)
+def test_a_plan_is_in_approval_only_as_long_as_people_are_asked(
+    raised, acme, ada, cleo, client, state, badge, reason
+):
+    """Of one that nobody had answered in time it was said that it was rejected."""
+    put_in_force(acme, ada, STRICTER)
+    case = raised.case()
+    plan = submitted(case, ada)
+    question = Approval.objects.get()
+    if state == "granted":
+        inbox.grant(question, by=cleo, seen=question.digest)
+    elif state == "expired":
+        Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
+        periodic.expire_due()
+        by_hand.advance(plan.pk)
+    client.force_login(ada)
+
+    page = client.get(f"/w/acme/cases/{case.pk}/")
+
+    heading = page.text.partition('id="plan-title"')[2].partition("</h2>")[0]
+    assert f"</span> {badge}</span>" in heading
+    assert page.context["suggestion"]["reason"].startswith(reason)
+    if state == "expired":
+        assert "The question expired: nobody answered in time" in page.text
