@@ -129,7 +129,7 @@ def stale(reason: Exception) -> dict[str, str]:
 
 
 TO_THE_RECORD = "the record"
-TO_THE_APPROVERS_TOO = "the approvers and the record"
+TO_THE_APPROVERS_TOO = "approvers and record"
 
 
 def seen_revision(request: Request) -> int:

@@ -341,3 +341,24 @@ def test_a_question_that_somebody_else_answers_keeps_its_line_and_moves_no_other
     page.reload()
     expect(line).to_have_count(0)
     expect(lines).to_have_count(1)
+
+
+def test_on_a_phone_the_answer_is_at_hand_and_nothing_that_has_the_focus_lies_below_it(
+    visit: Visit, ask: Any, ben: User
+) -> None:
+    """It stood at the end, some three screens down; a low window still has it there."""
+    approval = ask()
+    page = visit(ben, viewport=PHONE)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_in_viewport(ratio=1)
+    for one in page.locator("#card :is(a, summary, input:not([type=hidden]))").all():
+        if one.is_visible():
+            one.focus()
+            below = "one => !!document.elementFromPoint(one.getBoundingClientRect().x + 4,"
+            below += " one.getBoundingClientRect().y + 4)?.closest('.actionbar')"
+            is_in_bar = one.evaluate("one => !!one.closest('.actionbar')")
+            assert one.evaluate(below) == is_in_bar
+    page.set_viewport_size({"width": PHONE["width"], "height": 560})
+    page.evaluate("scrollTo(0, 0)")
+    expect(page.get_by_role("button", name="Approve", exact=True)).not_to_be_in_viewport()
