@@ -289,6 +289,7 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 CSRF_TRUSTED_ORIGINS = [AMENDS_URL]
+CSRF_FAILURE_VIEW = "workspaces.views.entrance.too_old"
 SECURE_SSL_REDIRECT = SECURE
 SECURE_REDIRECT_EXEMPT = [
     r"^(healthz|readyz|statusz|metrics)$"

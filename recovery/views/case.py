@@ -322,8 +322,11 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    title = format_html("{} reports {}:", who, formatting.moment(one.at))
-    return {"tone": "wait", "title": title, **correction_ways.said(one.text)}
+    answered = one.upheld is not None  # what an affected person contested
+    words = "{} reported {}, and has an answer:" if answered else "{} reports {}:"
+    title = format_html(words, who, formatting.moment(one.at))
+    tone = "calm" if answered else "wait"
+    return {"tone": tone, "title": title, **correction_ways.said(one.text)}
 
 
 def _effects(facts: RunFacts, person: User) -> dict[str, Any]:

@@ -46,11 +46,11 @@ function forget() {
 }
 
 // A whole page: the server marks a refusal on <main>. Who comes from the log-in may have sent a form after the
-// session had ended, and who loads a page again one that came to nothing: what was typed is put back where it
-// stood, and is not sent by itself.
+// session had ended, and who loads a page again, or is led back to it (#typed, 403_csrf.html), one that came to
+// nothing: what was typed is put back where it stood, and is not sent by itself.
 const before = document.referrer ? new URL(document.referrer) : null;
 const loggedIn = before?.origin === location.origin && before.pathname.startsWith("/accounts/");
-const again = performance.getEntriesByType("navigation")[0]?.type === "reload";
+const again = performance.getEntriesByType("navigation")[0]?.type === "reload" || location.hash === "#typed";
 if (loggedIn || again || document.querySelector("main[data-refused]")) restore(document);
 else forget();
 

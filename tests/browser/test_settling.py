@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from django.test import Client
 from playwright.sync_api import Page, expect
 
 from recovery.corrections import publishing
@@ -154,3 +155,29 @@ def test_a_form_too_old_to_be_sent_leaves_its_page_and_what_was_typed(
     page.get_by_label(re.compile("^Already handled")).check()
     press(page, "Control+Enter")
     page.get_by_text("The case is closed.").wait_for()
+
+
+def test_who_is_led_back_to_a_form_that_was_too_old_finds_what_they_typed(
+    visit: Visit, transactional_db: None, raised: Any, ada: User
+) -> None:
+    """The one way that was offered led to the desk, and what was typed was forgotten on the way."""
+    triage.look()
+    case = Case.objects.get()
+    page = visit(ada)
+    page.goto(f"/w/acme/cases/{case.pk}/?tab=activity")
+    page.get_by_label("Comment").fill("Finn did it by phone")
+    page.context.clear_cookies(name="csrftoken")
+
+    page.get_by_role("button", name="Add the comment").click()
+    page.get_by_role("link", name="Back to the form").click()
+
+    expect(page.get_by_label("Comment")).to_have_value("Finn did it by phone")
+    page.get_by_role("button", name="Add the comment").click()
+    page.locator("#more .quote", has_text="Finn did it by phone").wait_for()
+
+
+def test_a_form_too_old_that_came_from_elsewhere_leads_nowhere_but_to_the_desk() -> None:
+    stranger = Client(enforce_csrf_checks=True)
+    for came, leads in (("http://testserver/w/acme/", True), ("https://elsewhere.example/", False)):
+        page = stranger.post("/accounts/login/", headers={"referer": came})
+        assert (page.status_code, "Back to the form" in page.text) == (403, leads)

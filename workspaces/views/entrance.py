@@ -6,6 +6,7 @@ from django.contrib.auth import login, logout
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -34,6 +35,14 @@ def home(request: HttpRequest) -> HttpResponse:
     if first is None:
         return render(request, "workspaces/nowhere.html")
     return redirect(f"/w/{first.slug}/queue/")
+
+
+def too_old(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Of a form without a token that holds: back to where it stands, with what was typed."""
+    form = request.META.get("HTTP_REFERER", "").partition("#")[0]
+    is_ours = url_has_allowed_host_and_scheme(form, {request.get_host()})
+    is_ours = is_ours and "HX-Request" not in request.headers  # whose page is still there
+    return render(request, "403_csrf.html", {"form_url": form if is_ours else ""}, status=403)
 
 
 @never_cache

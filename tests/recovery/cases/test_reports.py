@@ -130,6 +130,8 @@ def test_once_it_is_answered_nobody_is_sent_to_answer_it(letter, client, nils):
 
     case.refresh_from_db()
     assert case.suggestion_reason.endswith(", and what was contested is answered.")
+    page = client.get(f"/w/acme/cases/{case.pk}/").text
+    assert (page.count("and has an answer:"), page.count(" reports ")) == (2, 0)
 
 
 def test_who_was_right_is_to_be_put_right_until_that_was_done(letter, ada, nils, finn):

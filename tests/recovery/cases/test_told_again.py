@@ -168,7 +168,7 @@ def test_after_a_restore_that_there_is_an_answer_goes_no_more_by_itself(by_mail,
     Correction.objects.update(published_at=timezone.now() - timedelta(days=5))
     contesting.answer(Contest.objects.get(), by=nils, upheld=False, text="No")
     client.force_login(nils)
-    [way] = [one for one in correction_ways.sent(by_mail) if "The answer" in one["words"]][:1]
+    [way] = [one for one in correction_ways.way(by_mail) if "The answer" in one["words"]][:1]
     assert "5 days" not in way["time"]
 
     publishing.doubt_what_waits()
