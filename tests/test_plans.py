@@ -224,13 +224,14 @@ LISTS = {
     "queue/": "case_open_as_called",
     "queue/?sort=newest": "case_open_as_named",
     "queue/?sort=due": "case_open_by_due",
-    "queue/?q=is:closed": "case_closed_by_risk",
+    "queue/?q=is:closed": "case_closed_as_called",
     "queue/?q=is:unknown": "case_of_unknown_outcome",
     "queue/?q=is:irreversible": "case_irreversible",
     "queue/?q=target:*000B3*": "case_short_fields",
     "queue/?q=tool:*no_such_tool": "case_short_fields",
     "queue/?q=run:run_0000010": "recovery_case_run_id_key",
     "runs/": "run_newest_first",
+    "runs/?state=cancelled": "run_ended_badly",
     "runs/?q=R000011": "run_words",
     # Its own index begins with the workspace; on a desk of one workspace the ids alone are as good.
     "approvals/history/": "approvals_approval_pkey",
@@ -258,6 +259,8 @@ READ_BY_AN_INDEX = {
     "customer:c* agent:airline-desk": "case_open_as_named",
     "target:*Q9*": "case_open_as_called",
     "tool:*x_ risk:>low": "case_open_as_called",
+    "is:closed run:a*": "case_closed_as_called",
+    "is:closed model:none risk:high": "case_closed_as_called",
 }
 """What nothing puts in order, and the index of which alone it is asked."""
 
@@ -276,6 +279,47 @@ def test_what_nothing_puts_in_order_is_not_asked_of_each_row(
                            " WHERE relname = 'recovery_case'")  # fmt: skip
         [read] = plan_of(*keys.query.sql_with_params())
         assert (read["Node Type"], read.get("Index Name")) == ("Index Only Scan", index)
+
+
+@pytest.mark.parametrize("q", ["tool:no_such_tool", "reason:no_such_reason", "has:comment"])
+def test_what_few_cases_have_is_found_without_reading_those_that_have_it_not(
+    desk: Made, q: str
+) -> None:
+    """Of each of all open cases its tools were read."""
+    workspace, heard = Workspace.objects.get(slug=desk.slug), Heard()
+    with connection.execute_wrapper(heard):
+        search.find(workspace, q, by=None)
+    read = [scan for query in heard.queries for scan in scans(as_it_went(*query))]
+    of_cases = [one for one in read if one.get("Relation Name") == "recovery_case"]
+    assert sum(map(rows_read, of_cases)) < WORTH_AN_INDEX, of_cases
+
+
+BESIDE_OTHERS = {
+    "model:none reason:failed_with_effects": {"case_open_as_named"},
+    "target:*Q9* model:none": {"case_open_as_named", "case_open_as_called"},
+    "amount:>1000000 tool:charge_payment_card": {"case_open_as_called"},
+    "is:closed run:a* tool:charge_payment_card": {"case_closed_as_called"},
+}
+"""What nothing puts in order, beside what its index has not; and the indexes that say it alone."""
+
+
+@pytest.mark.parametrize(("q", "indexes"), BESIDE_OTHERS.items(), ids=BESIDE_OTHERS)
+def test_beside_others_too_it_is_asked_of_its_index_first(
+    desk: Made, q: str, indexes: set[str]
+) -> None:
+    workspace = Workspace.objects.get(slug=desk.slug)
+    ada = User.objects.get(email__startswith="ada@")
+    heard = Heard()
+    with connection.execute_wrapper(heard):
+        search.find(workspace, q, by=ada)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pg_class SET relallvisible = relpages"
+                       " WHERE relname = 'recovery_case'")  # fmt: skip
+    keys = [query for query in heard.queries if "LIMIT 1001" in query[0]]
+    read = [scan for query in keys for scan in plan_of(*query)]
+    alone = {one["Index Name"] for one in read if one["Node Type"] == "Index Only Scan"}
+    assert alone >= indexes, read
+    assert "Seq Scan" not in {one["Node Type"] for one in read}
 
 
 def test_just_after_an_upgrade_no_query_looks_at_each_case_for_one_without_its_run(

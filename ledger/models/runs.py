@@ -119,6 +119,12 @@ class Run(models.Model):
             models.Index(fields=["workspace", "-started_at", "-id"], name="run_newest_first"),
             models.Index(fields=["id"], name="run_unseen", condition=Q(is_unseen=True)),
             models.Index(fields=["lease_minute"], name="run_lease", condition=Q(state="running")),
+            # Few end so, and a list of them by date would be walked through all the others.
+            models.Index(
+                fields=["workspace", "state", "-started_at", "-id"],
+                name="run_ended_badly",
+                condition=Q(state__in=["failed", "cancelled"]),
+            ),
             models.Index(
                 fields=["workspace", "-id"],
                 name="run_reported",

@@ -20,6 +20,8 @@ from workspaces.moves import BORN
 SHORT_FIELDS = ("failed_target", "failed_tool", "customer", "customer_name")
 ASKED = ("agent", "claimed_by", "claimed_until", "snoozed_until")
 """What is asked beside a part of a name, and by every list of open cases."""
+AMOUNT = ("amount_minor", "currency")
+ENDED = ("outcome", "closed_at", "due_at", "reversibility", "without_effects")
 
 
 class CaseState(models.TextChoices):
@@ -227,7 +229,7 @@ class Case(models.Model):
             # 2,704 bytes: all the text of one, four bytes a character, has room in it.
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
-                include=[*ASKED, "failed_target", "failed_tool", "amount_minor", "currency"],
+                include=[*ASKED, "failed_target", "failed_tool", *AMOUNT],
                 condition=~Q(state=CaseState.CLOSED) & Q(without_effects=False),
                 name="case_open_as_called",
             ),
@@ -261,8 +263,9 @@ class Case(models.Model):
             models.Index(fields=["workspace", "-failed_at", "-id"], name="case_newest"),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],
+                include=[*ENDED, "agent", "run_ref", "model", *AMOUNT],
                 condition=Q(state=CaseState.CLOSED),
-                name="case_closed_by_risk",
+                name="case_closed_as_called",
             ),
             # What the saved views of the queue count.
             models.Index(
@@ -297,6 +300,9 @@ class Case(models.Model):
             ),
             models.Index(fields=["cause", "-opened_at"], name="case_newest_of_cause"),
             GinIndex(fields=["search"], name="case_words"),
+            GinIndex(  # of few keys: there is nothing to put off, and a list of it would be read
+                fields=["tools", "reasons"], fastupdate=False, name="case_tools_and_reasons"
+            ),
             # Patterns over what is short: trigrams of whole texts would outgrow the texts.
             GinIndex(
                 fields=SHORT_FIELDS,

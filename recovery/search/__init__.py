@@ -8,7 +8,6 @@ from recovery.search.lists import (
     BadPlace,
     CappedCount,
     CasePage,
-    QuerySuggestion,
     count,
     counts,
     every,
@@ -18,6 +17,7 @@ from recovery.search.lists import (
     place_of,
     suggest,
 )
+from recovery.search.offers import QuerySuggestion
 
 __all__ = [
     "DEFAULT_ORDER",

@@ -23,17 +23,29 @@ from django.db.models.lookups import IRegex, Regex
 from amends.protocol.vocabulary import RISKS
 from approvals import pauses
 from approvals.models import Pause, PauseKind
+from connectors.models import Connection
 from ledger import disclosure, finding
 from ledger.models import Reversibility, Run
-from recovery.models import Case, CaseOutcome, CaseState, Comment, Plan, PlanState, Step, StepState
+from recovery.models import (
+    Case,
+    CaseOutcome,
+    CaseState,
+    Cause,
+    Comment,
+    Plan,
+    PlanState,
+    Step,
+    StepState,
+)
 from recovery.models.cases import OF_RUN
 from recovery.models.plans import TO_RUN, TROUBLED
-from recovery.search import language
+from recovery.search import language, offers
 from recovery.search.language import FieldTerm, Node, Not, Or, Query, QueryError, TextTerm, Value
 from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
+CAUSES_MAX = 1_000
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 
@@ -181,6 +193,11 @@ def _age(column: str) -> Condition:
     return read
 
 
+def _of_closed(read: Condition) -> Condition:
+    """What only a closed case has: so that an index of those is enough."""
+    return lambda value, reader: read(value, reader) & Q(state=CaseState.CLOSED)
+
+
 def _moment(column: str) -> Condition:
     """An age, or a day: `opened:<24h`, `opened:2026-11-21`, `failed:>2026-11-01`."""
 
@@ -238,14 +255,21 @@ def claimed(value: Value, reader: QueryContext) -> Q:
 
 
 def cause(value: Value, reader: QueryContext) -> Q:
-    return Q(cause__fingerprint__startswith=value.text.lower())
+    """Looked up first, as agents are, where there are few."""
+    begins = Q(fingerprint__startswith=value.text.lower())
+    found = Cause.objects.filter(begins, workspace=reader.workspace).values_list("pk", flat=True)
+    few = list(found[: CAUSES_MAX + 1])
+    if len(few) > CAUSES_MAX:
+        return Q(cause__fingerprint__startswith=value.text.lower())
+    return Q(cause_id__in=few)
 
 
 def connector(value: Value, reader: QueryContext) -> Q:
-    """The connection, or its kind, of any step of any plan of the case."""
+    """The connection, or its kind, of any step of any plan of the case. It is looked up first."""
+    named = _either_like("name", "connector")(value, reader)
+    found = Connection.objects.in_workspace(reader.workspace).filter(named)
     steps = Step.objects.filter(plan__case=OuterRef("pk"))
-    named = _either_like("connection__name", "connection__connector")(value, reader)
-    return Q(Exists(steps.filter(named)))
+    return Q(Exists(steps.filter(connection__in=list(found.values_list("pk", flat=True)))))
 
 
 def mine(reader: QueryContext) -> Q:
@@ -304,7 +328,10 @@ IS: Mapping[str, Flag] = {
     "overdue": Flag(
         lambda reader: Q(due_at__lt=reader.now) & ~Q(state=CaseState.CLOSED), "past its time"
     ),
-    "late": Flag(lambda _: Q(closed_at__gt=F("due_at")), "was closed after it was due"),
+    "late": Flag(
+        lambda _: Q(state=CaseState.CLOSED, closed_at__gt=F("due_at")),
+        "was closed after it was due",
+    ),
     "paused": Flag(paused, "its agent, tool or target is stopped"),
     WITHOUT_EFFECTS: Flag(lambda _: Q(without_effects=True), "failed, and nothing took effect"),
     SNOOZED: Flag(lambda reader: Q(snoozed_until__gt=reader.now), "put off until later"),
@@ -369,33 +396,6 @@ def run(value: Value, reader: QueryContext) -> Q:
     return Q(run_id__in=found)
 
 
-# What is offered while somebody types a value.
-
-OFFERED_FROM_MAX = 2_000
-"""Values are gathered from the newest open cases, so that typing stays quick in a large queue."""
-
-Offers = Callable[[Workspace], Iterable[str]]
-
-
-def _of_cases(column: str) -> Offers:
-    def offer(workspace: Workspace) -> list[str]:
-        newest = (
-            Case.objects.filter(workspace=workspace, without_effects=False)
-            .exclude(state=CaseState.CLOSED)
-            .order_by("-failed_at", "-id")
-            .values_list(column, flat=True)[:OFFERED_FROM_MAX]
-        )
-        found = {one for value in newest for one in (value if isinstance(value, list) else [value])}
-        return sorted(found - {"", None})
-
-    return offer
-
-
-def _agents(workspace: Workspace) -> Iterable[str]:
-    agents = Agent.objects.filter(workspace=workspace)
-    return agents.order_by("name").values_list("name", flat=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key: its condition, what it asks in few words, and a value as it is written.
@@ -406,7 +406,7 @@ class Key:
     condition: Condition
     hint: str
     example: str
-    offers: Mapping[str, Flag] | tuple[str, ...] | Offers = ()
+    offers: Mapping[str, Flag] | tuple[str, ...] | offers.Offers = ()
     says_state: bool = False  # else only open cases are meant
     bounds_time: bool = False  # else what may mean closed cases looks at the last 90 days
 
@@ -421,23 +421,23 @@ class Key:
 KEYS: Mapping[str, Key] = {
     "is": Key(_word(IS), "open, mine, unknown, overdue …", "open", IS),
     "has": Key(_word(HAS), "approval, comment, trouble, drift …", "comment", HAS),
-    "tool": Key(tool, "the tool that failed", "payments.*", _of_cases("failed_tool")),
+    "tool": Key(tool, "the tool that failed", "payments.*", offers.of_cases("failed_tool")),
     "failed_tool": Key(
         _short("failed_tool"),
         "the tool that it failed at, exactly",
         "payments.charge",
-        _of_cases("failed_tool"),
+        offers.of_cases("failed_tool"),
     ),
     "target": Key(
-        _short("failed_target"), "what it was called on", "*T-182", _of_cases("failed_target")
+        _short("failed_target"), "what it was called on", "*T-182", offers.of_cases("failed_target")
     ),
-    "agent": Key(agent, "who acted", "airline-*", _agents),
-    "model": Key(_of_run("model"), "which model it used", "large-*", _of_cases("model")),
+    "agent": Key(agent, "who acted", "airline-*", offers.agents),
+    "model": Key(_of_run("model"), "which model it used", "large-*", offers.of_cases("model")),
     "customer": Key(
         _short("customer", "customer_name"),
         "whom it concerns",
         '"Nora Lindt"',
-        _of_cases("customer"),
+        offers.of_cases("customer"),
     ),
     "run": Key(run, "a run's id, * for anything", "run_9*", bounds_time=True),
     "state": Key(
@@ -447,7 +447,9 @@ KEYS: Mapping[str, Key] = {
         tuple(CaseState.values),
         says_state=True,
     ),
-    "cause": Key(cause, "like failures, by fingerprint", "3fa9c1", _of_cases("cause__fingerprint")),
+    "cause": Key(
+        cause, "like failures, by fingerprint", "3fa9c1", offers.of_cases("cause__fingerprint")
+    ),
     "claimed": Key(claimed, "me, or a name", "me", ("me",)),
     "connector": Key(connector, "a connection of its plans", "payments"),
     "opened": Key(
@@ -471,7 +473,7 @@ KEYS: Mapping[str, Key] = {
         started, "when a plan of it started", ">2026-11-01", ("<24h", "<7d"), bounds_time=True
     ),
     "closed": Key(
-        _moment("closed_at"),
+        _of_closed(_moment("closed_at")),
         "when it was closed",
         ">2026-11-01",
         ("<24h", "<7d"),
@@ -486,9 +488,9 @@ KEYS: Mapping[str, Key] = {
         "exact",
         tuple(Reversibility.values),
     ),
-    "reason": Key(reason, "what opened it", "failed_with_effects", _of_cases("reasons")),
+    "reason": Key(reason, "what opened it", "failed_with_effects", offers.of_cases("reasons")),
     "outcome": Key(
-        _one_of("outcome", CaseOutcome.values),
+        _of_closed(_one_of("outcome", CaseOutcome.values)),
         "how it was closed",
         "restored",
         tuple(CaseOutcome.values),

@@ -129,6 +129,25 @@ class Or:
 Node = FieldTerm | TextTerm | Not | And | Or
 
 
+PATTERNS_ASK_ANOTHER = frozenset({"tool", "run"})
+"""Keys whose patterns ask something else than their values."""
+
+
+def asks_only(node: Node, keys: Collection[str], words: Collection[str] = ()) -> bool:
+    """Whether all of it is asked by these keys, or by these words of `is:`."""
+    match node:
+        case And(parts) | Or(parts):
+            return all(asks_only(one, keys, words) for one in parts)
+        case Not(part):
+            return asks_only(part, keys, words)
+        case FieldTerm("is", values):
+            return all(one.text.lower() in words for one in values)
+        case FieldTerm(key, values) if key in PATTERNS_ASK_ANOTHER:
+            return key in keys and all("*" in one.text for one in values)
+        case _:
+            return isinstance(node, FieldTerm) and node.key in keys
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query that was read: the text as given, and its tree (None: everything)."""

@@ -24,12 +24,18 @@ from django.utils import timezone
 from ledger import disclosure
 from recovery.models import Case, CaseState
 from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, QueryContext, condition, parse
-from recovery.search.language import FieldTerm, Query, QueryError
+from recovery.search.language import And, FieldTerm, Node, Query, QueryError, asks_only
+from recovery.search.offers import QuerySuggestion, quoted
 from workspaces import clock, replica
 from workspaces.models import User, Workspace
 
 PAGE_CASES = 50
 PAGE_CASES_MAX = 200
+COUNT_MAX = 10_000
+COUNT_OF_WORDS_MAX = 1_000
+"""Where there are words or patterns, each case is read to be counted."""
+NEIGHBOURS_BY_KEYS_MAX = 100
+"""Where more fit, one is found soon on either side."""
 RECENT_DAYS = 90
 """Closed cases and free text are searched this far back, unless the reader asks for all."""
 AFTER_CHARACTERS_MAX = 400
@@ -62,9 +68,12 @@ ORDERS = {
 DEFAULT_ORDER = "risk"
 NUMBERS = frozenset({"risk_rank", "id"})
 """Columns of an order that are no moments."""
-LOOKED_FOR_BY = frozenset({"run", "customer", "claimed", "state", "outcome", "cause"})
+LOOKED_FOR_BY = frozenset({"run", "customer", "claimed", "state", "outcome", "closed", "cause"})
 """Keys by which somebody looks for cases that they know: a snoozed one is found by them."""
-READ = frozenset({"tool", "failed_tool", "target", "model", "customer", "run", "amount"})
+READ = frozenset(
+    {"tool", "failed_tool", "target", "model", "customer", "run", "amount"}
+    | {"has", "connector", "started", "outcome"}
+)
 """Keys that may fit few cases or many, wherever these stand in the list."""
 
 
@@ -96,19 +105,65 @@ def matching(
     """The cases that a query means. Without a word on the state, only those that are not closed;
     failures that did nothing only where the query asks for them.
     """
-    now = now or timezone.localtime(clock.now())  # a day is one of the page's clock
-    found = Case.objects.filter(workspace=workspace)
-    if query.tree is not None:
-        found = found.filter(condition(query.tree, QueryContext(by, now, workspace)))
+    return _meant(query, query.tree, _reader(workspace, by, now), everything=everything)
+
+
+def _reader(workspace: Workspace, by: User | None, now: datetime | None = None) -> QueryContext:
+    """A day is one of the page's clock."""
+    return QueryContext(by, now or timezone.localtime(clock.now()), workspace)
+
+
+def _meant(
+    query: Query, tree: Node | None, reader: QueryContext, *, everything: bool
+) -> QuerySet[Case]:
+    """The cases that `tree` means among those that a list of the whole query may show."""
+    found = Case.objects.filter(workspace=reader.workspace)
+    if tree is not None:
+        found = found.filter(condition(tree, reader))
     if not asks_for_closed(query):
         found = found.exclude(state=CaseState.CLOSED)
     if not _says(query, WITHOUT_EFFECTS):
         found = found.filter(without_effects=False)
     if not _shows_snoozed(query):
-        found = found.filter(Q(snoozed_until=None) | Q(snoozed_until__lte=now))
+        found = found.filter(Q(snoozed_until=None) | Q(snoozed_until__lte=reader.now))
     if is_cut(query, everything=everything):
-        found = found.filter(failed_at__gt=now.astimezone(UTC) - timedelta(days=RECENT_DAYS))
+        found = found.filter(failed_at__gt=reader.now.astimezone(UTC) - timedelta(RECENT_DAYS))
     return found
+
+
+IN_EACH = frozenset({"agent", "risk", "age", "failed"})
+HELD_OF_OPEN = (
+    IN_EACH | {"target", "failed_tool", "tool", "amount"},  # case_open_as_called
+    IN_EACH | {"run", "model", "customer"},  # case_open_as_named
+)
+HELD_OF_CLOSED = (  # case_closed_as_called
+    IN_EACH | {"run", "model", "amount", "outcome", "closed", "reversibility"},
+)
+"""Keys of which an index has all that is asked; of tools and runs a pattern."""
+
+
+def _narrowed(
+    cases: QuerySet[Case], query: Query, reader: QueryContext, *, everything: bool
+) -> QuerySet[Case]:
+    """The same cases. What an index alone can say is asked of it first: where few fit, only these
+    are read for what is asked besides. Their rows are wide.
+    """
+    is_plain = not _says(query, WITHOUT_EFFECTS)
+    parts = query.tree.parts if isinstance(query.tree, And) and is_plain else ()
+    of_closed = any(asks_only(one, {"closed", "outcome"}, {"closed", "late"}) for one in parts)
+    words = {"closed", "late", "irreversible"} if of_closed else {"open", "mine", "unclaimed"}
+    says_open = any(
+        isinstance(one, FieldTerm) and one.key == "state"
+        and all(value.text.lower() != CaseState.CLOSED for value in one.values) for one in parts
+    )  # fmt: skip
+    for held in HELD_OF_CLOSED if of_closed else HELD_OF_OPEN:
+        mine = tuple(one for one in parts if asks_only(one, held, words))
+        if len(mine) < len(parts) and any(asks_only(one, held & READ) for one in mine):
+            of_index = _meant(query, And(mine), reader, everything=everything)
+            of_index = of_index.exclude(state=CaseState.CLOSED) if says_open else of_index
+            keys = list(of_index.values_list("pk", flat=True)[: COUNT_OF_WORDS_MAX + 1])
+            cases = cases.filter(pk__in=keys) if len(keys) <= COUNT_OF_WORDS_MAX else cases
+    return cases
 
 
 def asks_for_closed(query: Query) -> bool:
@@ -131,12 +186,12 @@ def _says(query: Query, *words: str) -> bool:
 
 def _is_read(query: Query) -> bool:
     """Whether cases are read one after the other for what fits: nothing puts it in order."""
-    return query.has_text or _has_key(query, READ)
+    return query.has_text or _has_key(query, READ) or _says(query, "late")
 
 
 def _shows_snoozed(query: Query) -> bool:
     """Whether what was put off is in the list, too: where cases are looked for, not worked off."""
-    if query.has_text or _says(query, SNOOZED, "open", "closed", "mine"):
+    if query.has_text or _says(query, SNOOZED, "open", "closed", "late", "mine"):
         return True
     return _has_key(query, LOOKED_FOR_BY)
 
@@ -170,7 +225,8 @@ def find(
     query = parse(text)
     order = order if order in ORDERS else DEFAULT_ORDER
     limit = min(max(limit, 1), PAGE_CASES_MAX)
-    cases, number = _looked_up(matching(workspace, query, by=by, everything=everything), query)
+    reader = _reader(workspace, by)
+    cases, number = _looked_up(query, reader, most=COUNT_OF_WORDS_MAX, everything=everything)
     cases = _behind(cases, ORDERS[order], after).order_by(*_ordering(ORDERS[order]))
     if number is not None and number.capped:  # an index says which they are, without the rows
         keys = list(cases.values_list("pk", flat=True)[: limit + 1])
@@ -191,17 +247,21 @@ def find(
     )
 
 
-def _looked_up(cases: QuerySet[Case], query: Query) -> tuple[QuerySet[Case], CappedCount | None]:
-    """The same cases by their keys, where few hold the words or fit the pattern, and how many.
+def _looked_up(
+    query: Query, reader: QueryContext, *, most: int, everything: bool = False
+) -> tuple[QuerySet[Case], CappedCount | None]:
+    """What it means; by keys where at most so many hold the words or fit the pattern, and how many.
 
     Of a word that it does not know PostgreSQL takes it that one case in 200 holds it. To show the
     first fifty it then walks the list in its order, through all cases where none does.
     """
+    cases = _meant(query, query.tree, reader, everything=everything)
     if not _is_read(query):
         return cases, None
-    keys = list(cases.order_by().values_list("pk", flat=True)[: COUNT_OF_WORDS_MAX + 1])
-    if len(keys) > COUNT_OF_WORDS_MAX:
-        return cases, CappedCount(COUNT_OF_WORDS_MAX, capped=True)
+    found = _narrowed(cases, query, reader, everything=everything)
+    keys = list(found.values_list("pk", flat=True)[: most + 1])
+    if len(keys) > most:
+        return cases, CappedCount(most, capped=True)
     return cases.filter(pk__in=keys), CappedCount(len(keys), capped=False)
 
 
@@ -229,7 +289,7 @@ def neighbours(
     A case that has left the list meanwhile still has its place, so its neighbours are found.
     """
     query = parse(text)
-    listed, _ = _looked_up(matching(workspace, query, by=by), query)
+    listed, _ = _looked_up(query, _reader(workspace, by), most=NEIGHBOURS_BY_KEYS_MAX)
     listed = listed.select_related("workspace")
     order = order if order in ORDERS else DEFAULT_ORDER
     place = place_of(case, order)
@@ -294,10 +354,6 @@ def _ordering(order: Order) -> list[str]:
 
 
 # Counting: how many cases a query means, up to a limit; exactly those that its list shows.
-
-COUNT_MAX = 10_000
-COUNT_OF_WORDS_MAX = 1_000
-"""Where there are words or patterns, each case is read to be counted."""
 
 # What every desk counts beside its queue, each time it is looked at. Put together anew by the ORM
 # they took a fifth of the queue's time, so what it makes of them is remembered, with blanks.
@@ -394,8 +450,10 @@ def _counting(
         }
         given = [now[one] if isinstance(one, Placeholder) else one for one in params]
         return f"(SELECT count(*) FROM ({sql} LIMIT %s) counted)", (*given, limit)  # noqa: S608
-    cases = matching(workspace, parse(text), by=by, everything=everything)
-    sql, params = cases.order_by().values("pk")[:limit].query.sql_with_params()
+    query, reader = parse(text), _reader(workspace, by)
+    cases = _meant(query, query.tree, reader, everything=everything)
+    cases = _narrowed(cases, query, reader, everything=everything)
+    sql, params = cases.values("pk")[:limit].query.sql_with_params()
     return f"(SELECT count(*) FROM ({sql}) counted)", tuple(params)  # noqa: S608 - the ORM's
 
 
@@ -409,15 +467,6 @@ def _by_heart(text: str) -> tuple[str, tuple[Any, ...]]:
     sql, params = cases.order_by().values("pk").query.sql_with_params()
     blanks: dict[Any, Placeholder] = {one.value: one for one in Placeholder}
     return sql, tuple(blanks.get(param, param) for param in params)
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySuggestion:
-    """`text` replaces the query from `start` to the cursor."""
-
-    text: str
-    start: int
-    hint: str = ""
 
 
 def suggest(
@@ -446,9 +495,5 @@ def suggest(
         known = [one for one in known if not disclosure.holds_secret(one)]
     place = len(typed) - len(last)
     return [
-        QuerySuggestion(_quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]
+        QuerySuggestion(quoted(one), place, key.meaning(one)) for one in known[:SUGGESTIONS_MAX]
     ]
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if any(mark in value for mark in " ,()") else value

@@ -99,6 +99,15 @@ MEANS = [
     ("is:paused", []),
     ("connector:shop", []),
     ("state:open", ["run_2", "run_3", "run_1"]),
+    ("run:run_* reason:failed_with_effects", ["run_2", "run_3", "run_1"]),
+    ("run:*_1 reason:failed_with_effects", ["run_1"]),
+    ("target:*T-182 run:run_* -has:comment", ["run_1"]),
+    ("state:open target:*T-182", ["run_1"]),
+    ("state:closed,open target:*T-182 has:drift,comment", []),
+    ("run:run_* -outcome:restored -is:late", ["run_2", "run_3", "run_1"]),
+    ("run:run_* outcome:restored", []),
+    ("is:without-effects run:run_*", []),
+    ("cause:nothing", []),
 ]
 
 
