@@ -17,7 +17,7 @@ from ninja import Field, Router, Schema
 
 from approvals import grants, inbox, named_lists, pauses, versions
 from approvals.gate.policy_since import AnswersQuestions, answering_none
-from approvals.models import Approval, ListChange, ListEntry, NamedList, Pause, SubjectKind
+from approvals.models import Approval, ListChange, ListEntry, NamedList, Pause
 from approvals.models.policy import PauseKind
 from approvals.policy import Invalid, PolicyUnreadable
 from ledger import desk_events, disclosure
@@ -284,8 +284,7 @@ def revoke(request: AsPerson, pk: int, body: RevokeIn) -> Any:
 
 
 def _grants(request: AsPerson) -> QuerySet[Approval]:
-    rows = Approval.objects.filter(workspace=request.auth.workspace, subject_kind=SubjectKind.GRANT)
-    return rows.select_related("workspace", "agent")
+    return grants.bounded_in(request.auth.workspace).select_related("workspace", "agent")
 
 
 def _grant(one: Approval) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from ledger.canonical import digest as canonical_digest
 from ledger.models import Action, ActionState, Attempt, AttemptState, Event
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
-from workspaces.models import User
+from workspaces.models import User, Workspace
 
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
@@ -177,6 +177,13 @@ class Drawdown(NamedTuple):
     def of(cls, uses: QuerySet[GrantUse]) -> "Drawdown":
         found = uses.aggregate(count=Count("pk"), total=Sum("amount"))
         return cls(found["count"], found["total"] or Decimal(0))
+
+
+def bounded_in(workspace: Workspace) -> QuerySet[Approval]:
+    """Bounded grants; they have no action, by which an index tells them from answers to calls."""
+    return Approval.objects.filter(
+        workspace=workspace, subject_kind=SubjectKind.GRANT, action__isnull=True
+    )
 
 
 def drawn(approval: Approval) -> QuerySet[GrantUse]:

@@ -20,7 +20,7 @@ from django.http import QueryDict
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, grants, team_coverage
-from approvals.models import LIVING, Approval, PolicyVersion, SubjectKind
+from approvals.models import LIVING, PolicyVersion
 from approvals.policy import Invalid, Mistake, Policy, default, load_new
 from approvals.policy.reading import read
 from ledger import desk_events, disclosure
@@ -171,7 +171,7 @@ def _end_grants_of_other_rules(
     """Bounded grants, and what is asked for them, of a tool that this version never allows, or
     under a rule that it does not have as it was: they cover nothing, and do not come back with it.
     """
-    bounded = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
+    bounded = grants.bounded_in(workspace)
     living = bounded.filter(state__in=LIVING, expires_at__gt=Now()).select_related("workspace")
     for one in living.order_by("pk"):
         tool = str(one.calls[0]["operation"]) if one.calls else ""

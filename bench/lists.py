@@ -100,6 +100,7 @@ def places(made: Made) -> list[str]:
         f"cases/{made.case_in_doubt}/settle/", case + "compensate/", case + "resume/",
         case + "close/", f"cases/{made.closed_case}/",
         "approvals/", f"approvals/{made.approval}/", "approvals/history/", "approvals/health/",
+        "approvals/grants/",
         "approvals/history/?q=is:fast+asked:30d", "channels/", "bulk/new/?q=risk:high", "runs/",
         f"runs/{made.run}/", "runs/?q=Lisbon", "ledger/", "ledger/?kind=action", event,
         "ledger/verify/", "corrections/", "policies/", "tools/", "connectors/", "insights/",

@@ -258,7 +258,7 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
 
 def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[Approval]:
     """Those of a workspace, newest first: living ones, those that are over, or all."""
-    rows = Approval.objects.filter(workspace=workspace, subject_kind=SubjectKind.GRANT)
+    rows = grants.bounded_in(workspace)
     alive = Q(state__in=LIVING, expires_at__gt=Now()) & ~Q(calls=[])  # without terms: erased
     if living is not None:
         rows = rows.filter(alive) if living else rows.exclude(alive)
