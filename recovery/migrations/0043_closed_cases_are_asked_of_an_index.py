@@ -8,7 +8,7 @@ ENDED = ["outcome", "closed_at", "due_at", "reversibility", "without_effects"]
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("recovery", "0041_open_cases_are_asked_of_an_index")]
+    dependencies = [("recovery", "0042_plans_keep_whose_accounts_they_go_to")]
 
     operations = [
         AddIndexConcurrently(
