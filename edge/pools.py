@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from psycopg import AsyncConnection, AsyncRawCursor, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import FeatureNotSupported, SerializationFailure
+from psycopg.errors import DataError, FeatureNotSupported, SerializationFailure
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
@@ -40,6 +40,8 @@ THREADS_WAITING_MAX = 200
 AT_HAND_SECONDS_MAX = 60.0
 TOGETHER_MAX = 200
 """Questions in one statement: some are answered before all are."""
+UNREADABLE = (DataError, ValueError)
+"""What one value raises that cannot be sent, or is none of its type: NUL, half a pair, no date."""
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
 PREPARED_EARLIER = "it was prepared for an earlier schema"
@@ -255,7 +257,7 @@ class Together(Generic[Key, T]):
     Who asks alone is answered as without this. Who asks while a statement is under way waits for
     the next one, with all who do: each hears what stood after they asked. `look_up` is given the
     keys, each once, and says what it found of each. Those of different `group`s do not wait for
-    each other.
+    each other. A key that PostgreSQL cannot read fails whoever asked with it, and nobody beside.
     """
 
     def __init__(self, look_up: Callable[[list[Key]], Awaitable[Mapping[Key, T]]]) -> None:
@@ -299,9 +301,15 @@ class Together(Generic[Key, T]):
         task.add_done_callback(over)
 
     async def _answer(self, asked: list[_Asked]) -> None:
+        keys = list(dict.fromkeys(one.key for one in asked))
         try:
-            told = await self._look_up(list(dict.fromkeys(one.key for one in asked)))
+            told = await self._look_up(keys)
         except Exception as error:  # noqa: BLE001 - each of them hears it
+            if len(keys) > 1 and isinstance(error, UNREADABLE):
+                half = set(keys[: len(keys) // 2])
+                await self._answer([one for one in asked if one.key in half])
+                await self._answer([one for one in asked if one.key not in half])
+                return
             for one in asked:
                 if not one.found.done():
                     one.found.set_exception(error)

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from psycopg import AsyncConnection
-from psycopg.errors import DivisionByZero, SerializationFailure
+from psycopg.errors import DataError, DivisionByZero, SerializationFailure
 from psycopg_pool import TooManyRequests
 
 from edge import pools
@@ -235,6 +235,8 @@ def together(story):
         await asyncio.sleep(0)
         if "no" in keys:
             raise OperationalError("away")
+        if any("\0" in key for key in keys):
+            raise DataError("PostgreSQL text fields cannot contain NUL")
         return {key: key.upper() for key in keys if key != "unknown"}
 
     return asyncio.run(story(pools.Together(look_up).ask, asked))
@@ -272,6 +274,19 @@ def test_who_asks_together_with_what_fails_hears_so_and_the_next_are_answered():
         return [one if isinstance(one, str) else type(one) for one in said], await ask("b")
 
     assert together(story) == (["A", OperationalError, OperationalError], "B")
+
+
+def test_what_cannot_be_read_fails_whoever_asked_with_it_alone():
+    """It failed all who asked in that moment."""
+
+    async def story(ask, asked):
+        keys = ("a", "b", "\0", "\0", "c", "d")
+        said = await asyncio.gather(*map(ask, keys), return_exceptions=True)
+        return [one if isinstance(one, str) else type(one) for one in said], await ask("e"), asked
+
+    said, later, asked = together(story)
+    assert said == ["A", "B", DataError, DataError, "C", "D"]
+    assert (later, max(map(len, asked))) == ("E", 4)
 
 
 def test_who_goes_away_takes_nobody_along():
