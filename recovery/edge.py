@@ -11,7 +11,8 @@ again and again.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
@@ -30,7 +31,6 @@ from edge.asgi import (
 )
 from ledger.agent_keys import actor_of
 from ledger.fold.runs import BY_A_RESTORE
-from ledger.parsed_events import Actor
 from workspaces.news import route_of_news
 
 LOOK_FOR_RUN_SECONDS = 2.0
@@ -41,23 +41,29 @@ SELECT min(p.id) FROM approvals_pause p
 WHERE p.workspace_id = r.workspace_id AND p.lifted_at IS NULL AND (p.kind = 'workspace'
     OR (p.kind = 'agent' AND p.name = g.name) OR (p.kind = 'run' AND p.name = r.run))"""
 
+# Of several runs at once, each for the agent that asks and of its workspace alone. OFFSET 0 has
+# each looked up by its own keys, however few rows there were when PostgreSQL planned this.
 STANDING = f"""
-SELECT d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::jsonb),
-    c.state_ref, c.instructions, d.steps, d.issued_at,
-    d.acknowledge_by, r.held_by,
-    (SELECT max(a.n) FROM ledger_action a WHERE a.run_id = r.id),
-    (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id),
-    (SELECT json_build_array(p.kind, p.name, p.reason,
-            coalesce(nullif(u.name, ''), u.email, 'the desk itself'))
-        FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
-        WHERE p.id = ({PAUSED}))
-FROM ledger_run r
-JOIN workspaces_agent g ON g.id = r.agent_id
-LEFT JOIN recovery_directive d
-    ON d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL
-LEFT JOIN ledger_checkpoint c ON c.id = d.checkpoint_id
-LEFT JOIN ledger_blob b ON b.workspace_id = r.workspace_id AND c.state_ref = 'sha256:' || b.sha256
-WHERE r.workspace_id = %s AND r.run = %s AND r.agent_id = %s"""  # noqa: S608
+SELECT asks.*, told.*
+FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS asks (run, workspace, agent)
+CROSS JOIN LATERAL (
+    SELECT r.id, d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::jsonb),
+        c.state_ref, c.instructions, d.steps, d.issued_at, d.acknowledge_by, r.held_by,
+        (SELECT max(a.n) FROM ledger_action a WHERE a.run_id = r.id),
+        (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id),
+        (SELECT json_build_array(p.kind, p.name, p.reason,
+                coalesce(nullif(u.name, ''), u.email, 'the desk itself'))
+            FROM approvals_pause p LEFT JOIN workspaces_user u ON u.id = p.paused_by_id
+            WHERE p.id = ({PAUSED}))
+    FROM ledger_run r
+    JOIN workspaces_agent g ON g.id = r.agent_id
+    LEFT JOIN recovery_directive d
+        ON d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL
+    LEFT JOIN ledger_checkpoint c ON c.id = d.checkpoint_id
+    LEFT JOIN ledger_blob b
+        ON b.workspace_id = r.workspace_id AND c.state_ref = 'sha256:' || b.sha256
+    WHERE r.workspace_id = asks.workspace AND r.run = asks.run AND r.agent_id = asks.agent
+    OFFSET 0) told"""  # noqa: S608
 
 NOW_WANTED = f"""
 SELECT r.id FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id
@@ -65,8 +71,6 @@ WHERE r.id = ANY(%s) AND ((r.held_by <> '' AND NOT starts_with(r.held_by, '{BY_A
     OR ({PAUSED}) IS NOT NULL OR EXISTS (
     SELECT FROM recovery_directive d
     WHERE d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL))"""  # noqa: S608
-
-KNOWN = "SELECT id FROM ledger_run WHERE workspace_id = %s AND run = %s AND agent_id = %s"
 
 waiters = Waiters(DIRECTIVES, NOW_WANTED)
 
@@ -78,27 +82,25 @@ async def closing() -> None:
 async def directive(scope: Scope, receive: Receive, send: Send) -> None:
     """What the desk wants of this run now; with `wait`, as soon as it wants something."""
     caller = await actor_of(scope, "begin")
-    run = scope["path_params"]["run"]
+    asker = Asker(scope["path_params"]["run"], caller.workspace_id, caller.agent_id)
     seconds = wait_seconds(scope)
-    found = await _standing(run, caller)
+    found = _wanted(await _runs.ask(asker))
     if found is None and seconds:
-        found = await _waited(run, caller, seconds, receive)
+        found = await _waited(asker, seconds, receive)
     await answer(send, 200, {"directive": found})
 
 
-async def _waited(
-    run: str, caller: Actor, seconds: float, receive: Receive
-) -> dict[str, Any] | None:
+async def _waited(asker: Asker, seconds: float, receive: Receive) -> dict[str, Any] | None:
     loop = asyncio.get_running_loop()
     end, went = loop.time() + seconds, asyncio.ensure_future(gone(receive))
     try:
-        known = await _known(run, caller)
-        while known is None and (left := waiters.left(end)) > 0 and not went.done():
+        row = await _runs.ask(asker)
+        while row is None and (left := waiters.left(end)) > 0 and not went.done():
             await asyncio.wait({went}, timeout=min(left, LOOK_FOR_RUN_SECONDS))
-            known = await _known(run, caller)
-        while known is not None and not went.done():
-            with waiters.registered(known) as wanted:
-                found = await _standing(run, caller)
+            row = await _runs.ask(asker)
+        while row is not None and not went.done():
+            with waiters.registered(row[0]) as wanted:
+                found = _wanted(await _runs.ask(asker))
                 left = waiters.left(end)
                 if found is not None or left <= 0:
                     return found
@@ -109,21 +111,29 @@ async def _waited(
     return None
 
 
-async def _known(run: str, caller: Actor) -> int | None:
-    async with pools.pool().connection() as connection:
-        cursor = await connection.execute(KNOWN, [caller.workspace_id, run, caller.agent_id])
-        row = await cursor.fetchone()
-    return row[0] if row else None
+class Asker(NamedTuple):
+    """Which run, and who asks of it."""
+
+    run: str
+    workspace: int
+    agent: int | None
 
 
-async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
+async def _look_up(asked: list[Asker]) -> dict[Asker, tuple[Any, ...]]:
+    columns = [list(column) for column in zip(*asked, strict=True)]
+    async with pools.AutocommitConnection() as connection:
+        rows = await (await connection.execute(STANDING, columns)).fetchall()
+    return {Asker(*row[:3]): row[3:] for row in rows}
+
+
+_runs = pools.Together(_look_up)
+
+
+def _wanted(row: Sequence[Any] | None) -> dict[str, Any] | None:
     """The standing directive; a run that is held or paused is told to stop, come what may."""
-    async with pools.pool().connection() as connection:
-        cursor = await connection.execute(STANDING, [caller.workspace_id, run, caller.agent_id])
-        row = await cursor.fetchone()
     if row is None:  # not arrived yet, or another agent's, which looks the same
         return None
-    id_, kind, name, state, state_ref, instructions, steps, issued, until, held, n, at, pause = row
+    _, id_, kind, name, state, state_ref, words, steps, issued, until, held, n, at, pause = row
     # Whom a restore holds nobody recovers: it goes on, and `begin` says which calls are in doubt.
     held = "" if held.startswith(BY_A_RESTORE) else held
     if pause is not None:
@@ -141,7 +151,7 @@ async def _standing(run: str, caller: Actor) -> dict[str, Any] | None:
     return found | {
         "from": name,
         "state": {"ref": state_ref} if state_ref and state is None else state,
-        "instructions": instructions or "",
+        "instructions": words or "",
         "steps": steps,
         "n": max(n or 0, at or 0),
     }

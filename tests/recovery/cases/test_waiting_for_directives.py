@@ -14,7 +14,7 @@ from tests.approvals.door import visit
 from tests.recovery.cases.cast import directed
 from workspaces import keys
 
-only_bells = door.only_bells
+only_bells, statements = door.only_bells, door.statements
 pytestmark = pytest.mark.django_db(transaction=True)
 
 AGENTS = 300
@@ -78,3 +78,23 @@ def test_a_lost_message_costs_seconds_and_no_more(waiting, begin_run, monkeypatc
     said = waiting("run_1", lambda: Run.objects.update(held_by="case 7"), 1)
 
     assert said[0]["kind"] == "stop"
+
+
+def test_those_who_ask_in_one_moment_are_looked_up_together_and_each_hears_of_its_run(
+    begin_run, agent, statements
+):
+    """Woken at once, a thousand waiters asked one by one."""
+    begin_run()
+    Run.objects.update(held_by="case 7")
+    token = keys.create_key(agent, by=None, name="k")[1]
+
+    async def story(client):
+        headers = {"authorization": f"Bearer {token}"}
+        paths = [f"/api/v1/runs/{run}/directive" for run in ("run_1", "no_run") * 10]
+        return await asyncio.gather(*(client.get(one, headers=headers) for one in paths))
+
+    said = visit(story)
+
+    assert {one.json()["directive"]["kind"] for one in said[::2]} == {"stop"}
+    assert [one.json()["directive"] for one in said[1::2]] == [None] * 10
+    assert len([sql for sql in statements if "recovery_directive d" in sql]) < 10
