@@ -198,6 +198,10 @@ def holders(database: str) -> str:
     )
 
 
+ADVISORY_SHARED = "SELECT pg_advisory_xact_lock_shared(%b::int, %b::int)"
+"""Until the transaction ends, nobody does by `advisory` this kind of thing in the workspace."""
+
+
 def advisory(kind: int, workspace: int) -> None:
     """Until the transaction ends, nobody else does this kind of thing in the workspace."""
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:

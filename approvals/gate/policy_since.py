@@ -14,6 +14,7 @@ from django.db.models import Q
 from approvals import grants, plan_sums
 from approvals.gate.changed_arguments import as_asked
 from approvals.gate.slow_path import decision_of
+from approvals.gate.slow_path_statements import ASKING
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import PolicyDecision, PolicyUnreadable, active, judge, strictest
 from edge.asgi import Refused
@@ -107,10 +108,12 @@ class AnswersQuestions(Exception):
 def answering_none(workspace: Workspace) -> Iterator[None]:
     """What is done within, in one transaction, lets pass no call that waits for people: who has no
     card in front of them decides nothing by another way. Raises AnswersQuestions, or InvalidInput
-    where too many are open to say; nothing was done then.
+    where too many are open to say; nothing was done then. Who asks meanwhile is seen, or asks
+    afterwards, by what is so then.
     """
     with transaction.atomic():
-        locks.locked(Workspace.objects.all()).get(pk=workspace.pk)  # nor does who comes between
+        locks.locked(Workspace.objects.all()).get(pk=workspace.pk)
+        locks.advisory(ASKING, workspace.pk)
         passed = set(_passing(workspace))
         yield
         if answered := [pk for pk in _passing(workspace) if pk not in passed]:

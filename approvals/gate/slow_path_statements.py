@@ -36,6 +36,7 @@ from ledger.append import events as append
 from ledger.append.statements import GOES_ON, LastWrites, Statement
 from ledger.drivers import StatementGenerator
 from ledger.parsed_events import ParsedEvent
+from workspaces.locks import ADVISORY_SHARED
 
 DETAIL_CHARACTERS_MAX = 500
 DENIED_CHARACTERS_MAX = 20
@@ -60,7 +61,8 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
     thread has to begin anew: to compile the policy, read long texts, or note a tool's announcement.
     `Decided` if it has more to do than statements, and always with `explain`, which writes nothing.
     """
-    context = yield from read_context(request)
+    asks = in_thread and not request.explain
+    context = yield from read_context(request, asks=asks)
     policy = active_policies.known(context.policy_digest)
     if not in_thread and (
         policy is None
@@ -142,9 +144,17 @@ def policy_in_force(workspace_id: int, digest: str | None) -> Policy:
 LOCK_TIMEOUT: Statement = ("SET LOCAL lock_timeout = '5s'", ())
 
 
-def read_context(request: BeginRequest) -> StatementGenerator[BeginContext]:
-    _, *rows = yield [LOCK_TIMEOUT, *reads(request)]
-    return context_of(rows)
+ASKING = 0xA5C0
+"""The first half of the advisory lock's key: who asks people shares it, and waits for whoever looks
+at what is asked while something changes that would answer it (`policy_since.answering_none`)."""
+
+
+def read_context(request: BeginRequest, *, asks: bool = False) -> StatementGenerator[BeginContext]:
+    """Lock and read; where it `asks` people perhaps, in turn with who must see each question."""
+    asking: Statement = (ADVISORY_SHARED, [ASKING, request.actor.workspace_id])
+    first = [LOCK_TIMEOUT, asking] if asks else [LOCK_TIMEOUT]
+    rows = yield [*first, *reads(request)]
+    return context_of(rows[len(first) :])
 
 
 # The key's lease, and the run's, from now on for as long as the policy gives a try.

@@ -1,13 +1,24 @@
 """A question outlives the policy that asked it: its card says what the one in force would do."""
 
-import pytest
+import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from approvals.gate import policy_since
+import pytest
+from django.db import transaction
+
+from approvals import approval_requests
+from approvals.gate import policy_since, slow_path
+from approvals.gate.begin_request import parse
 from approvals.models import Approval, ApprovalState
 from approvals.policy import RequiredApprovers
+from ledger import desk_events
+from ledger.parsed_events import Actor
 from tests.approvals import cast
 from tests.approvals.cast import agree, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
+from tests.approvals.door import planned
+from tests.locks import elsewhere, waits
 from tests.people import person, team
 from tests.worlds import kept
 
@@ -124,3 +135,41 @@ def test_a_plan_says_so_of_its_calls(acme, ada, ben, cleo, told):
     [(title, text)] = told(plan)
     assert title == "The policy in force now never allows this plan."
     assert "it stops before its first call that is not allowed" in text
+
+
+def asking(agent, here):
+    """What the gate does with one call, in the transaction that is open."""
+    actor = Actor(
+        here.pk, here.slug, "agent", agent.name, agent.pk, trusted=True,
+        masking_key=desk_events.masking_key(here),
+    )  # fmt: skip
+    sent = json.dumps(planned("pay.refund")).encode()
+    return slow_path.begin(parse(sent, actor, explain=False))
+
+
+def test_who_asks_while_something_changes_is_seen_or_asks_by_what_is_so_then(
+    trip, agent, acme, ada
+):
+    """What was asked between the last look and the end of it, nobody saw."""
+
+    def lets():
+        with policy_since.answering_none(acme):
+            rule(acme, ada, {"approval": "AUTO"})
+
+    def refused():
+        with pytest.raises(policy_since.AnswersQuestions) as found:
+            lets()
+        return found.value.approvals
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            assert asking(agent, acme).body["answer"] == "wait"
+            other = pool.submit(elsewhere, refused)
+            waits(1, unless=other.done)
+        assert other.result() == [waiting().pk]
+        approval_requests.void(waiting(), why="It is no longer wanted.")
+        with transaction.atomic():
+            lets()
+            other = pool.submit(elsewhere, partial(asking, agent, acme))
+            waits(1, unless=other.done)
+        assert other.result().body["answer"] == "proceed"
