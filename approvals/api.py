@@ -322,7 +322,9 @@ def standing(request: AsPerson, after: str = "", limit: int = 100) -> Any:
 @router.post("/pauses", tags=["pauses"], summary="Stop a workspace, an agent, a tool or a run")
 @answering
 def pause(request: AsPerson, body: PauseIn) -> Any:
-    """By whoever recovers or administers. 409 where it is stopped already."""
+    """By whoever recovers or administers. 409 where it is stopped already; `warning` says where
+    nothing here has this name.
+    """
     here, by = _pausing(request)
     try:
         made = pauses.pause(here, body.kind, body.name.strip(), by=by, reason=body.reason)
@@ -330,7 +332,7 @@ def pause(request: AsPerson, body: PauseIn) -> Any:
         raise
     except ValueError as wrong:
         return problem_response(422, "Not possible", str(wrong))
-    return _pauses([made])[0]
+    return _pauses([made])[0] | {"warning": pauses.unknown(made)}
 
 
 @router.post("/pauses/{pk}/lift", tags=["pauses"], summary="Let it go on")

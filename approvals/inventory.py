@@ -199,10 +199,15 @@ class Listed(NamedTuple):
 
 def listed(workspace: Workspace, policy: Policy) -> list[Listed]:
     """Every tool ever seen, in the order of the inventory; one more than a file holds, at most."""
-    asked = [workspace.pk, workspace.pk, exporting.ROWS_MAX + 1]
+    found = newest_of_each(workspace)
+    return sorted(Listed(_is_classified(policy, tool), tool, pk) for tool, pk in found)
+
+
+def newest_of_each(workspace: Workspace) -> list[tuple[str, int]]:
+    """Each tool ever seen with its newest action; one more than a file holds, at most."""
     with connection.cursor() as cursor:
-        cursor.execute(NEWEST_OF_EACH, asked)
-        return sorted(Listed(_is_classified(policy, tool), tool, pk) for tool, pk in cursor)
+        cursor.execute(NEWEST_OF_EACH, [workspace.pk, workspace.pk, exporting.ROWS_MAX + 1])
+        return list(cursor.fetchall())
 
 
 def _is_classified(policy: Policy, tool: str) -> bool:

@@ -202,8 +202,9 @@ def _entries(kept: NamedList, add: Iterable[NewEntry]) -> dict[str, ListEntry]:
     wrong: list[int] = []
     for number, one in enumerate(add, 1):
         form = _form(kept, one.text)
+        is_shown_whole = kept.kind in HIDDEN_KINDS or _is_plain(one.text)
         is_labelled = len(one.label) <= LABEL_CHARACTERS_MAX and _is_plain(one.label)
-        if not form or not is_labelled:
+        if not (form and is_shown_whole and is_labelled):
             wrong.append(number)
             continue
         shown = key.placeholder(kept.kind, form) if kept.kind in HIDDEN_KINDS else one.text
@@ -215,35 +216,37 @@ def _entries(kept: NamedList, add: Iterable[NewEntry]) -> dict[str, ListEntry]:
 
 
 def keys_of(kept: NamedList, texts: Sequence[str]) -> list[str]:
-    """The keys of entries that are named by their values; those of accounts and cards also by what
-    the list shows of them. Raises InvalidInput with the first that are none.
+    """The keys of entries that are named by their values, or by what the list or a card shows of a
+    masked one. Raises InvalidInput with the first that are none.
     """
     key = desk_events.masking_key(kept.workspace)
-    found, wrong = [], []
+    found, marks, wrong = [], [], []
     for number, text in enumerate(texts, 1):
-        form = _form(kept, text)
-        mark = mark_of(text) if kept.kind in HIDDEN_KINDS else ""
-        if form or mark:
-            found.append(mark or key_of(kept.kind, form, key))
+        if mark := mark_of(text):
+            marks.append(mark)
+        elif form := _form(kept, text):
+            found.append(key_of(kept.kind, form, key))
         else:
             wrong.append(number)
     _all_read(kept, wrong, "of what is taken off number")
-    return found
+    shown = kept.entries.filter(Q(key__in=marks) | Q(mark__in=marks), until=None)
+    return found + list(shown.values_list("key", flat=True)) if marks else found
 
 
 def _form(kept: NamedList, text: str) -> str:
-    """The normal form of an entry; empty where it is none, or would be shown and must not be."""
-    if len(text) > ENTRY_CHARACTERS_MAX:
+    """The normal form of an entry; empty where it is none."""
+    try:
+        masked(text)
+    except Unfit:  # NUL, or half a pair
         return ""
-    is_shown = kept.kind not in HIDDEN_KINDS
-    return "" if is_shown and not _is_plain(text) else normal(kept.kind, text)
+    return normal(kept.kind, text) if len(text) <= ENTRY_CHARACTERS_MAX else ""
 
 
 def _is_plain(text: str) -> bool:
     """Whether it is shown as it is: the ledger would keep it, and masks nothing in it."""
     try:
         return not holds_mask(masked(text))
-    except Unfit:  # NUL, or half a pair
+    except Unfit:
         return False
 
 

@@ -11,7 +11,8 @@ and a call that is not known may have been made: people are asked anew (`void_gr
 that lived then (`mark_runs`) the gate answers `in_doubt` to what it does not know.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -31,8 +32,8 @@ from django.db.models import (
 from django.db.models.fields.tuple_lookups import TupleGreaterThanOrEqual
 from django.db.models.functions import Coalesce, Now
 
-from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, signals
+from amends.protocol.vocabulary import EventType, glob_matches
+from approvals import approval_requests, inventory, signals
 from approvals.models import (
     RESTORED,
     Approval,
@@ -48,13 +49,14 @@ from approvals.policy import PolicyUnreadable, active, document
 from connectors import channels, connections
 from connectors.channels import Message
 from connectors.connections import Dependents
+from connectors.models import Connection
 from ledger import desk_events, sealer
 from ledger.fold.runs import BY_A_RESTORE
 from ledger.merkle import ParsedHead
 from ledger.models import Run, RunState
 from workspaces import access, formatting
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
-from workspaces.models import User, Workspace
+from workspaces.models import Agent, User, Workspace
 from workspaces.moves import CannotMove
 
 STANDING_MAX = 200
@@ -146,6 +148,38 @@ def what(one: Pause) -> str:
     if one.kind == PauseKind.WORKSPACE:
         return "Everything here"
     return f"{one.get_kind_display()} {formatting.named(one.name)}"
+
+
+def unknown(one: Pause) -> str:
+    """That nothing here has the name which is paused, in words: it may be misspelled, and then it
+    stops nothing. Empty where something has it.
+    """
+    here, name = one.workspace, one.name
+    match one.kind:
+        case PauseKind.AGENT:
+            is_known = Agent.objects.filter(workspace=here, name=name).exists()
+        case PauseKind.CONNECTION:
+            is_known = Connection.objects.filter(workspace=here, name=name).exists()
+        case PauseKind.RUN:
+            is_known = Run.objects.filter(workspace=here, run=name).exists()
+        case PauseKind.TOOL:
+            is_known = any(glob_matches(name, tool) for tool in _tools_named(here))
+        case _:
+            is_known = True
+    if is_known:
+        return ""
+    none_here = f"No {one.get_kind_display().lower()} here is called {formatting.named(name)} yet"
+    return f"{none_here}: look whether it is spelled so."
+
+
+def _tools_named(here: Workspace) -> Iterator[str]:
+    """The tools ever seen, and those that the policy writes of."""
+    yield from (tool for tool, _ in inventory.newest_of_each(here))
+    with suppress(PolicyUnreadable):
+        policy = active(here)
+        yield from (rule.glob for rule in (*policy.rules, *policy.always))
+        yield from (tool.glob for tool in policy.tools)
+        yield from (twin.tool for twin in policy.twins)
 
 
 def event_data(one: Pause) -> dict[str, str | int]:

@@ -6,18 +6,20 @@ and answer, so that the page shows them with the rest.
 
 import logging
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from django.db import DataError, InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI, Swagger
+from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 
 from approvals.policy import PolicyUnreadable
 from config.edge import HOT_MODULES
 from config.middleware import come_back
-from edge.asgi import openapi
+from edge.asgi import PROBLEM, REF, openapi
 from workspaces.access import NotAllowed
 from workspaces.keys import LacksScope
 from workspaces.moves import CannotMove
@@ -25,6 +27,7 @@ from workspaces.pages import problem_response
 from workspaces.rates import TooFast
 
 logger = logging.getLogger(__name__)
+MISTAKES_TOLD_MAX = 20
 
 # The id of a run may hold slashes: whoever reads a run by it comes after what is asked of one.
 ROUTERS = (
@@ -59,6 +62,12 @@ REFUSALS = {
     "429": {"description": "Faster than may be; Retry-After says when to come back"},
     "403": {"description": "The key lacks the scope that this needs, or its owner the permission"},
 }
+OTHERS = {
+    "default": {
+        "description": "Why not, as a problem (RFC 9457)",
+        "content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}},
+    }
+}
 
 
 class DeskAPI(NinjaAPI):
@@ -70,7 +79,7 @@ class DeskAPI(NinjaAPI):
         schema = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
         for operation in (one for path in schema["paths"].values() for one in path.values()):
             if isinstance(operation, dict) and operation.get("security"):
-                operation["responses"] = {**REFUSALS, **operation["responses"]}
+                operation["responses"] = {**REFUSALS, **operation["responses"], **OTHERS}
         paths, schemas = openapi(
             route for name in HOT_MODULES for route in import_module(name).routes
         )
@@ -115,6 +124,42 @@ def too_fast(request: HttpRequest, fast: TooFast) -> HttpResponse:
     answer = problem_response(429, "Too many requests, come back later", str(fast))
     answer["Retry-After"] = str(fast.seconds)
     return answer
+
+
+@api.exception_handler(AuthenticationError)
+def no_key(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return problem_response(401, "No valid key or token", "", type=f"{PROBLEM}key")
+
+
+@api.exception_handler(HttpError)
+def not_served(request: HttpRequest, error: HttpError) -> HttpResponse:
+    status = error.status_code
+    return problem_response(status, "It cannot be served", str(error), type=f"{PROBLEM}schema")
+
+
+@api.exception_handler(Http404)
+def not_there(request: HttpRequest, missing: Http404) -> HttpResponse:
+    """In the words of whoever looked, if they have any: Django's own name a class of ours."""
+    words = "" if "matches the given query" in str(missing) else str(missing)
+    return problem_response(404, "It is not there", words, type=f"{PROBLEM}not-found")
+
+
+@api.exception_handler(ValidationError)
+def does_not_fit(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    """Each member that does not fit, under `problems`, as those of a policy; none shows a value."""
+    found = [
+        {"path": _place(one["loc"]), "message": str(one["msg"])}
+        for one in error.errors[:MISTAKES_TOLD_MAX]
+    ]
+    detail = "; ".join(f"{one['path']}: {one['message']}" for one in found)
+    kind = f"{PROBLEM}schema"
+    return problem_response(422, "It does not fit", detail, type=kind, problems=found)
+
+
+def _place(found: Sequence[object]) -> str:
+    """Where in a request something stands; what our code calls the body, nobody knows."""
+    where, *inside = found
+    return ".".join(map(str, inside[where == "body" :])) or str(where)
 
 
 @api.exception_handler(CannotMove)

@@ -26,11 +26,12 @@ from django.urls import NoReverseMatch, Resolver404, ResolverMatch, resolve, rev
 from django.views.defaults import server_error
 
 from approvals.policy import PolicyUnreadable
+from edge.asgi import PROBLEM
 from ledger import disclosure
 from workspaces import fresh_login
 from workspaces.keys import Caller
 from workspaces.models import PersonToken, User, Workspace
-from workspaces.pages import found_before
+from workspaces.pages import found_before, problem_response
 from workspaces.replica import DATABASE_AWAY
 
 REDIRECT, NOT_ALLOWED = 302, 405
@@ -161,11 +162,21 @@ class UpToThePage(AfterTheView):
     """Whoever opens the address of a form, which takes no GET, is led to the page above it.
 
     A refusal is shown under that address: a link of its page (`?tab=activity`, `?format=csv`,
-    `?after=…`) leads there, and so does Enter in the address bar. What is no browser is told 405.
+    `?after=…`) leads there, and so does Enter in the address bar. What is no browser is told 405,
+    of the API as a problem.
     """
 
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        if answer.status_code != NOT_ALLOWED or not request.path.startswith("/w/"):
+        if answer.status_code != NOT_ALLOWED:
+            return answer
+        if request.path.startswith("/api/v1/"):
+            allowed = answer["Allow"]
+            told = f"This path takes {allowed}."
+            kind = f"{PROBLEM}method"
+            problem = problem_response(NOT_ALLOWED, "Method not allowed", told, type=kind)
+            problem["Allow"] = allowed
+            return problem
+        if not request.path.startswith("/w/"):
             return answer
         if request.method != "GET" or not _is_of_a_page(request):
             return answer

@@ -101,8 +101,12 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
+PROBLEM = "urn:amends:problem:"
+"""How the types of our problems begin."""
+
+
 def problem(kind: str, title: str, status: int, detail: str = "") -> Problem:
-    return Problem(f"urn:amends:problem:{kind}", title, status, detail)
+    return Problem(f"{PROBLEM}{kind}", title, status, detail)
 
 
 class Refused(Exception):

@@ -225,11 +225,15 @@ def pause(request: Request, workspace: str) -> HttpResponse:
         return _page(request, here, pause_form=form, status=422)
     said: dict[str, Any] = form.cleaned_data
     try:
-        pauses.pause(here, said["kind"], said["name"], by=request.user, reason=said["reason"])
+        made = pauses.pause(
+            here, said["kind"], said["name"], by=request.user, reason=said["reason"]
+        )
     except (ValueError, CannotMove) as wrong:
         form.add_error(None, str(wrong))
         return _page(request, here, pause_form=form, status=409)
     messages.success(request, "Paused: nothing new of it is let through until somebody lifts it.")
+    if strange := pauses.unknown(made):
+        messages.warning(request, strange)
     return redirect("approvals:policies", workspace=here.slug)
 
 

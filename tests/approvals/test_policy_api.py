@@ -364,6 +364,12 @@ def test_what_cannot_be_read_is_refused_in_words_and_an_account_is_taken_off_as_
                 {"remove": ["\ud800"]}, {"add": [{"value": "a"}], "remove": ["A"]}):  # fmt: skip
         assert call(keeper, "post", "lists/words", act).status_code == 422, act
     assert NamedList.objects.get(name="words").version == 0
+    secret = {"remove": ["4111 1111 1111 1111", "Eve"]}
+    assert call(keeper, "post", "lists/words", secret).json()["version"] == 0, "it stands on none"
+    call(keeper, "post", "lists/words", {"add": [{"value": "Eve"}]})
+    mark = ListEntry.objects.get(shown="Eve").mark
+    masked = {"remove": [f"⟦masked:policy:v1:{mark}⟧"]}
+    assert call(keeper, "post", "lists/words", masked).json()["entries"] == 0
 
 
 def test_a_list_of_which_too_much_would_go_at_once_says_so(call, keeper, payees, monkeypatch):
@@ -396,6 +402,11 @@ def test_a_pause_is_placed_listed_and_lifted(call, ada, ben, acme):
     place = {"kind": "tool", "name": "mail.*", "reason": "wrong recipients"}
     made = call(ada, "post", "pauses", place).json()
     assert pauses.standing(acme.pk, tool="mail.send")
+    assert made["warning"].startswith("No tool here is called “mail.*” yet"), "it may be misspelled"
+    put_in_force(acme, ada, {"policies": {"mail.*": {"approval": "MANUAL"}, "pay.x": {}}})
+    for name, is_known in (("mail.send", False), ("p?y.*", True), ("mail.*", True)):
+        found = pauses.unknown(Pause(workspace=acme, kind="tool", name=name))
+        assert (found == "") is is_known, name
     assert call(ada, "post", "pauses", place).status_code == 409
     for wrong in (
         {"kind": "tool"},
@@ -455,3 +466,22 @@ def test_a_question_that_waits_is_none_of_the_health_of_answers(call, trip, ada,
     [rule] = call(ada, "get", "approval-health").json()["rules"]
     assert (rule["tools"], rule["granted"], rule["false_alarms"]) == ("pay.*", 1, 0)
     assert versions.in_force(acme)
+
+
+def test_what_the_framework_refuses_is_a_problem_too_and_shows_no_value(client, call, ada, keeper):
+    def of(answer):
+        assert answer["Content-Type"] == "application/problem+json", answer.content
+        told = answer.json()
+        assert told["status"] == answer.status_code
+        return told["status"], told["type"].removeprefix("urn:amends:problem:"), told["detail"]
+
+    assert of(call(ada, "get", "policies/7")) == (404, "not-found", "")
+    nobody = (404, "not-found", "There is no list nobody.")
+    assert of(call(keeper, "post", "lists/nobody", {"add": []})) == nobody
+    assert of(call(ada, "delete", "pauses")) == (405, "method", "This path takes GET, POST.")
+    assert of(client.get("/api/v1/pauses"))[:2] == (401, "key")
+    assert of(call(ada, "post", "policies", "{"))[:2] == (400, "schema")
+    wrong = of(call(ada, "post", "pauses", {"kind": "s3cret"}))
+    assert (wrong[:2], "reason: Field required" in wrong[2]) == ((422, "schema"), True)
+    assert "s3cret" not in wrong[2]
+    assert of(call(ada, "get", "policies?limit=many"))[2].startswith("limit: ")
