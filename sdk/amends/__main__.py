@@ -195,13 +195,8 @@ def _apply(options: argparse.Namespace, wire: Wire) -> int:
     if found["digest"] == seen:
         _say(f"{options.file} is in force already: version {number}.")
         return 0
-    if options.over is not None and not _is_in_force(wire, options.over, seen):
-        _say(
-            f"Version {number} is in force, and it is not {options.over}: bring what was changed"
-            " on the page into the repository first."
-            if number
-            else f"No version is in force, so {options.over} is not: leave --over out this time."
-        )
+    if options.over is not None and (why := _why_not_over(wire, options.over, found)):
+        _say(why)
         return 1
     asked = {"source": _document(options.file), "note": options.note, "after": found["newest"]}
     saved = _post(wire, "policies", asked, options.file)["number"]
@@ -214,14 +209,31 @@ def _apply(options: argparse.Namespace, wire: Wire) -> int:
     return 0
 
 
-def _is_in_force(wire: Wire, over: Path, seen: str) -> bool:
-    """Whether it is the document that was `seen` in force; by its text first, for the desk may no
-    longer take it: a team that it names has gone.
+def _why_not_over(wire: Wire, over: Path, found: dict[str, Any]) -> str:
+    """Why what is in force is not this document, empty where it is; by its text first, for the desk
+    may no longer take it: a team that it names has gone.
     """
+    number, seen = found["number"], found["in_force"]
     now = wire.get("policies/in-force")
     if (now["digest"], now["source"]) == (seen, _document(over)):
-        return True
-    return bool(_looked_at(wire, over)["digest"] == seen)
+        return ""
+    digest = _looked_at(wire, over)["digest"]
+    if digest == seen:
+        return ""
+    if not number:
+        return f"No version is in force, so {over} is not: leave --over out this time."
+    known = wire.get("policies", params={"limit": "1000"})["policies"]
+    saved = [one["number"] for one in known if one["digest"] == digest and not one["activated_at"]]
+    if saved:
+        return (
+            f"Version {number} is in force, and not {over}, which was saved as version {saved[0]}"
+            " and never put in force: an earlier apply was refused. Give --over the document that"
+            f" version {number} is."
+        )
+    return (
+        f"Version {number} is in force, and it is not {over}: bring what was changed on the page"
+        " into the repository first."
+    )
 
 
 def _looked_at(wire: Wire, file: Path) -> dict[str, Any]:

@@ -147,6 +147,11 @@ def test_what_would_answer_a_question_is_saved_and_not_put_in_force(policy, here
 
     assert (code, "Version 2 is saved, and not in force." in said) == (1, True)
     assert f"Approvals that wait: {asked.pk}" in said
+    (here[0] / "policy.yaml").rename(here[0] / "before.yaml")
+    (here[0] / "policy.yaml").write_text(SECOND)
+    code, said = policy("apply", "policy.yaml", "--over", "before.yaml")
+    told = "before.yaml, which was saved as version 2 and never put in force"
+    assert (code, told in said) == (1, True), "what its reader would look for on the page is not"
     assert PolicyVersion.objects.get(active=True) == asks
 
 
