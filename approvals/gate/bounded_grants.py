@@ -467,13 +467,13 @@ def _note(approval: Approval, asked: GrantableCall, proceed: Proceed) -> None:
 
 def tell(request: BeginRequest, proceed: Proceed) -> None:
     """The ledger hears under which grant the call went on, in the story of the call."""
-    approval = Approval.objects.get(pk=proceed.grant)
+    approval = Approval.objects.get(pk=proceed.approval)
     used = grants.Drawdown.of(grants.drawn(approval))
     desk_events.record(
         Workspace.objects.get(pk=request.actor.workspace_id), EventType.APPROVAL_DRAWN,
         run=proceed.run, action=proceed.action, part="gate",
         data={
-            "approval": proceed.grant,
+            "approval": proceed.approval,
             "digest": approval.digest,
             "key": request.key,
             "uses": used.calls,

@@ -81,12 +81,12 @@ class Proceed:
     replaces: bool = False
     arguments: dict[str, Any] | None = None
     """Those to make the call with, where an approver has changed them."""
-    grant: int = 0
-    """The bounded grant that lets it pass, if one does."""
+    approval: int = 0
+    """The yes that lets it pass, of this call or a bounded grant, if one does."""
 
     def as_body(self, until: datetime) -> dict[str, Any]:
         body = proceed_body(self.fence, until) | {"action": self.action, "run": self.run}
-        body |= {"approval": str(self.grant)} if self.grant else {}
+        body |= {"approval": str(self.approval)} if self.approval else {}
         return body if self.arguments is None else body | {"arguments": self.arguments}
 
 
@@ -435,10 +435,12 @@ def _after_begun(request: BeginRequest, context: BeginContext, known: KnownActio
 def _again(context: BeginContext, known: KnownAction, lease_seconds: int) -> Repeated:
     """The answer that this try was given, its lease renewed."""
     until = context.now + timedelta(seconds=lease_seconds)
-    body = _of(known, proceed_body(known.fence, until))
-    if context.change is None or context.approval is None:
+    body, approval = _of(known, proceed_body(known.fence, until)), context.approval
+    if approval is not None and approval.used_by == known.attempt:
+        body |= {"approval": str(approval.id)}
+    if context.change is None or approval is None:
         return KnownAnswer(body, renews=True)
-    return ChangedReplay(context.approval.id, body | {"arguments": context.change["args"]})
+    return ChangedReplay(approval.id, body | {"arguments": context.change["args"]})
 
 
 def lease_until(request: BeginRequest, context: BeginContext, known: KnownAction) -> datetime:

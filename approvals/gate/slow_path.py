@@ -200,23 +200,24 @@ def _use_grant(request: BeginRequest, found: Decided, decision: UseGrant) -> Beg
         .select_related("workspace", "action")
         .get(pk=decision.approval)
     )
+    proceed = decision.proceed
     why = _why_not(request, found, approval)
     if why:
         approval_requests.void(approval, why=why)
         if approval.replaces_id is not None:
-            return _ask_as_asked(request, found, ApprovalRequired(decision.proceed, why))
+            return _ask_as_asked(request, found, ApprovalRequired(proceed, why))
         if found.judgement.approval != "AUTO":
-            return _ask_people(request, found, ApprovalRequired(decision.proceed, why))
+            return _ask_people(request, found, ApprovalRequired(proceed, why))
     elif approval.state == ApprovalState.WAITING or grants.is_early(approval, found.context.now):
         drivers.execute(drivers.plain_connection(), renewals(request, found.context))
-        return BeginResponse(wait_body(decision.proceed.action, approval.pk, approval.expires_at))
+        return BeginResponse(wait_body(proceed.action, approval.pk, approval.expires_at))
     elif not grants.use(approval.pk, approval.digest, attempt=request.attempt):
         code, words = grants.why_unused(approval.pk, approval.digest, now=found.context.now)
         return _denied(request, found.context, Denied(code, words))
-    elif approval.replaces_id is not None:
-        proceed = replace(decision.proceed, arguments=approval.calls[0]["args"])
-        return run_statements(record_start(request, found.context, proceed, found.gathered))
-    return run_statements(record_start(request, found.context, decision.proceed, found.gathered))
+    else:
+        changed = approval.calls[0]["args"] if approval.replaces_id is not None else None
+        proceed = replace(proceed, arguments=changed, approval=approval.pk)
+    return run_statements(record_start(request, found.context, proceed, found.gathered))
 
 
 def _ask_as_asked(
@@ -294,7 +295,7 @@ def _draw_grant(
     grant = bounded_grants.draw(request, found.judgement, proceed)
     if grant is None:
         return None
-    proceed = replace(proceed, grant=grant)
+    proceed = replace(proceed, approval=grant)
     reply = run_statements(record_start(request, context, proceed, found.gathered))
     bounded_grants.tell(request, proceed)
     return reply

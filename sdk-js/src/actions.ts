@@ -18,7 +18,7 @@ import {
   Unfit,
 } from "./errors.ts";
 import { cut, newId, said, type Statement } from "./events.ts";
-import { type BeginRequest, MASKED_KEY } from "./gate.ts";
+import { type Approval, type BeginRequest, type Begun, MASKED_KEY } from "./gate.ts";
 import {
   type Args,
   bitByBit,
@@ -26,8 +26,8 @@ import {
   callWithin,
   type Check,
   check,
-  type Effect,
   type EffectWords,
+  leavesSomething,
   mustBeTold,
   type Outcome,
   type Plan,
@@ -81,7 +81,7 @@ export class Action<A extends object = Args> {
   readonly #plan: Plan<A>;
   readonly #planned: JsonObject;
   readonly #retry: Retry | undefined;
-  #begun: { row: KeyRow; ask: BeginRequest; leaseUntil: Date | null } | null = null;
+  #begun: (Begun & { ask: BeginRequest }) | null = null;
   #changed: JsonObject | null = null;
   #approved: JsonObject | null = null;
   readonly #shape: { digest: string; schema: JsonObject } | null;
@@ -142,6 +142,11 @@ export class Action<A extends object = Args> {
     return this.#changed !== null;
   }
 
+  /** The yes that let it proceed; null where nobody was asked. */
+  get approval(): Approval | null {
+    return this.#begun?.approval ?? null;
+  }
+
   get settled(): boolean {
     return this.#isSettled;
   }
@@ -160,20 +165,28 @@ export class Action<A extends object = Args> {
     return this.run.desk.spool.needed(() => this.#asked());
   }
 
-  async #asked(): Promise<this> {
+  /** What the desk would answer now, and under `explain` why; it begins nothing. */
+  async explain(): Promise<JsonObject> {
+    return this.run.desk.gate.explain(await this.#ask(await this.#prepared()));
+  }
+
+  /** The key of the call, whose class is known then. */
+  async #prepared(): Promise<string> {
     await this.run.desk.meet(this.#plan.signal);
     const known = cataloguedClass(this.run.desk.policy, this.tool);
     this.effectClass = this.#plan.effectClass ?? known ?? this.effectClass;
     this.#planned["class"] = this.effectClass;
-    let key = this.#plan.key ?? (await this.#ownKey());
+    return this.#plan.key ?? (await this.#ownKey());
+  }
+
+  async #asked(): Promise<this> {
+    let key = await this.#prepared();
     this.run.lastAction = null;
     for (let tries = 0; tries < 2; tries += 1) {
       const ask = await this.#ask(key);
       this.run.lastAction = ask.planned.event.action ?? null;
-      let changed: Json | undefined;
       try {
-        const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
-        [this.#begun, changed] = [{ ask, ...begun }, now];
+        this.#begun = { ask, ...(await this.run.desk.gate.begin(ask)) };
         this.#beginsAnew();
         if (this.#shape) this.run.desk.announced.set(this.tool, this.#shape.digest);
       } catch (error) {
@@ -184,7 +197,7 @@ export class Action<A extends object = Args> {
       this.run.lastAction = this.row.action;
       if (this.#planned["saga"] === "pivot") this.run.pivot = key;
       if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
-      if (this.row.state === "running") await this.#mayBeMade(ask, changed ?? null);
+      if (this.row.state === "running") await this.#mayBeMade(ask, this.#begun.changed ?? null);
       return this;
     }
     throw new AmendsError("the desk has undone this call twice while it was asked for");
@@ -204,11 +217,13 @@ export class Action<A extends object = Args> {
     else if (this.run.ended) why = new NoEffect(ABANDONED);
     else if (this.#plan.signal?.aborted) why = this.#plan.signal.reason ?? new NoEffect(ABORTED);
     else if (changed !== null) why = this.#heed(ask, changed);
-    if (why !== null) {
-      await this.failed(asError(why), { outcome: "no_effect" });
-      throw why;
-    }
+    if (why !== null) await this.#isNotMade(why);
     this.run.openActions.add(this);
+  }
+
+  async #isNotMade(why: unknown): Promise<never> {
+    await this.failed(asError(why), { outcome: "no_effect" });
+    throw why;
   }
 
   /**
@@ -226,6 +241,8 @@ export class Action<A extends object = Args> {
     if (this.#isMade) throw new InDoubt(this.id);
     if (this.#hasChanged()) throw new ArgumentsChanged(CHANGED);
     if (this.isChanged && call.length === 0) throw new ArgumentsChanged(NOT_USED);
+    const { signal } = this.#plan;
+    if (signal?.aborted) return this.#isNotMade(signal.reason ?? new NoEffect(ABORTED));
     const lazy = bitByBit(call);
     if (lazy !== null) throw lazy;
     this.#isMade = true;
@@ -259,7 +276,7 @@ export class Action<A extends object = Args> {
       const data: { [name: string]: unknown } = { result, ...compensation };
       if (effects !== undefined) {
         data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
-      } else if (this.targets.length > 0 && this.#leavesSomething(after, undo, words)) {
+      } else if (this.targets.length > 0 && this.#leaves(after, undo, ...Object.keys(words))) {
         data["effects"] = this.#effects(before, after, words);
       }
       statement = this.#outcome("action.succeeded", data);
@@ -455,7 +472,7 @@ export class Action<A extends object = Args> {
    */
   async #succeededBare(error: Error, undo: Undo | undefined): Promise<void> {
     const data: { [name: string]: unknown } = { result: { not_recorded: cut(error.message) } };
-    if (this.targets.length > 0 && this.#leavesSomething(undefined, undo, {})) {
+    if (this.targets.length > 0 && this.#leaves(undo)) {
       data["effects"] = this.targets.map((target) => ({ target }));
     }
     const told = this.#outcome("action.succeeded", data, undo && { compensation: undo });
@@ -465,35 +482,17 @@ export class Action<A extends object = Args> {
     this.run.desk.log("warn", `${words}: ${error.message}`);
   }
 
-  /**
-   * Whether the call has effects on its targets: of a draft, where something is said of what it
-   * left or of how that is put away.
-   */
-  #leavesSomething(after: unknown, undo: Undo | undefined, words: EffectWords): boolean {
-    if (this.effectClass !== "draft") return !WITHOUT_EFFECT.has(this.effectClass);
-    const isUndone = undo !== undefined || this.#planned["compensation"] !== undefined;
-    return after !== undefined || isUndone || Object.keys(words).length > 0;
+  #leaves(...said: unknown[]): boolean {
+    return leavesSomething(this.effectClass, [...said, this.#planned["compensation"]]);
   }
 
   #effects(before: unknown, after: unknown, words: EffectWords): object[] {
     const befores = perTarget(before, this.targets.length, "before");
     const afters = perTarget(after, this.targets.length, "after");
-    return this.targets.map((target, place) =>
-      this.#honest({ target, before: befores[place], after: afters[place], ...words }, place),
-    );
-  }
-
-  /**
-   * A state that holds a masked field cannot be restored exactly.
-   *
-   * Where the effect does not say what was there before, the plan has.
-   */
-  #honest(effect: Effect, place: number): Effect {
-    if (effect.reversibility !== "exact") return effect;
     const planned = this.#planned["before"] as Json[] | undefined;
-    const before = effect.before === undefined ? planned?.[place] : effect.before;
-    const shown = this.run.build("action.succeeded", { effects: [{ ...effect, before }] });
-    const [found] = shown.event.data["effects"] as [JsonObject];
-    return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
+    return this.targets.map((target, place) => {
+      const told = { target, before: befores[place], after: afters[place], ...words };
+      return this.run.honest(told, planned?.[place]);
+    });
   }
 }

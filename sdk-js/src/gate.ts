@@ -93,11 +93,19 @@ export type BeginRequest = {
   signal: AbortSignal | undefined;
 };
 
+/** The yes that let a call proceed: its number, and the page that says whose it is. */
+export type Approval = { id: string; url: string };
+
 /**
- * The row of the key, how long the desk has lent it to this try, and the arguments where an
- * approver has changed them.
+ * The row of the key, how long the desk has lent it to this try, the arguments where an approver
+ * has changed them, and the yes where people were asked.
  */
-export type Begun = { row: KeyRow; leaseUntil: Date | null; changed?: Json };
+export type Begun = {
+  row: KeyRow;
+  leaseUntil: Date | null;
+  changed?: Json;
+  approval?: Approval | null;
+};
 
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
@@ -194,6 +202,14 @@ export class Gate {
     }
   }
 
+  /**
+   * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
+   * InProgress, KeyReused or DeskUnreachable.
+   */
+  async explain(ask: BeginRequest): Promise<JsonObject> {
+    return inTurn(() => this.#ask(ask, { explain: "1" }), ask.signal);
+  }
+
   /** What may go on without the desk does not wait for it; what needs it asks again. */
   async #prepareAndAsk(ask: BeginRequest): Promise<JsonObject> {
     const makeReady = () => this.#makeReady(ask);
@@ -209,19 +225,20 @@ export class Gate {
   }
 
   /** Send `begin`, again with the same attempt where the answer was lost. */
-  async #ask(ask: BeginRequest): Promise<JsonObject> {
+  async #ask(ask: BeginRequest, params?: { explain: "1" }): Promise<JsonObject> {
     let answer: JsonObject;
     try {
       answer = await trying(async () => {
         await this.#sender.upload(ask.planned.blobs.keys());
         // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
-        return this.#wire.post("actions/begin", body(ask));
+        return this.#wire.send("actions/begin", { method: "POST", body: body(ask), params });
       }, ask.signal);
     } catch (error) {
       if (error instanceof Refused) throw meaning(error) ?? error;
       throw error;
     }
-    if (!isTheDesks(answer)) throw new NotTheDesk(NOT_THE_DESKS);
+    const isWhole = params ? isObject(answer["explain"]) : isTheDesks(answer);
+    if (!isWhole) throw new NotTheDesk(NOT_THE_DESKS);
     return answer;
   }
 
@@ -301,8 +318,10 @@ export class Gate {
       case "replay": {
         const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
         this.#spool.note(row);
-        const changed = said === "proceed" ? (answer["arguments"] ?? null) : null;
-        return { row, leaseUntil: leaseOf(answer), changed };
+        const leaseUntil = leaseOf(answer);
+        if (said === "replay") return { row, leaseUntil };
+        const { arguments: changed = null, approval: id, url } = answer;
+        return { row, leaseUntil, changed, approval: id ? { id: `${id}`, url: `${url}` } : null };
       }
       case "in_doubt":
         this.#spool.note(rowOf(ask, "unknown", answer));

@@ -32,6 +32,7 @@ export {
   Unfit,
   WrongSpool,
 } from "./errors.ts";
+export type { Approval } from "./gate.ts";
 export type { Args, Check, Effect, Plan, Told, Undo } from "./plans.ts";
 export type { Json, JsonObject } from "./protocol/canonical.ts";
 export { LogKey, NotProven, type Reason, verify, type Verified } from "./protocol/proofs.ts";

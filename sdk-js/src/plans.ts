@@ -3,7 +3,7 @@
 import { AmendsError, TimedOut } from "./errors.ts";
 import { canonical, isObject, type JsonObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
-import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
+import { type EffectClass, type Risk, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { plainObject, type Targets } from "./values.ts";
 
 export type Args = { readonly [name: string]: unknown };
@@ -93,6 +93,15 @@ export function mustBeTold(told: Told): void {
   for (const effect of told.effects ?? []) {
     mustBeKnown(effect, "an effect", [...EFFECT_WORDS, "target"]);
   }
+}
+
+/**
+ * Whether a call has effects on its targets: of a draft, where something is `said` of what it left
+ * or of how that is put away.
+ */
+export function leavesSomething(effectClass: EffectClass, said: readonly unknown[]): boolean {
+  if (effectClass !== "draft") return !WITHOUT_EFFECT.has(effectClass);
+  return said.some((one) => one !== undefined);
 }
 
 /** A read-back: a triple of name, expected and actual, or an object of these. */

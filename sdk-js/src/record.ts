@@ -2,7 +2,9 @@
 
 import type { About, Statement } from "./events.ts";
 import type { Link } from "./link.ts";
-import { isObject, type JsonObject } from "./protocol/canonical.ts";
+import type { Effect } from "./plans.ts";
+import { isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
+import { holdsMask } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import type { KeyRow } from "./spool.ts";
 
@@ -83,6 +85,18 @@ export class Record {
       }
     }
     return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
+  }
+
+  /**
+   * The effect as it may be told: a state that holds a masked field cannot be restored exactly.
+   * Where it does not say what was there before, the plan has.
+   */
+  honest(effect: Effect, planned: Json | undefined): Effect {
+    if (effect.reversibility !== "exact") return effect;
+    const before = effect.before === undefined ? planned : effect.before;
+    const shown = this.build("action.succeeded", { effects: [{ ...effect, before }] });
+    const [found] = shown.event.data["effects"] as [JsonObject];
+    return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
   }
 
   /** Put a statement in the spool, under the run's next number if none is given. */

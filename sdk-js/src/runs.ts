@@ -146,6 +146,17 @@ export class Run extends Record {
     }
   }
 
+  /**
+   * What the desk would answer to such a call now, and under `explain` why: the rule, each
+   * condition with what it came to, the grants that do not cover it. Nothing is begun, and nobody
+   * is asked.
+   */
+  async explain<A extends object = Args>(tool: string, plan: Plan<A> = {}): Promise<JsonObject> {
+    this.#mustBeOpen();
+    mustBePlan(plan, tool);
+    return new Action<A>(this, tool, plan).explain();
+  }
+
   /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */
   async checkpoint(name: string, about: Checkpoint = {}): Promise<void> {
     this.#mustBeOpen();

@@ -19,7 +19,7 @@ const NO_DESK = "this does not look like a desk: is AMENDS_URL right?";
 export type Asked = {
   method?: "GET" | "POST" | "PUT";
   body?: string;
-  params?: Record<string, string>;
+  params?: Record<string, string> | undefined;
   /** How long the desk may take to answer a long poll. */
   waitSeconds?: number;
   /** And anything else. */

@@ -26,7 +26,7 @@ from amends.errors import (
     moment,
 )
 from amends.events import cut, new_id
-from amends.gate import MASKED_KEY, BeginRequest, Begun, Waits, with_own_secrets
+from amends.gate import MASKED_KEY, Approval, BeginRequest, Begun, Waits, with_own_secrets
 from amends.policy import catalogued_class, is_gated, keeps_order
 from amends.protocol.canonical import idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask
@@ -74,6 +74,8 @@ class Action(DrivenContext):
     """
 
     on_wait: Waits | None = None
+    approval: Approval | None = None
+    """The yes that let it proceed; None where nobody was asked."""
 
     def __init__(
         self,
@@ -159,17 +161,26 @@ class Action(DrivenContext):
             error.told, error.passed = moment(), False
             raise
 
-    def _asking(self) -> Steps[Self]:
+    def explaining(self) -> Steps[dict[str, Any]]:
+        """What the desk would answer now, and under `explain` why; it begins nothing."""
+        key = yield from self._preparing()
+        return (yield from self.run.desk.gate.explaining((yield from blocking(self._ask, key))))
+
+    def _preparing(self) -> Steps[str]:
+        """The key of the call, whose class is known then."""
         yield from self.run.desk.meeting()
         known = catalogued_class(self.run.desk.policy, self.tool)
         self.effect_class = self._planned["class"] = self._class or known or str(UNCATALOGUED)
-        key = self._key or (yield from blocking(self._own_key))
+        return self._key or (yield from blocking(self._own_key))
+
+    def _asking(self) -> Steps[Self]:
+        key = yield from self._preparing()
         self.run.last_action = None
         for _ in range(2):
             ask = yield from blocking(self._ask, key)
             self.run.last_action = str(ask.planned.event["action"])
             try:
-                self._row, arguments = yield from self._gate(ask)
+                self._row, arguments, self.approval = yield from self._gate(ask)
                 self._begins_anew()
                 if self._shape is not None:
                     self.run.desk.announced[self.tool] = self._shape[0]
@@ -482,19 +493,5 @@ class Action(DrivenContext):
         for target, was, now in zip(self.targets, befores, afters, strict=True):
             effect = {"target": target, "before": was, "after": now, **more}
             known = {name: value for name, value in effect.items() if value is not UNSET}
-            effects.append(self._honest(known))
+            effects.append(self.run.honest(known, self._planned.get("before")))
         return effects
-
-    def _honest(self, effect: dict[str, Any]) -> dict[str, Any]:
-        """A state that holds a masked field cannot be restored exactly.
-
-        Where the effect does not say what was there before, the plan has.
-        """
-        if effect.get("reversibility") != "exact":
-            return effect
-        before = effect.get("before", self._planned.get("before"))
-        told = {"effects": [{**effect, "before": before}]}
-        shown = self.run.build(EventType.ACTION_SUCCEEDED, told)
-        if holds_mask(shown.data["effects"][0].get("before")):
-            effect["reversibility"] = "unknown"
-        return effect

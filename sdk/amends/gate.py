@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -131,11 +131,21 @@ def in_turn(once: Callable[[], Steps[T]]) -> Steps[T]:
             yield Pause(max(fast.retry_after, PAUSE_SECONDS))
 
 
+class Approval(NamedTuple):
+    """The yes that let a call proceed: its number, and the page that says whose it is."""
+
+    id: str
+    url: str
+
+
 class Begun(NamedTuple):
-    """The row of the key, and the arguments where an approver has changed them."""
+    """The row of the key, the arguments where an approver has changed them, and the yes where
+    people were asked.
+    """
 
     row: KeyRow
     arguments: Any = None
+    approval: Approval | None = None
 
 
 class Gate:
@@ -182,6 +192,12 @@ class Gate:
             answer = yield from self._wait(ask, answer, wait_seconds, on_wait or self._on_wait)
         return (yield from blocking(self._heed, ask, answer))
 
+    def explaining(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+        """What the desk would answer now, and under `explain` why; it begins nothing. Raises
+        Refused, InProgress, KeyReused or DeskUnreachable.
+        """
+        return (yield from in_turn(lambda: self._ask(ask, explain="1")))
+
     def _prepare_and_ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What may go on without the desk does not wait for it; what needs it asks again."""
         if ask.gated:
@@ -196,25 +212,26 @@ class Gate:
         self._sender.drain(ask.planned.event["run"])
         self._spool.keep(ask.planned.blobs)
 
-    def _ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+    def _ask(self, ask: BeginRequest, **params: str) -> Steps[dict[str, Any]]:
         """Send `begin`, again with the same attempt where the answer was lost."""
         try:
-            answer = yield from trying(lambda: self._ask_once(ask))
+            answer = yield from trying(lambda: self._ask_once(ask, params))
         except Refused as refused:
             if meaning := _meaning(refused):
                 raise meaning from refused
             raise
-        if not _is_the_desks(answer):
+        explains = isinstance(answer.get("explain"), dict)
+        if not (explains if params else _is_the_desks(answer)):
             raise NotTheDesk(NOT_THE_DESKS)
         return answer
 
-    def _ask_once(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+    def _ask_once(self, ask: BeginRequest, params: Mapping[str, str]) -> Steps[dict[str, Any]]:
         body = {**ask.planned.event, "attempt": ask.attempt}
         if ask.retry:
             body["retry"] = ask.retry
         if ask.planned.blobs:
             yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
-        answer: dict[str, Any] = yield post("actions/begin", compact(body).encode())
+        answer: dict[str, Any] = yield post("actions/begin", compact(body).encode(), params=params)
         return answer
 
     def _wait(
@@ -285,7 +302,11 @@ class Gate:
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
             self._spool.note(row)
-            return Begun(row, answer.get("arguments") if said == "proceed" else None)
+            if said == "replay":
+                return Begun(row)
+            named, url = (answer.get(name) for name in ("approval", "url"))
+            approval = Approval(str(named), str(url or "")) if named else None
+            return Begun(row, answer.get("arguments"), approval)
         if said == "in_doubt":
             self._spool.note(ask.row("unknown", answer=answer))
             raise InDoubt(str(answer.get("action")))

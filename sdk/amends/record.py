@@ -14,7 +14,8 @@ from amends.errors import TooLarge
 from amends.events import Statement
 from amends.link import Link
 from amends.protocol.canonical import canonical
-from amends.protocol.masking import Unfit
+from amends.protocol.masking import Unfit, holds_mask
+from amends.protocol.vocabulary import EventType
 from amends.spool import KeyRow
 from amends.values import plain
 
@@ -125,6 +126,18 @@ class Record:
                 return self.build(kind, {**data, **more}, n=n, action=action)
         trace = self._trace or current_span()
         return self.desk.build(kind, run=self.id, data=data, n=n, action=action, trace=trace)
+
+    def honest(self, effect: dict[str, Any], planned: Any) -> dict[str, Any]:
+        """The effect as it may be told: a state that holds a masked field cannot be restored
+        exactly. Where it does not say what was there before, the plan has.
+        """
+        if effect.get("reversibility") != "exact":
+            return effect
+        told = {"effects": [{**effect, "before": effect.get("before", planned)}]}
+        shown = self.build(EventType.ACTION_SUCCEEDED, told)
+        if holds_mask(shown.data["effects"][0].get("before")):
+            effect["reversibility"] = "unknown"
+        return effect
 
     def saying(
         self, kind: str, data: dict[str, Any], *, n: int | None = None, action: str | None = None

@@ -148,6 +148,15 @@ class Run(Record, DrivenContext):
             **{"class": effect_class}, **given,
         )  # fmt: skip
 
+    def explaining(self, /, tool: str, **planned: Any) -> Steps[dict[str, Any]]:
+        """What the desk would answer to such a call now, and under `explain` why: the rule, each
+        condition with what it came to, the grants that do not cover it. The arguments are those of
+        `action`; nothing is begun, and nobody is asked.
+        """
+        return (yield from self.action(tool, **planned).explaining())
+
+    explain, aexplain = waits(explaining), awaits(explaining)
+
     def checkpointing(
         self,
         name: str,

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs
@@ -190,19 +191,30 @@ class ScriptedDesk:
             return Undo(target)
         return Undo(target, f"{suggested.connection}.{suggested.operation}", suggested.args)
 
-    def answer(self, path: str, body: bytes, wait_seconds: float) -> Answer:
+    def answer(
+        self, path: str, body: bytes, wait_seconds: float, *, explains: bool = False
+    ) -> Answer:
         """The status and the JSON that the desk's address answers with."""
         if self.is_away:
             return 503, {"title": "away"}
         if path == "actions/begin":
             with self._lock:
-                return 200, self._begin(json.loads(body))
+                begin = self._explain if explains else self._begin
+                return 200, begin(json.loads(body))
         if path == "events":
             with self._lock:
                 return 200, {"results": [self._take(one) for one in json.loads(body)]}
         if path.startswith("approvals/"):
             return 200, {"state": self._decided(path.removeprefix("approvals/"), wait_seconds)}
         return (200, self._policy) if path == "policy" else (201, {"directive": None})
+
+    def _explain(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What would be answered; nothing is begun."""
+        kept = deepcopy(self._calls)
+        try:
+            return self._begin(asked) | {"explain": {"why": "the test says so"}}
+        finally:
+            self._calls = kept
 
     def _begin(self, asked: dict[str, Any]) -> dict[str, Any]:
         call = self._call(asked)
@@ -213,17 +225,18 @@ class ScriptedDesk:
         said = self.answers.get(call["tool"], "proceed")
         if said == "proceed":
             call.update(state="running", attempt=asked["attempt"])
+        call["asked"] = call["asked"] or said == "wait"
+        approval = {"approval": call["action"], "url": f"{self.url}/approvals/{call['action']}"}
         return {
-            "answer": said, "action": call["action"], "fence": 1, "approval": call["action"],
-            "url": f"{self.url}/approvals/{call['action']}", "reason": "the test says no",
+            "answer": said, "action": call["action"], "fence": 1, "reason": "the test says no",
             "lease_until": "9999-12-31T00:00:00+00:00",
-        }  # fmt: skip
+        } | (approval if call["asked"] else {})  # fmt: skip
 
     def _call(self, planned: dict[str, Any]) -> dict[str, Any]:
         """What is known of the call of a key."""
         data = planned["data"]
         new = {"tool": data["tool"], "action": planned["action"], "state": "planned",
-               "attempt": None, "n": planned["n"], "class": data.get("class"),
+               "attempt": None, "asked": False, "n": planned["n"], "class": data.get("class"),
                "targets": data.get("targets") or [],
                "compensation": data.get("compensation")}  # fmt: skip
         return self._calls.setdefault(planned["data"]["key"], new)
@@ -264,9 +277,10 @@ def _handler(desk: ScriptedDesk) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             path, _, query = self.path.removeprefix("/api/v1/").partition("?")
-            wait = float(parse_qs(query).get("wait", ["0"])[0])
+            params = parse_qs(query)
+            wait = float(params.get("wait", ["0"])[0])
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, said = desk.answer(path, body, wait)
+            status, said = desk.answer(path, body, wait, explains="explain" in params)
             raw = json.dumps(said).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

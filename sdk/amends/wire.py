@@ -40,8 +40,8 @@ def get(path: str, *, wait_seconds: float = 0, params: Mapping[str, str] | None 
     return Request("GET", path, params=params, wait_seconds=wait_seconds)
 
 
-def post(path: str, body: bytes) -> Request:
-    return Request("POST", path, body)
+def post(path: str, body: bytes, *, params: Mapping[str, str] | None = None) -> Request:
+    return Request("POST", path, body, params)
 
 
 def trimmed(url: str) -> str:

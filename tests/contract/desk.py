@@ -64,11 +64,11 @@ class ScriptedDesk:
 
     def answer(self, method: str, path: str, body: Any) -> tuple[dict[str, Any], Any]:
         """What the script says of how to answer, and the answer."""
-        kind = path.removeprefix("/api/v1/").partition("?")[0]
+        kind, asks, query = path.removeprefix("/api/v1/").partition("?")
         if kind == "policy":
             return self._next("policy"), POLICY
         if kind == "actions/begin":
-            self.heard.append(f"begin {body['data']['tool']}")
+            self.heard.append(f"begin {body['data']['tool']}{asks}{query}")
             self.begun.append(body)
             said = self._next("begin")
             usual = {"answer": "proceed", "action": body["action"], "fence": 1, "lease_until": LENT}

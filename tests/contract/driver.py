@@ -21,20 +21,23 @@ now: dict[str, Any] = {}
 logging.disable()
 
 
-def act(step: Step) -> Step:
+def planned(step: Step) -> Step:
     given = {
         name: step[name]
         for name in ("args", "before", "effect_class", "key", "op", "risk", "saga",
                      "wait_seconds", "time_limit_seconds", "accepts_changed_arguments", "schema")
         if name in step
     }  # fmt: skip
-    target = tuple(step["target"]) if "target" in step else None
-    with now["run"].action(step["tool"], target=target, **given) as action:
+    return given | {"target": tuple(step["target"]) if "target" in step else None}
+
+
+def act(step: Step) -> Step:
+    with now["run"].action(step["tool"], **planned(step)) as action:
         result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:
             action.succeeded(result, after=step["after"])
         came = "replayed" if action.replayed else "made"
-        return {"came": came, "result": result, "waited": now["waited"]}
+        return {"came": came, "result": result, "waited": now["waited"], "found": action.approval}
 
 
 def call(step: Step, /, **args: Any) -> Any:
@@ -96,6 +99,7 @@ STEPS: dict[str, Callable[[Step], Step | None]] = {
     "start": start,
     "resume": resume,
     "act": act,
+    "explain": lambda step: {"found": now["run"].explain(step["tool"], **planned(step))},
     "checkpoint": lambda step: now["run"].checkpoint(step["name"], state=step.get("state")),
     "fail": lambda step: now["run"].fail(RuntimeError(step["because"])),
     "complete": lambda _: now["run"].complete(),

@@ -18,19 +18,24 @@ let run: Run;
 let lines: AsyncIterator<string>;
 let waited: string[] = [];
 
-async function act(step: JsonObject): Promise<JsonObject> {
-  const { tool, target, args, before, key, op, risk, saga, after } = step as any;
+function planned(step: JsonObject): object {
+  const { target, args, before, key, op, risk, saga } = step as any;
   const { effect_class: effectClass, wait_seconds: waitSeconds } = step as any;
   const { time_limit_seconds: timeLimitSeconds } = step as any;
   const { accepts_changed_arguments: acceptsChangedArguments } = step as any;
   const { schema } = step as any;
   const limits = { waitSeconds, timeLimitSeconds, acceptsChangedArguments, schema };
   const how = { key, op, risk, saga, effectClass, ...limits };
-  const plan = { target, args, before, ...how };
-  return run.action(tool, plan, async (action: Action) => {
+  return { target, args, before, ...how };
+}
+
+async function act(step: JsonObject): Promise<JsonObject> {
+  const { tool, after } = step as any;
+  return run.action(tool, planned(step), async (action: Action) => {
     const result = await action.perform((given) => call(step, given as JsonObject));
     if (!action.replayed && "after" in step) await action.succeeded(result, { after });
-    return { came: action.replayed ? "replayed" : "made", result: plain(result), waited };
+    const found = action.approval && [action.approval.id, action.approval.url];
+    return { came: action.replayed ? "replayed" : "made", result: plain(result), waited, found };
   });
 }
 
@@ -74,6 +79,9 @@ const steps: { [name: string]: (step: JsonObject) => Promise<JsonObject> } = {
     });
   },
   act,
+  async explain(step) {
+    return { found: await run.explain(String(step["tool"]), planned(step)) };
+  },
   async checkpoint(step) {
     await run.checkpoint(String(step["name"]), { state: step["state"] });
     return {};

@@ -163,6 +163,12 @@ def test_people_agree_and_what_is_done_is_answered(amends_desk, amends_script):
     assert amends_desk.flush()
     assert onboarding.done == ["assign_licence", "send_welcome"]
     assert [state for _, state in amends_script.calls()] == ["succeeded"] * 2
+    amends_script.answers["send_welcome"] = "denied"
+    with amends_desk.run(run="two") as run:
+        would = [run.explain(tool)["answer"] for tool in ("assign_licence", "send_welcome")]
+        with run.action("assign_licence", target=("licence", "mia")) as act:
+            act.perform(list)
+    assert (would, act.approval, len(amends_script.calls())) == (["proceed", "denied"], None, 3)
 """
 
 

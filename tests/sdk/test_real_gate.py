@@ -102,12 +102,19 @@ def test_a_risky_call_waits_for_ben_and_runs_once_he_agrees(real_desk, ben):
     thread = when_asked(
         lambda asked: inbox.grant(asked, by=ben, seen=asked.digest, reason="checked with Mia")
     )
-    with real_desk.run("Charge it", run="run_4") as run, charge(run) as act:
-        act.succeeded(result="charged", after={"amount": 100})
+    usual = {"target": ("card", "tok_4421"), "args": {"amount": 100}}
+    with real_desk.run("Charge it", run="run_4") as run:
+        would = run.explain("charge_card", effect_class="external_irreversible", **usual)
+        assert (would["answer"], would["explain"]["approval"]) == ("wait", "MANUAL")
+        with charge(run) as act:
+            act.succeeded(result="charged", after={"amount": 100})
     thread.join()
     assert real_desk.flush(60)
 
     kept = action_of("run_4", "charge_card")
+    yes = kept.approvals.get()
+    assert act.approval.id == str(yes.pk)
+    assert act.approval.url.endswith(f"/w/northwind/approvals/{yes.pk}/")
     assert kept.state == "succeeded"
     assert [approval.state for approval in kept.approvals.all()] == ["used"]
 

@@ -138,9 +138,11 @@ class Gate {
         const act =
           this.#take(name, input, toolCallId) ??
           (await this.#tools.begin(name, input, toolCallId, how));
-        const done = await this.#tools.finish(act, (args, { signal }) =>
-          heard(execute(args, { ...options, abortSignal: signal })),
-        );
+        const done = await this.#tools.finish(act, (args, { signal }) => {
+          if (abortSignal?.aborted) throw new NoEffect("the turn was aborted before the call");
+          const heeds = abortSignal ? AbortSignal.any([abortSignal, signal]) : signal;
+          return heard(execute(args, { ...options, abortSignal: heeds }));
+        });
         return done.answer;
       } catch (error) {
         if (error instanceof ToolError) return error.answer;
