@@ -1,6 +1,7 @@
 /** An action: one call of one tool, announced before and recorded after. */
+import { type Approval } from "./gate.ts";
 import { type Args, type CallOptions, type Check, type Outcome, type Plan, type Told } from "./plans.ts";
-import { type Json } from "./protocol/canonical.ts";
+import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import { type EffectClass } from "./protocol/vocabulary.ts";
 import type { Record as RunRecord } from "./record.ts";
 import type { KeyRow } from "./spool.ts";
@@ -25,12 +26,16 @@ export declare class Action<A extends object = Args> {
     get args(): A;
     /** Whether an approver has changed the arguments. */
     get isChanged(): boolean;
+    /** The yes that let it proceed; null where nobody was asked. */
+    get approval(): Approval | null;
     get settled(): boolean;
     get replayed(): boolean;
     /** What the call answered, in its masked form. */
     get result(): Json;
     /** Ask whether the call may be made. See `Gate.begin` for what it throws; and SpoolFull. */
     begin(): Promise<this>;
+    /** What the desk would answer now, and under `explain` why; it begins nothing. */
+    explain(): Promise<JsonObject>;
     /**
      * Make the call, unless it was made before: then give its first (masked) result. `call` is handed
      * the arguments, which an approver may have changed, and a signal for the time limit.

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TooLarge, Unfit, } from "./errors.js";
 import { cut, newId, said } from "./events.js";
 import { MASKED_KEY } from "./gate.js";
-import { bitByBit, callWithin, check, mustBeTold, shapeOf, } from "./plans.js";
+import { bitByBit, callWithin, check, leavesSomething, mustBeTold, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
@@ -88,6 +88,10 @@ export class Action {
     get isChanged() {
         return this.#changed !== null;
     }
+    /** The yes that let it proceed; null where nobody was asked. */
+    get approval() {
+        return this.#begun?.approval ?? null;
+    }
     get settled() {
         return this.#isSettled;
     }
@@ -102,20 +106,26 @@ export class Action {
     async begin() {
         return this.run.desk.spool.needed(() => this.#asked());
     }
-    async #asked() {
+    /** What the desk would answer now, and under `explain` why; it begins nothing. */
+    async explain() {
+        return this.run.desk.gate.explain(await this.#ask(await this.#prepared()));
+    }
+    /** The key of the call, whose class is known then. */
+    async #prepared() {
         await this.run.desk.meet(this.#plan.signal);
         const known = cataloguedClass(this.run.desk.policy, this.tool);
         this.effectClass = this.#plan.effectClass ?? known ?? this.effectClass;
         this.#planned["class"] = this.effectClass;
-        let key = this.#plan.key ?? (await this.#ownKey());
+        return this.#plan.key ?? (await this.#ownKey());
+    }
+    async #asked() {
+        let key = await this.#prepared();
         this.run.lastAction = null;
         for (let tries = 0; tries < 2; tries += 1) {
             const ask = await this.#ask(key);
             this.run.lastAction = ask.planned.event.action ?? null;
-            let changed;
             try {
-                const { changed: now, ...begun } = await this.run.desk.gate.begin(ask);
-                [this.#begun, changed] = [{ ask, ...begun }, now];
+                this.#begun = { ask, ...(await this.run.desk.gate.begin(ask)) };
                 this.#beginsAnew();
                 if (this.#shape)
                     this.run.desk.announced.set(this.tool, this.#shape.digest);
@@ -132,7 +142,7 @@ export class Action {
             if (this.row.state === "succeeded")
                 this.run.wentWell(this.row.action);
             if (this.row.state === "running")
-                await this.#mayBeMade(ask, changed ?? null);
+                await this.#mayBeMade(ask, this.#begun.changed ?? null);
             return this;
         }
         throw new AmendsError("the desk has undone this call twice while it was asked for");
@@ -154,11 +164,13 @@ export class Action {
             why = this.#plan.signal.reason ?? new NoEffect(ABORTED);
         else if (changed !== null)
             why = this.#heed(ask, changed);
-        if (why !== null) {
-            await this.failed(asError(why), { outcome: "no_effect" });
-            throw why;
-        }
+        if (why !== null)
+            await this.#isNotMade(why);
         this.run.openActions.add(this);
+    }
+    async #isNotMade(why) {
+        await this.failed(asError(why), { outcome: "no_effect" });
+        throw why;
     }
     /**
      * Make the call, unless it was made before: then give its first (masked) result. `call` is handed
@@ -181,6 +193,9 @@ export class Action {
             throw new ArgumentsChanged(CHANGED);
         if (this.isChanged && call.length === 0)
             throw new ArgumentsChanged(NOT_USED);
+        const { signal } = this.#plan;
+        if (signal?.aborted)
+            return this.#isNotMade(signal.reason ?? new NoEffect(ABORTED));
         const lazy = bitByBit(call);
         if (lazy !== null)
             throw lazy;
@@ -218,7 +233,7 @@ export class Action {
             if (effects !== undefined) {
                 data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
             }
-            else if (this.targets.length > 0 && this.#leavesSomething(after, undo, words)) {
+            else if (this.targets.length > 0 && this.#leaves(after, undo, ...Object.keys(words))) {
                 data["effects"] = this.#effects(before, after, words);
             }
             statement = this.#outcome("action.succeeded", data);
@@ -413,7 +428,7 @@ export class Action {
      */
     async #succeededBare(error, undo) {
         const data = { result: { not_recorded: cut(error.message) } };
-        if (this.targets.length > 0 && this.#leavesSomething(undefined, undo, {})) {
+        if (this.targets.length > 0 && this.#leaves(undo)) {
             data["effects"] = this.targets.map((target) => ({ target }));
         }
         const told = this.#outcome("action.succeeded", data, undo && { compensation: undo });
@@ -423,33 +438,16 @@ export class Action {
         const words = `${this.id} succeeded, but its result or snapshots are not kept`;
         this.run.desk.log("warn", `${words}: ${error.message}`);
     }
-    /**
-     * Whether the call has effects on its targets: of a draft, where something is said of what it
-     * left or of how that is put away.
-     */
-    #leavesSomething(after, undo, words) {
-        if (this.effectClass !== "draft")
-            return !WITHOUT_EFFECT.has(this.effectClass);
-        const isUndone = undo !== undefined || this.#planned["compensation"] !== undefined;
-        return after !== undefined || isUndone || Object.keys(words).length > 0;
+    #leaves(...said) {
+        return leavesSomething(this.effectClass, [...said, this.#planned["compensation"]]);
     }
     #effects(before, after, words) {
         const befores = perTarget(before, this.targets.length, "before");
         const afters = perTarget(after, this.targets.length, "after");
-        return this.targets.map((target, place) => this.#honest({ target, before: befores[place], after: afters[place], ...words }, place));
-    }
-    /**
-     * A state that holds a masked field cannot be restored exactly.
-     *
-     * Where the effect does not say what was there before, the plan has.
-     */
-    #honest(effect, place) {
-        if (effect.reversibility !== "exact")
-            return effect;
         const planned = this.#planned["before"];
-        const before = effect.before === undefined ? planned?.[place] : effect.before;
-        const shown = this.run.build("action.succeeded", { effects: [{ ...effect, before }] });
-        const [found] = shown.event.data["effects"];
-        return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
+        return this.targets.map((target, place) => {
+            const told = { target, before: befores[place], after: afters[place], ...words };
+            return this.run.honest(told, planned?.[place]);
+        });
     }
 }

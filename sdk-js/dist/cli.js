@@ -122,16 +122,15 @@ class SaidNo extends Error {
     }
 }
 async function apply(desk, file, { over, note = "" }) {
-    const { digest, in_force: seen, number, newest } = await lookAt(desk, file);
+    const found = await lookAt(desk, file);
+    const { digest, in_force: seen, number, newest } = found;
     if (digest === seen) {
         say(`${file} is in force already: version ${number}.`);
         return 0;
     }
-    if (over !== undefined && !(await isInForce(desk, over, seen))) {
-        const bring = "bring what was changed on the page into the repository first.";
-        say(number
-            ? `Version ${number} is in force, and it is not ${over}: ${bring}`
-            : `No version is in force, so ${over} is not: leave --over out this time.`);
+    const why = over === undefined ? "" : await whyNotOver(desk, over, found);
+    if (why) {
+        say(why);
         return 1;
     }
     const asked = { source: policyOf(file), note, after: newest };
@@ -148,14 +147,29 @@ async function apply(desk, file, { over, note = "" }) {
     return 0;
 }
 /**
- * Whether it is the document that was `seen` in force; by its text first, for the desk may no
- * longer take it: a team that it names has gone.
+ * Why what is in force is not this document, empty where it is; by its text first, for the desk may
+ * no longer take it: a team that it names has gone.
  */
-async function isInForce(desk, over, seen) {
-    const { digest, source } = await desk.get("policies/in-force");
-    if (digest === seen && source === policyOf(over))
-        return true;
-    return (await lookAt(desk, over))["digest"] === seen;
+async function whyNotOver(desk, over, found) {
+    const { number, in_force: seen } = found;
+    const now = await desk.get("policies/in-force");
+    if (now["digest"] === seen && now["source"] === policyOf(over))
+        return "";
+    const { digest } = await lookAt(desk, over);
+    if (digest === seen)
+        return "";
+    if (!number)
+        return `No version is in force, so ${over} is not: leave --over out this time.`;
+    const { policies } = await desk.get("policies", { params: { limit: "1000" } });
+    const alike = objects(policies).filter((one) => one["digest"] === digest);
+    const saved = alike.find((one) => !one["activated_at"]);
+    if (saved) {
+        return (`Version ${number} is in force, and not ${over}, which was saved as version` +
+            ` ${saved["number"]} and never put in force: an earlier apply was refused. Give --over the` +
+            ` document that version ${number} is.`);
+    }
+    return (`Version ${number} is in force, and it is not ${over}: bring what was changed on the page` +
+        " into the repository first.");
 }
 function lookAt(desk, file) {
     return post(desk, "policies/check", { source: policyOf(file) }, file);

@@ -28,14 +28,20 @@ export type BeginRequest = {
     waitSeconds: number;
     signal: AbortSignal | undefined;
 };
+/** The yes that let a call proceed: its number, and the page that says whose it is. */
+export type Approval = {
+    id: string;
+    url: string;
+};
 /**
- * The row of the key, how long the desk has lent it to this try, and the arguments where an
- * approver has changed them.
+ * The row of the key, how long the desk has lent it to this try, the arguments where an approver
+ * has changed them, and the yes where people were asked.
  */
 export type Begun = {
     row: KeyRow;
     leaseUntil: Date | null;
     changed?: Json;
+    approval?: Approval | null;
 };
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
@@ -64,4 +70,9 @@ export declare class Gate {
      * same question under the same attempt renews it. Stops when `over` does.
      */
     renewing(ask: BeginRequest, leaseUntil: Date | null, over: AbortSignal): Promise<void>;
+    /**
+     * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
+     * InProgress, KeyReused or DeskUnreachable.
+     */
+    explain(ask: BeginRequest): Promise<JsonObject>;
 }

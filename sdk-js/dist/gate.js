@@ -141,6 +141,13 @@ export class Gate {
             }
         }
     }
+    /**
+     * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
+     * InProgress, KeyReused or DeskUnreachable.
+     */
+    async explain(ask) {
+        return inTurn(() => this.#ask(ask, { explain: "1" }), ask.signal);
+    }
     /** What may go on without the desk does not wait for it; what needs it asks again. */
     async #prepareAndAsk(ask) {
         const makeReady = () => this.#makeReady(ask);
@@ -154,13 +161,13 @@ export class Gate {
         this.#spool.keep(ask.planned.blobs);
     }
     /** Send `begin`, again with the same attempt where the answer was lost. */
-    async #ask(ask) {
+    async #ask(ask, params) {
         let answer;
         try {
             answer = await trying(async () => {
                 await this.#sender.upload(ask.planned.blobs.keys());
                 // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
-                return this.#wire.post("actions/begin", body(ask));
+                return this.#wire.send("actions/begin", { method: "POST", body: body(ask), params });
             }, ask.signal);
         }
         catch (error) {
@@ -168,7 +175,8 @@ export class Gate {
                 throw meaning(error) ?? error;
             throw error;
         }
-        if (!isTheDesks(answer))
+        const isWhole = params ? isObject(answer["explain"]) : isTheDesks(answer);
+        if (!isWhole)
             throw new NotTheDesk(NOT_THE_DESKS);
         return answer;
     }
@@ -254,8 +262,11 @@ export class Gate {
             case "replay": {
                 const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
                 this.#spool.note(row);
-                const changed = said === "proceed" ? (answer["arguments"] ?? null) : null;
-                return { row, leaseUntil: leaseOf(answer), changed };
+                const leaseUntil = leaseOf(answer);
+                if (said === "replay")
+                    return { row, leaseUntil };
+                const { arguments: changed = null, approval: id, url } = answer;
+                return { row, leaseUntil, changed, approval: id ? { id: `${id}`, url: `${url}` } : null };
             }
             case "in_doubt":
                 this.#spool.note(rowOf(ask, "unknown", answer));

@@ -7,6 +7,7 @@
 export { Action } from "./actions.ts";
 export { connect, type ConnectOptions, Desk } from "./client.ts";
 export { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, KeyRefused, KeyReused, MissingOutcome, NoEffect, NoRun, NotTheDesk, Refused, SpoolFull, Stopped, Terminated, Throttled, TimedOut, TooLarge, Unfit, WrongSpool, } from "./errors.ts";
+export type { Approval } from "./gate.ts";
 export type { Args, Check, Effect, Plan, Told, Undo } from "./plans.ts";
 export type { Json, JsonObject } from "./protocol/canonical.ts";
 export { LogKey, NotProven, type Reason, verify, type Verified } from "./protocol/proofs.ts";

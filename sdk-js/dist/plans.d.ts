@@ -1,6 +1,6 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 import { type JsonObject } from "./protocol/canonical.ts";
-import type { EffectClass, Risk } from "./protocol/vocabulary.ts";
+import { type EffectClass, type Risk } from "./protocol/vocabulary.ts";
 import { type Targets } from "./values.ts";
 export type Args = {
     readonly [name: string]: unknown;
@@ -73,6 +73,11 @@ export type Told = EffectWords & {
 };
 /** Throws AmendsError where what is said of a success is nothing that anybody would read. */
 export declare function mustBeTold(told: Told): void;
+/**
+ * Whether a call has effects on its targets: of a draft, where something is `said` of what it left
+ * or of how that is put away.
+ */
+export declare function leavesSomething(effectClass: EffectClass, said: readonly unknown[]): boolean;
 /** A read-back: a triple of name, expected and actual, or an object of these. */
 export type Check = readonly [name: string, expected: unknown, actual: unknown] | {
     name: string;

@@ -2,6 +2,7 @@
 import { AmendsError, TimedOut } from "./errors.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
+import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
 import { plainObject } from "./values.js";
 const PLAN = {
     target: true, args: true, before: true, effectClass: true, op: true, key: true, undo: true,
@@ -30,6 +31,15 @@ export function mustBeTold(told) {
     for (const effect of told.effects ?? []) {
         mustBeKnown(effect, "an effect", [...EFFECT_WORDS, "target"]);
     }
+}
+/**
+ * Whether a call has effects on its targets: of a draft, where something is `said` of what it left
+ * or of how that is put away.
+ */
+export function leavesSomething(effectClass, said) {
+    if (effectClass !== "draft")
+        return !WITHOUT_EFFECT.has(effectClass);
+    return said.some((one) => one !== undefined);
 }
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export async function callWithin({ timeLimitSeconds: limit, signal: given }, args, call) {

@@ -1,7 +1,8 @@
 /** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
 import type { About, Statement } from "./events.ts";
 import type { Link } from "./link.ts";
-import { type JsonObject } from "./protocol/canonical.ts";
+import type { Effect } from "./plans.ts";
+import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import type { KeyRow } from "./spool.ts";
 /** What is open and says, as the process ends, that nobody knows how it goes on. */
@@ -44,6 +45,11 @@ export declare class Record {
     nextN(): number;
     /** A statement about this run, masked and ready to be sent; `more` where it can be told, too. */
     build(type: EventType, data: object, about?: Omit<About, "trace">, more?: object): Statement;
+    /**
+     * The effect as it may be told: a state that holds a masked field cannot be restored exactly.
+     * Where it does not say what was there before, the plan has.
+     */
+    honest(effect: Effect, planned: Json | undefined): Effect;
     /** Put a statement in the spool, under the run's next number if none is given. */
     say(type: EventType, data: object, about?: Omit<About, "trace">): Promise<void>;
 }

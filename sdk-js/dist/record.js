@@ -1,5 +1,6 @@
 /** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
 import { isObject } from "./protocol/canonical.js";
+import { holdsMask } from "./protocol/masking.js";
 /** What a run and its calls write together. */
 export class Record {
     desk;
@@ -64,6 +65,18 @@ export class Record {
             }
         }
         return this.desk.build(type, this.id, data, { ...about, trace: this.#trace ?? currentSpan() });
+    }
+    /**
+     * The effect as it may be told: a state that holds a masked field cannot be restored exactly.
+     * Where it does not say what was there before, the plan has.
+     */
+    honest(effect, planned) {
+        if (effect.reversibility !== "exact")
+            return effect;
+        const before = effect.before === undefined ? planned : effect.before;
+        const shown = this.build("action.succeeded", { effects: [{ ...effect, before }] });
+        const [found] = shown.event.data["effects"];
+        return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
     }
     /** Put a statement in the spool, under the run's next number if none is given. */
     async say(type, data, about = {}) {

@@ -63,6 +63,12 @@ export declare class Run extends Record {
     action<T, A extends object = Args>(tool: string, plan: Plan<A>, body: (act: Action<A>) => T | PromiseLike<T>): Promise<T>;
     /** The same in two halves: `await using act = await run.begin(tool, plan)`. */
     begin<A extends object = Args>(tool: string, plan?: Plan<A>): Promise<Action<A>>;
+    /**
+     * What the desk would answer to such a call now, and under `explain` why: the rule, each
+     * condition with what it came to, the grants that do not cover it. Nothing is begun, and nobody
+     * is asked.
+     */
+    explain<A extends object = Args>(tool: string, plan?: Plan<A>): Promise<JsonObject>;
     /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */
     checkpoint(name: string, about?: Checkpoint): Promise<void>;
     /** Ask what the desk wants of this run. Throws Stopped; does nothing if it is away. */

@@ -101,6 +101,16 @@ export class Run extends Record {
             throw error;
         }
     }
+    /**
+     * What the desk would answer to such a call now, and under `explain` why: the rule, each
+     * condition with what it came to, the grants that do not cover it. Nothing is begun, and nobody
+     * is asked.
+     */
+    async explain(tool, plan = {}) {
+        this.#mustBeOpen();
+        mustBePlan(plan, tool);
+        return new Action(this, tool, plan).explain();
+    }
     /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */
     async checkpoint(name, about = {}) {
         this.#mustBeOpen();

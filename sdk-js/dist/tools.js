@@ -1,4 +1,5 @@
 /** Tools: functions whose every call is an action of the current run. */
+import { AsyncLocalStorage } from "node:async_hooks";
 import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
 import { bitByBit } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
@@ -26,11 +27,11 @@ export async function beginDeclared(run, name, declared, args, how = {}) {
  * approver has changed the arguments so that the call would change something else.
  */
 export function finishDeclared(act, { target, after, verify, undo, undoOfResult }, call) {
-    const made = act.within(async () => {
+    const performed = act.within(async () => {
         const { args } = act;
         if (act.isChanged && !isSameTarget(act, target))
             throw new ArgumentsChanged(OTHER_TARGET);
-        const answer = await act.perform(call);
+        const answer = await made.run(act, () => act.perform(call));
         if (act.replayed)
             return { answer, isFirst: false };
         const lazy = bitByBit(answer);
@@ -41,10 +42,22 @@ export function finishDeclared(act, { target, after, verify, undo, undoOfResult 
             await act.verified(await verify(answer, args));
         return { answer, isFirst: true };
     });
-    return made.catch((error) => {
+    return performed.catch((error) => {
         act.run.failedAction = act.id; // also where only what is read after it threw
         throw error;
     });
+}
+/** The call of a tool that is under way here. */
+const made = new AsyncLocalStorage();
+/**
+ * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
+ * actions of one call would be undone twice.
+ */
+function isMade(run, name, args) {
+    const outer = made.getStore();
+    if (outer === undefined || outer.run !== run || outer.tool !== name)
+        return false;
+    return canonical(plain(outer.args)) === canonical(plain(args));
 }
 /** Say that the call was made, and what it left. It was, also where that cannot be told. */
 async function told(act, answer, { after, undo, undoOfResult }) {
@@ -103,6 +116,9 @@ function filled(target, args) {
 export function tool(name, { tries = 1, ...declared }, call) {
     return async (args) => {
         const run = currentRun();
+        if (isMade(run, name, args)) {
+            return call(args, { signal: declared.signal ?? new AbortController().signal });
+        }
         for (let left = tries - 1, how = {};; left -= 1, how = { retry: "tool" }) {
             try {
                 const act = await beginDeclared(run, name, declared, args, how);

@@ -3,7 +3,7 @@ import { type JsonObject } from "./protocol/canonical.ts";
 export type Asked = {
     method?: "GET" | "POST" | "PUT";
     body?: string;
-    params?: Record<string, string>;
+    params?: Record<string, string> | undefined;
     /** How long the desk may take to answer a long poll. */
     waitSeconds?: number;
     /** And anything else. */

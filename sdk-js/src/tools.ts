@@ -1,5 +1,7 @@
 /** Tools: functions whose every call is an action of the current run. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
+
 import type { Action } from "./actions.ts";
 import {
   AmendsError,
@@ -87,10 +89,10 @@ export function finishDeclared<A extends object, R>(
   { target, after, verify, undo, undoOfResult }: Declaration<A, R>,
   call: Call<A, R>,
 ): Promise<Performed<R>> {
-  const made = act.within(async () => {
+  const performed = act.within(async () => {
     const { args } = act;
     if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
-    const answer = await act.perform(call);
+    const answer = await made.run(act as Action<any>, () => act.perform(call));
     if (act.replayed) return { answer, isFirst: false };
     const lazy = bitByBit(answer);
     if (lazy !== null) throw lazy;
@@ -98,10 +100,23 @@ export function finishDeclared<A extends object, R>(
     if (verify) await act.verified(await verify(answer, args));
     return { answer, isFirst: true };
   });
-  return made.catch((error: unknown) => {
+  return performed.catch((error: unknown) => {
     act.run.failedAction = act.id; // also where only what is read after it threw
     throw error;
   });
+}
+
+/** The call of a tool that is under way here. */
+const made = new AsyncLocalStorage<Action<any>>();
+
+/**
+ * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
+ * actions of one call would be undone twice.
+ */
+function isMade(run: Run, name: string, args: object): boolean {
+  const outer = made.getStore();
+  if (outer === undefined || outer.run !== run || outer.tool !== name) return false;
+  return canonical(plain(outer.args)) === canonical(plain(args));
 }
 
 /** Say that the call was made, and what it left. It was, also where that cannot be told. */
@@ -172,6 +187,9 @@ export function tool<A extends object, R>(
 ): (args: A) => Promise<R> {
   return async (args) => {
     const run = currentRun();
+    if (isMade(run, name, args)) {
+      return call(args, { signal: declared.signal ?? new AbortController().signal });
+    }
     for (let left = tries - 1, how: Partial<Plan<A>> = {}; ; left -= 1, how = { retry: "tool" }) {
       try {
         const act = await beginDeclared(run, name, declared, args, how);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,11 +16,13 @@ from amends.drivers import Pause, Steps, called, is_coroutine_function, refuse_l
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
-from amends.values import UNSET, as_targets
+from amends.values import UNSET, as_targets, as_text, plain
 
 Tool = Callable[..., Any]
 Said = Callable[..., Any]
 EFFECT_CLASS: EffectClass = "external_reversible"
+WHOSE = frozenset({"self", "cls"})
+"""How the first parameter of a method is called, by which it is known."""
 OTHER_TARGET = (
     "an approver changed the arguments, and with these the call would change something else than"
     " was asked for: it is not made"
@@ -78,7 +82,7 @@ class Declaration:
             is_made, given = True, action.args
             if action.is_changed:
                 self._check_target(action.targets, given)
-            answer = yield from action.making(functools.partial(call, given))
+            answer = yield from _making(action, functools.partial(call, given))
             if action.replayed:
                 return Performed(answer, is_first=False)
             refuse_lazy(answer, name)
@@ -144,6 +148,30 @@ class Declaration:
         return found
 
 
+_made: ContextVar[Action | None] = ContextVar("amends_made", default=None)
+"""The call of a tool that is under way here."""
+
+
+def _making(action: Action, call: Callable[[], Any]) -> Steps[Any]:
+    outer = _made.set(action)
+    try:
+        return (yield from action.making(call))
+    finally:
+        with contextlib.suppress(ValueError):  # its event loop is gone
+            _made.reset(outer)
+
+
+def _is_made(run: Run, name: str, *given: Mapping[str, Any]) -> bool:
+    """Whether this very call is under way, with arguments as they were given or with defaults: a
+    tool that was wrapped twice is asked for once, for two actions of one call would be undone
+    twice.
+    """
+    made = _made.get()
+    if made is None or made.run is not run or made.tool != name:
+        return False
+    return as_text(plain(made.args)) in {as_text(plain(one)) for one in given}
+
+
 def _of(said: Said, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
     """What it says of a call, whatever the arguments of that are called."""
     return (yield from called(functools.partial(said, *result, **given)))
@@ -172,12 +200,7 @@ def declare(
     return Declaration(target, before, after, verify, undo, effect_class, how)
 
 
-def tool(
-    name: str,
-    *,
-    tries: int = 1,
-    **declared: Any,
-) -> Callable[[Tool], Tool]:
+def tool(name: str, *, tries: int = 1, **declared: Any) -> Callable[[Tool], Tool]:
     """Decorate a function. A call that was made before gives its first result and runs nothing.
 
     `target` is a type and a template over the arguments (`("reservation", "{reservation}")`) or a
@@ -194,19 +217,23 @@ def tool(
     declaration = declare(**declared)
 
     def decorate(function: Tool) -> Tool:
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(decorate(function.__func__))
         refuse_lazy(function)
         signature, is_async = inspect.signature(function), is_coroutine_function(function)
-        if next(iter(signature.parameters), "") == "self":
+        if next(iter(signature.parameters), "") in WHOSE:
             return _method(function, name, {"tries": tries, **declared})
         schema = declared.get("schema") or _schema_of(signature)
 
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
             bound = signature.bind(*args, **kwargs)
+            explicit = dict(bound.arguments)
             bound.apply_defaults()
-            given, call = dict(bound.arguments), functools.partial(_call, function, bound)
-            if is_async:
-                call = functools.partial(_acall, function, bound)
+            given = dict(bound.arguments)
+            call = functools.partial(_acall if is_async else _call, function, bound)
             run, how = current_run(), dict[str, Any](schema=schema)
+            if _is_made(run, name, explicit, given):
+                return (yield from called(call, given))
             for attempt in range(1, tries + 1):
                 try:
                     return (yield from declaration.calling(run, name, given, call, **how)).answer
@@ -235,23 +262,24 @@ def tool(
 
 def _method(function: Tool, name: str, declared: Mapping[str, Any]) -> Tool:
     """A tool that is a method: whose it is, is no argument, and nothing that people approve."""
+    owner = next(iter(inspect.signature(function).parameters))
 
     def bound(whose: Any) -> Any:
         said: dict[str, Any] = {
-            what: functools.partial(how, self=whose)
-            if callable(how) and "self" in inspect.signature(how).parameters
+            what: functools.partial(how, **{owner: whose})
+            if callable(how) and owner in inspect.signature(how).parameters
             else how
             for what, how in declared.items()
         }
         return tool(name, **said)(functools.partial(function, whose))
 
     @functools.wraps(function)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return bound(self)(*args, **kwargs)
+    def call(whose: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return bound(whose)(*args, **kwargs)
 
     @functools.wraps(function)
-    async def call_async(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return await bound(self)(*args, **kwargs)
+    async def call_async(whose: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await bound(whose)(*args, **kwargs)
 
     return call_async if inspect.iscoroutinefunction(function) else call
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import amends
+from amends.adapters import GatedTools
 from tests.sdk.conftest import NEW, move
 
 
@@ -160,6 +161,60 @@ def test_an_object_is_called_as_the_function_that_it_is(desk, small_desk, calls)
     desk.flush()
 
     assert small_desk.types().count("action.succeeded") == 1
+
+
+@pytest.mark.parametrize("outer", [classmethod, lambda method: method])
+def test_a_method_of_a_class_is_a_tool_and_its_class_no_argument(desk, small_desk, outer):
+    gated = desk.tool("update_flight", target=lambda cls, to: ("flight", f"{cls.name}{to}"))
+
+    class Fleet:
+        name = "KL"
+        move = outer(gated(_move if outer is classmethod else classmethod(_move)))
+        lands = desk.tool("land")(staticmethod(lambda to: f"landed {to}"))
+
+    with desk.run("Move it"):
+        assert (Fleet.move(to="1"), Fleet().lands("2")) == ("KL1", "landed 2")
+    desk.flush()
+    first, second = small_desk.journal("begin")
+    assert (first["data"]["targets"], first["data"]["args"]) == (
+        [{"type": "flight", "id": "KL1"}], {"to": "1"},
+    )  # fmt: skip
+    assert second["data"]["args"] == {"to": "2"}
+
+
+def _move(cls, to):
+    return f"{cls.name}{to}"
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_tool_that_is_wrapped_twice_is_one_call(desk, small_desk, calls, is_awaited):
+    """By itself it could not be called, and within the tools of a framework it was two calls."""
+
+    async def awaited(to, by="air"):
+        calls.append(to)
+
+    def waiting(to, by="air"):
+        calls.append(to)
+
+    once = desk.tool("update_flight")(awaited if is_awaited else waiting)
+    twice, tools = desk.tool("update_flight")(once), GatedTools(desk)
+
+    async def story():
+        async with desk.run("Move it"):
+            await twice("KL1")
+            await tools.acall("update_flight", {"to": "KL2"}, "c", lambda args: once(**args))
+        await desk.async_driver.close()
+
+    if is_awaited:
+        asyncio.run(story())
+    else:
+        with desk.run("Move it"):
+            twice("KL1")
+            tools.call("update_flight", {"to": "KL2"}, "c", lambda args: once(**args))
+    desk.flush()
+
+    assert calls == ["KL1", "KL2"]
+    assert small_desk.types().count("action.succeeded") == 2
 
 
 @pytest.mark.parametrize("kind", [map, filter, itertools.starmap])

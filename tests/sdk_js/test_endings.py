@@ -204,6 +204,22 @@ def test_who_aborted_before_it_began_makes_no_call_whatever_the_reason(desk, age
     assert said_of(desk, "action.failed")["outcome"] == "no_effect"
 
 
+def test_who_aborts_between_the_yes_and_the_call_makes_none(desk, agent):
+    """It was made, with a signal that was aborted already."""
+    _, outside = agent("is_aborted_before_it_performs")
+
+    assert "RangeError: the user has gone" in outside
+    assert said_of(desk, "action.failed")["outcome"] == "no_effect"
+
+
+def test_a_tool_that_is_wrapped_twice_is_one_call(desk, agent):
+    _, outside = agent("is_wrapped_twice")
+
+    assert outside.split("\n")[:2] == ["made KL1", "made KL2"]
+    calls = ["begin update_flight", "action.succeeded"] * 2
+    assert desk.heard == ["run.started", *calls, "run.completed"]
+
+
 def test_one_action_is_one_call_whatever_its_block_does_and_however_often_it_begins(desk, agent):
     proceed = {"answer": "proceed", "action": "act_1", "fence": 1}
     replay = {"answer": "replay", "action": "act_1", "result": None}

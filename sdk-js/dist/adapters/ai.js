@@ -99,7 +99,12 @@ class Gate {
             try {
                 const act = this.#take(name, input, toolCallId) ??
                     (await this.#tools.begin(name, input, toolCallId, how));
-                const done = await this.#tools.finish(act, (args, { signal }) => heard(execute(args, { ...options, abortSignal: signal })));
+                const done = await this.#tools.finish(act, (args, { signal }) => {
+                    if (abortSignal?.aborted)
+                        throw new NoEffect("the turn was aborted before the call");
+                    const heeds = abortSignal ? AbortSignal.any([abortSignal, signal]) : signal;
+                    return heard(execute(args, { ...options, abortSignal: heeds }));
+                });
                 return done.answer;
             }
             catch (error) {

@@ -132,6 +132,25 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
     });
   },
+  async is_aborted_before_it_performs() {
+    await desk.run("Move it", { run: "run_1" }, async (run) => {
+      const over = new AbortController();
+      const plan = { target: ["reservation", "XEHM4B"] as const, signal: over.signal };
+      await run.action("update_flight", plan, (act) => {
+        over.abort(new RangeError("the user has gone"));
+        return act.perform(() => said("made"));
+      });
+    });
+  },
+  async is_wrapped_twice() {
+    const move = async ({ to }: { to: string }) => said(`made ${to}`);
+    const once = desk.tool("update_flight", { target: ["flight", "{to}"] }, move);
+    const tools = new GatedTools(desk);
+    await desk.run("Move it", { run: "run_1" }, async () => {
+      await desk.tool("update_flight", {}, once)({ to: "KL1" });
+      await tools.call("update_flight", { to: "KL2" }, "call_1", once);
+    });
+  },
   async performs_again() {
     const target = ["reservation", "XEHM4B"] as const;
     await desk.run("Move it", { run: "run_1" }, async (run) => {
