@@ -29,6 +29,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 from config import health, pooling
 from edge import pools
 from edge.asgi import (
+    FOR_PROGRAMS,
     RETRY_AFTER_SECONDS,
     Message,
     PassOn,
@@ -348,7 +349,7 @@ async def problem(
 # How many bodies may be arriving at once that did not come whole with their head, as a form does.
 LARGE_AT_ONCE_MAX = 32
 LARGE_PER_ADDRESS_MAX = 8
-RETRY_SECONDS = b"2"
+RETRY_SECONDS = "2"
 
 
 class BodyTooLarge(Exception):
@@ -384,7 +385,7 @@ class Bounded:
         except (BodyTooLarge, TooManyBodies) as refusal:
             if began:
                 raise
-            await refuse(send, refusal)
+            await refuse(scope, send, refusal)
         finally:
             body.leave()
 
@@ -434,12 +435,17 @@ def check_length(scope: Scope) -> None:
         raise BodyTooLarge
 
 
-async def refuse(send: Send, refusal: Exception) -> None:
-    status, words = (413, b"The body is too large.\n")
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+async def refuse(scope: Scope, send: Send, refusal: Exception) -> None:
+    """A program reads a problem, a person one line."""
+    status, words, headers = 413, "The body is too large", [("connection", "close")]
     if isinstance(refusal, TooManyBodies):
-        status, words = (503, b"Overloaded, come back in a moment.\n")
-        headers.append((b"retry-after", RETRY_SECONDS))
-    headers.append((b"content-length", str(len(words)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": words})
+        status, words = 503, "Overloaded, come back in a moment"
+        headers.append(("retry-after", RETRY_SECONDS))
+    if scope["path"].startswith(FOR_PROGRAMS):
+        await problem(send, status, words, tuple(headers))
+        return
+    text = f"{words}.\n".encode()
+    said = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(text)))]
+    raw = [(name.encode(), value.encode()) for name, value in (*headers, *said)]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": text})

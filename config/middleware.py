@@ -26,7 +26,7 @@ from django.urls import NoReverseMatch, Resolver404, ResolverMatch, resolve, rev
 from django.views.defaults import server_error
 
 from approvals.policy import PolicyUnreadable
-from edge.asgi import PROBLEM
+from edge.asgi import FOR_PROGRAMS, PROBLEM
 from ledger import disclosure
 from workspaces import fresh_login
 from workspaces.keys import Caller
@@ -34,7 +34,7 @@ from workspaces.models import PersonToken, User, Workspace
 from workspaces.pages import found_before, problem_response
 from workspaces.replica import DATABASE_AWAY
 
-REDIRECT, NOT_ALLOWED = 302, 405
+REDIRECT, NOT_FOUND, NOT_ALLOWED = 302, 404, 405
 WORKSPACE_PARTS = 2
 """Of an address: `/w/acme/`."""
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]
@@ -162,21 +162,13 @@ class UpToThePage(AfterTheView):
     """Whoever opens the address of a form, which takes no GET, is led to the page above it.
 
     A refusal is shown under that address: a link of its page (`?tab=activity`, `?format=csv`,
-    `?after=…`) leads there, and so does Enter in the address bar. What is no browser is told 405,
-    of the API as a problem.
+    `?after=…`) leads there, and so does Enter in the address bar. What is no browser is told 405.
     """
 
     def changed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        if answer.status_code != NOT_ALLOWED:
-            return answer
-        if request.path.startswith("/api/v1/"):
-            allowed = answer["Allow"]
-            told = f"This path takes {allowed}."
-            kind = f"{PROBLEM}method"
-            problem = problem_response(NOT_ALLOWED, "Method not allowed", told, type=kind)
-            problem["Allow"] = allowed
-            return problem
-        if not request.path.startswith("/w/"):
+        if request.path.startswith(FOR_PROGRAMS):
+            return _for_a_program(answer)
+        if answer.status_code != NOT_ALLOWED or not request.path.startswith("/w/"):
             return answer
         if request.method != "GET" or not _is_of_a_page(request):
             return answer
@@ -184,6 +176,21 @@ class UpToThePage(AfterTheView):
         elsewhere = page_of(match) if match else ""
         above = elsewhere or quote(page_above(request.path))
         return redirect(f"{above}?{query}" if query else above)
+
+
+def _for_a_program(answer: HttpResponseBase) -> HttpResponseBase:
+    """What the framework itself says of a path or a method, as a problem."""
+    if answer.status_code == NOT_ALLOWED:
+        told = f"This path takes {answer['Allow']}."
+        kind = f"{PROBLEM}method"
+        problem = problem_response(NOT_ALLOWED, "Method not allowed", told, type=kind)
+        problem["Allow"] = answer["Allow"]
+        return problem
+    is_a_page = answer.headers.get("Content-Type", "").startswith("text/html")
+    if answer.status_code == NOT_FOUND and is_a_page:
+        kind = f"{PROBLEM}not-found"
+        return problem_response(NOT_FOUND, "There is nothing at this path", type=kind)
+    return answer
 
 
 def _is_of_a_page(request: HttpRequest) -> bool:

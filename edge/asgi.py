@@ -101,6 +101,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
+FOR_PROGRAMS = ("/api/v1/", "/aais/", "/aap/")
+"""Where all that is refused is a problem, also what no route is there for."""
 PROBLEM = "urn:amends:problem:"
 """How the types of our problems begin."""
 
@@ -279,7 +281,7 @@ def answering(handler: Callable[[Scope, Receive, Send], Awaitable[None]]) -> Han
 Schema = dict[str, Any]
 
 REFUSALS = {
-    400: "Not JSON",
+    400: "Not JSON, or an address that cannot be read",
     401: "No valid key",
     403: "The key lacks the scope",
     413: "Too large",
@@ -288,7 +290,7 @@ REFUSALS = {
     429: "Faster than key, agent or workspace may ask; Retry-After says when to come back",
     503: "Overloaded; Retry-After says when to come back",
 }
-ALWAYS = (401, 403, 429, 503)
+ALWAYS = (400, 401, 403, 429, 503)
 """The refusals that every endpoint has."""
 REF = "#/components/schemas/{name}"
 PARAMETER = re.compile(r"\(\?P<(\w+)>([^)]*)\)")

@@ -16,6 +16,7 @@ from ledger.settlements import Settlement, settlements_of
 from workspaces import outbox
 from workspaces.access import require
 from workspaces.keys import ByAgent, ByPerson, Caller, caller_of
+from workspaces.pages import problem_response
 
 # Reading runs, actions and effects: what other floors and the API ask of the projections.
 
@@ -232,7 +233,10 @@ def read_head(request: HttpRequest) -> HttpResponse:
     return text(head.note)
 
 
-@router.get("/ledger/entries", auth=WATCHERS, summary="The log, entry by entry, for a SIEM")
+@router.get(
+    "/ledger/entries", auth=WATCHERS, summary="The log, entry by entry, for a SIEM",
+    openapi_extra={"responses": {409: {"description": "It went back: `next` says from where"}}},
+)  # fmt: skip
 def read_entries(
     request: HttpRequest, since: int = 0, origin: str = "", limit: int = ENTRIES_MAX
 ) -> HttpResponse | dict[str, Any]:
@@ -281,7 +285,8 @@ def read_consistency(request: HttpRequest, old: int, new: int) -> HttpResponse |
     workspace = _reader(request).workspace
     head = proofs.newest_head(workspace)
     if head is None or not 0 < old <= new <= head.size:
-        return text("old and new must be sizes of this log: 0 < old <= new\n", status=422)
+        told = "old and new must be sizes of this log: 0 < old <= new"
+        return problem_response(422, "It does not fit", told)
     try:
         found = proofs.consistency(workspace, old, new)
     except proofs.Tampered as tampered:

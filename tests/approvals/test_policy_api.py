@@ -479,6 +479,7 @@ def test_what_the_framework_refuses_is_a_problem_too_and_shows_no_value(client, 
     nobody = (404, "not-found", "There is no list nobody.")
     assert of(call(keeper, "post", "lists/nobody", {"add": []})) == nobody
     assert of(call(ada, "delete", "pauses")) == (405, "method", "This path takes GET, POST.")
+    assert of(call(ada, "get", "runs/a%0Ab/directive"))[:2] == (404, "not-found")
     assert of(client.get("/api/v1/pauses"))[:2] == (401, "key")
     assert of(call(ada, "post", "policies", "{"))[:2] == (400, "schema")
     wrong = of(call(ada, "post", "pauses", {"kind": "s3cret"}))

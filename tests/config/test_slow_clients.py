@@ -197,7 +197,9 @@ def test_no_stranger_lays_anything_large_on_the_disk(
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 
     declared = lines(desk, head + b"Content-Length: 400000000\r\n\r\n")
-    assert declared.recv(1_000).startswith(b"HTTP/1.1 413 ")
+    said = declared.recv(1_000)
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert (b"application/problem+json" in said) is path.startswith("/api/"), "a program reads it"
 
     chunked = lines(desk, head + b"Transfer-Encoding: chunked\r\n\r\n")
     with contextlib.suppress(OSError):  # it hangs up while we speak
