@@ -108,7 +108,10 @@ export declare class Run extends Record {
     /** The process ends: say on disk, at once, that the run and its open calls are left. */
     abandon(why: Error): void;
 }
-/** The desk's word to stop, also where a framework has wrapped it in an error of its own. */
+/**
+ * The desk's word to stop, also where a framework has wrapped it in an error of its own, or in one
+ * of several.
+ */
 export declare function stoppedBy(error: unknown): Stopped | null;
 /** What is worth saying: the members that say something. */
 export declare function withoutEmpty(said: {

@@ -268,12 +268,18 @@ export class Run extends Record {
   }
 }
 
-/** The desk's word to stop, also where a framework has wrapped it in an error of its own. */
+/**
+ * The desk's word to stop, also where a framework has wrapped it in an error of its own, or in one
+ * of several.
+ */
 export function stoppedBy(error: unknown): Stopped | null {
   const seen = new Set<unknown>(); // an error may be its own cause
-  for (let cause = error; cause instanceof Error && !seen.has(cause); cause = cause.cause) {
-    if (cause instanceof Stopped) return cause;
-    seen.add(cause);
+  for (const left = [error]; left.length > 0; ) {
+    const one = left.pop();
+    if (one instanceof Stopped) return one;
+    if (!(one instanceof Error) || seen.has(one)) continue;
+    seen.add(one);
+    left.push(one.cause, ...(one instanceof AggregateError ? one.errors : []));
   }
   return null;
 }

@@ -280,12 +280,17 @@ class Run(Record, DrivenContext):
 
 
 def _stopped(error: BaseException) -> Stopped | None:
-    """The desk's word to stop, also where a framework has wrapped it in an error of its own."""
-    seen = set[int]()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:  # an error may be its own cause
-        if isinstance(cause, Stopped):
-            return cause
-        seen.add(id(cause))
-        cause = cause.__cause__
+    """The desk's word to stop, also where a framework has wrapped it in an error of its own, or a
+    task group in one of several.
+    """
+    seen, left = set[int](), [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, Stopped):
+            return one
+        if id(one) in seen:  # an error may be its own cause
+            continue
+        seen.add(id(one))
+        left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        left += [one.__cause__] if one.__cause__ else ()
     return None

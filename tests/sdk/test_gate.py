@@ -1,5 +1,7 @@
 """The desk may say no, wait, stop, or that it was done before; the agent heeds it."""
 
+import asyncio
+
 import pytest
 
 import amends
@@ -61,6 +63,33 @@ def test_a_stopped_run_ends_as_cancelled(desk, small_desk):
     desk.flush()
 
     assert small_desk.types()[-1] == "run.cancelled"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_run_that_is_stopped_in_a_group_of_tasks_ends_as_cancelled(desk, small_desk, nested):
+    """It was told as failed, which is a case of its own."""
+    small_desk.control(modes={"update_flight": "denied"}, code="recovery")
+
+    async def moves():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(desk.tool("update_flight")(move_awaited)())
+
+    async def story():
+        try:
+            async with desk.run("Move it"), asyncio.TaskGroup() as tasks:
+                tasks.create_task(moves() if nested else desk.tool("update_flight")(move_awaited)())
+        finally:
+            await desk.async_driver.close()
+
+    async def move_awaited():
+        raise AssertionError("the body ran")
+
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(story())
+    desk.flush()
+
+    [ended] = [one for one in small_desk.journal() if one["type"] == "run.cancelled"]
+    assert ended["data"]["by"] == "the desk"
 
 
 def test_a_stop_is_heeded_at_the_next_checkpoint(desk, small_desk):
