@@ -7,7 +7,10 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import httpx
 import pytest
 
 import amends
+from amends.testing import ScriptedDesk
 from tests.sdk.conftest import ENVIRONMENT, KEY
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -196,6 +200,24 @@ def test_the_tests_of_the_guide_run_wherever_the_client_is_installed(tmp_path):
     )  # fmt: skip
 
     assert "5 passed" in done.stdout, done.stdout
+
+
+def test_whoever_waits_no_longer_leaves_no_traceback_of_the_scripted_desk(tmp_path, capfd):
+    async def pay():
+        raise AssertionError("people have not decided")
+
+    async def story():
+        desk = amends.connect(script.url, script.key, spool=tmp_path / "spool")
+        async with desk, desk.run("Pay"):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(desk.tool("pay")(pay)(), 0.5)
+
+    with closing(ScriptedDesk()) as script:
+        script.answers["pay"] = "wait"
+        asyncio.run(story())
+        while any("process_request" in one.name for one in threading.enumerate()):
+            time.sleep(0.05)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_the_service_of_the_twins_guide_works(tmp_path):
