@@ -20,7 +20,6 @@ from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import ContentFile
 from prometheus_client import Histogram
 from psycopg import OperationalError
-from psycopg.errors import IdleInTransactionSessionTimeout
 from psycopg_pool import PoolTimeout, TooManyRequests
 from whitenoise.base import WhiteNoise
 from whitenoise.responders import NOT_ALLOWED_RESPONSE, Response
@@ -318,10 +317,10 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
         await route.handler(scope, receive, noting)
     except (PoolTimeout, TooManyRequests):
         await problem(noting, 503, "Overloaded, come back in a moment", retry)
-    except (OperationalError, IdleInTransactionSessionTimeout):
-        # The database went away or restarted: every other idle connection is dead as well.
+    except pools.AWAY as away:
+        # It went away or restarted: every other idle connection is dead as well.
         logger.warning("%s %s: the database is away", scope["method"], scope["path"])
-        await pools.pool().check()
+        await pools.pool().heal(away)
         await problem(noting, 503, "The database is away, come back in a moment", retry)
     except (asyncio.CancelledError, PassOn):
         raise

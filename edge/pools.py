@@ -14,9 +14,16 @@ from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-from psycopg import AsyncConnection, AsyncRawCursor, Connection
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import DataError, FeatureNotSupported, SerializationFailure
+from psycopg.errors import (
+    DataError,
+    FeatureNotSupported,
+    IdleInTransactionSessionTimeout,
+    ReadOnlySqlTransaction,
+    SerializationFailure,
+    TransactionTimeout,
+)
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, TooManyRequests
@@ -45,6 +52,13 @@ UNREADABLE = (DataError, ValueError)
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
 PREPARED_EARLIER = "it was prepared for an earlier schema"
+UNFIT = (IdleInTransactionSessionTimeout, ReadOnlySqlTransaction, TransactionTimeout)
+"""A session that PostgreSQL ended, or in which nothing can be written (any more): psycopg has these
+among the errors of nobody but PostgreSQL."""
+AWAY = (OperationalError, *UNFIT)
+"""The database is away, or its session leads to none in which anybody can work."""
+ALL_ANEW_SECONDS = 1.0
+"""Between two times that a pool connects anew as a whole."""
 
 
 class ThreadsConnection(Connection[TupleRow]):
@@ -102,6 +116,7 @@ class Pool(AsyncConnectionPool[HotConnection]):
         self._until = 0.0
         self._asking = 0
         self._closing = False
+        self._anew_at = 0.0
 
     async def getconn(
         self,
@@ -136,6 +151,18 @@ class Pool(AsyncConnectionPool[HotConnection]):
     async def check(self) -> None:
         await self._put_away()
         await super().check()
+
+    async def heal(self, error: Exception) -> None:
+        """Let go the connections that are dead, too, where one of them failed so. Where one writes
+        no longer all are let go: their server is another one's standby by now, or takes no writes
+        for sessions that are as old, and answers every other question.
+        """
+        if not isinstance(error, ReadOnlySqlTransaction):
+            await self.check()
+        elif time.monotonic() > self._anew_at + ALL_ANEW_SECONDS:
+            self._anew_at = time.monotonic()
+            await self._put_away()
+            await self.drain()
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - as above
         self._closing = True

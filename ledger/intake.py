@@ -10,12 +10,7 @@ from typing import Any
 
 import msgspec
 from psycopg import Connection
-from psycopg.errors import (
-    DeadlockDetected,
-    IdleInTransactionSessionTimeout,
-    OperationalError,
-    SerializationFailure,
-)
+from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.masking import Unfit, masked
 from edge import pools
@@ -132,8 +127,8 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> RecordedBatch
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
-        except (OperationalError, IdleInTransactionSessionTimeout):
-            pools.threads_pool().check()  # the database went away, and with it every connection
+        except pools.AWAY:
+            pools.threads_pool().drain()  # it went away, and with it every connection
             raise
     raise AssertionError("unreachable")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from django.db import OperationalError, close_old_connections, connections, transaction
+from django.db import OperationalError, close_old_connections, connection, connections, transaction
 from django.db.models import F, Q
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
@@ -108,10 +108,8 @@ def _with_database(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     try:
         for tries_left in reversed(range(TRIES_MAX)):
             try:
-                return function(*args)
-            except (DeadlockDetected, SerializationFailure):
-                if not tries_left:
-                    raise
+                with connection.wrap_database_errors:  # also of statements past Django's cursors
+                    return function(*args)
             except OperationalError as failed:  # Django's, which nobody in front of it knows
                 cause = failed.__cause__
                 if not (tries_left and isinstance(cause, DeadlockDetected | SerializationFailure)):

@@ -5,8 +5,9 @@ find that out one by one and sleep longer after each (psycopg_pool 3.3: 1, 2, 4 
 beyond three of them a request waited ten seconds and was refused. Here all are let go together, and
 unasked: a host that vanished answers each question only by its silence, after twenty seconds.
 
-A session that PostgreSQL ended, because its transaction had been idle for too long, is one that
-went away like any other.
+A session that PostgreSQL ended, because its transaction had been idle or open for too long, is one
+that went away like any other. So is one in which nothing can be written: after a failover its server
+may be the other one's standby, and answer whatever else it is asked.
 """
 
 from types import TracebackType
@@ -17,12 +18,14 @@ from django.db.utils import DatabaseErrorWrapper
 from django.db.utils import OperationalError as DjangosOperationalError
 from django.utils.functional import cached_property
 from psycopg import OperationalError
-from psycopg.errors import IdleInTransactionSessionTimeout
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg_pool import ConnectionPool
+
+from edge import pools
 
 
 class Errors(DatabaseErrorWrapper):
-    """Django's own, but for one: psycopg has it among the errors of nobody but PostgreSQL."""
+    """Django's own, but for `pools.UNFIT`."""
 
     def __init__(self, connection: base.DatabaseWrapper) -> None:
         super().__init__(connection)
@@ -34,8 +37,12 @@ class Errors(DatabaseErrorWrapper):
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        if isinstance(error, IdleInTransactionSessionTimeout):
+        if isinstance(error, pools.UNFIT):
             self._connection.errors_occurred = True
+            if isinstance(error, ReadOnlySqlTransaction):
+                self._connection.close_at = 0.0  # it answers when it is asked whether it lives
+                if self._connection.pool:
+                    self._connection.pool.drain()
             raise DjangosOperationalError(*error.args).with_traceback(at) from error
         super().__exit__(kind, error, at)
 

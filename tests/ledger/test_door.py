@@ -186,6 +186,25 @@ def test_who_waits_too_long_for_a_run_is_told_when_to_come_back(at_the_door, sen
     assert Run.objects.get().state == "completed"
 
 
+def test_where_sessions_write_no_longer_one_request_is_told_so_and_the_next_is_served(
+    at_the_door, token
+):
+    """The server was the primary until a moment ago, and answers all that is only asked."""
+    method, path, more = post([event("run.started")], headers=bearer(token))
+
+    async def story(client):
+        async with contextlib.AsyncExitStack() as all_of_them:
+            for _ in range(CONNECTIONS):
+                one = await all_of_them.enter_async_context(pools.pool().connection())
+                await one.execute("SET default_transaction_read_only = on")
+        return [await client.request(method, path, **more) for _ in range(3)]
+
+    first, *others = at_the_door(story)
+
+    assert (first.status_code, first.headers["retry-after"]) == (503, "1")
+    assert [one.status_code for one in others] == [200, 200]
+
+
 def test_when_too_many_large_batches_wait_the_next_is_told_when_to_come_back(
     at_the_door, send, monkeypatch
 ):

@@ -10,7 +10,12 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from psycopg import AsyncConnection
-from psycopg.errors import DataError, DivisionByZero, SerializationFailure
+from psycopg.errors import (
+    DataError,
+    DivisionByZero,
+    ReadOnlySqlTransaction,
+    SerializationFailure,
+)
 from psycopg_pool import TooManyRequests
 
 from edge import pools
@@ -222,6 +227,43 @@ def test_a_session_that_was_ended_in_its_transaction_is_one_that_went_away():
         with pytest.raises(OperationalError, match="idle-in-transaction"):
             cursor.execute("SELECT 1")
     stood_still.close()
+
+
+def test_a_session_in_which_nothing_can_be_written_is_let_go_and_the_next_one_writes():
+    """Its server was the primary and is the standby; or it took no writes for a while, and sessions
+    of then go on so for an hour.
+    """
+    beside = connection.copy()
+    with beside.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+        with pytest.raises(OperationalError, match="read-only"):
+            cursor.execute("CREATE TABLE written ()")
+    beside.close_if_unusable_or_obsolete()  # as after each request, task and turn of a job
+
+    with beside.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE written ()")
+    beside.close()
+
+
+def test_nor_does_the_pool_of_the_door_keep_others_like_it():
+    async def story(pool):
+        async with pool.connection() as one, pool.connection() as other:
+            for each in (one, other):
+                await each.execute("SET default_transaction_read_only = on")
+        with pytest.raises(ReadOnlySqlTransaction) as refused:
+            async with pool.connection() as one:
+                await one.execute("CREATE TABLE written ()")
+
+        await pool.heal(refused.value)
+
+        found = []
+        for _ in range(3):
+            async with pool.connection() as one:
+                cursor = await one.execute("SHOW transaction_read_only")
+                found.append(await cursor.fetchone())
+        return found
+
+    assert visit(story) == [("off",)] * 3
 
 
 def together(story):
