@@ -1,7 +1,8 @@
 """What every page of Django's is given, and what is answered when one fails.
 
 A database that is away, full of callers or holding on to a row is no failure of the desk's: 503,
-and when to come back. Nor is a text that cannot be kept: 400. Middleware runs in the event loop or
+and when to come back; the same of what counts attempts to log in. Nor is a text that cannot be
+kept: 400. Middleware runs in the event loop or
 in a thread, as the view does.
 """
 
@@ -24,6 +25,7 @@ from django.shortcuts import redirect, resolve_url
 from django.template import loader
 from django.urls import NoReverseMatch, Resolver404, ResolverMatch, resolve, reverse
 from django.views.defaults import server_error
+from redis import RedisError
 
 from approvals.policy import PolicyUnreadable
 from edge.asgi import FOR_PROGRAMS, PROBLEM
@@ -246,9 +248,10 @@ def failed(request: HttpRequest) -> HttpResponse:
         return unreadable(request, error)
     if isinstance(error, DataError) and "NUL" in str(error):
         return not_understood(request, error)
-    if not isinstance(error, DATABASE_AWAY):
+    if not isinstance(error, (*DATABASE_AWAY, RedisError)):
         return server_error(request)
-    page = loader.get_template("503.html").render()
+    name = "log_in_away.html" if isinstance(error, RedisError) else "503.html"
+    page = loader.get_template(name).render()
     return come_back(HttpResponse(page, status=503))
 
 

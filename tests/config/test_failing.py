@@ -4,6 +4,8 @@ import os
 
 import psycopg
 import pytest
+import redis
+from django.conf import settings
 from django.db import connection
 from django.test import Client
 
@@ -39,6 +41,33 @@ def test_so_does_the_api_as_a_problem(impatient):
     assert answer.status_code == 503
     assert answer["Retry-After"] == "2"
     assert answer["Content-Type"] == "application/problem+json"
+
+
+FULL = [["CONFIG", "SET", "maxmemory", "1mb"], ["CONFIG", "SET", "maxmemory", "0"]]
+READ_ONLY = [["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]]
+
+
+@pytest.mark.parametrize(("fault", "mended"), [FULL, READ_ONLY], ids=["full", "read-only"])
+def test_where_attempts_to_log_in_cannot_be_counted_that_is_said_and_nobody_is_let_in(
+    acme, ada, fault, mended
+):
+    ada.set_password("a long enough secret")
+    ada.save()
+    said = {"login": ada.email, "password": "a long enough secret"}
+    stranger, known = (Client(raise_request_exception=False) for _ in range(2))
+    known.force_login(ada)
+
+    with redis.Redis.from_url(settings.REDIS_URL) as valkey:
+        valkey.execute_command(*fault)
+        try:
+            answer, page = stranger.post("/accounts/login/", said), known.get("/w/acme/queue/")
+        finally:
+            valkey.execute_command(*mended)
+
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert "Nobody can log in or prove who they are just now" in answer.text
+    assert page.status_code == 200
+    assert stranger.post("/accounts/login/", said).status_code == 302
 
 
 def test_a_text_that_cannot_be_kept_is_its_senders_mistake(acme, ada):
