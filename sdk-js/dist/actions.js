@@ -156,7 +156,9 @@ export class Action {
     /** Throws, and records that nothing happened, where the call is not to be made after all. */
     async #mayBeMade(ask, changed) {
         let why = null;
-        if (this.#hasChanged())
+        if (this.#begun?.unkept)
+            why = this.#begun.unkept;
+        else if (this.#hasChanged())
             why = new ArgumentsChanged(CHANGED);
         else if (this.run.ended)
             why = new NoEffect(ABANDONED);

@@ -7,7 +7,7 @@
 import type { Statement } from "./events.ts";
 import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
-import type { KeyRow, Spool } from "./spool.ts";
+import { type KeyRow, type Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 export declare const MASKED_KEY: JsonObject;
 /** Hears once of each approval that is waited for: `approval`, `url` and `expires_at`. */
@@ -35,13 +35,15 @@ export type Approval = {
 };
 /**
  * The row of the key, how long the desk has lent it to this try, the arguments where an approver
- * has changed them, and the yes where people were asked.
+ * has changed them, the yes where people were asked, and what kept the row from being remembered:
+ * then the call may not be made.
  */
 export type Begun = {
     row: KeyRow;
     leaseUntil: Date | null;
     changed?: Json;
     approval?: Approval | null;
+    unkept?: Error | null;
 };
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:

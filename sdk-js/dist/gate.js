@@ -7,6 +7,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
 import { compact, isObject } from "./protocol/canonical.js";
+import { isDiskTrouble } from "./spool.js";
 // How often a request is made in all that the desk does not answer, and what lies between two tries
 // where it does not say.
 // In the desk's own words, for it is said while the desk is away, too.
@@ -261,15 +262,16 @@ export class Gate {
             case "proceed":
             case "replay": {
                 const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
-                this.#spool.note(row);
+                const unkept = this.#unkept(row);
                 const leaseUntil = leaseOf(answer);
                 if (said === "replay")
-                    return { row, leaseUntil };
+                    return { row, leaseUntil, unkept };
                 const { arguments: changed = null, approval: id, url } = answer;
-                return { row, leaseUntil, changed, approval: id ? { id: `${id}`, url: `${url}` } : null };
+                const approval = id ? { id: `${id}`, url: `${url}` } : null;
+                return { row, leaseUntil, changed, approval, unkept };
             }
             case "in_doubt":
-                this.#spool.note(rowOf(ask, "unknown", answer));
+                this.#unkept(rowOf(ask, "unknown", answer));
                 throw new InDoubt(String(answer["action"]));
             case "compensated":
                 throw new Compensated(UNDONE, String(answer["next_key"]));
@@ -283,6 +285,18 @@ export class Gate {
                 throw new DeskUnreachable(words);
             }
         }
+    }
+    /** Remember it; gives why the disk did not take it. */
+    #unkept(row) {
+        try {
+            this.#spool.note(row);
+        }
+        catch (error) {
+            if (!isDiskTrouble(error))
+                throw error;
+            return error;
+        }
+        return null;
     }
     /** The desk is away: answer from our own keys, and from the last policy. */
     #alone(ask, away) {

@@ -213,7 +213,8 @@ export class Action<A extends object = Args> {
   /** Throws, and records that nothing happened, where the call is not to be made after all. */
   async #mayBeMade(ask: BeginRequest, changed: Json): Promise<void> {
     let why: unknown = null;
-    if (this.#hasChanged()) why = new ArgumentsChanged(CHANGED);
+    if (this.#begun?.unkept) why = this.#begun.unkept;
+    else if (this.#hasChanged()) why = new ArgumentsChanged(CHANGED);
     else if (this.run.ended) why = new NoEffect(ABANDONED);
     else if (this.#plan.signal?.aborted) why = this.#plan.signal.reason ?? new NoEffect(ABORTED);
     else if (changed !== null) why = this.#heed(ask, changed);

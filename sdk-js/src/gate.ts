@@ -24,7 +24,7 @@ import {
 import type { Statement } from "./events.ts";
 import { compact, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
-import type { KeyRow, KeyState, Spool } from "./spool.ts";
+import { isDiskTrouble, type KeyRow, type KeyState, type Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 
 // How often a request is made in all that the desk does not answer, and what lies between two tries
@@ -98,13 +98,15 @@ export type Approval = { id: string; url: string };
 
 /**
  * The row of the key, how long the desk has lent it to this try, the arguments where an approver
- * has changed them, and the yes where people were asked.
+ * has changed them, the yes where people were asked, and what kept the row from being remembered:
+ * then the call may not be made.
  */
 export type Begun = {
   row: KeyRow;
   leaseUntil: Date | null;
   changed?: Json;
   approval?: Approval | null;
+  unkept?: Error | null;
 };
 
 /**
@@ -317,14 +319,15 @@ export class Gate {
       case "proceed":
       case "replay": {
         const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
-        this.#spool.note(row);
+        const unkept = this.#unkept(row);
         const leaseUntil = leaseOf(answer);
-        if (said === "replay") return { row, leaseUntil };
+        if (said === "replay") return { row, leaseUntil, unkept };
         const { arguments: changed = null, approval: id, url } = answer;
-        return { row, leaseUntil, changed, approval: id ? { id: `${id}`, url: `${url}` } : null };
+        const approval = id ? { id: `${id}`, url: `${url}` } : null;
+        return { row, leaseUntil, changed, approval, unkept };
       }
       case "in_doubt":
-        this.#spool.note(rowOf(ask, "unknown", answer));
+        this.#unkept(rowOf(ask, "unknown", answer));
         throw new InDoubt(String(answer["action"]));
       case "compensated":
         throw new Compensated(UNDONE, String(answer["next_key"]));
@@ -338,6 +341,17 @@ export class Gate {
         throw new DeskUnreachable(words);
       }
     }
+  }
+
+  /** Remember it; gives why the disk did not take it. */
+  #unkept(row: KeyRow): Error | null {
+    try {
+      this.#spool.note(row);
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      return error;
+    }
+    return null;
   }
 
   /** The desk is away: answer from our own keys, and from the last policy. */

@@ -22,6 +22,7 @@ from amends.errors import (
     MissingOutcome,
     NoEffect,
     Refused,
+    SpoolFull,
     TooLarge,
     moment,
 )
@@ -180,7 +181,7 @@ class Action(DrivenContext):
             ask = yield from blocking(self._ask, key)
             self.run.last_action = str(ask.planned.event["action"])
             try:
-                self._row, arguments, self.approval = yield from self._gate(ask)
+                self._row, arguments, self.approval, unkept = yield from self._gate(ask)
                 self._begins_anew()
                 if self._shape is not None:
                     self.run.desk.announced[self.tool] = self._shape[0]
@@ -196,8 +197,8 @@ class Action(DrivenContext):
                     self.run.went_well(self._row.action)
                 if self._row.state == "running":
                     try:
-                        self._heed(ask, arguments)
-                    except NoEffect as unmade:
+                        self._heed(ask, arguments, unkept)
+                    except (NoEffect, SpoolFull) as unmade:
                         yield from self.failing(unmade, outcome="no_effect")
                         raise
                 return self
@@ -388,10 +389,12 @@ class Action(DrivenContext):
         except Exception:  # noqa: BLE001 - another thread changes them while we look
             return True
 
-    def _heed(self, ask: BeginRequest, arguments: Any) -> None:
+    def _heed(self, ask: BeginRequest, arguments: Any, unkept: SpoolFull | None) -> None:
         """Take the arguments that an approver has changed, if any. ArgumentsChanged where the call
-        cannot be made with what was approved, NoEffect where its run has ended meanwhile.
+        cannot be made with what was approved, NoEffect where its run has ended, and `unkept`.
         """
+        if unkept is not None:
+            raise unkept
         if self.run.ended:
             raise NoEffect(ENDED)
         if self._has_changed():
@@ -406,12 +409,9 @@ class Action(DrivenContext):
 
     def _own_key(self) -> str:
         return idempotency_key(
-            workspace=self.run.desk.workspace,
-            run=self.run.id,
-            tool=self.tool,
-            targets=self.targets,
-            op=self._planned["op"],
-        )
+            workspace=self.run.desk.workspace, run=self.run.id, tool=self.tool,
+            targets=self.targets, op=self._planned["op"],
+        )  # fmt: skip
 
     def _ask(self, key: str) -> BeginRequest:
         """A planned action with a number of its own; a known key keeps its first number."""
@@ -445,8 +445,8 @@ class Action(DrivenContext):
     def _gate(self, ask: BeginRequest) -> Steps[Begun]:
         event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
-        about = {"n": event["n"], "action": event["action"]}
-        started = self.run.build(EventType.ACTION_STARTED, told, **about)
+        n, action = event["n"], event["action"]
+        started = self.run.build(EventType.ACTION_STARTED, told, n=n, action=action)
         begin, wait = self.run.desk.gate.begin, self._wait_seconds
         return (yield from begin(ask, started=started, wait_seconds=wait, on_wait=self.on_wait))
 

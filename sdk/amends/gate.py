@@ -26,6 +26,7 @@ from amends.errors import (
     KeyReused,
     NotTheDesk,
     Refused,
+    SpoolFull,
     Stopped,
     Throttled,
     in_words,
@@ -139,13 +140,14 @@ class Approval(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The row of the key, the arguments where an approver has changed them, and the yes where
-    people were asked.
+    """The row of the key, the arguments where an approver has changed them, the yes where people
+    were asked, and what kept the row from being remembered: then the call may not be made.
     """
 
     row: KeyRow
     arguments: Any = None
     approval: Approval | None = None
+    unkept: SpoolFull | None = None
 
 
 class Gate:
@@ -301,14 +303,14 @@ class Gate:
         said = answer["answer"]
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
-            self._spool.note(row)
+            unkept = self._unkept(row)
             if said == "replay":
-                return Begun(row)
+                return Begun(row, unkept=unkept)
             named, url = (answer.get(name) for name in ("approval", "url"))
             approval = Approval(str(named), str(url or "")) if named else None
-            return Begun(row, answer.get("arguments"), approval)
+            return Begun(row, answer.get("arguments"), approval, unkept)
         if said == "in_doubt":
-            self._spool.note(ask.row("unknown", answer=answer))
+            self._unkept(ask.row("unknown", answer=answer))
             raise InDoubt(str(answer.get("action")))
         if said == "compensated":
             raise Compensated(UNDONE, str(answer["next_key"]))
@@ -316,6 +318,15 @@ class Gate:
             reason = str(answer.get("reason") or "the desk does not allow it")
             raise (Stopped if str(answer.get("code")) in RUN_IS_OVER else Denied)(reason, answer)
         raise DeskUnreachable(f"the desk answers {said!r}, which this client does not know")
+
+    def _unkept(self, row: KeyRow) -> SpoolFull | None:
+        """Remember it; gives why the disk did not take it."""
+        try:
+            with self._spool.needed():
+                self._spool.note(row)
+        except SpoolFull as full:
+            return full
+        return None
 
     def _alone(self, ask: BeginRequest, started: Statement, away: DeskUnreachable) -> KeyRow:
         """The desk is away: answer from our own keys, and from the last policy."""
