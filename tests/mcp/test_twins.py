@@ -119,3 +119,7 @@ def test_the_safe_lets_go_of_what_no_run_of_the_last_month_has_touched(tmp_path)
     names = {hashlib.sha256(raw).hexdigest()
              for raw in (b"of spring, used again", b"young", b"new", b"newer")}  # fmt: skip
     assert {one.name for one in folder.iterdir()} == names
+    for one in folder.iterdir():  # as where the clock has gone two years ahead since
+        os.utime(one, (one.stat().st_mtime - 730 * day,) * 2)
+    Safe(folder, bytes_max=1).put(b"newest")
+    assert {one.name for one in folder.iterdir()} > names

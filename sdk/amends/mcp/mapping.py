@@ -220,15 +220,22 @@ class Safe:
         return raw if hashlib.sha256(raw).hexdigest() == sha256 else None
 
     def _let_go(self) -> None:
-        """Remove what is too old, and of the rest the oldest where there is too much."""
+        """Remove what is too old, and of the rest the oldest where there is too much.
+
+        By the clock of a machine that may be years ahead just now: so “long ago” is long before the
+        last use before this one, too.
+        """
         found = []
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 seen = path.stat()
                 found.append((seen.st_mtime, seen.st_size, path))
         used = sum(size for _, size, _ in found)
-        for at, size, path in sorted(found):
-            age = time.time() - at
+        found.sort()
+        uses = [at for at, _, path in found if "." not in path.name]
+        last_before = uses[-2] if len(uses) > 1 else 0.0
+        for at, size, path in found:
+            age = min(time.time(), last_before) - at
             is_left = "." in path.name and age > UNFINISHED_SECONDS_MAX
             is_much = used > self._bytes_max and age > SAFE_SECONDS_MIN
             if is_left or is_much or age > SAFE_SECONDS_MAX:
