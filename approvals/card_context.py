@@ -35,7 +35,7 @@ from approvals.models import (
 )
 from connectors.models import DeliveryState
 from ledger.models import ActionState, Run
-from workspaces import formatting
+from workspaces import clock, formatting
 from workspaces.models import Membership, User
 
 # Precedents: what people decided before about the same targets.
@@ -458,7 +458,7 @@ def is_under_way(approval: Approval) -> bool:
     """Whether something can still be learned of it: a grant may be used, and its call may end."""
     is_running = endings.call_state(approval) in NOT_ENDED
     return approval.state == ApprovalState.GRANTED or (
-        is_running and timezone.now() < approval.expires_at
+        is_running and clock.now() < approval.expires_at
     )
 
 

@@ -1,11 +1,10 @@
 """What became of an approval, in one sentence: no more than is known of its call."""
 
-from django.utils import timezone
-
 from approvals import deciders, grants
 from approvals.models import Approval, ApprovalState, SubjectKind
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import ActionState
+from workspaces import clock
 
 
 def call_state(approval: Approval) -> str:
@@ -58,7 +57,7 @@ def ended(approval: Approval) -> str:
     return {
         ApprovalState.WAITING: "",
         ApprovalState.GRANTED: "Approved for later, and not yet used."
-        if grants.is_early(approval, timezone.now())
+        if grants.is_early(approval, clock.now())
         else "Approved, and not yet used.",
         ApprovalState.USED: f"Approved, and used{_what_ran(approval)}",
         ApprovalState.REJECTED: f"Rejected{by}{reason}",

@@ -81,7 +81,7 @@ class Watch:
                 told += _tell_again(row)
         long_ago = Heartbeat.objects.filter(name__contains=periodic.OF)
         long_ago.filter(beat_at__lt=Now() - timedelta(seconds=FORGET_SECONDS)).delete()
-        if periodic.silent_since(SENDER) is not None:
+        if periodic.silent([SENDER]):
             channels.send_due()
         return told
 

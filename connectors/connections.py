@@ -21,7 +21,6 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
@@ -31,7 +30,7 @@ from connectors.contract import CannotRead, Connector, Purpose, Refused, State, 
 from connectors.models import Connection, ConnectionVersion, digest_of_settings
 from connectors.normalization import Redaction
 from ledger.canonical import canonical_of
-from workspaces import formatting, outbox
+from workspaces import clock, formatting, outbox
 from workspaces.models import Act, Secret, User, Workspace
 
 SETTINGS_BYTES_MAX = 64 * 1024
@@ -301,7 +300,7 @@ def set_secret(
 def disable(connection: Connection, *, by: User | None) -> None:
     """Let nothing be called over it any more; a second time changes nothing."""
     if Connection.objects.filter(pk=connection.pk, disabled_at=None).update(
-        disabled_at=timezone.now()
+        disabled_at=clock.now()
     ):
         connection.refresh_from_db()
         outbox.record(

@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
-from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -27,7 +26,7 @@ from connectors.forms import (
 from connectors.models import CallLog, Connection
 from connectors.schema_forms import SchemaForm
 from ledger import disclosure
-from workspaces import exporting, formatting
+from workspaces import clock, exporting, formatting
 from workspaces.access import may, require, teams_with
 from workspaces.models import Secret
 from workspaces.pages import Request, page, whole, workspace_or_404, workspace_to
@@ -96,7 +95,7 @@ def _since_it_failed(one: Connection) -> tuple[str, str]:
     failed_at = one.last_error_at
     if failed_at and any(secret and secret.created_at > failed_at for secret in secrets):
         return "uncalled", "nobody has called it since its credential was set"
-    if one.open_until and one.open_until > timezone.now():
+    if one.open_until and one.open_until > clock.now():
         words = calllog.pause_words(one.failures_in_a_row, one.open_until)
         return "failed", f"{words}. The last time: {one.last_error}"
     return "failed", one.last_error

@@ -9,12 +9,11 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import Model, QuerySet
-from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
 from workspaces.models import Heartbeat
@@ -153,7 +152,6 @@ BEAT_TOGETHER = """
     ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at,
         every_seconds = excluded.every_seconds, last_error = '', failing_since = NULL
 """
-BEATEN = "SELECT beat_at, every_seconds FROM workspaces_heartbeat WHERE name = %s"
 
 SILENT = """
     SELECT name, beat_at FROM workspaces_heartbeat
@@ -226,15 +224,3 @@ def patience(every_seconds: float) -> float:
 
 def known() -> dict[str, Heartbeat]:
     return {beat.name: beat for beat in Heartbeat.objects.all()}
-
-
-def silent_since(name: str) -> datetime | None:
-    """When the loop `name` last went round, if that is longer ago than its patience; else None."""
-    with connection.cursor() as cursor:
-        cursor.execute(BEATEN, [name])
-        found = cursor.fetchone()
-    if found is None:
-        return None
-    beat_at, every_seconds = found
-    is_silent = timezone.now() - beat_at > timedelta(seconds=patience(every_seconds))
-    return beat_at if is_silent else None

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
 from approvals import pauses
@@ -227,9 +226,9 @@ def _unfit(case: Case, outcome: str, left: Sequence[Remainder]) -> str:
 def _unfit_residue(case: Case, one: Remainder) -> str:
     if not access.may(one.owner, "view", case.workspace):
         return f"{one.owner} is not in this workspace."
-    if one.due_at <= timezone.now():
+    if one.due_at <= clock.now():
         return "A due date lies ahead."
-    if one.due_at > timezone.now() + timedelta(days=DUE_DAYS_MAX):
+    if one.due_at > clock.now() + timedelta(days=DUE_DAYS_MAX):
         return f"A due date lies at most {DUE_DAYS_MAX // 365} years ahead."
     effects = Effect.objects.filter(action__run=case.run_id)
     if one.effect_id is not None and not effects.filter(pk=one.effect_id).exists():

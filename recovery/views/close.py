@@ -26,7 +26,7 @@ from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
-from workspaces import exporting, formatting
+from workspaces import clock, exporting, formatting
 from workspaces.access import people_with, require
 from workspaces.free_text import InvalidInput
 from workspaces.models import User, Workspace
@@ -209,7 +209,7 @@ def _export_residues(request: Request, here: Workspace, found: Any, view: str) -
 def _narrowed(found: Any, view: str, request: Request) -> Any:
     if view == "mine":
         return found.filter(owner=request.user)
-    return found.filter(due_at__lt=timezone.now()) if view == "overdue" else found
+    return found.filter(due_at__lt=clock.now()) if view == "overdue" else found
 
 
 def _of_view(found: Any, view: str) -> Any:
@@ -324,7 +324,7 @@ def residue_row(one: Any) -> dict[str, Any]:
         "owner": f"nobody: {one.owner} is no longer here" if is_lost else str(one.owner),
         "is_lost": is_lost,
         "due": "done" if is_done else formatting.moment(one.due_at),
-        "overdue": not is_done and one.due_at < timezone.now(),
+        "overdue": not is_done and one.due_at < clock.now(),
         "is_done": is_done,
         "done": f"{one.done_by or 'Somebody'}, {formatting.ago(one.done_at)}"
         if one.done_at

@@ -12,7 +12,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from ledger import disclosure
@@ -26,7 +25,7 @@ from recovery.run_facts.sentences import plural
 from recovery.views import correction_ways
 from recovery.views.public import trail_context
 from recovery.views.request_context import case_to_recover, case_url, seen_revision
-from workspaces import exporting, formatting
+from workspaces import clock, exporting, formatting
 from workspaces.access import may, require
 from workspaces.models import Workspace
 from workspaces.moves import CannotMove
@@ -165,7 +164,7 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "text": found.text,
         "at": formatting.moment(found.at),
         "due": formatting.ago(found.due_at),
-        "overdue": found.answered_at is None and found.due_at < timezone.now(),
+        "overdue": found.answered_at is None and found.due_at < clock.now(),
         "answered": formatting.moment(found.answered_at) if found.answered_at else "",
         "answered_by": str(found.answered_by or ""),
         "verdict": "The person was right" if found.upheld else "It stays as it is",

@@ -3,7 +3,6 @@
 from html import escape as say
 from typing import Any
 
-from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from ledger import disclosure
@@ -12,7 +11,7 @@ from recovery.cases.lifecycle import holder_of
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
 from recovery.views.request_context import case_url, due_words, window_words
-from workspaces import formatting
+from workspaces import clock, formatting
 from workspaces.models import User
 from workspaces.templatetags.formatting import icon, quoted, reversibility, risk, state
 
@@ -61,7 +60,7 @@ def row(
         "since": formatting.moment(case.failed_at, "span"),
         "due": due_words(case),
         "window": window_words(case),
-        "overdue": bool(case.due_at and case.due_at < timezone.now()),
+        "overdue": bool(case.due_at and case.due_at < clock.now()),
         "claimant": "you" if holder == person else str(holder) if holder else "",
         "claimed_by_me": holder == person,
         "trace_url": trace_url(case.run.trace),

@@ -7,7 +7,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -18,7 +17,7 @@ from recovery.cases.lifecycle import CHANGED, OutOfDate
 from recovery.models import Case, CaseState
 from recovery.triage.headlines import without_sum
 from recovery.views import story
-from workspaces import access, formatting
+from workspaces import access, clock, formatting
 from workspaces.models import User, Workspace
 from workspaces.pages import Request, is_number, page, workspace_or_404
 
@@ -102,7 +101,7 @@ def due_words(case: Case) -> str:
     """`due in 3 h`, which goes on counting while the page stands open; markup, where not empty."""
     if case.due_at is None or case.state == CaseState.CLOSED:
         return ""
-    if case.due_at > timezone.now():
+    if case.due_at > clock.now():
         return format_html("due {}", formatting.moment(case.due_at))
     return format_html("past due since {}", formatting.moment(case.due_at, "span"))
 
@@ -111,7 +110,7 @@ def window_words(case: Case) -> str:
     """`undo closes in 3 h`, of the first window of what stands; empty where none is known."""
     if case.undo_until is None or case.state == "closed":
         return ""
-    if case.undo_until > timezone.now():
+    if case.undo_until > clock.now():
         return format_html("undo closes {}", formatting.moment(case.undo_until))
     return "an undo window is over"
 

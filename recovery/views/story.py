@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 
 from amends.protocol.masking import holds_mask
@@ -38,7 +37,7 @@ from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
 from recovery.run_facts.sentences import capitalised, many, plural, target_words
 from recovery.triage.headlines import money_of
-from workspaces import formatting
+from workspaces import clock, formatting
 from workspaces.pages import LONG_FROM, folded, is_number, tallied
 
 # Effects in one line each, wherever the effects of a case are listed.
@@ -125,7 +124,7 @@ def _until(effect: Effect) -> str:
     """Until when it can be undone; of what is undone nobody asks."""
     if effect.undo_until is None or effect.compensated in OVER:
         return ""
-    closes = "closes" if effect.undo_until > timezone.now() else "closed"
+    closes = "closes" if effect.undo_until > clock.now() else "closed"
     return format_html("undo {} {}", closes, formatting.moment(effect.undo_until))
 
 

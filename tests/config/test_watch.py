@@ -6,6 +6,7 @@ import pytest
 from django.core import mail
 from django.db.models import F
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from config.health import expected
 from config.periodic import SENDER, Watch
@@ -114,7 +115,13 @@ def test_what_never_ran_is_told_after_a_while(desk: Watch) -> None:
     assert told() == ["acme: Amends: recovery.sweep never ran"]
 
 
-def test_where_the_scheduler_sends_nothing_the_watch_does(desk: Watch) -> None:
+@pytest.mark.parametrize("behind", [timedelta(), timedelta(hours=1)])
+def test_where_the_scheduler_sends_nothing_the_watch_does(
+    desk: Watch, behind: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the watch's own clock is an hour behind."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() - behind)
     ago(SENDER, beat_at=timedelta(minutes=5))
 
     desk.look()

@@ -55,7 +55,7 @@ def test_what_is_over_goes_and_what_is_worked_on_stays(said, held, northwind):
 
     assert (done.runs_forgotten, done.events) == (1, 4)
     assert done.is_all, "what somebody works on is not over its time"
-    assert periodic.silent_since(periodic.RETENTION) is None
+    assert not periodic.silent([periodic.RETENTION])
     assert periodic.RETENTION in periodic.known()
     assert set(Event.objects.values_list("run", flat=True)) == {"open"}
     assert Event.objects.filter(data=None).count() == 0

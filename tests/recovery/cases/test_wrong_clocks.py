@@ -10,6 +10,7 @@ from recovery.casework import bulk, closing
 from recovery.casework.bulk_verbs import VERBS
 from recovery.corrections import draft, publish, publishing
 from recovery.models import BulkItem, CaseState, Cause
+from recovery.views import request_context
 from tests.recovery.cases.test_bulk import frozen
 from workspaces.clock import database_time
 
@@ -45,6 +46,24 @@ def test_endings_letters_and_returns_of_a_case_are_written_by_the_databases_cloc
     case = raised.case()
     assert case.state == CaseState.OPEN
     assert abs(case.reopened_at - database_time()) < A_MINUTE
+
+
+@pytest.mark.parametrize(
+    ("minutes", "due", "window"),
+    [(30, "due <", "undo closes <"), (-30, "past due since <", "an undo window is over")],
+)
+def test_a_page_says_that_a_time_is_over_by_the_databases_clock(
+    raised, ada, wrong_clock, minutes, due, window
+):
+    case = raised.case()
+    moment = database_time() + timedelta(minutes=minutes)
+    case.due_at = case.undo_until = moment
+
+    assert request_context.due_words(case).startswith(due)
+    assert request_context.window_words(case).startswith(window)
+    left = closing.Remainder(text="A letter", owner=ada, due_at=moment)
+    refused = closing._unfit_residue(case, left)
+    assert refused == ("" if minutes > 0 else "A due date lies ahead.")
 
 
 @pytest.mark.parametrize("act", ["compensate", "close"])
