@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 from django.utils import timezone
-from psycopg.errors import SerializationFailure, UniqueViolation
+from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolation
 
 from approvals import memory, reviews
 from approvals.gate import gathering, slow_path, snapshot_cache
@@ -130,8 +130,8 @@ async def begin_fast(request: BeginRequest) -> BeginResponse | None:
                 row = await _asked(connection, BEGIN, gate_begin_arguments(call))
             else:
                 return None
-    except (UniqueViolation, SerializationFailure):
-        # Of an event's id, which the slow path says duplicate or conflict of; or of a sum.
+    except (UniqueViolation, SerializationFailure, DeadlockDetected):
+        # Of an id, which the slow path says duplicate or conflict of; of a sum; or of locks.
         return None
     until = row[0] if row else None
     if until is None:

@@ -26,6 +26,12 @@ from tests import servers
 from tests.approvals import test_gate
 from tests.approvals.cast import put_in_force, told
 from tests.conftest import started
+from tests.ledger.test_large_batches import (
+    DEADLOCK,
+    LOCKED_OUT,
+    NOT_LOCKED_OUT,
+    SERIALIZATION,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,6 +55,20 @@ def test_each_pause_denies_until_it_is_lifted(trip, acme, ada, kind, name):
 
     pauses.lift(placed, by=ada)
     assert trip.begin().json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize("code", [DEADLOCK, SERIALIZATION])
+def test_a_call_that_was_locked_out_is_looked_at_once_more_and_let_pass(trip, code):
+    trip.begin(key="key-0", action="act_0")  # the next one takes the fast path
+    with connection.cursor() as cursor:
+        cursor.execute(LOCKED_OUT.format(start=-1, code=code))
+        try:
+            said = trip.begin()
+        finally:
+            cursor.execute(NOT_LOCKED_OUT)
+
+    assert (said.status_code, said.json()["answer"]) == (200, "proceed")
+    assert Action.objects.count() == 2
 
 
 @pytest.mark.parametrize(
