@@ -18,6 +18,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_asy
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.sessions.exceptions import SessionInterrupted
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -248,17 +249,26 @@ def failed(request: HttpRequest) -> HttpResponse:
         return unreadable(request, error)
     if isinstance(error, DataError) and "NUL" in str(error):
         return not_understood(request, error)
-    if not isinstance(error, (*DATABASE_AWAY, RedisError)):
-        return server_error(request)
-    name = "log_in_away.html" if isinstance(error, RedisError) else "503.html"
-    page = loader.get_template(name).render()
-    return come_back(HttpResponse(page, status=503))
+    if isinstance(error, RedisError):
+        return _away("log_in_away.html")
+    return _away() if isinstance(error, DATABASE_AWAY) else server_error(request)
+
+
+def _away(template: str = "503.html") -> HttpResponse:
+    return come_back(HttpResponse(loader.get_template(template).render(), status=503))
 
 
 def not_understood(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's `handler400`. The one that comes with it looks for a token in the form first, so a
     form that cannot be read fails there once more, and nobody is left to answer.
+
+    Of a session that could not be written at the end of a request nobody says that nothing was
+    changed: it ended meanwhile, or the database went away.
     """
+    if isinstance(exception, SessionInterrupted):
+        unwritten = exception.__context__
+        is_away = unwritten is not None and isinstance(unwritten.__context__, DATABASE_AWAY)
+        return _away() if is_away else redirect(settings.LOGIN_URL)
     return HttpResponse(loader.get_template("400.html").render(), status=400)
 
 

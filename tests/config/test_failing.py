@@ -43,6 +43,30 @@ def test_so_does_the_api_as_a_problem(impatient):
     assert answer["Content-Type"] == "application/problem+json"
 
 
+UNWRITTEN = """
+CREATE FUNCTION unwritten() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {0} END $$;
+CREATE TRIGGER unwritten BEFORE UPDATE ON django_session
+FOR EACH ROW EXECUTE FUNCTION unwritten()"""
+ENDED, CANCELLED = "RETURN NULL;", "RAISE EXCEPTION USING ERRCODE = '57014';"
+
+
+@pytest.mark.parametrize(("why", "status"), [(ENDED, 302), (CANCELLED, 503)], ids=["ended", "away"])
+def test_where_a_session_cannot_be_written_nobody_says_that_nothing_was_changed(
+    acme, ada, why, status
+):
+    """By then the view has done what was asked of it."""
+    browser = Client(raise_request_exception=False)
+    browser.force_login(ada)
+    with connection.cursor() as cursor:
+        cursor.execute(UNWRITTEN.format(why))
+
+    here = {"referer": "http://localhost/w/acme/queue/"}  # which the session is to remember
+    answer = browser.get("/accounts/email/", headers=here, SERVER_NAME="localhost")
+
+    assert answer.status_code == status
+    assert "Nothing was changed" not in answer.text
+
+
 FULL = [["CONFIG", "SET", "maxmemory", "1mb"], ["CONFIG", "SET", "maxmemory", "0"]]
 READ_ONLY = [["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]]
 
