@@ -20,6 +20,7 @@ from psycopg.errors import (
     DataError,
     FeatureNotSupported,
     IdleInTransactionSessionTimeout,
+    InvalidSqlStatementName,
     ReadOnlySqlTransaction,
     SerializationFailure,
     TransactionTimeout,
@@ -51,7 +52,10 @@ UNREADABLE = (DataError, ValueError)
 """What one value raises that cannot be sent, or is none of its type: NUL, half a pair, no date."""
 NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
-PREPARED_EARLIER = "it was prepared for an earlier schema"
+PREPARED_EARLIER = "it was prepared for an earlier schema, or is taken for prepared and is not"
+STALE = (FeatureNotSupported, InvalidSqlStatementName)
+"""What a statement fails with that is not prepared as psycopg thinks: it says so of one that it sent
+behind another which failed, too (psycopg 3.3, in a pipeline whose transaction was not begun)."""
 UNFIT = (IdleInTransactionSessionTimeout, ReadOnlySqlTransaction, TransactionTimeout)
 """A session that PostgreSQL ended, or in which nothing can be written (any more): psycopg has these
 among the errors of nobody but PostgreSQL."""
@@ -67,7 +71,7 @@ class ThreadsConnection(Connection[TupleRow]):
     def wait(self, *given: Any, **options: Any) -> Any:
         try:
             return super().wait(*given, **options)
-        except FeatureNotSupported as changed:
+        except STALE as changed:
             self.close()
             raise SerializationFailure(PREPARED_EARLIER) from changed
 
@@ -86,11 +90,12 @@ class HotConnection(AsyncConnection[TupleRow]):
 
     async def wait(self, *given: Any, **options: Any) -> Any:
         """A statement that was prepared before a migration changed a column that it answers fails
-        here for good: another connection prepares it anew, and whoever asked asks again.
+        here for good, as all that is `STALE`: another connection prepares it anew, and whoever
+        asked asks again.
         """
         try:
             return await super().wait(*given, **options)
-        except FeatureNotSupported as changed:
+        except STALE as changed:
             await self.close()
             raise SerializationFailure(PREPARED_EARLIER) from changed
 

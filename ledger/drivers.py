@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from django.db import connection as database
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.errors import FeatureNotSupported, SerializationFailure
+from psycopg.errors import SerializationFailure
 
-from edge.pools import PREPARED_EARLIER
+from edge.pools import PREPARED_EARLIER, STALE
 from ledger.append.statements import (
     LastWrites,
     Rows,
@@ -118,7 +118,7 @@ def execute(
                     cursor.execute(sql, values)
                 if meanwhile is not None:
                     meanwhile()
-    except FeatureNotSupported as changed:  # as `pools.HotConnection` says: Django's are others
+    except STALE as changed:  # as `pools.HotConnection` says: Django's are others
         connection.close()
         raise SerializationFailure(PREPARED_EARLIER) from changed
     return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]

@@ -122,6 +122,7 @@ def test_a_long_statement_has_its_cursor_again_and_one_that_failed_is_executed_a
 ONE = ("SELECT one FROM shown", ())
 # In a block, as psycopg forgets what it prepared where it alters a table itself.
 CHANGED = "DO $$ BEGIN ALTER TABLE shown ALTER one TYPE text; END $$"
+GONE = "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$"
 
 
 def shown():
@@ -129,21 +130,22 @@ def shown():
     yield [ONE, ("SELECT 1", ())]
 
 
-def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
+@pytest.mark.parametrize("changed", [CHANGED, GONE], ids=["changed", "gone"])
+def test_what_was_prepared_before_a_migration_fails_no_longer_than_once(changed):
     async def story(pool):
         async with pools.AutocommitConnection() as connection:
             stale = connection.info.backend_pid
             await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
                 await connection.execute(*ONE)
-            await connection.execute(CHANGED)
+            await connection.execute(changed)
             with pytest.raises(SerializationFailure, match="earlier schema"):
                 await connection.execute(*ONE)
         async with pool.connection() as connection:
             await connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
                 await drivers.commit_async(shown(), connection)
-            await connection.execute(CHANGED)
+            await connection.execute(changed)
             with pytest.raises(SerializationFailure, match="earlier schema"):
                 await drivers.commit_async(shown(), connection)
         return stale, await in_a_row(10)
@@ -153,8 +155,9 @@ def test_what_was_prepared_before_a_migration_fails_no_longer_than_once():
     assert stale not in asked
 
 
+@pytest.mark.parametrize("changed", [CHANGED, GONE], ids=["changed", "gone"])
 @pytest.mark.parametrize("alone", [False, True])
-def test_nor_does_it_fail_a_thread(alone):
+def test_nor_does_it_fail_a_thread(alone, changed):
     """Large batches and traces are recorded there."""
 
     def ask(connection):
@@ -165,7 +168,7 @@ def test_nor_does_it_fail_a_thread(alone):
             connection.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
             for _ in range(3):
                 ask(connection)
-            connection.execute(CHANGED)
+            connection.execute(changed)
             with pytest.raises(SerializationFailure, match="earlier schema"):
                 ask(connection)
         with pools.threads_pool().connection() as connection:
@@ -174,8 +177,9 @@ def test_nor_does_it_fail_a_thread(alone):
     assert visit(story, connections_max=1) == (None,)
 
 
+@pytest.mark.parametrize("changed", [CHANGED, GONE], ids=["changed", "gone"])
 @pytest.mark.parametrize("alone", [False, True])
-def test_nor_the_gate_or_the_engine_on_djangos_connection(alone):
+def test_nor_the_gate_or_the_engine_on_djangos_connection(alone, changed):
     """The gate answered 500, and people were told that the desk itself had failed at a plan."""
 
     def ask():
@@ -186,7 +190,7 @@ def test_nor_the_gate_or_the_engine_on_djangos_connection(alone):
         cursor.execute("CREATE TEMP TABLE shown AS SELECT 1 AS one")
         for _ in range(3):
             ask()
-        cursor.execute(CHANGED)
+        cursor.execute(changed)
     with pytest.raises(OperationalError, match="earlier schema"):
         ask()
 
