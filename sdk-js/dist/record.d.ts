@@ -4,7 +4,7 @@ import type { Link } from "./link.ts";
 import type { Effect } from "./plans.ts";
 import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
-import type { KeyRow } from "./spool.ts";
+import { type KeyRow } from "./spool.ts";
 /** What is open and says, as the process ends, that nobody knows how it goes on. */
 export type Open = {
     abandon: (why: Error) => void;

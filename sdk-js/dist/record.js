@@ -1,6 +1,8 @@
 /** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
 import { isObject } from "./protocol/canonical.js";
 import { holdsMask } from "./protocol/masking.js";
+import { isDiskTrouble } from "./spool.js";
+const ENDS = new Set(["run.completed", "run.failed", "run.cancelled"]);
 /** What a run and its calls write together. */
 export class Record {
     desk;
@@ -80,8 +82,19 @@ export class Record {
     }
     /** Put a statement in the spool, under the run's next number if none is given. */
     async say(type, data, about = {}) {
-        const n = about.n ?? this.nextN();
-        await this.desk.send(this.build(type, data, { ...about, n }));
+        const n = about.n ?? this.#number(type);
+        await this.desk.send(this.build(type, data, n === null ? about : { ...about, n }));
+    }
+    /** The next number; null where a full disk has none for the run's end: it comes last without. */
+    #number(type) {
+        try {
+            return this.nextN();
+        }
+        catch (error) {
+            if (!ENDS.has(type) || !isDiskTrouble(error))
+                throw error;
+            return null;
+        }
     }
 }
 // As @opentelemetry/api writes them down for all of its versions.

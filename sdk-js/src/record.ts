@@ -6,7 +6,9 @@ import type { Effect } from "./plans.ts";
 import { isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import { holdsMask } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
-import type { KeyRow } from "./spool.ts";
+import { isDiskTrouble, type KeyRow } from "./spool.ts";
+
+const ENDS: ReadonlySet<EventType> = new Set(["run.completed", "run.failed", "run.cancelled"]);
 
 /** What is open and says, as the process ends, that nobody knows how it goes on. */
 export type Open = { abandon: (why: Error) => void };
@@ -101,8 +103,18 @@ export class Record {
 
   /** Put a statement in the spool, under the run's next number if none is given. */
   async say(type: EventType, data: object, about: Omit<About, "trace"> = {}): Promise<void> {
-    const n = about.n ?? this.nextN();
-    await this.desk.send(this.build(type, data, { ...about, n }));
+    const n = about.n ?? this.#number(type);
+    await this.desk.send(this.build(type, data, n === null ? about : { ...about, n }));
+  }
+
+  /** The next number; null where a full disk has none for the run's end: it comes last without. */
+  #number(type: EventType): number | null {
+    try {
+      return this.nextN();
+    } catch (error) {
+      if (!ENDS.has(type) || !isDiskTrouble(error)) throw error;
+      return null;
+    }
   }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,9 +18,11 @@ from amends.protocol.canonical import canonical
 from amends.protocol.masking import Unfit, holds_mask
 from amends.protocol.vocabulary import EventType
 from amends.spool import KeyRow
+from amends.sqlite import is_disk_trouble
 from amends.values import plain
 
 SCHEMA_BYTES_MAX = 8 * 1024
+ENDS = frozenset({EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED})
 
 
 def current_span() -> dict[str, str] | None:
@@ -145,9 +148,20 @@ class Record:
         """Put a statement in the spool, under the run's next number if none is given."""
 
         def say() -> None:
-            number = self.next_n() if n is None else n
+            number = self._number(kind) if n is None else n
             self.desk.send(self.build(kind, data, n=number, action=action))
 
         yield from blocking(say)
+
+    def _number(self, kind: str) -> int | None:
+        """The next number; None where a full disk has none for the end of the run, which comes last
+        without one.
+        """
+        try:
+            return self.next_n()
+        except sqlite3.DatabaseError as full:
+            if kind not in ENDS or not is_disk_trouble(full):
+                raise
+            return None
 
     say, asay = waits(saying), awaits(saying)
