@@ -54,8 +54,8 @@ NUMBERED_MAX = 1_000  # statements kept as PostgreSQL spells their parameters
 CURSORS_MAX = 50  # of one connection, each with the rows that it found last
 PREPARED_EARLIER = "it was prepared for an earlier schema, or is taken for prepared and is not"
 STALE = (FeatureNotSupported, InvalidSqlStatementName)
-"""What a statement fails with that is not prepared as psycopg thinks: it says so of one that it sent
-behind another which failed, too (psycopg 3.3, in a pipeline whose transaction was not begun)."""
+"""What a statement fails with that is not prepared as psycopg thinks. It also believes that of one
+which it sent behind another that failed (3.3, in a pipeline whose transaction was not begun)."""
 UNFIT = (IdleInTransactionSessionTimeout, ReadOnlySqlTransaction, TransactionTimeout)
 """A session that PostgreSQL ended, or in which nothing can be written (any more): psycopg has these
 among the errors of nobody but PostgreSQL."""

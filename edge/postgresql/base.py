@@ -6,8 +6,8 @@ beyond three of them a request waited ten seconds and was refused. Here all are 
 unasked: a host that vanished answers each question only by its silence, after twenty seconds.
 
 A session that PostgreSQL ended, because its transaction had been idle or open for too long, is one
-that went away like any other. So is one in which nothing can be written: after a failover its server
-may be the other one's standby, and answer whatever else it is asked.
+that went away like any other. So is one in which nothing can be written: after a failover its
+server may be the other one's standby, and answer whatever else it is asked.
 """
 
 from types import TracebackType
