@@ -16,6 +16,7 @@ from ledger.parsed_events import new_id
 from tests.ledger.conftest import bearer, event
 from tests.processes import Process
 
+OK = 200
 WAIT_SECONDS_MAX = 90.0
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'amends hot'"
@@ -65,8 +66,11 @@ def send(token):
 
 
 @pytest.fixture
-def web(processes):
-    return processes.web()
+def web(processes, send):
+    """Its threads have found out that the connections of the story before were cut."""
+    found = processes.kept_web()
+    until(lambda: send(found, large("warm"))[0] == OK)
+    return found
 
 
 @pytest.fixture
