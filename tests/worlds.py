@@ -180,6 +180,7 @@ def _found(given: dict[str, Any], shop: Any) -> World:
     if shop is not None:
         of_shop = _rows(shop, [name for (name,) in shop.execute(servers.TABLES_SQL)])
     rows = _rows(connection.connection, tables)
+    _forget_what_others_did()
     return World(time.monotonic(), pickle.dumps(given), rows, of_shop)
 
 
@@ -228,7 +229,7 @@ def _copy(connection: psycopg.Connection[Any], rows: Rows) -> None:
 
 def _forget_what_others_did() -> None:
     """What this process and Valkey know of a workspace, an agent, a key, a connection by an id that
-    comes again, or of rows by how far it came.
+    comes again, or of rows by how far it came. The first story of a world knows no more either.
     """
     from django.conf import settings
 

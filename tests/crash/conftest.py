@@ -17,6 +17,7 @@ from tests.recovery.engine.conftest import (  # noqa: F401 - the same cast
     handy,
     installed,
     outside,
+    reachable,
     service,
     world,
 )

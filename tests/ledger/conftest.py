@@ -8,9 +8,14 @@ import pytest
 from ledger.append.events import RecordedBatch, record
 from ledger.parsed_events import Actor, ParsedEvent, new_id
 from ledger.wire import read
+from tests import worlds
+from tests.worlds import kept
+
+kept_world = worlds.kept_world
 
 
 @pytest.fixture
+@kept
 def northwind(db):
     from workspaces.models import Workspace
 
@@ -18,6 +23,7 @@ def northwind(db):
 
 
 @pytest.fixture
+@kept
 def ada(northwind):
     from workspaces.models import User
 
@@ -25,6 +31,7 @@ def ada(northwind):
 
 
 @pytest.fixture
+@kept
 def trip_desk(northwind, ada):
     from workspaces.models import Agent
 
@@ -32,6 +39,7 @@ def trip_desk(northwind, ada):
 
 
 @pytest.fixture
+@kept
 def actor(northwind, trip_desk):
     return Actor(northwind.pk, northwind.slug, "agent", trip_desk.name, trip_desk.pk, "0123456789")
 
@@ -65,6 +73,7 @@ def record_events(actor: Actor, *events: dict[str, Any], reserved: bool = False)
 
 
 @pytest.fixture
+@kept
 def token(trip_desk, ada):
     from workspaces import keys
 

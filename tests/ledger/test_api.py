@@ -10,6 +10,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import desk_events, disclosure, sealer
 from ledger.models import Leaf
 from tests.ledger.conftest import event, record_events
+from tests.worlds import kept
 from workspaces import keys, teams
 from workspaces.models import Act, Agent, User, Workspace
 
@@ -17,6 +18,7 @@ SPAN = {"trace_id": "a" * 32, "span_id": "b" * 16}
 
 
 @pytest.fixture
+@kept
 def agent_key(trip_desk, ada):
     return keys.create_key(trip_desk, by=ada, name="laptop")[1]
 
@@ -38,6 +40,7 @@ def get(path, token):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(actor):
     record_events(
         actor,

@@ -13,6 +13,7 @@ from ledger.models import Event, EventKey, Leaf, Run
 from ledger.models.events import AppendOnly
 from tests.ledger.conftest import event, post, record_events
 from tests.servers import as_runtime
+from tests.worlds import kept
 
 CHANGES = [
     "UPDATE ledger_event SET data = '{}'",
@@ -24,6 +25,7 @@ CHANGES = [
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def said(actor, northwind):
     one = event("run.started")
     record_events(actor, one)

@@ -28,6 +28,7 @@ from ledger.parsed_events import Actor
 from ledger.replaying import rebuild
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_pages import member
+from tests.worlds import kept
 from workspaces import erasure_registry
 from workspaces.models import Act, Agent, Workspace
 
@@ -51,6 +52,7 @@ def act(run, action, person=None, **data):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def said(actor, northwind):
     """Eve's own run; Bob's run, of which one action is on what is Eve's; Carl's."""
     events = [
@@ -285,6 +287,7 @@ def test_the_command_shows_first_and_then_does_it(said, capsys, northwind):
 
 
 @pytest.fixture
+@kept
 def alma(northwind):
     return member(northwind, "alma", "view", "administer")
 

@@ -7,10 +7,12 @@ from django.db.models import F
 from ledger import disclosure, finding
 from ledger.models import Run
 from tests.ledger.conftest import event, record_events
+from tests.worlds import kept
 from workspaces.models import Agent, Workspace
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trips(actor):
     for run, words, target in (
         ("run_1", "Move my flight to Lisbon", "XEHM4B"),

@@ -13,17 +13,20 @@ from amends.protocol.vocabulary import EventType
 from ledger import audit, desk_events, erasure, proofs, sealer
 from ledger.models import AuditRound, Leaf, Run
 from tests.ledger.conftest import event, record_events
+from tests.worlds import kept
 from workspaces import keys, teams
 from workspaces.models import Act, User, Workspace
 
 
 @pytest.fixture
+@kept
 def sue(northwind):
     """She may see everything."""
     return member(northwind, "sue", "view", "view_sensitive")
 
 
 @pytest.fixture
+@kept
 def vic(northwind):
     return member(northwind, "vic", "view")
 
@@ -35,6 +38,7 @@ def member(workspace, name, *may):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def trip(actor, northwind):
     said = [
         event("run.started", data={"request": "Move my \u202eflight", "goal": "be in Lisbon"}),

@@ -17,6 +17,7 @@ from tests.ledger.conftest import event, record_events
 from tests.ledger.test_erasure import act, keys, tables_that_say
 from tests.ledger.test_pages import member
 from tests.locks import comes_before_the_commit
+from tests.worlds import kept
 from workspaces import erasure_registry, periodic
 from workspaces.models import Act, Agent, Delegation, Heartbeat, User, Workspace
 
@@ -26,6 +27,7 @@ LATER = datetime.now(UTC) + timedelta(days=410)
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def said(actor, northwind):
     events = [
         event("run.started", run="over", data={"request": "Eve Canary moves"}), *act("over", "a1"),

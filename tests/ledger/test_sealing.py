@@ -24,6 +24,7 @@ from ledger.merkle import ParsedHead
 from ledger.models import Event, Leaf, LogKey, TreeHead, Unsealed
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_pages import member
+from tests.worlds import kept
 
 
 def public_keys(workspace):
@@ -35,6 +36,7 @@ def seal(workspace):
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def said(actor, northwind):
     """Forty events sealed in three batches."""
     events = [event("run.started", run=f"run_{n}", data={"request": f"Nº {n}"}) for n in range(40)]

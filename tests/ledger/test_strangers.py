@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from config.local.places import ROOT
 from ledger import logkeys, proofs, sealer
 from tests.ledger.conftest import event, record_events
+from tests.worlds import kept
 
 
 def asked_for(requirement: str, found: dict[str, metadata.Distribution]) -> None:
@@ -59,6 +60,7 @@ def checks(stranger: Path, folder: Path, name: str, text: str, key: str) -> tupl
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def said(actor, northwind):
     events = [event("run.started", run=f"run_{n}", data={"request": f"Nº {n}"}) for n in range(20)]
     record_events(actor, *events)

@@ -14,6 +14,7 @@ from ledger.models import Action, Effect, Event
 from ledger.proofs import is_as_digested
 from tests.ledger.conftest import event, record_events
 from tests.ledger.test_fold import rows
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db
 
@@ -21,6 +22,7 @@ THINGS = [{"type": "thing", "id": name} for name in "ab"]
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def changed(northwind, actor):
     """An action that changed two things."""
     effects = [{"target": thing, "before": {"v": 1}, "after": {"v": 2}} for thing in THINGS]

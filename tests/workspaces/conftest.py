@@ -2,8 +2,14 @@
 
 import pytest
 
+from tests import worlds
+from tests.worlds import kept
+
+kept_world = worlds.kept_world
+
 
 @pytest.fixture
+@kept
 def ada(db):
     from workspaces.models import User
 
@@ -11,6 +17,7 @@ def ada(db):
 
 
 @pytest.fixture
+@kept
 def airline(ada):
     from workspaces import entrance
 
@@ -18,6 +25,7 @@ def airline(ada):
 
 
 @pytest.fixture
+@kept
 def ben(airline):
     from workspaces import teams
     from workspaces.models import User

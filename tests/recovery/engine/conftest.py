@@ -6,10 +6,12 @@ Our models are imported inside the fixtures, for this file is read before Django
 import msgspec
 import pytest
 
-from tests import people
+from tests import people, worlds
 from tests.outside.world import DIST, World
+from tests.worlds import kept, quiet
 
 acme = people.acme
+kept_world = worlds.kept_world
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +30,7 @@ def installed():
 
 
 @pytest.fixture(autouse=True)
+@quiet
 def unhurried(monkeypatch):
     """On a busy machine a thread may start late: the engine would put that step off, rightly, and
     a story that ends with one advance would end too early."""
@@ -52,6 +55,7 @@ def limit(monkeypatch):
 
 
 @pytest.fixture(scope="session")
+@quiet
 def service(tmp_path_factory):
     running = World(tmp_path_factory.mktemp("outside"))
     yield running
@@ -59,6 +63,7 @@ def service(tmp_path_factory):
 
 
 @pytest.fixture
+@quiet
 def outside(service):
     """The outside world; each test has it alone, and sees only what came since its start."""
     service.fresh()
@@ -66,6 +71,7 @@ def outside(service):
 
 
 @pytest.fixture
+@kept
 def handy(acme):
     from workspaces.models import Agent
 
@@ -73,6 +79,7 @@ def handy(acme):
 
 
 @pytest.fixture
+@kept
 def ada(acme):
     from tests.people import person
     from workspaces import teams
@@ -81,6 +88,7 @@ def ada(acme):
 
 
 @pytest.fixture
+@kept
 def ben(acme):
     from tests.people import person
     from workspaces import teams
@@ -89,11 +97,17 @@ def ben(acme):
 
 
 @pytest.fixture
-def world(acme, ada, outside, settings):
+@quiet
+def reachable(settings):
+    settings.OUTBOUND_ALLOW = ["127.0.0.1"]
+
+
+@pytest.fixture
+@kept
+def world(acme, ada, outside, reachable):
     """The connection of Acme to the outside world."""
     from connectors import connections
 
-    settings.OUTBOUND_ALLOW = ["127.0.0.1"]
     return connections.create(acme, "world", "outside", {"url": outside.url}, by=ada)
 
 
@@ -122,19 +136,32 @@ def logged_in(world, ada, monkeypatch):
 
 
 @pytest.fixture
-def case(handy, outside):
+@quiet
+def three_left(outside):
+    """The outside world as an agent left it."""
+    outside.seed({name: {"v": 2} for name in "abc"})
+
+
+@pytest.fixture
+@kept(in_turn=True)
+def case(handy, three_left):
     """A run that changed three things, each once, and broke. Newest: “c”."""
     from tests.recovery.engine import desk
 
     changes = {name: ({"v": 1}, {"v": 2}) for name in "abc"}
-    outside.seed({name: {"v": 2} for name in "abc"})
     return desk.case_of(desk.run_that(handy, "run_1", changes))
 
 
 @pytest.fixture
-def one_thing(handy, outside):
+@quiet
+def one_left(outside):
+    outside.seed({"a": {"v": 2}})
+
+
+@pytest.fixture
+@kept(in_turn=True)
+def one_thing(handy, one_left):
     """A run that changed one thing, “a”, from 1 to 2."""
     from tests.recovery.engine.desk import case_of, run_that
 
-    outside.seed({"a": {"v": 2}})
     return case_of(run_that(handy, "run_1", {"a": ({"v": 1}, {"v": 2})}))

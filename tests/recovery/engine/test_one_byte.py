@@ -25,12 +25,14 @@ from tests.people import person, team
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for, send_event, states
 from tests.recovery.engine.test_starting import state_of
+from tests.worlds import kept
 from workspaces import keys, teams
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def approved(case, world, outside, ada, ben):
     """A plan that Ben approved, started, with nothing sent."""
     plan = plan_for(case, world)

@@ -8,11 +8,13 @@ from recovery.engine import plan_lifecycle, steps
 from tests.people import logged_in
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.desk import advance, asked, plan_for
+from tests.worlds import kept
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
+@kept(in_turn=True)
 def granted(case, world, ada, ben):
     """A plan of three steps that Ben approved."""
     plan = plan_for(case, world)
