@@ -25,6 +25,5 @@ sys.setswitchinterval(0.0005)
 OBJECTS_BEFORE_SEARCHING = 50_000
 
 application = Edge(Bounded(django))
-gc.collect()
-gc.freeze()
+gc.freeze()  # as it is: to search it first takes longer than what little is found is worth
 gc.set_threshold(OBJECTS_BEFORE_SEARCHING, 20, 20)

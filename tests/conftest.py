@@ -34,6 +34,7 @@ from tests.processes import Processes
 from tests.whole import Whole, is_whole, pytest_addoption  # noqa: F401 - pytest asks the conftest for it
 
 started: dict[str, Any] = {}
+searching_by_default = (700, 10, 10)
 
 # A hundred processes are started from the same source: compiled once, each spends a quarter less.
 sys.dont_write_bytecode = False
@@ -270,9 +271,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no search for cycles goes through it."""
+    """What was imported and collected stays to the end: no search for cycles goes through it.
+    What a story leaves is found as soon as anywhere.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*searching_by_default)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
