@@ -89,7 +89,7 @@ def test_the_runtime_role_is_enough_for_the_door_and_the_desk(processes, token, 
     import httpx
 
     with processes.side_by_side():
-        scheduler, web = processes.scheduler(), processes.web()
+        scheduler, web = processes.scheduler(), processes.kept_web()
     headers = {"authorization": f"Bearer {token}"}
     method, path, more = post([event("run.started"), event("run.completed")])
     answer = httpx.request(

@@ -107,7 +107,7 @@ def test_the_two_lines_of_the_guide_are_all_that_an_exporter_needs(
     guide = (REPOSITORY / "docs" / "imports.md").read_text()
     lines = re.findall(r"^    (OTEL_\w+)=(.*)$", guide, re.MULTILINE)
     assert len(lines) == 2
-    url = processes.web().url
+    url = processes.kept_web().url
     for name, value in lines:
         said = value.replace("https://amends.example.org", url).replace("amends_…", importing)
         monkeypatch.setenv(name, said.strip('"'))
