@@ -227,7 +227,7 @@ class Among(models.Lookup):
     lookup_name = "among"
     prepare_rhs = False
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
         column, values = self.process_lhs(compiler, connection)
         return f"{column} = ANY(%s::bigint[])", [*values, self.rhs]
 
