@@ -368,6 +368,6 @@ def why_expired(approval: Approval) -> str:
     """What did not come in time, of one that has expired."""
     if approval.was == ApprovalState.GRANTED:
         return "it was approved, and not used in time"
-    if approval.decisions.filter(granted=True).exists():
+    if any(one.granted for one in approval.decisions.all()):
         return "not everybody who had to agree did so in time"
     return "nobody answered in time"

@@ -262,4 +262,5 @@ def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[
     alive = Q(state__in=LIVING, expires_at__gt=Now()) & ~Q(calls=[])  # without terms: erased
     if living is not None:
         rows = rows.filter(alive) if living else rows.exclude(alive)
-    return rows.select_related("workspace", "agent", "closed_by").order_by("-pk")
+    related = rows.select_related("workspace", "agent", "closed_by")
+    return related.prefetch_related("decisions").order_by("-pk")

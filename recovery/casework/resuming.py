@@ -227,6 +227,9 @@ def _hindrances(
     return [
         "The case is closed: reopen it first." if case.state == CaseState.CLOSED else "",
         f"Plan {plan.number} has not ended: stop it first." if plan else "",
+        "What was said in it is erased: no agent goes on with it."
+        if facts.run.forgotten_at
+        else "",
         "It was told to resume already." if case.state == CaseState.RESUMING else "",
         _sent(facts),
         "The run still goes on by itself." if live else "",

@@ -23,6 +23,7 @@ from recovery.triage.case_reasons import Reason, is_for_review, is_without_effec
 from recovery.triage.causes import Fingerprint, fingerprint_of
 from recovery.triage.detectors import KINDS, changing
 from recovery.triage.headlines import at_stake, blamed_action, brief, headline, in_full
+from workspaces.erasure_registry import ERASED
 from workspaces.locks import ROW_LOCK
 
 # Suggestion: what to do next with a case, and why in one sentence.
@@ -69,8 +70,9 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
                 Suggestion.CLOSE,
                 f"{tools} happened, and nobody told what it changed: look there.",
             )
-        if undone:
-            return Suggestion.CLOSE, _nothing_stands(facts, "Everything that stood was put right")
+        if undone or facts.run.forgotten_at:
+            put_right, gone = "Everything that stood was put right", "What was said in it is erased"
+            return Suggestion.CLOSE, _nothing_stands(facts, put_right if undone else gone)
         return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
     return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
 
@@ -79,21 +81,22 @@ def _nothing_stands(facts: RunFacts, words: str) -> str:
     """What somebody reported may be true all the same, and only a person can tell; of what an
     affected person contests, one has told.
     """
-    if not facts.reports:
+    reports = [one for one in facts.reports if one.text != ERASED]  # of which nobody waits
+    if not reports:
         return f"{words}."
-    unsettled = [one for one in facts.reports if one.upheld is None]
+    unsettled = [one for one in reports if one.upheld is None]
     if any(one.source == ReportSource.END_USER for one in unsettled):
         return f"{words}, but somebody contests it: answer that first."
     if unsettled:
         return f"{words}, but somebody reports it: look at that first."
-    if any(one.upheld for one in facts.reports):
+    if any(one.upheld for one in reports):
         return f"{words}, but who contests it was right: put that right first."
     return f"{words}, and what was contested is answered."
 
 
 def _forward(facts: RunFacts) -> str:
     """Why going forward is better than going back; empty if it is not."""
-    if facts.run.state == RunState.COMPLETED:
+    if facts.run.state == RunState.COMPLETED or facts.run.forgotten_at:
         return ""
     pivot = next(
         (

@@ -30,9 +30,10 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
     if case.state == CaseState.CLOSED:
         return []
     doubt = "settle the unknown outcome first" if case.unknown_count else ""
+    gone = "what was said in the run is erased" if case.run.forgotten_at else ""
     standing = _why_nothing_is_undone(case)
     entries = [
-        ("Resume…", "resume", "r", Suggestion.RESUME, blocked or doubt),
+        ("Resume…", "resume", "r", Suggestion.RESUME, blocked or gone or doubt),
         ("Compensate…", "compensate", "u", Suggestion.COMPENSATE, blocked or doubt or standing),
         ("Close…", "close", "e", Suggestion.CLOSE, blocked or doubt),
     ]

@@ -221,7 +221,8 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     return {
         "workspace": case.workspace,
         "case": head(case, request.user)
-        | {"opened_because": ", ".join(case.reasons).replace("_", " ")},
+        | {"opened_because": ", ".join(case.reasons).replace("_", " ")}
+        | {"word": _word(case, plan or {})},
         "queue_url": f"{queue_url(case.workspace)}?{kept}" if kept else queue_url(case.workspace),
         "neighbours": _neighbours(request, case, kept),
         "reopen_url": _reopen_url(case, request.user),
@@ -288,11 +289,16 @@ def _suggestion(case: Case, plan: dict[str, Any]) -> dict[str, str] | None:
     if case.state == CaseState.CLOSED:
         return None
     if case.state != CaseState.OPEN:
-        title, goes = case.get_state_display().capitalize(), plan.get("goes", "")
-        if case.state == CaseState.WAITING and plan and not plan["is_asked"]:
-            return {"title": plan["word"] or title, "reason": goes}
-        return {"title": title, "reason": WAITING.get(case.state, goes)}
+        word, goes = _word(case, plan), plan.get("goes", "")
+        reason = goes if word else WAITING.get(case.state, goes)
+        return {"title": word or case.get_state_display().capitalize(), "reason": reason}
     return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
+
+
+def _word(case: Case, plan: dict[str, Any]) -> str:
+    """That of its plan, where it waits for people no more."""
+    waits = case.state == CaseState.WAITING and plan and not plan["is_asked"]
+    return str(plan["word"]) if waits else ""
 
 
 def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
@@ -324,8 +330,9 @@ def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
     answered = one.upheld is not None  # what an affected person contested
     words = "{} reported {}, and has an answer:" if answered else "{} reports {}:"
+    words, over = ("{} reported {}:", True) if one.text == ERASED else (words, answered)
     title = format_html(words, who, formatting.moment(one.at))
-    tone = "calm" if answered else "wait"
+    tone = "calm" if over else "wait"
     return {"tone": tone, "title": title, **correction_ways.said(one.text)}
 
 

@@ -121,7 +121,9 @@ def _show(
                 "selected": outcome == chosen,
                 "why_not": closing.why_not_as(case, outcome),
             }
-            for outcome in closing.BY_PEOPLE
+            for outcome in sorted(
+                closing.BY_PEOPLE, key=lambda one: bool(closing.why_not_as(case, one))
+            )  # first what it can end as
         ],
         "people": [{"value": str(one.pk), "label": formatting.with_address(one)} for one in people]
         if standing

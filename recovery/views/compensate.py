@@ -128,6 +128,7 @@ def _show(
         "told": _before_it_runs(draft),
         "reach": _reaches(case, reach),
         "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
+        "is_idle": not draft.steps,
         "why_not": draft.why_not,
     }
     goes = request_context.TO_THE_APPROVERS_TOO

@@ -162,6 +162,9 @@ def _contest(one: Correction, found: Contest, request: Request) -> dict[str, Any
         "receipt": found.receipt,
         "ground": found.get_ground_display(),
         "text": found.text,
+        "begins": correction_ways.said(found.text)["text"]
+        if len(found.text) > correction_ways.SAID_CHARACTERS_MAX
+        else "",
         "at": formatting.moment(found.at),
         "due": formatting.ago(found.due_at),
         "overdue": found.answered_at is None and found.due_at < clock.now(),

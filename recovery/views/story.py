@@ -191,6 +191,7 @@ def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:
     """Of calls that never began, what people were asked about them and what came of it."""
     never = [one.pk for one in actions if one.state in {ActionState.PLANNED, ActionState.APPROVED}]
     found = Approval.objects.filter(action__in=never).select_related("closed_by", "workspace")
+    told = found.order_by("pk").prefetch_related("decisions")  # of one that expired
     return {
         one.action_id or 0: {
             "state": card_context.shown_state(one),
@@ -199,7 +200,7 @@ def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:
                 "words": endings.ended(one) or "Waits for approval.",
             },
         }
-        for one in found.order_by("pk")
+        for one in told
     }
 
 

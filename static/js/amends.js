@@ -13,6 +13,17 @@ import "./sign.js";
 
 document.documentElement.classList.add("js");
 
+// A no says why, and a yes may: the button that is pressed makes the reason one that is needed.
+document.addEventListener(
+  "click",
+  (event) => {
+    const button = event.target.closest?.("button");
+    if (!button?.form?.querySelector("[data-needs-reason]")) return;
+    button.form.elements.reason.required = button.hasAttribute("data-needs-reason");
+  },
+  true,
+);
+
 // Where views or tabs do not fit beside one another, the one that is open is in sight.
 for (const one of document.querySelectorAll(":is(.tabs, .chips) [aria-current]")) {
   const row = one.closest("ul");

@@ -39,6 +39,8 @@ function restore(root) {
   }
 }
 
+const KEEPER = "amends.keeper";
+
 function forget() {
   for (const name of Object.keys(sessionStorage)) {
     if (name.startsWith("amends.kept:")) sessionStorage.removeItem(name);
@@ -48,11 +50,17 @@ function forget() {
 // A whole page: the server marks a refusal on <main>. Who comes from the log-in may have sent a form after the
 // session had ended, and who loads a page again, or is led back to it (#typed, 403_csrf.html), one that came to
 // nothing: what was typed is put back where it stood, and is not sent by itself.
+// It is theirs alone who typed it: another person who logs in here is given none of it.
+const { person } = document.body.dataset;
+if ((sessionStorage.getItem(KEEPER) ?? person) !== person) forget();
+sessionStorage.setItem(KEEPER, person);
 const before = document.referrer ? new URL(document.referrer) : null;
 const loggedIn = before?.origin === location.origin && before.pathname.startsWith("/accounts/");
 const again = performance.getEntriesByType("navigation")[0]?.type === "reload" || location.hash === "#typed";
 if (loggedIn || again || document.querySelector("main[data-refused]")) restore(document);
 else forget();
+// Once: with it in the address, what was sent since would be put back as well.
+if (location.hash === "#typed") history.replaceState(history.state, "", location.pathname + location.search);
 
 // With the swap, not after it has settled: what is typed at once would stand in a field's way.
 document.addEventListener("htmx:afterSwap", (event) => {

@@ -50,8 +50,8 @@ def test_ben_reads_and_approves_by_keyboard_alone(visit: Visit, ask: Any, ben: U
     # What a script or a person's pulling leaves of a style is not copied: the page may have none.
     page.locator("#card").evaluate("one => { one.style.width = '1px'; one.style.width = '' }")
     assert page.locator("details.raw").first.get_attribute("open") is not None
-    press(page, "Shift+A")
-    press(page, "Enter")  # the browser asks for the reason first, and goes there
+    press(page, "Shift+R")
+    press(page, "Enter")  # for a no the browser asks for the reason first, and goes there
     page.keyboard.type("checked with the customer")
     press(page, "Enter")
     page.wait_for_timeout(300)
@@ -359,6 +359,27 @@ def test_on_a_phone_the_answer_is_at_hand_and_nothing_that_has_the_focus_lies_be
             below += " one.getBoundingClientRect().y + 4)?.closest('.actionbar')"
             is_in_bar = one.evaluate("one => !!one.closest('.actionbar')")
             assert one.evaluate(below) == is_in_bar
+    answer, fonts = page.get_by_role("button", name="Approve", exact=True), {"standard": 32}
     page.set_viewport_size({"width": PHONE["width"], "height": 560})
     page.evaluate("scrollTo(0, 0)")
-    expect(page.get_by_role("button", name="Approve", exact=True)).not_to_be_in_viewport()
+    expect(answer).not_to_be_in_viewport()
+    page.set_viewport_size(PHONE)
+    expect(answer).to_be_in_viewport()
+    page.context.new_cdp_session(page).send("Page.setFontSizes", {"fontSizes": fonts})
+    expect(answer).not_to_be_in_viewport()  # with text twice as large the bar had half the screen
+
+
+def test_a_yes_needs_no_reason_and_says_so(visit: Visit, ask: Any, ben: User) -> None:
+    """The browser alone asked for one: of many alike none was needed."""
+    approval = ask()
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+    reason = page.get_by_label("a no needs one")
+    page.locator("button[value=reject]").click()
+    expect(reason).to_be_focused()
+    assert page.locator("input[name=reason]:invalid").count() == 1
+
+    page.locator("button[value=grant]").click()
+
+    page.locator(".notice.ok").wait_for()
+    assert approval.decisions.get().reason == ""

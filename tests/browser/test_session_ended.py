@@ -4,6 +4,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Visit
 from tests.browser.test_record import sue
+from tests.people import person
 from workspaces.models import Team, User
 
 __all__ = ["sue"]
@@ -36,6 +37,27 @@ def test_what_was_typed_waits_at_its_place_and_is_not_sent_by_itself(
     name.press("Enter")
     expect(name).to_have_value("")  # it was taken, and is forgotten here
     assert Team.objects.filter(name="People who were asked").exists()
+
+
+def test_another_person_who_logs_in_is_given_nothing_of_what_was_typed(
+    visit: Visit, sue: User
+) -> None:
+    page = visit(sue)
+    page.goto("/w/northwind/settings/members/")
+    name = page.locator('form[action$="/teams/"] input[name="name"]')
+    name.fill("People who were asked")
+    sue.set_password(SECRET)
+    sue.save()
+    tom = person("tom", Team.objects.get())
+    tom.set_password(SECRET)
+    tom.save()
+
+    name.press("Enter")
+    log_in(page, tom)
+
+    page.wait_for_url("**/w/northwind/settings/members/")
+    page.locator("html.js").wait_for(state="attached")
+    expect(name).to_have_value("")
 
 
 def test_what_was_changed_comes_back_over_what_stood_there_and_into_no_other_form(

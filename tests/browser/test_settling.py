@@ -172,6 +172,7 @@ def test_who_is_led_back_to_a_form_that_was_too_old_finds_what_they_typed(
     page.get_by_role("link", name="Back to the form").click()
 
     expect(page.get_by_label("Comment")).to_have_value("Finn did it by phone")
+    assert "#typed" not in page.url, "what is sent from here is put back no more"
     page.get_by_role("button", name="Add the comment").click()
     page.locator("#more .quote", has_text="Finn did it by phone").wait_for()
 

@@ -10,7 +10,7 @@ from django.test import Client
 from ledger import erasure
 from ledger.models import Event, Run
 from recovery import corrections
-from recovery.casework import cases, closing
+from recovery.casework import cases, closing, resuming
 from recovery.corrections import contesting
 from recovery.models import Case, Contest, Report
 from recovery.triage import advice, triage
@@ -200,6 +200,31 @@ def test_who_was_erased_waits_for_no_answer_and_every_page_says_so(letter, clien
     assert not Event.objects.filter(type="correction.answered").exists()
 
 
+def test_a_case_whose_person_was_erased_neither_resumes_nor_waits_for_an_answer(
+    letter, client, ada, nils
+):
+    """No agent can tell anything more of its run."""
+    case = letter.case
+    contested(letter, "It still says high")
+    case.refresh_from_db()
+    closing.close(case, outcome="expected", reason="Too soon", by=ada, seen=case.revision)
+    Run.objects.update(lease_until=None, state="failed")
+    erasure.erase(case.workspace, person="eve", by=ada)
+    case.refresh_from_db()
+    client.force_login(nils)
+    cases.reopen(case, by=nils, seen=case.revision, reason="Look again")
+
+    case = Case.objects.get()
+    page = client.get(f"/w/acme/cases/{case.pk}/")
+
+    assert resuming.preview(case).why_not.startswith("What was said in it is erased")
+    offered = {one["label"]: one for one in page.context["acts"]}
+    assert offered["Resume…"]["why_not"] == "what was said in the run is erased"
+    assert (case.suggestion, "contests it" in case.suggestion_reason) == ("close", False)
+    [tone] = re.findall(r"(notice \w+).{,120}The affected person report", page.text)
+    assert tone == "notice calm"
+
+
 def test_a_long_report_begins_on_the_page_and_is_folded(letter, client, nils):
     text = "It still says high. " * 100 + "The end"
     contested(letter, text)
@@ -212,6 +237,8 @@ def test_a_long_report_begins_on_the_page_and_is_folded(letter, client, nils):
         return notice[0].count("The end"), notice[2].count("The end")
 
     assert shown() == (0, 1)
+    card = client.get(f"/w/acme/corrections/{letter.pk}/").text.partition("Read all of it")
+    assert (card[0].count("The end"), card[2].count("The end")) == (0, 1), "before its form, too"
     case.refresh_from_db()
     closing.close(case, outcome="expected", reason="Too soon", by=nils, seen=case.revision)
     assert shown() == (0, 1), "of a closed case, too"

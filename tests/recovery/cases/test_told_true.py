@@ -180,6 +180,29 @@ def test_a_plan_is_in_approval_only_as_long_as_people_are_asked(
 
     heading = page.text.partition('id="plan-title"')[2].partition("</h2>")[0]
     assert f"</span> {badge}</span>" in heading
+    its_own = page.text.partition('<div class="meta">')[2].partition("</div>")[0]
+    assert (f"</span> {badge}</span>" in its_own) == (state != "expired"), "the case says the same"
     assert page.context["suggestion"]["reason"].startswith(reason)
     if state == "expired":
         assert "The question expired: nobody answered in time" in page.text
+
+
+def test_where_nothing_is_left_to_undo_no_reason_is_asked_for(raised, ada, client):
+    """It asked why, beside a button that could not be pressed."""
+    case = raised.case()
+    client.force_login(ada)
+    preview = f"/w/acme/cases/{case.pk}/compensate/"
+    assert client.get(preview).text.count('name="why"') == 1
+    undone(case, ada)
+
+    page = client.get(preview).text
+
+    assert "there is no call to make" in page
+    assert (page.count('name="why"'), page.count("data-commits")) == (0, 0)
+
+
+def test_what_a_case_cannot_end_as_stands_last(raised, ada, client):
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{raised.case().pk}/close/")
+    hindered = [bool(one["why_not"]) for one in page.context["endings"]]
+    assert hindered == [False] * 4 + [True]
