@@ -267,7 +267,7 @@ export class Gate {
                 if (said === "replay")
                     return { row, leaseUntil, unkept };
                 const { arguments: changed = null, approval: id, url } = answer;
-                const approval = id ? { id: `${id}`, url: `${url}` } : null;
+                const approval = id ? { id: `${id}`, url: `${url ?? ""}` } : null;
                 return { row, leaseUntil, changed, approval, unkept };
             }
             case "in_doubt":

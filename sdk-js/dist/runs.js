@@ -109,7 +109,7 @@ export class Run extends Record {
     async explain(tool, plan = {}) {
         this.#mustBeOpen();
         mustBePlan(plan, tool);
-        return new Action(this, tool, plan).explain();
+        return this.desk.spool.needed(() => new Action(this, tool, plan).explain());
     }
     /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */
     async checkpoint(name, about = {}) {

@@ -31,7 +31,7 @@ export function finishDeclared(act, { target, after, verify, undo, undoOfResult 
         const { args } = act;
         if (act.isChanged && !isSameTarget(act, target))
             throw new ArgumentsChanged(OTHER_TARGET);
-        const answer = await made.run(act, () => act.perform(call));
+        const answer = await making(act, call);
         if (act.replayed)
             return { answer, isFirst: false };
         const lazy = bitByBit(answer);
@@ -47,17 +47,36 @@ export function finishDeclared(act, { target, after, verify, undo, undoOfResult 
         throw error;
     });
 }
-/** The call of a tool that is under way here. */
 const made = new AsyncLocalStorage();
+async function making(act, call) {
+    const underWay = { act, args: asText(act.args), isOver: false };
+    try {
+        return await made.run(underWay, () => act.perform(call));
+    }
+    finally {
+        underWay.isOver = true;
+    }
+}
 /**
  * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
  * actions of one call would be undone twice.
  */
 function isMade(run, name, args) {
     const outer = made.getStore();
-    if (outer === undefined || outer.run !== run || outer.tool !== name)
+    if (outer === undefined || outer.isOver)
         return false;
-    return canonical(plain(outer.args)) === canonical(plain(args));
+    if (outer.act.run !== run || outer.act.tool !== name)
+        return false;
+    return outer.args !== null && outer.args === asText(args);
+}
+/** In JSON; null for what is none, which the desk is not asked about either. */
+function asText(args) {
+    try {
+        return canonical(plain(args));
+    }
+    catch {
+        return null;
+    }
 }
 /** Say that the call was made, and what it left. It was, also where that cannot be told. */
 async function told(act, answer, { after, undo, undoOfResult }) {

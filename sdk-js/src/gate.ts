@@ -323,7 +323,7 @@ export class Gate {
         const leaseUntil = leaseOf(answer);
         if (said === "replay") return { row, leaseUntil, unkept };
         const { arguments: changed = null, approval: id, url } = answer;
-        const approval = id ? { id: `${id}`, url: `${url}` } : null;
+        const approval = id ? { id: `${id}`, url: `${url ?? ""}` } : null;
         return { row, leaseUntil, changed, approval, unkept };
       }
       case "in_doubt":

@@ -154,7 +154,7 @@ export class Run extends Record {
   async explain<A extends object = Args>(tool: string, plan: Plan<A> = {}): Promise<JsonObject> {
     this.#mustBeOpen();
     mustBePlan(plan, tool);
-    return new Action<A>(this, tool, plan).explain();
+    return this.desk.spool.needed(() => new Action<A>(this, tool, plan).explain());
   }
 
   /** Mark a safe place to pause and to come back to. Throws Stopped if the desk wants a stop. */

@@ -92,7 +92,7 @@ export function finishDeclared<A extends object, R>(
   const performed = act.within(async () => {
     const { args } = act;
     if (act.isChanged && !isSameTarget(act, target)) throw new ArgumentsChanged(OTHER_TARGET);
-    const answer = await made.run(act as Action<any>, () => act.perform(call));
+    const answer = await making(act, call);
     if (act.replayed) return { answer, isFirst: false };
     const lazy = bitByBit(answer);
     if (lazy !== null) throw lazy;
@@ -106,8 +106,22 @@ export function finishDeclared<A extends object, R>(
   });
 }
 
-/** The call of a tool that is under way here. */
-const made = new AsyncLocalStorage<Action<any>>();
+/**
+ * The call of a tool that is made: `args` as they were before it could change them. Whatever it
+ * leaves behind, such as a timer, knows that it `isOver`.
+ */
+type UnderWay = { act: Action<any>; args: string | null; isOver: boolean };
+
+const made = new AsyncLocalStorage<UnderWay>();
+
+async function making<A extends object, R>(act: Action<A>, call: Call<A, R>): Promise<R> {
+  const underWay: UnderWay = { act, args: asText(act.args), isOver: false };
+  try {
+    return await made.run(underWay, () => act.perform(call));
+  } finally {
+    underWay.isOver = true;
+  }
+}
 
 /**
  * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
@@ -115,8 +129,18 @@ const made = new AsyncLocalStorage<Action<any>>();
  */
 function isMade(run: Run, name: string, args: object): boolean {
   const outer = made.getStore();
-  if (outer === undefined || outer.run !== run || outer.tool !== name) return false;
-  return canonical(plain(outer.args)) === canonical(plain(args));
+  if (outer === undefined || outer.isOver) return false;
+  if (outer.act.run !== run || outer.act.tool !== name) return false;
+  return outer.args !== null && outer.args === asText(args);
+}
+
+/** In JSON; null for what is none, which the desk is not asked about either. */
+function asText(args: object): string | null {
+  try {
+    return canonical(plain(args));
+  } catch {
+    return null;
+  }
 }
 
 /** Say that the call was made, and what it left. It was, also where that cannot be told. */

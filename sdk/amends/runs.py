@@ -153,7 +153,8 @@ class Run(Record, DrivenContext):
         condition with what it came to, the grants that do not cover it. The arguments are those of
         `action`; nothing is begun, and nobody is asked.
         """
-        return (yield from self.action(tool, **planned).explaining())
+        with self.desk.spool.needed():
+            return (yield from self.action(tool, **planned).explaining())
 
     explain, aexplain = waits(explaining), awaits(explaining)
 

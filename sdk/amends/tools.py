@@ -16,13 +16,11 @@ from amends.drivers import Pause, Steps, called, is_coroutine_function, refuse_l
 from amends.errors import AmendsError, ArgumentsChanged, NoEffect
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
-from amends.values import UNSET, as_targets, as_text, plain
+from amends.values import UNSET, as_targets, as_text, asked_for, plain
 
 Tool = Callable[..., Any]
 Said = Callable[..., Any]
 EFFECT_CLASS: EffectClass = "external_reversible"
-WHOSE = frozenset({"self", "cls"})
-"""How the first parameter of a method is called, by which it is known."""
 OTHER_TARGET = (
     "an approver changed the arguments, and with these the call would change something else than"
     " was asked for: it is not made"
@@ -148,15 +146,29 @@ class Declaration:
         return found
 
 
-_made: ContextVar[Action | None] = ContextVar("amends_made", default=None)
-"""The call of a tool that is under way here."""
+@dataclass
+class _UnderWay:
+    """The call of a tool that is made: `args` as they were before it could change them. Whatever it
+    leaves behind in other tasks and threads knows that it `is_over`.
+    """
+
+    action: Action
+    args: str = ""
+    is_over: bool = False
+
+
+_made: ContextVar[_UnderWay | None] = ContextVar("amends_made", default=None)
 
 
 def _making(action: Action, call: Callable[[], Any]) -> Steps[Any]:
-    outer = _made.set(action)
+    made = _UnderWay(action)
+    with contextlib.suppress(Exception):  # such as cannot be told were changed since: it is refused
+        made.args = as_text(plain(action.args))
+    outer = _made.set(made)
     try:
         return (yield from action.making(call))
     finally:
+        made.is_over = True
         with contextlib.suppress(ValueError):  # its event loop is gone
             _made.reset(outer)
 
@@ -167,9 +179,9 @@ def _is_made(run: Run, name: str, *given: Mapping[str, Any]) -> bool:
     twice.
     """
     made = _made.get()
-    if made is None or made.run is not run or made.tool != name:
+    if made is None or made.is_over or made.action.run is not run or made.action.tool != name:
         return False
-    return as_text(plain(made.args)) in {as_text(plain(one)) for one in given}
+    return made.args in {as_text(asked_for(one)) for one in given}
 
 
 def _of(said: Said, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
@@ -216,12 +228,13 @@ def tool(name: str, *, tries: int = 1, **declared: Any) -> Callable[[Tool], Tool
     """
     declaration = declare(**declared)
 
-    def decorate(function: Tool) -> Tool:
+    def decorate(function: Tool, *, is_method: bool | None = None) -> Tool:
         if isinstance(function, classmethod | staticmethod):
-            return type(function)(decorate(function.__func__))
+            is_of_class = isinstance(function, classmethod)
+            return type(function)(decorate(function.__func__, is_method=is_of_class))
         refuse_lazy(function)
         signature, is_async = inspect.signature(function), is_coroutine_function(function)
-        if next(iter(signature.parameters), "") in WHOSE:
+        if _is_method(function, signature) if is_method is None else is_method:
             return _method(function, name, {"tries": tries, **declared})
         schema = declared.get("schema") or _schema_of(signature)
 
@@ -258,6 +271,16 @@ def tool(name: str, *, tries: int = 1, **declared: Any) -> Callable[[Tool], Tool
         return call
 
     return decorate
+
+
+def _is_method(function: Tool, signature: inspect.Signature) -> bool:
+    """By its first parameter. A function that stands in no class may have a `cls` of its own, such
+    as that of a seat, which is an argument as any other.
+    """
+    first = next(iter(signature.parameters), "")
+    within, _, _ = getattr(function, "__qualname__", "").rpartition(".")
+    is_in_class = within != "" and not within.endswith("<locals>")
+    return first == "self" or (first == "cls" and is_in_class)
 
 
 def _method(function: Tool, name: str, declared: Mapping[str, Any]) -> Tool:

@@ -169,7 +169,10 @@ def test_a_method_of_a_class_is_a_tool_and_its_class_no_argument(desk, small_des
 
     class Fleet:
         name = "KL"
-        move = outer(gated(_move if outer is classmethod else classmethod(_move)))
+        def move(cls, to):
+            return f"{cls.name}{to}"
+
+        move = outer(gated(move if outer is classmethod else classmethod(move)))
         lands = desk.tool("land")(staticmethod(lambda to: f"landed {to}"))
 
     with desk.run("Move it"):
@@ -180,10 +183,6 @@ def test_a_method_of_a_class_is_a_tool_and_its_class_no_argument(desk, small_des
         [{"type": "flight", "id": "KL1"}], {"to": "1"},
     )  # fmt: skip
     assert second["data"]["args"] == {"to": "2"}
-
-
-def _move(cls, to):
-    return f"{cls.name}{to}"
 
 
 @pytest.mark.parametrize("is_awaited", [True, False])
@@ -215,6 +214,77 @@ def test_a_tool_that_is_wrapped_twice_is_one_call(desk, small_desk, calls, is_aw
 
     assert calls == ["KL1", "KL2"]
     assert small_desk.types().count("action.succeeded") == 2
+
+
+def test_what_a_tool_leaves_behind_asks_for_the_call_anew(desk, small_desk, calls):
+    """Its context said that the call was under way still, and it was made a second time, unasked."""
+    left = []
+
+    @desk.tool("update_flight")
+    async def update_flight(to):
+        calls.append(to)
+        if not left:
+            left.append(asyncio.create_task(later()))
+        return to
+
+    async def later():
+        await asyncio.wait_for(is_over.wait(), 10)
+        return await update_flight("KL1")
+
+    async def story():
+        async with desk.run("Move it"):
+            await update_flight("KL1")
+            is_over.set()
+            assert await left[0] == "KL1"
+        await desk.async_driver.close()
+
+    is_over = asyncio.Event()
+    asyncio.run(story())
+
+    assert calls == ["KL1"]
+    assert len(small_desk.journal("begin")) == 2
+
+
+def test_a_call_within_a_call_with_what_that_has_changed_is_another(desk, small_desk, calls):
+    """It was taken for the same: both had the list as it was by then."""
+
+    @desk.tool("cancel", target=lambda flights: ("flight", flights[-1]))
+    def cancel(flights):
+        calls.append(flights.pop())
+        if flights:
+            cancel(flights)
+
+    with desk.run("Cancel them"):
+        cancel(["KL1", "KL2"])
+    desk.flush()
+
+    asked = [one["data"]["targets"][0]["id"] for one in small_desk.journal("begin")]
+    assert (calls, asked) == (["KL2", "KL1"], ["KL2", "KL1"])
+
+
+def test_a_function_may_have_an_argument_that_is_called_as_a_class(desk, small_desk):
+    """It was hidden from whoever approves the call."""
+    book = desk.tool("book")(_book)
+
+    class Airline:
+        @desk.tool("upgrade")
+        def upgrade(self, cls):
+            return cls
+
+        seat = desk.tool("seat")(staticmethod(_book))
+
+    with desk.run("Book it"):
+        assert book("first", seat=3) == Airline.seat(cls="first", seat=3) == "first 3"
+        assert Airline().upgrade("first") == "first"
+    desk.flush()
+
+    first = {"cls": "first", "seat": 3}
+    told = [one["data"]["args"] for one in small_desk.journal("begin")]
+    assert told == [first, first, {"cls": "first"}]
+
+
+def _book(cls, seat):
+    return f"{cls} {seat}"
 
 
 @pytest.mark.parametrize("kind", [map, filter, itertools.starmap])

@@ -220,6 +220,20 @@ def test_a_tool_that_is_wrapped_twice_is_one_call(desk, agent):
     assert desk.heard == ["run.started", *calls, "run.completed"]
 
 
+def test_what_a_tool_leaves_behind_or_has_changed_is_asked_for_anew(desk, agent):
+    """It was taken for the call that was under way, and made unasked."""
+    proceed = {"answer": "proceed", "action": "act_1", "fence": 1}
+    replay = {"answer": "replay", "action": "act_1", "result": "KL1"}
+    desk.script["begin"] = [{"answer": proceed}, {"answer": replay}]
+    _, outside = agent("leaves_a_timer_behind")
+
+    assert outside.split("\n")[0] == "made KL1"
+    assert outside.count("made") == 1
+    assert [one for one in desk.heard if one.startswith("begin")] == [
+        *["begin update_flight"] * 2, *["begin cancel"] * 2,
+    ]  # fmt: skip
+
+
 def test_one_action_is_one_call_whatever_its_block_does_and_however_often_it_begins(desk, agent):
     proceed = {"answer": "proceed", "action": "act_1", "fence": 1}
     replay = {"answer": "replay", "action": "act_1", "result": None}

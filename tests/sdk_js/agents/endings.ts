@@ -151,6 +151,23 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await tools.call("update_flight", { to: "KL2" }, "call_1", once);
     });
   },
+  async leaves_a_timer_behind() {
+    let left: Promise<unknown> | undefined;
+    const move = desk.tool("update_flight", {}, async ({ to }: { to: string }) => {
+      left ??= sleep(100).then(() => move({ to }));
+      said(`made ${to}`);
+      return to;
+    });
+    const cancel = desk.tool("cancel", {}, async ({ flights }: { flights: string[] }) => {
+      said(`cancelled ${flights.pop()}`);
+      if (flights.length > 0) await cancel({ flights });
+    });
+    await desk.run("Move it", { run: "run_1" }, async () => {
+      await move({ to: "KL1" });
+      await left;
+      await cancel({ flights: ["KL1", "KL2"] });
+    });
+  },
   async performs_again() {
     const target = ["reservation", "XEHM4B"] as const;
     await desk.run("Move it", { run: "run_1" }, async (run) => {
