@@ -11,6 +11,7 @@ again and again.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,8 +48,8 @@ STANDING = f"""
 SELECT asks.*, told.*
 FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS asks (run, workspace, agent)
 CROSS JOIN LATERAL (
-    SELECT r.id, d.id, d.kind, c.name, coalesce(c.state, convert_from(b.content, 'UTF8')::jsonb),
-        c.state_ref, c.instructions, d.steps, d.issued_at, d.acknowledge_by, r.held_by,
+    SELECT r.id, d.id, d.kind, c.name, c.state, c.state_ref, c.instructions, d.steps,
+        d.issued_at, d.acknowledge_by, r.held_by,
         (SELECT max(a.n) FROM ledger_action a WHERE a.run_id = r.id),
         (SELECT max(p.n) FROM ledger_checkpoint p WHERE p.run_id = r.id),
         (SELECT json_build_array(p.kind, p.name, p.reason,
@@ -60,10 +61,10 @@ CROSS JOIN LATERAL (
     LEFT JOIN recovery_directive d
         ON d.run_id = r.id AND d.acknowledged_at IS NULL AND d.withdrawn_at IS NULL
     LEFT JOIN ledger_checkpoint c ON c.id = d.checkpoint_id
-    LEFT JOIN ledger_blob b
-        ON b.workspace_id = r.workspace_id AND c.state_ref = 'sha256:' || b.sha256
     WHERE r.workspace_id = asks.workspace AND r.run = asks.run AND r.agent_id = asks.agent
     OFFSET 0) told"""  # noqa: S608
+
+STATE = "SELECT content FROM ledger_blob WHERE workspace_id = %s AND sha256 = %s"
 
 NOW_WANTED = f"""
 SELECT r.id FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id
@@ -87,6 +88,8 @@ async def directive(scope: Scope, receive: Receive, send: Send) -> None:
     found = _wanted(await _runs.ask(asker))
     if found is None and seconds:
         found = await _waited(asker, seconds, receive)
+    if found is not None and isinstance(ref := found.get("state"), Ref):
+        found["state"] = await _state_of(ref, caller.workspace_id)
     await answer(send, 200, {"directive": found})
 
 
@@ -109,6 +112,25 @@ async def _waited(asker: Asker, seconds: float, receive: Receive) -> dict[str, A
     finally:
         went.cancel()
     return None
+
+
+class Ref(str):
+    """Names the blob that a state is kept as."""
+
+    __slots__ = ()
+
+
+async def _state_of(ref: Ref, workspace: int) -> Any:
+    """What the blob holds, up to 8 MiB: it is read for whoever resumes, and not with all who ask.
+    Its reference where it is not here, or is no JSON.
+    """
+    async with pools.AutocommitConnection() as connection:
+        found = await connection.execute(STATE, [workspace, ref.removeprefix("sha256:")])
+        row = await found.fetchone()
+    try:
+        return json.loads(row[0] if row and row[0] else b"")
+    except (ValueError, RecursionError):
+        return {"ref": str(ref)}
 
 
 class Asker(NamedTuple):
@@ -150,7 +172,7 @@ def _wanted(row: Sequence[Any] | None) -> dict[str, Any] | None:
         return found | {"reason": f"the desk recovers this run ({held})" if held else ""}
     return found | {
         "from": name,
-        "state": {"ref": state_ref} if state_ref and state is None else state,
+        "state": Ref(state_ref) if state_ref and state is None else state,
         "instructions": words or "",
         "steps": steps,
         "n": max(n or 0, at or 0),

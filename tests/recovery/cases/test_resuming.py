@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from approvals import pauses
 from approvals.models import Pause
-from ledger.models import Effect, Event, Run
+from ledger.models import Blob, Effect, Event, Run
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import resuming
 from recovery.casework.resuming import CannotResume
@@ -42,6 +42,30 @@ def test_the_preview_labels_each_remaining_step(stopped):
     start = resuming.preview(stopped.case())
     assert [one.tool for one in start.steps] == ["flights.book", "notes.add", "hotels.book"]
     assert start.digest != seen.digest
+
+
+@pytest.mark.parametrize("kept", [b'{"rows": 2}', b"\xff no JSON", None])
+@pytest.mark.django_db(transaction=True)
+def test_a_state_that_is_kept_apart_is_told_or_named_where_it_is_no_json(
+    stopped, ada, acme, agent, kept
+):
+    """An agent whose state was no JSON was answered 500, and never heard of its directive."""
+    checkpoint, name = stopped.row.checkpoints.get(), "ab" * 32
+    if kept is not None:
+        Blob.objects.create(workspace=acme, sha256=name, content=kept, byte_count=len(kept))
+    type(checkpoint).objects.update(state=None, state_ref=f"sha256:{name}")
+    directed(stopped, ada, checkpoint=checkpoint)
+    token = keys.create_key(agent, by=None, name="k")[1]
+
+    async def story(client):
+        path = f"/api/v1/runs/{stopped.run}/directive"
+        return await client.get(path, headers={"authorization": f"Bearer {token}"})
+
+    found = visit(story).json()["directive"]
+    whole = kept is not None and kept.startswith(b"{")
+    assert (found["from"], found["state"]) == (
+        "flight booked", {"rows": 2} if whole else {"ref": f"sha256:{name}"},
+    )  # fmt: skip
 
 
 def test_the_agent_goes_on_and_the_case_closes_as_resumed(stopped, ada, client):
