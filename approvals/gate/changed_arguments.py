@@ -147,7 +147,7 @@ def change(
     action = actions.get(pk=approval.action_id or 0)
     asked = as_asked(action)
     try:  # the key's lock and the run's come before the approval's
-        context = run_statements(read_context(asked))
+        context = run_statements(read_context(asked, asks=True))
     except LockNotAvailable as busy:
         raise InvalidInput(BUSY) from busy
     row = inbox.as_shown(approval, seen)

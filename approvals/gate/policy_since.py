@@ -113,8 +113,8 @@ def answering_none(workspace: Workspace) -> Iterator[None]:
     """
     with transaction.atomic():
         locks.locked(Workspace.objects.all()).get(pk=workspace.pk)
-        locks.advisory(ASKING, workspace.pk)
         passed = set(_passing(workspace))
+        locks.advisory(ASKING, workspace.pk)  # not before: agents wait for it, each in a thread
         yield
         if answered := [pk for pk in _passing(workspace) if pk not in passed]:
             raise AnswersQuestions(answered)
