@@ -184,10 +184,10 @@ class UpToThePage(AfterTheView):
 def _for_a_program(answer: HttpResponseBase) -> HttpResponseBase:
     """What the framework itself says of a path or a method, as a problem."""
     if answer.status_code == NOT_ALLOWED:
-        told = f"This path takes {answer['Allow']}."
-        kind = f"{PROBLEM}method"
+        allowed = ", ".join(sorted(answer["Allow"].split(", ")))  # a set's, in any order
+        told, kind = f"This path takes {allowed}.", f"{PROBLEM}method"
         problem = problem_response(NOT_ALLOWED, "Method not allowed", told, type=kind)
-        problem["Allow"] = answer["Allow"]
+        problem["Allow"] = allowed
         return problem
     is_a_page = answer.headers.get("Content-Type", "").startswith("text/html")
     if answer.status_code == NOT_FOUND and is_a_page:

@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from config import company_login
 from config.api import api
+from edge.asgi import PROBLEM
 from workspaces.pages import problem_response
 
 handler400 = "config.middleware.not_understood"
@@ -26,9 +27,9 @@ def directory(request: HttpRequest, workspace: str, rest: str) -> HttpResponse:
 @csrf_exempt
 def no_such_path(_request: HttpRequest, rest: str) -> HttpResponse:
     """A program that mistypes a path reads what a program can read."""
-    return problem_response(
-        404, "There is nothing at this path", f"No “{rest}” is told of at /api/docs."
-    )
+    words = f"No “{rest}” is told of at /api/docs."
+    kind = f"{PROBLEM}not-found"
+    return problem_response(404, "There is nothing at this path", words, type=kind)
 
 
 urlpatterns: list[URLPattern | URLResolver] = [
