@@ -239,3 +239,76 @@ def test_what_would_be_approved_as_something_else_is_refused_and_the_model_reads
 
     assert made == []
     assert small_desk.journal("begin") == []
+
+
+def test_what_a_tool_leaves_behind_asks_for_the_call_anew(desk, small_desk):
+    """Its context said that the call was under way still, and it was made once more, unasked."""
+    calls: list[str] = []
+    left: list[asyncio.Task[str]] = []
+
+    @desk.tool("update_flight")
+    async def update_flight(to):
+        calls.append(to)
+        if not left:
+            left.append(asyncio.create_task(later()))
+        return to
+
+    async def later():
+        await asyncio.wait_for(is_over.wait(), 10)
+        return await update_flight("KL1")
+
+    async def story():
+        async with desk.run("Move it"):
+            await update_flight("KL1")
+            is_over.set()
+            assert await left[0] == "KL1"
+        await desk.async_driver.close()
+
+    is_over = asyncio.Event()
+    asyncio.run(story())
+
+    assert calls == ["KL1"]
+    assert len(small_desk.journal("begin")) == 2
+
+
+def test_a_call_within_a_call_with_what_that_has_changed_is_another(desk, small_desk):
+    """It was taken for the same: both had the list as it was by then."""
+    calls: list[str] = []
+
+    @desk.tool("cancel", target=lambda flights: ("flight", flights[-1]))
+    def cancel(flights):
+        calls.append(flights.pop())
+        if flights:
+            cancel(flights)
+
+    with desk.run("Cancel them"):
+        cancel(["KL1", "KL2"])
+    desk.flush()
+
+    asked = [one["data"]["targets"][0]["id"] for one in small_desk.journal("begin")]
+    assert (calls, asked) == (["KL2", "KL1"], ["KL2", "KL1"])
+
+
+def test_a_function_may_have_an_argument_that_is_called_as_a_class(desk, small_desk):
+    """It was hidden from whoever approves the call."""
+    book = desk.tool("book")(_book)
+
+    class Airline:
+        @desk.tool("upgrade")
+        def upgrade(self, cls):
+            return cls
+
+        seat = desk.tool("seat")(staticmethod(_book))
+
+    with desk.run("Book it"):
+        assert book("first", seat=3) == Airline.seat(cls="first", seat=3) == "first 3"
+        assert Airline().upgrade("first") == "first"
+    desk.flush()
+
+    first = {"cls": "first", "seat": 3}
+    told = [one["data"]["args"] for one in small_desk.journal("begin")]
+    assert told == [first, first, {"cls": "first"}]
+
+
+def _book(cls, seat):
+    return f"{cls} {seat}"

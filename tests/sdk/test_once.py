@@ -163,26 +163,30 @@ def test_an_object_is_called_as_the_function_that_it_is(desk, small_desk, calls)
     assert small_desk.types().count("action.succeeded") == 1
 
 
-@pytest.mark.parametrize("outer", [classmethod, lambda method: method])
-def test_a_method_of_a_class_is_a_tool_and_its_class_no_argument(desk, small_desk, outer):
+def test_a_method_of_a_class_is_a_tool_and_its_class_no_argument(desk, small_desk):
     gated = desk.tool("update_flight", target=lambda cls, to: ("flight", f"{cls.name}{to}"))
 
     class Fleet:
         name = "KL"
+        lands = desk.tool("land")(staticmethod(lambda to: f"landed {to}"))
+
+        @classmethod
+        @gated
         def move(cls, to):
             return f"{cls.name}{to}"
 
-        move = outer(gated(move if outer is classmethod else classmethod(move)))
-        lands = desk.tool("land")(staticmethod(lambda to: f"landed {to}"))
+        @gated
+        @classmethod
+        def turn(cls, to):
+            return f"{cls.name}{to}"
 
     with desk.run("Move it"):
-        assert (Fleet.move(to="1"), Fleet().lands("2")) == ("KL1", "landed 2")
+        assert (Fleet.move(to="1"), Fleet.turn(to="2")) == ("KL1", "KL2")
+        assert Fleet().lands("3") == "landed 3"
     desk.flush()
-    first, second = small_desk.journal("begin")
-    assert (first["data"]["targets"], first["data"]["args"]) == (
-        [{"type": "flight", "id": "KL1"}], {"to": "1"},
-    )  # fmt: skip
-    assert second["data"]["args"] == {"to": "2"}
+    told = [one["data"] for one in small_desk.journal("begin")]
+    assert [one["args"] for one in told] == [{"to": "1"}, {"to": "2"}, {"to": "3"}]
+    assert [one["targets"][0]["id"] for one in told[:2]] == ["KL1", "KL2"]
 
 
 @pytest.mark.parametrize("is_awaited", [True, False])
@@ -214,77 +218,6 @@ def test_a_tool_that_is_wrapped_twice_is_one_call(desk, small_desk, calls, is_aw
 
     assert calls == ["KL1", "KL2"]
     assert small_desk.types().count("action.succeeded") == 2
-
-
-def test_what_a_tool_leaves_behind_asks_for_the_call_anew(desk, small_desk, calls):
-    """Its context said that the call was under way still, and it was made a second time, unasked."""
-    left = []
-
-    @desk.tool("update_flight")
-    async def update_flight(to):
-        calls.append(to)
-        if not left:
-            left.append(asyncio.create_task(later()))
-        return to
-
-    async def later():
-        await asyncio.wait_for(is_over.wait(), 10)
-        return await update_flight("KL1")
-
-    async def story():
-        async with desk.run("Move it"):
-            await update_flight("KL1")
-            is_over.set()
-            assert await left[0] == "KL1"
-        await desk.async_driver.close()
-
-    is_over = asyncio.Event()
-    asyncio.run(story())
-
-    assert calls == ["KL1"]
-    assert len(small_desk.journal("begin")) == 2
-
-
-def test_a_call_within_a_call_with_what_that_has_changed_is_another(desk, small_desk, calls):
-    """It was taken for the same: both had the list as it was by then."""
-
-    @desk.tool("cancel", target=lambda flights: ("flight", flights[-1]))
-    def cancel(flights):
-        calls.append(flights.pop())
-        if flights:
-            cancel(flights)
-
-    with desk.run("Cancel them"):
-        cancel(["KL1", "KL2"])
-    desk.flush()
-
-    asked = [one["data"]["targets"][0]["id"] for one in small_desk.journal("begin")]
-    assert (calls, asked) == (["KL2", "KL1"], ["KL2", "KL1"])
-
-
-def test_a_function_may_have_an_argument_that_is_called_as_a_class(desk, small_desk):
-    """It was hidden from whoever approves the call."""
-    book = desk.tool("book")(_book)
-
-    class Airline:
-        @desk.tool("upgrade")
-        def upgrade(self, cls):
-            return cls
-
-        seat = desk.tool("seat")(staticmethod(_book))
-
-    with desk.run("Book it"):
-        assert book("first", seat=3) == Airline.seat(cls="first", seat=3) == "first 3"
-        assert Airline().upgrade("first") == "first"
-    desk.flush()
-
-    first = {"cls": "first", "seat": 3}
-    told = [one["data"]["args"] for one in small_desk.journal("begin")]
-    assert told == [first, first, {"cls": "first"}]
-
-
-def _book(cls, seat):
-    return f"{cls} {seat}"
 
 
 @pytest.mark.parametrize("kind", [map, filter, itertools.starmap])
