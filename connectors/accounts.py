@@ -8,6 +8,7 @@ that was renewed for the same account goes on working.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar, get_args
@@ -84,7 +85,7 @@ def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def _account(connection: Connection, purpose: Purpose, connector: Connector, settings: Any) -> str:
     secret: Secret | None = getattr(connection, f"{purpose}_secret")
-    if not msgspec.structs.fields(connector.credential_schema):
+    if not connector.credential_schema.__struct_fields__:
         return ""
     try:
         told = _told(connection, connector, settings, secret)
@@ -103,17 +104,16 @@ def _account(connection: Connection, purpose: Purpose, connector: Connector, set
 def _told(
     connection: Connection, connector: Connector, settings: Any, secret: Secret | None
 ) -> str | None:
-    """What the credential says by itself."""
-    if secret is None:
-        return _of(connection, connector, settings, {})
+    """What the credential says by itself, or a connector of having none."""
     settings_digest = digest_of_settings(connector.name, connection.settings)
-    key = (connector.name, settings_digest, bytes(secret.sealed))
-    if key not in _known:
-        clear = secret.open()
-        if len(_known) >= KNOWN_MAX:
-            _known.clear()
-        _known[key] = _of(connection, connector, settings, clear)
-    return _known[key]
+    key = (connector.name, settings_digest, bytes(secret.sealed) if secret else b"")
+    with suppress(KeyError):  # and not asked first: another thread may forget it in between
+        return _known[key]
+    told = _of(connection, connector, settings, secret.open() if secret else {})
+    if len(_known) >= KNOWN_MAX:
+        _known.clear()
+    _known[key] = told
+    return told
 
 
 def _of(

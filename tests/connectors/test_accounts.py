@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from connectors import accounts, connections
+from connectors.builtin.http import Http
 from connectors.models import Connection
 from tests.ports import answering
 from workspaces.models import Act
@@ -147,6 +148,20 @@ def test_how_a_manifest_asks_whose_account_it_is_changes_no_version(acme, ada, m
     )  # fmt: skip
     assert asks.account is not None
     assert manifest.fingerprint_of(silent) == manifest.fingerprint_of(same)
+
+
+def test_a_plug_in_is_asked_once_of_a_credential_and_once_of_none(acme, ada, monkeypatch):
+    made, asked = connections.create(acme, "tracker", "http", TRACKER, by=ada), []
+    told = Http.account
+    monkeypatch.setattr(accounts, "_known", {})
+    monkeypatch.setattr(Http, "account", lambda *given: asked.append(given) or told(*given))
+    assert [account(made), account(made), account(made, "observe")] == [None] * 3
+    assert len(asked) == 1
+
+    connections.set_secret(made, "compensate", LOGIN, by=ada)
+    asked.clear()
+    assert [account(made), account(made)] == ["desk"] * 2
+    assert len(asked) == 1
 
 
 def test_two_long_accounts_that_begin_alike_are_two(acme, ada):
