@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from msgspec import UNSET
@@ -399,9 +400,11 @@ class NotUndoable:
         return f"What {self.action.tool_words} did to {target} {became}"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Drafted:
-    """Steps newest first, what no step undoes, and what a person left out."""
+    """Steps newest first, what no step undoes, and what a person left out. All of them are there
+    before anybody asks for what is said of the whole.
+    """
 
     steps: list[DraftStep] = field(default_factory=list)
     cannot: list[NotUndoable] = field(default_factory=list)
@@ -414,7 +417,7 @@ class Drafted:
         found += [one.reversibility for one in self.cannot]
         return weakest(found)
 
-    @property
+    @cached_property
     def judgement(self) -> PolicyDecision | None:
         """What the policy says of the plan as a whole."""
         return strictest([one.judgement for one in self.steps]) if self.steps else None

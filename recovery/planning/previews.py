@@ -167,7 +167,7 @@ Asked = dict[tuple[int, Sequence[RequiredApprovers]], str]
 CHOICES = ("rebase", "override", "skip")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class PlanDraft(Drafted):
     """What would run, as it stands at `checked_at`. `digest` and `restores` are what a
     preview posts back."""

@@ -5,12 +5,13 @@ from django.db import IntegrityError, transaction
 
 from approvals import inbox
 from approvals.models import Approval
+from approvals.policy import strictest
 from ledger.models import Effect, Event
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import closing
 from recovery.engine import plan_lifecycle
 from recovery.models import CaseState, Plan, PlanState, Step, StepState
-from recovery.planning import plans
+from recovery.planning import drafting, plans
 from recovery.planning.plans import CannotSubmit
 from tests.locks import behind
 from tests.people import person
@@ -34,6 +35,18 @@ def test_a_draft_shows_the_exact_call_and_that_nothing_has_drifted(raised, ticke
     assert draft.approval == ""
     assert not Plan.objects.exists()
     assert plans.draft(case).digest == draft.digest
+
+
+def test_what_the_policy_says_of_a_plan_is_made_out_once_however_often_it_is_asked(
+    raised, monkeypatch
+):
+    draft, asked = plans.draft(raised.case()), []
+    monkeypatch.setattr(drafting, "strictest", lambda each: asked.append(each) or strictest(each))
+
+    assert (draft.why_not, draft.hindrance, draft.approval) == ("", "", "")
+    assert "The affected person" not in draft.lead
+
+    assert len(asked) == 1
 
 
 def test_the_worker_restores_the_row_and_the_case_closes(raised, ticket, shop, ada):
