@@ -153,8 +153,13 @@ def test_how_a_manifest_asks_whose_account_it_is_changes_no_version(acme, ada, m
 def test_a_plug_in_is_asked_once_of_a_credential_and_once_of_none(acme, ada, monkeypatch):
     made, asked = connections.create(acme, "tracker", "http", TRACKER, by=ada), []
     told = Http.account
+
+    def heard(*given):
+        asked.append(given)
+        return told(*given)
+
     monkeypatch.setattr(accounts, "_known", {})
-    monkeypatch.setattr(Http, "account", lambda *given: asked.append(given) or told(*given))
+    monkeypatch.setattr(Http, "account", heard)
     assert [account(made), account(made), account(made, "observe")] == [None] * 3
     assert len(asked) == 1
 

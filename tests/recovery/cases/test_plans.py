@@ -41,7 +41,12 @@ def test_what_the_policy_says_of_a_plan_is_made_out_once_however_often_it_is_ask
     raised, monkeypatch
 ):
     draft, asked = plans.draft(raised.case()), []
-    monkeypatch.setattr(drafting, "strictest", lambda each: asked.append(each) or strictest(each))
+
+    def heard(judgements):
+        asked.append(judgements)
+        return strictest(judgements)
+
+    monkeypatch.setattr(drafting, "strictest", heard)
 
     assert (draft.why_not, draft.hindrance, draft.approval) == ("", "", "")
     assert "The affected person" not in draft.lead
