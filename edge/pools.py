@@ -87,6 +87,7 @@ class HotConnection(AsyncConnection[TupleRow]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._cursors: dict[str, AsyncRawCursor[TupleRow]] = {}
+        self.made_at = time.monotonic()
 
     async def wait(self, *given: Any, **options: Any) -> Any:
         """A statement that was prepared before a migration changed a column that it answers fails
@@ -151,6 +152,7 @@ class Pool(AsyncConnectionPool[HotConnection]):
             and self._asking == 0
             and not (self.closed or self._closing)
             and conn.info.transaction_status is TransactionStatus.IDLE
+            and conn.made_at > self._anew_at
         )
 
     async def check(self) -> None:
@@ -158,14 +160,17 @@ class Pool(AsyncConnectionPool[HotConnection]):
         await super().check()
 
     async def heal(self, error: Exception) -> None:
-        """Let go the connections that are dead, too, where one of them failed so. Where one writes
-        no longer all are let go: their server is another one's standby by now, or takes no writes
-        for sessions that are as old, and answers every other question.
+        """Let go the connections that are dead, too, where one of them failed so; of those for
+        threads all. Where one writes no longer all are let go, and whatever is lent as it comes
+        back: their server is another one's standby by now, or takes no writes for sessions that are
+        as old, and answers every other question.
         """
         if not isinstance(error, ReadOnlySqlTransaction):
+            threads_pool().drain()
             await self.check()
         elif time.monotonic() > self._anew_at + ALL_ANEW_SECONDS:
             self._anew_at = time.monotonic()
+            threads_pool().drain()
             await self._put_away()
             await self.drain()
 

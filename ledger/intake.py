@@ -127,9 +127,6 @@ def record_waiting(actor: Actor, parsed: Sequence[ParsedEvent]) -> RecordedBatch
         except (DeadlockDetected, SerializationFailure):
             if not tries_left:
                 raise
-        except pools.AWAY:
-            pools.threads_pool().drain()  # it went away, and with it every connection
-            raise
     raise AssertionError("unreachable")
 
 

@@ -249,25 +249,32 @@ def test_a_session_in_which_nothing_can_be_written_is_let_go_and_the_next_one_wr
     beside.close()
 
 
-def test_nor_does_the_pool_of_the_door_keep_others_like_it():
+def test_nor_do_the_pools_of_the_door_keep_others_like_it():
+    """Nor one that was lent meanwhile, which was at hand for a minute; nor one for threads."""
+
     async def story(pool):
+        lent = await pool.getconn()
         async with pool.connection() as one, pool.connection() as other:
-            for each in (one, other):
+            for each in (one, other, lent):
                 await each.execute("SET default_transaction_read_only = on")
+        with pools.threads_pool().connection() as in_thread:
+            in_thread.execute("SET default_transaction_read_only = on")
         with pytest.raises(ReadOnlySqlTransaction) as refused:
             async with pool.connection() as one:
                 await one.execute("CREATE TABLE written ()")
 
         await pool.heal(refused.value)
+        await pool.putconn(lent)
 
         found = []
         for _ in range(3):
             async with pool.connection() as one:
                 cursor = await one.execute("SHOW transaction_read_only")
                 found.append(await cursor.fetchone())
-        return found
+        with pools.threads_pool().connection() as in_thread:
+            return [*found, in_thread.execute("SHOW transaction_read_only").fetchone()]
 
-    assert visit(story) == [("off",)] * 3
+    assert visit(story) == [("off",)] * 4
 
 
 def together(story):
