@@ -134,6 +134,8 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
                 )
             if isinstance(found, BeginResponse):
                 return found
+            if isinstance(found, Refused):
+                raise found
     return await run_in_thread(begin, request)
 
 
@@ -149,11 +151,13 @@ def begin(request: BeginRequest) -> BeginResponse:
 
 
 def _carry_out(  # noqa: PLR0911 - one per kind of decision
-    request: BeginRequest, found: BeginResponse | Decided | None
+    request: BeginRequest, found: BeginResponse | Decided | Refused | None
 ) -> BeginResponse:
     match found:
         case BeginResponse():
             return found
+        case Refused():
+            raise found
         case Decided() if request.explain:
             return explained(request, found, _why_not)
         case Decided(decision=UseGrant() as use):

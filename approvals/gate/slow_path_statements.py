@@ -56,10 +56,12 @@ class Decided:
 
 def look_and_decide(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, *, in_thread: bool
-) -> StatementGenerator[BeginResponse | Decided | None]:
+) -> StatementGenerator[BeginResponse | Decided | Refused | None]:
     """Lock, read, decide, and carry the decision out where statements alone do it. None if the
     thread has to begin anew: to compile the policy, read long texts, or note a tool's announcement.
     `Decided` if it has more to do than statements, and always with `explain`, which writes nothing.
+    `Refused` is to be raised after the commit of what was only read: at a rollback psycopg forgets
+    all that it prepared, and one agent's mistakes made the calls of others be planned anew.
     """
     asks = in_thread and not request.explain
     context = yield from read_context(request, asks=asks)
@@ -74,7 +76,10 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
     policy = policy or policy_in_force(request.actor.workspace_id, context.policy_digest)
     snapshot_cache.note(request, context)
     gathered = yield from gather(request, context, policy)
-    decision, judgement = decide(request, context, policy, gathered.findings)
+    try:
+        decision, judgement = decide(request, context, policy, gathered.findings)
+    except Refused as refused:
+        return refused
     if request.explain:
         return Decided(context, policy, gathered, judgement, decision)
     match decision:

@@ -19,12 +19,14 @@ from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
 from approvals.models import Approval, ApprovalState, GateKey
 from approvals.policy.conditions import Cap
+from edge import pools
 from ledger.append import events, statements
 from ledger.models import Action, ActionState, Compensated, Event
 from recovery.edge import PAUSED
 from tests import servers
 from tests.approvals import test_gate
 from tests.approvals.cast import put_in_force, told
+from tests.approvals.door import planned, visit
 from tests.conftest import started
 from tests.ledger.test_large_batches import (
     DEADLOCK,
@@ -32,6 +34,8 @@ from tests.ledger.test_large_batches import (
     NOT_LOCKED_OUT,
     SERIALIZATION,
 )
+from workspaces import keys
+from workspaces.models import Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,6 +59,33 @@ def test_each_pause_denies_until_it_is_lifted(trip, acme, ada, kind, name):
 
     pauses.lift(placed, by=ada)
     assert trip.begin().json()["answer"] == "proceed"
+
+
+def test_a_call_that_is_refused_leaves_what_was_prepared_for_others(trip, acme):
+    """psycopg forgets all of it at a rollback: others paid for each mistake of one agent."""
+    other = keys.create_key(Agent.objects.create(workspace=acme, name="other"), by=None, name="x")
+
+    async def story(client):
+        async def begin(token, n):
+            asked = planned(action=f"act_{n}", key=f"key-{n}")
+            bearer = {"authorization": f"Bearer {token}"}
+            return await client.post("/api/v1/actions/begin", json=asked, headers=bearer)
+
+        async def prepared():
+            async with pools.pool().connection() as session:
+                found = await session.execute("SELECT name FROM pg_prepared_statements")
+                return {name for (name,) in await found.fetchall()}
+
+        for n in range(4):
+            await begin(trip.token, n)
+        before = await prepared()
+        refused = await begin(other[1], 9)
+        return before, refused.status_code, await prepared()
+
+    before, status, after = visit(story, connections_max=1)
+    assert before
+    assert status == 403
+    assert before <= after
 
 
 @pytest.mark.parametrize("code", [DEADLOCK, SERIALIZATION])
