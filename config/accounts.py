@@ -14,13 +14,18 @@ from urllib.parse import urlsplit
 from allauth.account import forms as accounts
 from allauth.account.adapter import DefaultAccountAdapter, get_adapter
 from allauth.core.internal import ratelimit
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base import forms as factors
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal import auth as totp
+from allauth.mfa.utils import decrypt
 from django import forms
 from django.conf import settings
 from django.contrib.auth import password_validation as rules
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.core import signing
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from workspaces import independence
@@ -232,6 +237,47 @@ class AddEmailForm(OurWords, accounts.AddEmailForm):  # type: ignore[misc]  # al
         if not independence.is_proven(self.user):
             raise get_adapter().validation_error("unverified_primary_email")
         return str(super().clean_email())
+
+
+STEPS_USED_UP = 10
+"""Codes from the last one that was used back which let nobody in: five minutes of them. What a
+clock that went far ahead once let in is used up for nobody."""
+USE_STEP = """
+    UPDATE mfa_authenticator SET data = data || jsonb_build_object('used_step', %(step)s::bigint)
+    WHERE id = %(id)s AND NOT coalesce(
+        (data ->> 'used_step')::bigint BETWEEN %(step)s AND %(step)s + %(used_up)s, false)
+"""
+
+
+class OncePerCode:
+    """A code of an app is taken once (RFC 6238, section 5.2), and the database says so: allauth
+    remembers codes in the cache, which may be emptied.
+    """
+
+    authenticator: Authenticator
+
+    def clean_code(self) -> str:
+        steps = [*totp.yield_hotp_counters_from_time()]
+        code = str(super().clean_code())  # type: ignore[misc]  # allauth ships no types
+        if self.authenticator.type == Authenticator.Type.TOTP:
+            secret = decrypt(self.authenticator.data["secret"])
+            given = normalize_user_code(code)
+            steps.append(steps[-1] + 1)  # it may have turned meanwhile
+            shown = {totp.format_hotp_value(totp.hotp_value(secret, one)): one for one in steps}
+            used = {"step": shown[given], "id": self.authenticator.pk, "used_up": STEPS_USED_UP}
+            with connection.cursor() as cursor:
+                cursor.execute(USE_STEP, used)
+                if not cursor.rowcount:
+                    raise get_adapter().validation_error("incorrect_code")
+        return code
+
+
+class CodeForm(OncePerCode, factors.AuthenticateForm):  # type: ignore[misc]  # as above
+    """At the log-in."""
+
+
+class CodeAgainForm(OncePerCode, factors.ReauthenticateForm):  # type: ignore[misc]  # as above
+    """Of who is logged in."""
 
 
 # What a password has to be, in our words: the rules are Django's, what they say is said here. Each

@@ -276,6 +276,10 @@ SOCIALACCOUNT_STORE_TOKENS = True  # the one that asks again, sealed (config/sin
 SOCIALACCOUNT_LOGIN_ON_GET = True  # a form could not go on to another site (form-action)
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 10
 MFA_ADAPTER = "config.accounts.SecondFactors"
+MFA_FORMS = {
+    "authenticate": "config.accounts.CodeForm",
+    "reauthenticate": "config.accounts.CodeAgainForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_PASSKEY_LOGIN_ENABLED = False
 MFA_TOTP_ISSUER = "Amends"

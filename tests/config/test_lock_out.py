@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from allauth.mfa.totp.internal import auth
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.core.cache import cache
 from django.test import Client
@@ -86,6 +87,27 @@ def test_a_second_factor_lets_in_what_a_password_alone_would_not(ben, monkeypatc
     assert log_in(browser, SECRET, HERS)
     assert "_auth_user_id" not in browser.session  # the code is asked for now
     assert accounts.DEVICE_COOKIE not in browser.cookies  # and only then is the device known
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the_same", "an_earlier_one"])
+def test_a_code_is_taken_once_whatever_the_cache_has_forgotten(ben, monkeypatch, before):
+    secret, now = generate_totp_secret(), 60_000_000
+    TOTP.activate(ben, secret)
+
+    def let_in(step):
+        monkeypatch.setattr(auth, "yield_hotp_counters_from_time", lambda: iter([step]))
+        cache.clear()
+        browser = Client()
+        assert log_in(browser, SECRET, HERS)
+        code = auth.format_hotp_value(auth.hotp_value(secret, step))
+        browser.post("/accounts/2fa/authenticate/", {"code": f"{code[:3]} {code[3:]}"})
+        return "_auth_user_id" in browser.session
+
+    assert let_in(now)
+    assert not let_in(now - before)
+    assert let_in(now + 1)
+    assert let_in(now + 1_000_000)  # by a clock that went ahead for a while
+    assert let_in(now + 2)
 
 
 def test_a_known_device_guesses_no_more_than_others_do_and_is_nobody_elses(ben):
