@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from django.db.models import QuerySet
 
 from amends.protocol.vocabulary import EventType
 from connectors import registry
@@ -62,12 +63,17 @@ def in_words(connection: Connection, purpose: Purpose) -> str:
     return f"opens {account}; " if account else ""
 
 
-def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Rows of a card, with which system is reached and as whom, unless they say so already. Raises
-    Refused.
+def counts_as(connection: Connection, purpose: Purpose) -> str:
+    """What is told of one that was entered in the place of another account's, or of one that nobody
+    can tell from such.
     """
-    said = {value for _, value in rows}
-    return [*rows, *(row for row in _in_words(connection) if row[1] not in said)]
+    account = opened(connection, purpose)
+    return f"It counts as another account ({account}): plans approved over the old one will stop."
+
+
+def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of a card, with which system is reached and as whom. Raises Refused."""
+    return [*rows, *_in_words(connection)]
 
 
 def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -84,9 +90,9 @@ def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _account(connection: Connection, purpose: Purpose, connector: Connector, settings: Any) -> str:
-    secret: Secret | None = getattr(connection, f"{purpose}_secret")
     if not connector.credential_schema.__struct_fields__:
         return ""
+    secret = _secret(connection, f"{purpose}_secret")
     try:
         told = _told(connection, connector, settings, secret)
     except CannotOpen:
@@ -99,6 +105,17 @@ def _account(connection: Connection, purpose: Purpose, connector: Connector, set
         return NONE
     since = secret.created_at.astimezone(UTC)
     return secret.account or f"credential {secret.pk}, set {since:%Y-%m-%d %H:%M} UTC"
+
+
+def _secret(connection: Connection, field: str) -> Secret | None:
+    """The one that is there now, where somebody has entered another since the row was read."""
+    found: Secret | None
+    try:
+        found = getattr(connection, field)
+    except Secret.DoesNotExist:
+        connection.refresh_from_db(fields=[field])
+        found = getattr(connection, field)
+    return found
 
 
 def _told(
@@ -171,22 +188,42 @@ def led_elsewhere(
     """Why it may not have led at that moment where it leads now, in words; empty where it did."""
     plug = registry.installed(connection.connector)
     where = plug.where if plug else frozenset()
-    types = (EventType.CONNECTION_UPDATED, EventType.CONNECTION_SECRET_SET)
-    found = Act.objects.filter(
+    for one in _acts(connection, at).order_by("pk"):
+        changed = [name for name in one.data.get("changed", ()) if not where or name in where]
+        changed += [f"the account to {each}" for each in _of_other_accounts(one, purposes)]
+        if changed:
+            return _changed(one, ", ".join(changed))
+    return ""
+
+
+def changed_account(connection: Connection, purpose: str, at: datetime) -> str:
+    """Who last changed whose account it opens since that moment, in words; empty if nobody has."""
+    found = _acts(connection, at).order_by("-pk")
+    last = next((one for one in found if _of_other_accounts(one, [purpose])), None)
+    return _changed(last, f"the account to {purpose}") if last else ""
+
+
+def _acts(connection: Connection, at: datetime) -> QuerySet[Act]:
+    return Act.objects.filter(
         workspace=connection.workspace_id,
-        type__in=types,
+        type__in=(EventType.CONNECTION_UPDATED, EventType.CONNECTION_SECRET_SET),
         at__gt=at,
         data__connection=connection.name,
     ).select_related("person")
-    for one in found.order_by("pk"):
-        changed = [name for name in one.data.get("changed", ()) if not where or name in where]
-        if one.data.get("other_account") and one.data["purpose"] in purposes:
-            changed = [f"the account to {one.data['purpose']}"]
-        if changed:
-            by = one.person or "the desk"
-            what = ", ".join(changed)
-            return f"{what}, changed by {by} at {formatting.absolute(one.at)}"
-    return ""
+
+
+def _of_other_accounts(act: Act, purposes: Sequence[str]) -> list[str]:
+    """Those of which it may have changed the account: one that is removed is entered anew, and an
+    older version did not say.
+    """
+    told: Sequence[str] = act.data.get("credentials_removed", ())
+    if act.type == EventType.CONNECTION_SECRET_SET and act.data.get("other_account", True):
+        told = [act.data["purpose"]]
+    return [one for one in told if one in purposes]
+
+
+def _changed(act: Act, what: str) -> str:
+    return f"{what}, changed by {act.person or 'the desk'} at {formatting.absolute(act.at)}"
 
 
 def _opened(connection: Connection) -> tuple[Connector, Any]:

@@ -47,6 +47,7 @@ VERSIONS_KEPT_MAX = 100
 
 UPDATED = EventType.CONNECTION_UPDATED
 PURPOSES = accounts.PURPOSES
+MEANWHILE = "Somebody changed this connection meanwhile; nothing was kept."
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
 """The circuit breaker forgets what it knew of settings and credentials that are no more."""
@@ -262,27 +263,23 @@ def set_secret(
     the system may be asked, so let it stand outside any transaction. Raises BadSettings.
 
     A person gives the `revision` that they were shown: a credential is for the server that it was
-    entered for, so OutOfDate is raised where somebody has changed the connection meanwhile.
+    entered for, so OutOfDate is raised where somebody has changed the connection meanwhile, or
+    entered another one.
     """
-    connector = registry.get(connection.connector)
-    try:
-        msgspec.convert(value, connector.credential_schema)
-    except msgspec.ValidationError as wrong:
-        wanted = ", ".join(credential_fields(connector)) or "nothing"
-        why = str(wrong).rstrip(".")
-        raise BadSettings(
-            f"The credential does not fit; {connector.title} wants: {wanted}. {why}."
-        ) from None
-    account = accounts.ask(connection, purpose, value)
+    check_credential(registry.get(connection.connector), value)
+    if revision not in {None, connection.revision}:  # before its system gets to see it
+        raise OutOfDate(MEANWHILE)
     field = f"{purpose}_secret"
     old: Secret | None = getattr(connection, field)
     opened = accounts.opened(connection, purpose)
+    account = accounts.ask(connection, purpose, value)
     name = f"{connection.name} ({purpose})"
+    shown = Q() if revision is None else Q(revision=revision)
+    same = Connection.objects.filter(shown, pk=connection.pk, **{field: old})
     with transaction.atomic():
         new = Secret.objects.seal(connection.workspace, name, value, account=account)
-        shown = Q() if revision is None else Q(revision=revision)
-        if not Connection.objects.filter(shown, pk=connection.pk).update(**{field: new}, **CLOSED):
-            raise OutOfDate("Somebody changed this connection meanwhile; nothing was kept.")
+        if not same.update(**{field: new}, **CLOSED):
+            raise OutOfDate(MEANWHILE)
         setattr(connection, field, new)
         is_other = old is not None and opened != accounts.opened(connection, purpose)
         if old:
@@ -348,6 +345,18 @@ def _fault(plug: Connector, settings: Any) -> str:
     except ValueError as wrong:
         return str(wrong) or "The settings do not fit."
     return ""
+
+
+def check_credential(connector: Connector, value: dict[str, Any]) -> None:
+    """Raise BadSettings with one sentence that says what does not fit."""
+    try:
+        msgspec.convert(value, connector.credential_schema)
+    except msgspec.ValidationError as wrong:
+        wanted = ", ".join(credential_fields(connector)) or "nothing"
+        why = str(wrong).rstrip(".")
+        raise BadSettings(
+            f"The credential does not fit; {connector.title} wants: {wanted}. {why}."
+        ) from None
 
 
 def credential_fields(connector: Connector) -> list[str]:

@@ -395,6 +395,23 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {pair}"}
 
 
+NAMES_NOBODY = frozenset(
+    {"api", "api_key", "api_token", "apikey", "key", "token", "x", "__token__"}
+)
+"""What services put where a log-in has a user or a password, and an API key in the other place."""
+
+
+def account_of(user: str, password: str) -> str | None:
+    """The user of a log-in as the name of its account; None where that names nobody, or is the
+    secret itself: of many services the key is the user, without a password or with any.
+    """
+    if not user and not password:
+        return ""
+    if {user.lower(), password.lower()} & (NAMES_NOBODY | {""}) or user == password:
+        return None
+    return user
+
+
 class BadSecret(ValueError):
     """We stopped because the signing secret is no `whsec_…` secret."""
 

@@ -41,7 +41,6 @@ TWICE = {
     "marker": "sent twice it is done once: a mark is left and looked for",
     "none": "sent twice it may be done twice, so it is sent once",
 }
-OTHER_ACCOUNT = " It opens another account: plans that were approved over the old one will stop."
 LOST = {
     "strong": "a lost answer is found at once",
     "eventual": "a lost answer is found after a while",
@@ -433,7 +432,7 @@ def set_credential(request: Request, workspace: str, name: str, purpose: str) ->
             messages.error(request, str(wrong))
         else:
             gone = "; the old one is gone" if had_one else ""
-            stops = OTHER_ACCOUNT if leads else ""
+            stops = f" {accounts.counts_as(one, kind)}" if leads else ""
             messages.success(request, f"The credential to {purpose} is set{gone}.{stops}")
     return redirect("connectors:connection", workspace=one.workspace.slug, name=one.name)
 

@@ -37,7 +37,7 @@ from connectors.contract import (
     meaning,
     segment,
 )
-from connectors.outbound import OK, Response, basic_auth
+from connectors.outbound import OK, Response, account_of, basic_auth
 from ledger.canonical import same
 
 TEXTS = ("summary", "location", "description", "status")
@@ -96,9 +96,11 @@ class Caldav(Connector):
         "delete_event": _operation("delete_event", "Delete an event", DeleteEvent),
     }
 
-    def account(self, settings: Any, credentials: Any) -> str:
-        user: str = credentials.user
-        return user
+    def place(self, settings: Any) -> str:
+        return ""  # its cards name the calendar
+
+    def account(self, settings: Any, credentials: Any) -> str | None:
+        return account_of(credentials.user, credentials.password)
 
     def check_settings(self, settings: Any) -> None:
         parts = urlsplit(settings.url)

@@ -54,7 +54,7 @@ from connectors.manifest import (
     placeholders,
     written,
 )
-from connectors.outbound import OK, Response, basic_auth
+from connectors.outbound import OK, Response, account_of, basic_auth
 from ledger.canonical import same
 
 
@@ -99,7 +99,7 @@ class Http(Connector):
     summary = "Undoes over an API that a file describes, such as payments; no code is needed."
     settings_schema = Settings
     credential_schema = Token
-    where = frozenset({"base_url", "values"})
+    where = frozenset({"base_url", "manifest", "values"})
 
     def offered(self) -> Mapping[str, Sequence[str]]:
         return {"manifest": sorted(manifests())}
@@ -118,7 +118,7 @@ class Http(Connector):
 
     def account(self, settings: Any, credentials: Any) -> str | None:
         kind = manifest_of(settings).auth.kind
-        named = {"basic": credentials.user, "none": ""}
+        named = {"basic": account_of(credentials.user, credentials.password), "none": ""}
         return named.get(kind)
 
     def asked_account(self, session: Session) -> str | None:
@@ -146,7 +146,7 @@ class Http(Connector):
         described, facts = _described(call), facts_of(call)
         args = call.operation.check_args(call.args)
         money = _money(described, call)
-        sent = _approvable(described, facts)
+        sent = _approvable(call, facts)
         general = filled(manifest_of(call.connection.settings).headers, facts)
         if holds_mask([sent, general]):  # the mark of it would stand there
             raise Refused("What would be sent holds a masked value, which nobody here knows.")
@@ -187,7 +187,7 @@ class Http(Connector):
                 return Answer(outcome="applied", evidence={"already": True})
         if described.idempotency == "conditional":
             self._insist_on_the_state(call)
-        _approvable(described, facts_of(call))
+        _approvable(call, facts_of(call))
         answer = send(call, described.apply)
         rule = rule_for(described, answer)
         if rule is None or rule.outcome == "unknown":
@@ -352,9 +352,10 @@ LATER = (
 )
 
 
-def _approvable(described: Described, facts: Mapping[str, Any]) -> State:
+def _approvable(call: Call, facts: Mapping[str, Any]) -> State:
     """What is to be done, as it will be sent; raises Refused where the manifest leaves it open."""
-    spoken_of = placeholders(msgspec.to_builtins(described.apply))
+    described, general = _described(call), manifest_of(call.connection.settings).headers
+    spoken_of = placeholders([msgspec.to_builtins(described.apply), general])
     if any(one.startswith("observed") and one != "observed.version" for one in spoken_of):
         raise Refused(LATER)
     return built(described.apply, facts)

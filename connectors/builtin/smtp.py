@@ -46,6 +46,7 @@ from connectors.outbound import (
     NotSent,
     Outbound,
     OutOfTime,
+    account_of,
     is_allowed_by_name,
     tls,
 )
@@ -215,9 +216,11 @@ class Smtp(Connector):
     def place(self, settings: Any) -> str:
         return f"{settings.host}:{settings.port}"
 
-    def account(self, settings: Any, credentials: Any) -> str:
-        user: str = credentials.user
-        return user
+    def account(self, settings: Any, credentials: Any) -> str | None:
+        """Nothing tells whose a token to look up by is, which looks beside the log-in."""
+        if credentials.look_up_token:
+            return None
+        return account_of(credentials.user, credentials.password)
 
     def check_settings(self, settings: Any) -> None:
         try:

@@ -149,6 +149,9 @@ class Webhook(Connector):
     def operations_for(self, settings: Any) -> Mapping[str, Operation]:
         return {name: _operation(name, one) for name, one in settings.operations.items()}
 
+    def place(self, settings: Any) -> str:
+        return ""  # its cards name the service
+
     def account(self, settings: Any, credentials: Any) -> str:
         return ""  # the service is whoever listens there; the secret proves us to it
 

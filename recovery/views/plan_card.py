@@ -186,8 +186,9 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
     another account, who changed it.
     """
     since = step.plan.submitted_at or step.plan.drafted_at
-    if str(row["field"]).startswith(approved_calls.ACCOUNT):
-        return [row | {"note": accounts.led_elsewhere(step.connection, since)}]
+    if _is_account(str(row["field"])):
+        purpose = str(row["field"]).removeprefix(approved_calls.ACCOUNT)
+        return [row | {"note": accounts.changed_account(step.connection, purpose, since)}]
     if row["field"] != "connection_digest":
         return [row]
     note = "; ".join(connections.changes_since(step.connection, since))
@@ -199,7 +200,13 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
 
 def _is_ours(field: str) -> bool:
     """Whether it is of the desk's own setting: a rule, a connection, a connector."""
-    return field.startswith(("rule.", "connection", "connector", "operation"))
+    ours = field.startswith(("rule.", "connection", "connector", "operation"))
+    return ours and not _is_account(field)
+
+
+def _is_account(field: str) -> bool:
+    """What it is called is among what its connection holds: a mail address, a customer."""
+    return field.startswith(approved_calls.ACCOUNT)
 
 
 def _differs(one: dict[str, Any], was: str, kind: str, *, shown: bool) -> dict[str, Any]:

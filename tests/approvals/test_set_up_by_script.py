@@ -6,8 +6,9 @@ import sys
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection as db
 
-from connectors import registry
+from connectors import accounts, registry
 from connectors.models import Connection
 from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent as Caller
@@ -207,3 +208,19 @@ def test_a_connection_whose_connector_is_gone_is_listed_all_the_same(acme, ada, 
     monkeypatch.setattr(registry, "names", list)
 
     assert "not installed" in run("connections")
+
+
+def test_no_transaction_is_open_while_a_system_is_asked_whose_its_credential_is(
+    acme, ada, file, monkeypatch
+):
+    open_ones = []
+    monkeypatch.setattr(accounts, "ask", lambda *_: open_ones.append(db.in_atomic_block) or "")
+    shop = {"host": "db.example", "database": "shop", "tables": {"orders": {"key": ["id"]}}}
+    first, second = ({"observe": {"user": user}} for user in ("mia", "eve"))
+    add = ("--connector", "sql", "--settings-file", file("settings", shop))
+
+    run("connections", "add", "shop", *add, "--credentials-file", file("first", first), *ADA)
+    said = run("connections", "credentials", "shop", "--credentials-file", file("b", second), *ADA)
+
+    assert open_ones == [False, False]
+    assert "It counts as another account (eve)" in said

@@ -1,16 +1,20 @@
 """Whose account a credential opens: people approve it beside the settings."""
 
 import json
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from django.utils import timezone
 
 from connectors import accounts, connections
 from connectors.builtin.http import Http
 from connectors.models import Connection
+from connectors.outbound import account_of
 from tests.ports import answering
-from workspaces.models import Act
+from workspaces.models import Act, Secret
 
+HEARD: list[str | None] = []
 OWNERS = {"Bearer one": "acct_1", "Bearer one-renewed": "acct_1", "Bearer other": "acct_2"}
 
 
@@ -18,6 +22,7 @@ class Payments(BaseHTTPRequestHandler):
     """Says whose key it is, unless it is a restricted one, and knows no charge."""
 
     def do_GET(self):
+        HEARD.append(self.headers["authorization"])
         owner = OWNERS.get(self.headers["authorization"])
         known = self.path == "/v1/account" and owner
         body = json.dumps({"id": owner} if known else {"error": {}}).encode()
@@ -90,7 +95,7 @@ def test_a_service_that_does_not_answer_keeps_nobody_from_entering_a_token(acme,
 
 SHOP = {"host": "db.example", "database": "shop", "tables": {"orders": {"key": ["id"]}}}
 MAIL = {"host": "mail.example", "sender": "desk@acme.example"}
-ROLE, LOGIN = {"user": "writer", "password": "x"}, {"user": "desk", "password": "x"}
+ROLE, LOGIN = {"user": "writer", "password": "x"}, {"user": "desk", "password": "long"}
 TRACKER = {"manifest": "roundup", "base_url": "https://tracker.example/acme"}
 SIGNED = {"url": "https://acme.example/undo", "operations": {"cancel": {"title": "Cancel it"}}}
 
@@ -100,15 +105,9 @@ SIGNED = {"url": "https://acme.example/undo", "operations": {"cancel": {"title":
     [
         ("sql", SHOP, ROLE, "writer", "shop on db.example:5432"),
         ("smtp", MAIL, LOGIN, "desk", "mail.example:587"),
-        (
-            "caldav",
-            {"url": "https://cal.example/desk/"},
-            LOGIN,
-            "desk",
-            "https://cal.example/desk/",
-        ),
+        ("caldav", {"url": "https://cal.example/desk/"}, LOGIN, "desk", None),
         ("http", TRACKER, LOGIN, "desk", "https://tracker.example/acme"),
-        ("webhook", SIGNED, {"secret": f"whsec_{'a' * 32}"}, None, "https://acme.example/undo"),
+        ("webhook", SIGNED, {"secret": f"whsec_{'a' * 32}"}, None, None),
     ],
 )
 def test_what_each_of_ours_tells_without_a_call(
@@ -120,7 +119,7 @@ def test_what_each_of_ours_tells_without_a_call(
 
     assert account(made) == as_whom
     rows = dict(accounts.on_card(made, []))
-    assert (rows["Over"], rows.get("As")) == (over, as_whom)
+    assert (rows.get("Over"), rows.get("As")) == (over, as_whom)
 
 
 def test_a_card_says_as_whom_is_read_where_that_is_somebody_else(acme, ada):
@@ -192,3 +191,100 @@ def test_two_long_accounts_that_begin_alike_are_two(acme, ada):
 )
 def test_which_versions_find_what_the_other_did(approved, now, alike):
     assert accounts.reads_alike(approved, now) is alike
+
+
+def test_a_token_that_was_entered_for_another_server_is_asked_nothing(payments, ada):
+    """It was sent to the new one, and only then refused."""
+    shown = payments.revision
+    connections.update(payments, payments.settings, by=ada, revision=shown)
+    HEARD.clear()
+
+    with pytest.raises(connections.OutOfDate):
+        connections.set_secret(payments, "observe", {"token": "one"}, by=ada, revision=shown)
+
+    assert HEARD == []
+
+
+def test_of_two_credentials_that_are_entered_at_once_one_is_kept(payments, ada):
+    """Beside it stood, for ever, the one that nobody used; and the account was held against one
+    that was gone already.
+    """
+    other = Connection.objects.get(pk=payments.pk)
+    connections.set_secret(payments, "observe", {"token": "one"}, by=ada)
+
+    with pytest.raises(connections.OutOfDate):
+        connections.set_secret(other, "observe", {"token": "other"}, by=ada)
+
+    assert Secret.objects.count() == 1
+    assert account(payments, "observe") == "acct_1"
+
+
+def test_one_that_is_entered_while_a_page_is_made_is_the_one_that_is_told(payments, enter, ada):
+    enter("one")
+    read = Connection.objects.get(pk=payments.pk)
+    enter("other")
+
+    assert accounts.accounts(read)["compensate"] == "acct_2"
+
+
+def test_an_account_stands_on_the_card_whatever_else_is_called_so(acme, ada):
+    made = connections.create(acme, "shop", "sql", SHOP, by=ada)
+    for purpose in connections.PURPOSES:
+        connections.set_secret(made, purpose, ROLE, by=ada)
+
+    assert ("As", "writer") in accounts.on_card(made, [("Customer", "writer")])
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "told"),
+    [
+        ("desk@acme.example", "hunter2", "desk@acme.example"),
+        ("", "", ""),
+        ("a-key", "", None),
+        ("a-key", "X", None),
+        ("a-key", "api_token", None),
+        ("a-key", "a-key", None),
+        ("apikey", "a-key", None),
+        ("", "a-key", None),
+    ],
+)
+def test_a_key_in_a_log_in_is_never_shown_and_what_all_accounts_are_called_names_none(
+    user, password, told
+):
+    """A key stood on the card as the user's name, and of another account *apikey* as before."""
+    assert account_of(user, password) == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("smtp", MAIL), ("caldav", {"url": "https://cal.example/desk/"}), ("http", TRACKER)],
+)
+def test_no_card_shows_a_key_that_a_service_takes_as_the_user(acme, ada, kind, settings):
+    made = connections.create(acme, "one", kind, settings, by=ada)
+    connections.set_secret(made, "compensate", {"user": "canary", "password": "X"}, by=ada)
+
+    assert "canary" not in str([accounts.on_card(made, []), accounts.accounts(made)])
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_credential_that_is_entered_again_where_one_was_removed_may_be_anothers(acme, ada, tells):
+    """With the settings that keep it from strangers the old one had gone, and so the account."""
+    made = connections.create(acme, "shop", "sql", SHOP, by=ada)
+    connections.set_secret(made, "observe", ROLE, by=ada)
+    Act.objects.update(at=timezone.now() - timedelta(hours=2))
+    begun = timezone.now() - timedelta(hours=1)
+    assert accounts.led_elsewhere(made, begun, ["observe"]) == ""
+
+    if tells:
+        weaker = SHOP | {"sslmode": "require"}
+        connections.update(made, weaker, by=ada, revision=made.revision)
+    connections.set_secret(made, "observe", ROLE | {"user": "eve"}, by=ada)
+    for act in Act.objects.filter(at__gt=begun, type="connection.secret_set"):
+        act.data.pop("other_account")  # as an older version wrote it
+        act.save()
+    if tells:
+        Act.objects.filter(at__gt=begun, type="connection.secret_set").delete()
+
+    told = accounts.led_elsewhere(made, begun, ["observe"])
+    assert told.startswith("the account to observe, changed by Ada")
+    assert accounts.led_elsewhere(made, begun, ["compensate"]) == ""

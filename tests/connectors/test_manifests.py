@@ -207,6 +207,13 @@ def test_a_card_shows_of_the_sum_in_words_what_is_sent_of_it(issues):
     assert card.will_send["form"] == {"amount": "500"}
 
 
+def test_what_stands_there_later_is_in_no_header_of_all_requests(issues):
+    general = 'headers: {x-for: "{observed.state.assignee}"}'
+    text = ISSUES.replace("operations:", f"{general}\noperations:")
+    with pytest.raises(Refused, match="which nobody has approved"):
+        calls.preview(issues(text=text), "assign", {}, T_1, before={"assignee": "mia"})
+
+
 @pytest.mark.parametrize("sent", ["{observed.state.assignee}", "{observed.state}", "{observed}"])
 def test_what_stands_there_later_is_sent_by_no_manifest(issues, sent):
     """Nobody has seen it when they say yes: the card left it out, and it was sent as it was."""

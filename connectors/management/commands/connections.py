@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import transaction
 
-from connectors import connections, registry
+from connectors import accounts, connections, registry
 from connectors.contract import Purpose
 from connectors.forms import NewConnectionForm
 from connectors.models import Connection
@@ -46,8 +45,7 @@ class Command(AdministratorCommand):
 
     def handle(self, *words: Any, **said: Any) -> None:
         try:
-            with transaction.atomic():
-                super().handle(*words, **said)
+            super().handle(*words, **said)
         except REFUSED as wrong:
             raise CommandError(str(wrong)) from None
 
@@ -63,6 +61,8 @@ class Command(AdministratorCommand):
         if one:
             self.stdout.write(compared(name, _differing(one, kind, settings, given)))
         else:
+            for value in given.values():  # outside a transaction, for the system may be asked
+                connections.check_credential(registry.get(kind), value)
             one = connections.create(here, name, kind, settings, by=by)
             self.stdout.write(f"{name} is made.")
         self._set(one, given, by)
@@ -81,8 +81,10 @@ class Command(AdministratorCommand):
     def _set(self, one: Connection, given: dict[Purpose, Any], by: User) -> None:
         for purpose, value in given.items():
             if _credential(one, purpose) != value:
-                connections.set_secret(one, purpose, value, by=by, revision=one.revision)
-                self.stdout.write(f"The credential to {purpose} is set.")
+                said = f"The credential to {purpose} is set."
+                if connections.set_secret(one, purpose, value, by=by, revision=one.revision):
+                    said += f" {accounts.counts_as(one, purpose)}"
+                self.stdout.write(said)
 
 
 def _credentials(path: str | None) -> dict[Purpose, Any]:

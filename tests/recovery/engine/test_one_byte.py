@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals import inbox
 from approvals.models import Approval, Requirement
 from connectors import accounts, connections, registry
+from ledger import disclosure
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import bulk
 from recovery.engine import approved_calls
@@ -249,9 +250,11 @@ def test_law_1_credentials_of_another_account_stop_the_act(logged_in, approved, 
 
     step = newest(approved)
     assert fields_of(step) == [f"connection account to {purpose}"]
-    (row,) = plan_card.differences(step, sensitive=False)
+    (row,) = plan_card.differences(step, sensitive=True)
     assert (row["was"], row["now"]) == ("mia", "eve")
     assert row["note"].startswith(f"the account to {purpose}, changed by Ada at ")
+    (row,) = plan_card.differences(step, sensitive=False)
+    assert (row["was"], row["now"]) == (disclosure.HIDDEN, disclosure.HIDDEN)
     assert states(approved) == ["needs_human"] * 3
     assert outside.effects() == []
 
