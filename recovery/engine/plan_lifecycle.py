@@ -156,8 +156,10 @@ def why_outdated(plan: Plan, run: Run) -> str:
     if plan.approval_id is None:
         return ""
     approval = Approval.objects.get(pk=plan.approval_id)
+    opens = plan.accounts if plan.accounts and any(plan.accounts.values()) else {}
     is_approved = digests.digest_over(approval, found) == approval.digest
-    return "" if is_approved else "Its steps are not those that were approved."
+    is_approved = is_approved and opens == approval.subject.get("accounts", {})
+    return "" if is_approved else "Its steps, or whose accounts they go to, were not approved so."
 
 
 def hold(plan: Plan, run: Run) -> None:

@@ -214,7 +214,12 @@ def test_no_transaction_is_open_while_a_system_is_asked_whose_its_credential_is(
     acme, ada, file, monkeypatch
 ):
     open_ones = []
-    monkeypatch.setattr(accounts, "ask", lambda *_: open_ones.append(db.in_atomic_block) or "")
+
+    def ask(*_):
+        open_ones.append(db.in_atomic_block)
+        return ""
+
+    monkeypatch.setattr(accounts, "ask", ask)
     shop = {"host": "db.example", "database": "shop", "tables": {"orders": {"key": ["id"]}}}
     first, second = ({"observe": {"user": user}} for user in ("mia", "eve"))
     add = ("--connector", "sql", "--settings-file", file("settings", shop))

@@ -174,6 +174,7 @@ def asked(plan: Plan, by: User, rules: tuple[dict[str, str], ...] = (), **more: 
         plan.workspace,
         plan.pk,
         case_ref=str(plan.case_id),
+        accounts=plan.accounts,
         calls=[approved_calls.facts_of(step, step.connection) for step in steps],
         judgement=PolicyDecision(
             approval="MANUAL",

@@ -11,13 +11,13 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from approvals import inbox
+from approvals import alike, inbox
 from approvals.models import Approval, Requirement
 from connectors import accounts, connections, registry
 from ledger import disclosure
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import bulk
-from recovery.engine import approved_calls
+from recovery.engine import approved_calls, plan_lifecycle
 from recovery.models import BulkItem, Plan, Step
 from recovery.planning import plans
 from recovery.views import plan_card
@@ -308,6 +308,22 @@ def test_whose_account_it_is_was_on_the_page_and_is_in_what_is_approved(
     assert now.digest == seen.digest, "older workers hold it against what they know"
     assert approval.subject["accounts"] == {"world": {"observe": "eve", "compensate": "eve"}}
     assert ["As", "eve"] in approval.previews[0]["rows"]
+    beside_others = alike._grouped([approval]).same
+    assert beside_others["world: account to compensate"] == "eve", "plans are approved in a list"
+
+
+def test_law_1_other_accounts_beside_the_plan_than_were_approved_start_nothing(
+    logged_in, told_anew, one_thing, ada, ben
+):
+    seen = plans.draft(one_thing)
+    known = {"revision": seen.case.revision, "by": ada, "reason": "x"}
+    plan = plans.submit(one_thing, digest=seen.digest, **known)
+    run = plan.case.run
+    assert plan_lifecycle.why_outdated(plan, run) == ""
+
+    for other in (None, {"world": {"observe": "mia", "compensate": "eve"}}):
+        plan.accounts = other
+        assert "were not approved so" in plan_lifecycle.why_outdated(plan, run)
 
 
 def test_law_1_another_digest_of_the_approval_stops_the_act(approved, outside):
