@@ -47,6 +47,10 @@ from workspaces.models import User, Workspace
 KEPT_MAX = 64
 """Approvals whose calls a process remembers; a plan is at work on one for a while."""
 
+NO_ACCOUNTS: Mapping[str, Mapping[str, str]] = {}
+
+OTHER_ACCOUNTS = "Its plan says other accounts than those that were approved."
+
 UNRECORDED = "The ledger does not tell that anybody approved it."
 
 PAUSED_BY_THE_DESK = Pause.objects.standing().filter(paused_by=None)
@@ -272,11 +276,18 @@ def unproven(approval: Approval) -> str:
     return "" if is_recorded(approval) else UNRECORDED
 
 
-def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
+def lost(
+    approval_id: int,
+    call_digest: str,
+    *,
+    accounts: Mapping[str, Mapping[str, str]] = NO_ACCOUNTS,
+    signed: bool = False,
+) -> str:
     """Why a call may no longer be made under this approval, which its plan has used; or nothing.
 
-    A plan asks before each of its calls, so what grows with the plan is not read here. `signed`:
-    the policy wants each yes signed.
+    A plan asks before each of its calls, so what grows with the plan is not read here. `accounts`:
+    by connection and purpose, those that the plan says it goes to; `signed`: the policy wants each
+    yes signed.
     """
     rows = Approval.objects.select_related("workspace").only(*LIGHT)
     approval = rows.prefetch_related("decisions", "requirements").get(pk=approval_id)
@@ -286,8 +297,11 @@ def lost(approval_id: int, call_digest: str, *, signed: bool = False) -> str:
         _told_of(approval.pk, approval.digest, _yes(approval))
     except NotRecorded:
         return UNRECORDED
-    if call_digest not in _calls_of(approval.pk, approval.digest):
+    calls = _calls_of(approval.pk, approval.digest)
+    if call_digest not in calls.digests:
         return "This call is not among those that were approved."
+    if calls.accounts != (accounts if any(accounts.values()) else {}):
+        return OTHER_ACCOUNTS
     if approval.signed or signed:
         whole = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
         if why := unsigned(whole, wanted=True):
@@ -318,17 +332,26 @@ def _told_of(approval_id: int, digest: str, yes: frozenset[tuple[int, int | None
         raise NotRecorded
 
 
-@lru_cache(maxsize=KEPT_MAX)
-def _calls_of(approval_id: int, digest: str) -> frozenset[str]:
-    """The digests of the calls that add up to `digest`, which is what people approved.
+class ApprovedCalls(NamedTuple):
+    """The digests of calls, and the accounts that they go to, where some are told."""
 
-    No other calls do, so they may be remembered: whoever changes the row changes its digest, too,
-    or approves nothing with it.
+    digests: frozenset[str]
+    accounts: Mapping[str, Mapping[str, str]]
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _calls_of(approval_id: int, digest: str) -> ApprovedCalls:
+    """The calls and accounts that add up to `digest`, which is what people approved.
+
+    No others do, so they may be remembered: whoever changes the row changes its digest, too, or
+    approves nothing with it.
     """
     approval = Approval.objects.select_related("workspace").get(pk=approval_id)
     found = [str(one.get("digest")) for one in approval.calls]
     adds_up = digests.digest_over(approval, found)
-    return frozenset(found) if adds_up == digest else frozenset()
+    is_approved = adds_up == digest
+    told = approval.subject.get("accounts", {})
+    return ApprovedCalls(frozenset(found if is_approved else ()), told)
 
 
 def differences(

@@ -252,7 +252,8 @@ def _approval_lost(step: Step, operation: Operation, fresh: IntentContext) -> Mi
     if now.asks_for_signatures:
         call = tool_call_of(step, step.connection, operation)
         signed = policy.judge(now, call).signed
-    why = grants.lost(step.plan.approval_id, step.digest, signed=signed)
+    told = step.plan.accounts or {}
+    why = grants.lost(step.plan.approval_id, step.digest, accounts=told, signed=signed)
     return Mismatch(why) if why else None
 
 

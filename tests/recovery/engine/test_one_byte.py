@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from approvals import alike, inbox
+from approvals import alike, grants, inbox
 from approvals.models import Approval, Requirement
 from connectors import accounts, connections, registry
 from ledger import disclosure
@@ -282,13 +282,32 @@ def test_a_credential_that_does_not_say_whose_it_is_counts_as_its_account(
     assert outside.effects() == []
 
 
-def test_a_plan_of_an_older_version_is_bound_to_no_account(logged_in, approved):
-    Plan.objects.update(accounts=None)
+def test_a_plan_of_an_older_version_is_bound_to_no_account(logged_in, case, world, ada, ben):
+    plan = plan_for(case, world)
+    plan.accounts = None
+    plan.save()
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest, reason="checked")
+    logged_in("eve")
+
+    advance(plan)
+
+    assert states(plan) == ["verified"] * 3
+
+
+@pytest.mark.parametrize("said", [{"world": {"observe": "eve", "compensate": "eve"}}, None])
+def test_law_1_a_plan_whose_row_says_another_account_is_bound_to_the_approved_one(
+    logged_in, approved, outside, said
+):
+    """Who writes rows could put it beside credentials of theirs; nothing of it was approved."""
+    Plan.objects.update(accounts=said)
     logged_in("eve")
 
     advance(approved)
 
-    assert states(approved) == ["verified"] * 3
+    step = newest(approved)
+    assert (step.state, step.note) == ("needs_human", grants.OTHER_ACCOUNTS)
+    assert outside.effects() == []
 
 
 def test_whose_account_it_is_was_on_the_page_and_is_in_what_is_approved(
