@@ -13,6 +13,8 @@ from approvals import awaiting, call_context, call_history, card_context
 from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
+from connectors.accounts import OVER_AND_AS as WHERE
+from ledger.canonical import canonical_of as canonical
 from workspaces import formatting
 from workspaces.models import User
 
@@ -66,7 +68,20 @@ def kind_of(approval: Approval) -> tuple[Any, ...] | None:
     asker = approval.requested_by_id if is_plan else approval.agent_id
     calls = tuple(operations_of(approval))
     return (approval.subject_kind, asker, calls, rules_digest(approval.rules), paths, types,
-            is_changed)  # fmt: skip
+            is_changed, _where(approval))  # fmt: skip
+
+
+def _where(approval: Approval) -> bytes:
+    """Where a plan's calls go, and as whom: what is alike elsewhere is not what stands beside it."""
+    names = ("connection", "connection_digest")
+    ways = [[call.get(name, "") for name in names] for call in approval.calls]
+    return canonical([ways, approval.subject.get("accounts", {})])
+
+
+def where_in_words(approval: Approval) -> list[dict[str, str]]:
+    """The same for people, as its card says it: over which system, as whom."""
+    rows = [tuple(row) for shown in approval.previews for row in shown.get("rows") or ()]
+    return [{"name": row[0], "value": row[1]} for row in dict.fromkeys(rows) if row[0] in WHERE]
 
 
 def operations_of(approval: Approval) -> list[str]:

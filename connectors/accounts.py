@@ -32,6 +32,8 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 ASKING_SECONDS = 4.0
 ACCOUNT_CHARACTERS_MAX = 200
 NONE = "no credential"
+OVER_AND_AS = OVER, AS = "Over", "As"
+"""What a card calls the system that is reached, and whose account."""
 UNREADABLE = "a credential that cannot be opened"
 DIGITS = 16
 """Of the digest of an account that is longer."""
@@ -81,12 +83,12 @@ def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
     question = partial(connector.place, settings)
     place = _asked(connection, connector, question, "place")
     if place:
-        yield "Over", str(place)
+        yield OVER, str(place)
     opens = accounts(connection)
     reads, writes = (opens.get(purpose, "") for purpose in PURPOSES)
     if reads or writes:
         also = "" if reads == writes else f"; reads as {reads or 'nobody'}"
-        yield "As", f"{writes or 'nobody'}{also}"
+        yield AS, f"{writes or 'nobody'}{also}"
 
 
 def _account(connection: Connection, purpose: Purpose, connector: Connector, settings: Any) -> str:

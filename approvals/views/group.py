@@ -138,9 +138,14 @@ def _title(approval: Approval, count: int) -> str:
 
 
 def _why_all(approval: Approval, members: list[GroupedApproval]) -> list[dict[str, Any]]:
-    """Why people are asked, as far as it is the same of each."""
-    others = [card_context.why(one.approval) for one in members if one.approval.pk != approval.pk]
-    return [row for row in card_context.why(approval) if all(row in why for why in others)]
+    """Why people are asked, and over what it would be done, as far as it is the same of each."""
+    others = [_told(one.approval) for one in members if one.approval.pk != approval.pk]
+    return [row for row in _told(approval) if all(row in told for told in others)]
+
+
+def _told(approval: Approval) -> list[dict[str, Any]]:
+    is_plan = approval.subject_kind == SubjectKind.PLAN
+    return [*card_context.why(approval), *(alike.where_in_words(approval) if is_plan else ())]
 
 
 def _common(

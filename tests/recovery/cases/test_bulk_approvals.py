@@ -102,3 +102,21 @@ def test_a_plan_with_another_call_or_by_somebody_else_is_not_alike(asked, client
     assert asked[0].pk in shown
     assert len(shown) == 2
     assert not shown & {asked[1].pk, asked[2].pk}
+
+
+def test_alike_plans_go_to_one_system_and_one_account_and_the_page_says_which(asked, client):
+    """Two that went to two customers' accounts stood side by side, with nothing to tell them."""
+    elsewhere = asked[1].calls[0] | {"connection_digest": "e" * 64}
+    Approval.objects.filter(pk=asked[1].pk).update(calls=[elsewhere])
+    other = asked[2].subject | {"accounts": {"shop": {"compensate": "acct_2"}}}
+    Approval.objects.filter(pk=asked[2].pk).update(subject=other)
+
+    page = client.get(f"/w/acme/approvals/{asked[0].pk}/alike/")
+
+    shown = {row["id"] for one in page.context["sections"] for row in one["rows"]}
+    assert asked[0].pk in shown
+    assert not shown & {asked[1].pk, asked[2].pk}
+    on_card = dict(row for row in asked[0].previews[0]["rows"] if row[0] in {"Over", "As"})
+    assert on_card
+    told = {one["name"]: one["value"] for one in page.context["why"]}
+    assert on_card.items() <= told.items()
