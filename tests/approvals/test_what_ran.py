@@ -11,6 +11,7 @@ from recovery.corrections import approvers
 from recovery.models import Case
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
+from recovery.views import story
 from tests.approvals import cast
 from tests.approvals.cast import ASKED, ask, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
@@ -49,6 +50,23 @@ def test_while_it_runs_nobody_is_told_that_it_ran(begun):
 def test_of_a_call_that_failed_or_was_lost_nobody_is_told_that_it_ran(begun, outcome, said):
     begun[0].failed(begun[1], attempt="a1", outcome=outcome)
     assert words() == said
+
+
+def test_of_many_that_expired_the_story_asks_as_often_as_of_one(
+    key, acme, ada, ben, django_assert_num_queries
+):
+    put_in_force(acme, ada, {"policies": {"pay.*": {"approval": "MANUAL"}}})
+    for n in range(3):
+        Trip(key).begin(tool="pay.refund", key=f"k{n}", action=f"a{n}")
+    Approval.objects.update(was="waiting", state="expired")
+    actions = list(Action.objects.all())
+
+    with django_assert_num_queries(2):
+        told = story._asked(Case(workspace=acme), actions)
+
+    assert [one["asked"]["words"] for one in told.values()] == [
+        "Expired: nobody answered in time."
+    ] * 3
 
 
 def test_what_was_approved_is_what_ran(begun):
