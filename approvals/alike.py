@@ -72,7 +72,7 @@ def kind_of(approval: Approval) -> tuple[Any, ...] | None:
 
 
 def _where(approval: Approval) -> bytes:
-    """Where a plan's calls go, and as whom: what is alike elsewhere is not what stands beside it."""
+    """Where a plan’s calls go, and as whom: those that go elsewhere are not alike."""
     names = ("connection", "connection_digest")
     ways = [[call.get(name, "") for name in names] for call in approval.calls]
     return canonical([ways, approval.subject.get("accounts", {})])

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from approvals import grants, plan_sums
 from approvals.gate.changed_arguments import as_asked
-from approvals.gate.slow_path import decision_of
+from approvals.gate.slow_path import decided
 from approvals.gate.slow_path_statements import ASKING
 from approvals.models import Approval, ApprovalState, PolicyVersion, SubjectKind
 from approvals.policy import PolicyDecision, PolicyUnreadable, active, judge, strictest
@@ -142,7 +142,7 @@ def _judged(approval: Approval) -> PolicyDecision | None:
         action = Action.objects.select_related("run", "agent", "workspace")
         request = as_asked(action.get(pk=approval.action_id or 0), explain=True)
         with transaction.atomic():
-            return decision_of(request)[1]
+            return decided(request).judgement
     except (InvalidInput, Refused, PolicyUnreadable):
         return None
 

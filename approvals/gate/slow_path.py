@@ -27,7 +27,6 @@ from approvals.gate.decision_table import (
     ApprovalRequired,
     BeginResponse,
     ChangedReplay,
-    Decision,
     Denied,
     InDoubt,
     KeyReused,
@@ -56,7 +55,6 @@ from approvals.gate.slow_path_statements import (
     renewals,
 )
 from approvals.models import RESTORED, Approval, ApprovalState, GateKey
-from approvals.policy import PolicyDecision
 from edge import pools
 from edge.asgi import Refused, problem
 from ledger import desk_events, drivers, snapshots
@@ -142,7 +140,7 @@ async def begin_awaited(request: BeginRequest) -> BeginResponse:
 @transaction.atomic
 def begin(request: BeginRequest) -> BeginResponse:
     """The same in a thread, in a transaction on Django's connection."""
-    reply = _carry_out(request, run_statements(look_and_decide(request, in_thread=True)))
+    reply = carry_out(request, run_statements(look_and_decide(request, in_thread=True)))
     if request.tool_schema is not None and not request.explain:
         shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(drivers.plain_connection(), [shape])
@@ -150,9 +148,10 @@ def begin(request: BeginRequest) -> BeginResponse:
     return reply
 
 
-def _carry_out(  # noqa: PLR0911 - one per kind of decision
+def carry_out(  # noqa: PLR0911 - one per kind of decision
     request: BeginRequest, found: BeginResponse | Decided | Refused | None
 ) -> BeginResponse:
+    """Do what was decided, in the transaction in which it was."""
     match found:
         case BeginResponse():
             return found
@@ -177,12 +176,15 @@ def _carry_out(  # noqa: PLR0911 - one per kind of decision
     raise AssertionError(f"decided, and not done: {found}")
 
 
-def decision_of(request: BeginRequest) -> tuple[Decision, PolicyDecision]:
-    """What would be decided, under the locks of the open transaction; begins nothing."""
-    context = run_statements(read_context(request))
+def decided(request: BeginRequest) -> Decided:
+    """What is decided, under the locks of the open transaction; nothing is begun before
+    `carry_out`, which goes by the very same, whatever changes meanwhile.
+    """
+    context = run_statements(read_context(request, asks=not request.explain))
     policy = policy_in_force(request.actor.workspace_id, context.policy_digest)
     gathered = run_statements(gather(request, context, policy))
-    return decide(request, context, policy, gathered.findings)
+    decision, judgement = decide(request, context, policy, gathered.findings)
+    return Decided(context, policy, gathered, judgement, decision)
 
 
 def run_statements(found: StatementGenerator[T]) -> T:

@@ -29,7 +29,6 @@ from approvals.gate.decision_table import ApprovalRequired, Denied, Proceed, Try
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
-from approvals.policy import PolicyDecision
 from edge.asgi import Problem, Refused, refuse
 from ledger import timestamps, wire
 from ledger.canonical import canonical
@@ -145,13 +144,13 @@ def create(actor: Actor, key: str, submission: Submission) -> tuple[RequestRecor
     sealed = SealedRequest(id_, actor, submission.body, now, now + submission.timeout)
     ask = sealed.ask("aap")
     with transaction.atomic():
-        decision, judgement = slow_path.decision_of(ask)
+        found = slow_path.decided(ask)
         known = _found(actor, id_)
         if known is not None:
             if not _are_same(known.body, submission.body):
                 raise Conflict("idempotency_conflict")
             return seen(known), False
-        sealed = _decided(sealed, ask, decision, judgement)
+        sealed = _decided(sealed, ask, found)
         value = {"body": sealed.body, "created": sealed.created.isoformat(),
                  "deadline": sealed.deadline.isoformat(), "settled": sealed.settled,
                  "agent": actor.agent_id}  # fmt: skip
@@ -169,19 +168,17 @@ def _are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return canonical(one) == canonical(other)
 
 
-def _decided(
-    sealed: SealedRequest, ask: BeginRequest, decision: Any, judgement: PolicyDecision
-) -> SealedRequest:
+def _decided(sealed: SealedRequest, ask: BeginRequest, found: slow_path.Decided) -> SealedRequest:
     """The request as the gate answers it: allowed by rule, denied, or put to people."""
     answer: dict[str, Any]
-    if isinstance(decision, Proceed):
+    if isinstance(found.decision, Proceed):
         # It is not begun: whoever may begin it comes to consume it, and is judged anew.
         until = sealed.created + timedelta(seconds=ALLOWED_SECONDS)
-        answer = {"status": APPROVED, "note": judgement.why, "expires_at": until.isoformat()}
+        answer = {"status": APPROVED, "note": found.judgement.why, "expires_at": until.isoformat()}
         return _replaced(sealed, settled=answer)
-    if not isinstance(decision, ApprovalRequired | Denied):
+    if not isinstance(found.decision, ApprovalRequired | Denied):
         raise Conflict("idempotency_conflict")
-    reply = slow_path.begin(ask).body
+    reply = slow_path.carry_out(ask, found).body
     if isinstance(reply, Problem):
         raise Refused(reply)
     if reply["answer"] == "denied" and reply["code"] == slow_path.NO_ROOM:

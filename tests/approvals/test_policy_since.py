@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from django.db import transaction
 from approvals import approval_requests
 from approvals.gate import policy_since, slow_path
 from approvals.gate.begin_request import parse
+from approvals.interchange import aap_requests
 from approvals.models import Approval, ApprovalState
 from approvals.policy import RequiredApprovers
 from ledger import desk_events
@@ -18,7 +20,7 @@ from tests.approvals import cast
 from tests.approvals.cast import agree, put_in_force, waiting
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned
-from tests.locks import elsewhere, waits
+from tests.locks import comes_before_the_commit, elsewhere, waits
 from tests.people import person, team
 from tests.worlds import kept
 
@@ -137,14 +139,34 @@ def test_a_plan_says_so_of_its_calls(acme, ada, ben, cleo, told):
     assert "it stops before its first call that is not allowed" in text
 
 
-def asking(agent, here):
-    """What the gate does with one call, in the transaction that is open."""
-    actor = Actor(
+def actor_of(agent, here):
+    return Actor(
         here.pk, here.slug, "agent", agent.name, agent.pk, trusted=True,
         masking_key=desk_events.masking_key(here),
     )  # fmt: skip
+
+
+def asking(agent, here):
+    """What the gate does with one call, in the transaction that is open."""
     sent = json.dumps(planned("pay.refund")).encode()
-    return slow_path.begin(parse(sent, actor, explain=False))
+    return slow_path.begin(parse(sent, actor_of(agent, here), explain=False))
+
+
+def test_what_is_asked_over_another_protocol_while_the_policy_changes_is_decided_once(
+    trip, agent, acme, ada
+):
+    """It was put to people by the old policy and begun by the new one: a 500."""
+    body = {"tool": "pay.refund", "arguments": {"amount": 1}}
+    asked = aap_requests.Submission(body, timedelta(hours=1))
+    ask = partial(aap_requests.create, actor_of(agent, acme), "key-1", asked)
+
+    def lets():
+        with policy_since.answering_none(acme):
+            rule(acme, ada, {"approval": "AUTO"})
+
+    record, is_new = comes_before_the_commit(lets, ask)
+
+    assert (record.status, record.action, is_new) == ("approved", None, True)
 
 
 def test_who_asks_while_something_changes_is_seen_or_asks_by_what_is_so_then(
