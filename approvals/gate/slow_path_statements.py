@@ -6,13 +6,14 @@ know who runs them (`ledger.drivers`): an async connection, or Django's in a thr
 than statements is returned as `Decided`, and the thread does it (`approvals.gate.slow_path`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from amends.protocol.vocabulary import EventType
 from approvals import denials, reviews
-from approvals.gate import snapshot_cache
+from approvals.gate import bounded_grants, snapshot_cache
 from approvals.gate.begin_context import BeginContext, Gathered, as_approved, context_of, reads
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
@@ -84,7 +85,7 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
         return Decided(context, policy, gathered, judgement, decision)
     match decision:
         case KnownAnswer():
-            reply = BeginResponse(decision.body)
+            reply = BeginResponse(decision.body | (yield from _drawn(request, decision.body)))
             check_accepted(request, reply)
             if decision.renews:
                 yield renewals(request, context)
@@ -101,6 +102,30 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
         case InProgress():
             return decision.as_reply()
     return Decided(context, policy, gathered, judgement, decision)
+
+
+# The bounded grant under which a try began: it is the first one since that use.
+DRAWN = """
+SELECT u.approval_id FROM approvals_approval p
+JOIN approvals_grantuse u ON u.approval_id = p.id AND u.agent_id = %b AND u.key = %b
+JOIN ledger_run r ON r.workspace_id = p.workspace_id AND r.run = u.run_ref AND r.run = %b
+JOIN ledger_action a ON a.run_id = r.id AND a.action = u.action AND a.action = %b
+JOIN LATERAL (SELECT t.attempt FROM ledger_attempt t
+    WHERE t.action_id = a.id AND t.started_at >= u.at ORDER BY t.fence LIMIT 1) first ON true
+WHERE p.workspace_id = %b AND p.subject_key = %b AND p.subject_kind = 'grant'
+    AND first.attempt = %b ORDER BY u.at DESC LIMIT 1"""
+
+
+def _drawn(request: BeginRequest, body: Mapping[str, Any]) -> StatementGenerator[dict[str, str]]:
+    """What the first answer to this try said of the grant, where its answer is given again."""
+    if body["answer"] != "proceed" or "approval" in body:
+        return {}
+    actor = request.actor
+    subject = bounded_grants.subject_key(actor.agent_id or 0, request.tool)
+    about = [actor.agent_id, request.key, body["run"], body["action"], actor.workspace_id, subject,
+             request.attempt]  # fmt: skip
+    found = yield [(DRAWN, about)]
+    return {"approval": str(found[0][0][0])} if found[0] else {}
 
 
 def judged_as_asked(request: BeginRequest, found: Decided) -> StatementGenerator[Decided]:

@@ -297,6 +297,21 @@ def test_a_try_without_its_grant_is_not_told_as_allowed_ahead_for_an_earlier_one
     assert approvers.of_calls([call]) == {}
 
 
+def test_the_next_try_that_goes_on_without_the_grant_names_none_however_often_it_asks(
+    trip, obey, ben
+):
+    obey()
+    pay(trip, "k0")
+    grant = approve(ben)
+    said = pay(trip, "k1")
+    assert said.json()["approval"] == str(grant.pk)
+    trip.failed(said, attempt="try-k1", outcome="no_effect")
+    obey({"approval": "AUTO"})
+
+    for _ in range(2):
+        assert "approval" not in pay(trip, "k1", attempt="two").json()
+
+
 def test_a_key_that_is_spelled_like_the_grants_of_a_tool_is_a_key_as_any_other(trip, obey, ben):
     obey()
     pay(trip, "k0")
