@@ -348,10 +348,8 @@ def _calls_of(approval_id: int, digest: str) -> ApprovedCalls:
     """
     approval = Approval.objects.select_related("workspace").get(pk=approval_id)
     found = [str(one.get("digest")) for one in approval.calls]
-    adds_up = digests.digest_over(approval, found)
-    is_approved = adds_up == digest
-    told = approval.subject.get("accounts", {})
-    return ApprovedCalls(frozenset(found if is_approved else ()), told)
+    approved = found if digests.digest_over(approval, found) == digest else ()
+    return ApprovedCalls(frozenset(approved), approval.subject.get("accounts", {}))
 
 
 def differences(
