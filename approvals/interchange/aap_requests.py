@@ -26,6 +26,7 @@ from approvals.deciders import locked
 from approvals.gate import slow_path
 from approvals.gate.begin_request import ASKED_APART, BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import ApprovalRequired, Denied, Proceed, TryUnderWay
+from approvals.gate.slow_path_statements import Decided
 from approvals.interchange import instances
 from approvals.interchange.instances import stamp
 from approvals.models import LIVING, Approval, ApprovalState
@@ -168,7 +169,7 @@ def _are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return canonical(one) == canonical(other)
 
 
-def _decided(sealed: SealedRequest, ask: BeginRequest, found: slow_path.Decided) -> SealedRequest:
+def _decided(sealed: SealedRequest, ask: BeginRequest, found: Decided) -> SealedRequest:
     """The request as the gate answers it: allowed by rule, denied, or put to people."""
     answer: dict[str, Any]
     if isinstance(found.decision, Proceed):
