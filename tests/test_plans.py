@@ -227,6 +227,7 @@ LISTS = {
     "queue/?q=is:closed": "case_closed_as_called",
     "queue/?q=is:unknown": "case_of_unknown_outcome",
     "queue/?q=is:irreversible": "case_irreversible",
+    "queue/?q=state:waiting": "case_under_way",
     "queue/?q=target:*000B3*": "case_short_fields",
     "queue/?q=tool:*no_such_tool": "case_short_fields",
     "queue/?q=run:run_0000010": "recovery_case_run_id_key",
@@ -299,6 +300,7 @@ BESIDE_OTHERS = {
     "target:*Q9* model:none": {"case_open_as_named", "case_open_as_called"},
     "amount:>1000000 tool:charge_payment_card": {"case_open_as_called"},
     "is:closed run:a* tool:charge_payment_card": {"case_closed_as_called"},
+    "target:*Q9* has:comment -is:closed": {"case_open_as_called"},
 }
 """What nothing puts in order, beside what its index has not; and the indexes that say it alone."""
 

@@ -260,6 +260,11 @@ class Case(models.Model):
                 condition=~Q(state=CaseState.CLOSED) & Q(without_effects=True),
                 name="case_open_without_effects",
             ),
+            models.Index(  # few are, and a list of them would be walked through all open ones
+                fields=["workspace", "state", "-risk_rank", "-failed_at", "-id"],
+                condition=Q(state__in=["waiting", "recovering", "resuming"]),
+                name="case_under_way",
+            ),
             models.Index(fields=["workspace", "-failed_at", "-id"], name="case_newest"),
             models.Index(
                 fields=["workspace", "-risk_rank", "-failed_at", "-id"],

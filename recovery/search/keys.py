@@ -45,7 +45,7 @@ from workspaces.formatting import CURRENCIES_BY_DIGITS, DIGITS, EXPONENTS
 from workspaces.models import Agent, User, Workspace
 
 AMOUNT_MAX = Decimal(10) ** 15  # in whole units
-CAUSES_MAX = 1_000
+CAUSES_MAX = 100  # of one value; a query has room for some hundreds of them
 RUNS_OF_A_NAME_MAX = 100
 """Each agent names its runs itself; of several agents they may be named alike."""
 

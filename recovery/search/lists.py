@@ -24,7 +24,7 @@ from django.utils import timezone
 from ledger import disclosure
 from recovery.models import Case, CaseState
 from recovery.search.keys import KEYS, SNOOZED, WITHOUT_EFFECTS, Key, QueryContext, condition, parse
-from recovery.search.language import And, FieldTerm, Node, Query, QueryError, asks_only
+from recovery.search.language import And, FieldTerm, Node, Not, Query, QueryError, asks_only
 from recovery.search.offers import QuerySuggestion, quoted
 from workspaces import clock, replica
 from workspaces.models import User, Workspace
@@ -150,8 +150,9 @@ def _narrowed(
     """
     is_plain = not _says(query, WITHOUT_EFFECTS)
     parts = query.tree.parts if isinstance(query.tree, And) and is_plain else ()
-    of_closed = any(asks_only(one, {"closed", "outcome"}, {"closed", "late"}) for one in parts)
-    words = {"closed", "late", "irreversible"} if of_closed else {"open", "mine", "unclaimed"}
+    ends = [one for one in parts if asks_only(one, {"closed", "outcome"}, {"closed", "late"})]
+    of_closed = not all(isinstance(one, Not) for one in ends)
+    words = {"closed"} | ({"late", "irreversible"} if of_closed else {"open", "mine", "unclaimed"})
     says_open = any(
         isinstance(one, FieldTerm) and one.key == "state"
         and all(value.text.lower() != CaseState.CLOSED for value in one.values) for one in parts
