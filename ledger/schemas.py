@@ -1,10 +1,9 @@
 """What the data of each type of event may hold (docs/events.md). Others are kept as they are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -200,33 +199,23 @@ def unread(type_: str, data: Mapping[str, Any]) -> str:
     """What of the data nobody reads, in words: “reqest” (did you mean “request”?); empty where all
     is known. The data fits its type.
     """
-    shape = _SHAPES[type_]
-    if _is_read(shape, data):
-        return ""
-    found = list(islice(_unread(shape, data), UNREAD_TOLD_MAX + 1))
-    told = ", ".join(found[:UNREAD_TOLD_MAX])
+    found = _unread(_SHAPES[type_], data)
+    told = ", ".join(
+        _as_meant(name[: UNREAD_CHARACTERS_MAX + 1], known)
+        for name, known in found[:UNREAD_TOLD_MAX]
+    )
     return f"{told}, and more" if len(found) > UNREAD_TOLD_MAX else told
 
 
-def _is_read(shape: _Shape, data: Mapping[str, Any]) -> bool:
-    if not shape.members.issuperset(data):
-        return False
+def _unread(shape: _Shape, data: Mapping[str, Any]) -> list[tuple[str, frozenset[str]]]:
+    """Each name that is none of its object's members, and these."""
+    known = shape.members
+    found = [] if known.issuperset(data) else [(one, known) for one in data if one not in known]
     for name, inner in shape.within:
         value = data.get(name)
         for one in value if isinstance(value, list) else (value,) if value else ():
-            if not _is_read(inner, one):
-                return False
-    return True
-
-
-def _unread(shape: _Shape, data: Mapping[str, Any]) -> Iterator[str]:
-    for name in data:
-        if name not in shape.members:
-            yield _as_meant(name[: UNREAD_CHARACTERS_MAX + 1], shape.members)
-    for name, inner in shape.within:
-        value = data.get(name)
-        for one in value if isinstance(value, list) else (value,) if value else ():
-            yield from _unread(inner, one)
+            found += _unread(inner, one)
+    return found
 
 
 @lru_cache(_NEAREST_KEPT)

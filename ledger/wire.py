@@ -178,7 +178,7 @@ def read(raw: bytes, actor: Actor, *, reserved: bool = False) -> ParsedEvent | t
         look = MaskingScan.at(raw, actor.masking_key)
         parsed = _parsed(envelope, actor, look)
         _no_name_twice(raw, envelope, look)
-        _no_number_rounded(raw)
+        _no_number_rounded(raw, look)
         _no_parting_of_texts(parsed)
         _checked(parsed, actor, reserved=reserved)
     except _Wrong as wrong:
@@ -356,8 +356,9 @@ def _no_name_twice(raw: bytes, envelope: Envelope, look: MaskingScan) -> None:
         raise _Wrong("duplicate-name", "A name stands twice in one object", 422, name)
 
 
-def _no_number_rounded(raw: bytes) -> None:
-    if number := rounded(raw):
+def _no_number_rounded(raw: bytes, look: MaskingScan) -> None:
+    """Only floats are rounded, and all of an event's stand in what was masked."""
+    if look.floats and (number := rounded(raw)):
         detail = f"{number} has more digits than a double: send it as text."
         raise _Wrong("unfit", "The event holds what the ledger does not keep", 422, detail)
 

@@ -86,9 +86,9 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     row.planned_at = _first(planned)
     row.started_at = _first(kinds[EventType.ACTION_STARTED])
     row.finished_at = finished_at(tried.rows, state)
-    succeeded = kinds[EventType.ACTION_SUCCEEDED] if state == "succeeded" and not found else []
-    if any(event.data.get("effects") == [] for event in succeeded):
-        flags.add(CHANGED_NOTHING)
+    if state == "succeeded" and not found:
+        told = [event.data.get("effects") for event in kinds[EventType.ACTION_SUCCEEDED]]
+        flags |= {CHANGED_NOTHING} if [] in told else set()
     flags |= {text(event.data.get("flag"), 40) for event in kinds[EventType.ACTION_REFUSED]} - {""}
     row.flags = sorted(flags)
     return row
@@ -152,10 +152,12 @@ def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None
     was to be undone as it was asked for says nothing of it. The digest stays that of what was asked
     for, which is what a retry brings; a try without effect is over, and what it was made with, too.
     """
+    current = [one for one in row.attempts if one.attempt == row.current_attempt]
+    if not current:
+        return
     made = [one.data["args"] for one in started
             if "args" in one.data and one.data.get("attempt") == row.current_attempt]  # fmt: skip
     made_with = made[0] if made else row.args
-    current = [one for one in row.attempts if one.attempt == row.current_attempt]
     told = [event.data.get("args", None if made else row.args)
             for one in current for event in one.successes]  # fmt: skip
     if any(_comparable(one) != _comparable(made_with) for one in told):

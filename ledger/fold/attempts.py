@@ -146,7 +146,7 @@ def finished_at(rows: Iterable[AttemptRow], state: str) -> datetime | None:
         return None
     if state == "succeeded":
         rows = [found for found in rows if found.state == "succeeded"]
-    ends = [found.finished_at for found in rows if found.finished_at]
+    ends = [at for found in rows if (at := found.finished_at)]
     return min(ends, default=None) if state == "succeeded" else max(ends, default=None)
 
 

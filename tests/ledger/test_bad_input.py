@@ -33,6 +33,12 @@ BAD: dict[str, tuple[str, str | bytes]] = {
     "a float beyond all": ("schema", RUN + '"data": {"x": 1e400}}'),
     "an integer without end": ("unfit", RUN + '"data": {"x": 1%s}}' % ("0" * 1000)),
     "a decimal that no double holds": ("unfit", RUN + '"data": {"x": 0.1234567890123456789}}'),
+    "one in a list, beside a secret's name": (
+        "unfit", RUN + '"data": {"token": [{"x": [1, 0.1234567890123456789]}]}}',
+    ),
+    "one in the trace alone": (
+        "unfit", RUN + '"trace": {"x": 0.1234567890123456789}, "data": {}}',
+    ),
     "a whole number that no double holds": ("unfit", RUN + '"data": {"x": 9007199254740993.0}}'),
     "a number too small": ("unfit", RUN + '"data": {"x": 1e-400}}'),
     "a lone surrogate, escaped": ("malformed", RUN + '"data": {"x": "\\ud800"}}'),

@@ -88,10 +88,10 @@ class MaskingScan:
 
     `cards` and `nuls` say whether card numbers and NUL can occur at all, as the raw text tells
     cheaply, and `names_max` how many names stand in it at most; where it is not known, the two are
-    true. `names` counts those that the walk came by.
+    true. `names` counts those that the walk came by, and `floats` says whether it came by one.
     """
 
-    __slots__ = ("cards", "key", "names", "names_max", "nuls", "plain")
+    __slots__ = ("cards", "floats", "key", "names", "names_max", "nuls", "plain")
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class MaskingScan:
         self.names = 0
         self.names_max = names_max
         self.plain = True
+        self.floats = False
         self.cards = cards
         self.nuls = nuls
 
@@ -340,6 +341,7 @@ def _integer(value: int, look: MaskingScan) -> Any:
 
 def _float(value: float, look: MaskingScan) -> Any:
     """A column of numbers in which one is missing makes 4242424242424242.0 of a card."""
+    look.floats = True
     if not is_plain_float(value):
         look.plain = False
     if value >= CARD_MIN and value.is_integer() and _is_card(whole := str(int(value))):
