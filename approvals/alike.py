@@ -164,16 +164,11 @@ def _member(approval: Approval) -> GroupedApproval:
 
 
 def _values(approval: Approval) -> Iterable[tuple[str, Any]]:
-    """Of several calls each argument is named with the number of its call. Whose accounts the calls
-    of a plan go to is approved beside them.
-    """
+    """Of several calls each argument is named with the number of its call."""
     for number, call in enumerate(approval.calls, 1):
         before = f"call {number}: " if len(approval.calls) > 1 else ""
         for path, value in leaves_of(call.get("args")):
             yield before + spelled(path), value
-    for connection, opens in (approval.subject.get("accounts") or {}).items():
-        for purpose, account in opens.items():
-            yield f"{connection}: account to {purpose}", account
 
 
 def _unusual(member: GroupedApproval, members: Sequence[GroupedApproval]) -> Iterable[str]:

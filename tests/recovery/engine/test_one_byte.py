@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from approvals import alike, grants, inbox
+from approvals import grants, inbox
 from approvals.models import Approval, Requirement
 from connectors import accounts, connections, registry
 from ledger import disclosure
@@ -327,8 +327,6 @@ def test_whose_account_it_is_was_on_the_page_and_is_in_what_is_approved(
     assert now.digest == seen.digest, "older workers hold it against what they know"
     assert approval.subject["accounts"] == {"world": {"observe": "eve", "compensate": "eve"}}
     assert ["As", "eve"] in approval.previews[0]["rows"]
-    beside_others = alike._grouped([approval]).same
-    assert beside_others["world: account to compensate"] == "eve", "plans are approved in a list"
 
 
 def test_law_1_other_accounts_beside_the_plan_than_were_approved_start_nothing(
