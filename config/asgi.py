@@ -20,10 +20,5 @@ from config.edge import Bounded, Edge  # noqa: E402 - Django comes first
 # loop waits with an answer, a query or somebody else's request; PostgreSQL then has nothing to do.
 sys.setswitchinterval(0.0005)
 
-# A batch of events makes ten thousand objects and frees them all. By default each 700 of them are
-# searched for cycles, and now and then all of Django with them; that was a fifth of reading.
-OBJECTS_BEFORE_SEARCHING = 50_000
-
 application = Edge(Bounded(django))
 gc.freeze()  # as it is: to search it first takes longer than what little is found is worth
-gc.set_threshold(OBJECTS_BEFORE_SEARCHING, 20, 20)

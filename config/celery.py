@@ -193,7 +193,7 @@ def share_what_was_imported(**_: object) -> None:
 
 @signals.worker_process_init.connect
 def search_for_garbage_seldom(**_: object) -> None:
-    """What was imported stays, and the objects of a task die by themselves: as in `config.asgi`."""
+    """What was imported stays, and the objects of a task die by themselves: as in `config`."""
     gc.freeze()
     gc.set_threshold(OBJECTS_BEFORE_SEARCHING, 20, 20)
 
