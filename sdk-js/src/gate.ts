@@ -209,7 +209,13 @@ export class Gate {
    * InProgress, KeyReused or DeskUnreachable.
    */
   async explain(ask: BeginRequest): Promise<JsonObject> {
-    return inTurn(() => this.#ask(ask, { explain: "1" }), ask.signal);
+    return inTurn(() => this.#tellAndExplain(ask), ask.signal);
+  }
+
+  /** What was said before may be what the answer depends on. */
+  async #tellAndExplain(ask: BeginRequest): Promise<JsonObject> {
+    await trying(() => this.#sender.drain(ask.planned.event.run), ask.signal);
+    return this.#ask(ask, { explain: "1" });
   }
 
   /** What may go on without the desk does not wait for it; what needs it asks again. */

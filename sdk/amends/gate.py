@@ -198,7 +198,12 @@ class Gate:
         """What the desk would answer now, and under `explain` why; it begins nothing. Raises
         Refused, InProgress, KeyReused or DeskUnreachable.
         """
-        return (yield from in_turn(lambda: self._ask(ask, explain="1")))
+        return (yield from in_turn(lambda: self._tell_and_explain(ask)))
+
+    def _tell_and_explain(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
+        """What was said before may be what the answer depends on."""
+        yield from trying(lambda: blocking(self._sender.drain, ask.planned.event["run"]))
+        return (yield from self._ask(ask, explain="1"))
 
     def _prepare_and_ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What may go on without the desk does not wait for it; what needs it asks again."""
