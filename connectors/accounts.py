@@ -61,7 +61,8 @@ def opened(connection: Connection, purpose: Purpose) -> str:
 
 def in_words(connection: Connection, purpose: Purpose) -> str:
     """“opens desk; ”, of a credential that is there."""
-    account = getattr(connection, f"{purpose}_secret") and opened(connection, purpose)
+    is_there = getattr(connection, f"{purpose}_secret_id") is not None
+    account = opened(connection, purpose) if is_there else ""
     return f"opens {account}; " if account else ""
 
 
@@ -110,12 +111,17 @@ def _account(connection: Connection, purpose: Purpose, connector: Connector, set
 
 
 def _secret(connection: Connection, field: str) -> Secret | None:
-    """The one that is there now, where somebody has entered another since the row was read."""
+    """The one that is there now, where somebody has entered another since the row was read. Raises
+    Refused where the settings are others by now: it was entered for those.
+    """
     found: Secret | None
     try:
         found = getattr(connection, field)
     except Secret.DoesNotExist:
-        connection.refresh_from_db(fields=[field])
+        settings = connection.settings
+        connection.refresh_from_db(fields=[field, "settings"])
+        if connection.settings != settings:
+            raise Refused(f"{connection.name} was changed meanwhile.") from None
         found = getattr(connection, field)
     return found
 
@@ -139,11 +145,21 @@ def _of(
     connection: Connection, connector: Connector, settings: Any, clear: Mapping[str, Any]
 ) -> str | None:
     credentials = msgspec.convert(dict(clear), connector.credential_schema)
-    question = partial(connector.account, settings, credentials)
-    told = _asked(connection, connector, question, "account")
-    if told is None or len(told) <= ACCOUNT_CHARACTERS_MAX:
+    question = partial(_said, connector, settings, credentials)
+    return _asked(connection, connector, question, "account")
+
+
+def _said(connector: Connector, settings: Any, credentials: Any) -> str | None:
+    """What the connector says; of what is long, or cannot be shown, how it begins and a digest."""
+    told = connector.account(settings, credentials)
+    if told is None:
+        return None
+    if not isinstance(told, str):
+        raise TypeError("an account is a text")
+    if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX:
         return told
-    return f"{told[: ACCOUNT_CHARACTERS_MAX - DIGITS]}…{digest(told)[:DIGITS]}"
+    begins = "".join(filter(str.isprintable, told))[: ACCOUNT_CHARACTERS_MAX - DIGITS]
+    return f"{begins}…{digest(told)[:DIGITS]}"
 
 
 def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> str:
@@ -170,6 +186,16 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
     return told if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX else ""
 
 
+def forget_asked(connection: Connection, changed: Sequence[str]) -> None:
+    """Where other settings say which system is reached, the same token may open another account
+    there (a header of them says whose, say): each is its own until it is entered anew.
+    """
+    if not _leading(connection, changed):
+        return
+    kept = [getattr(connection, f"{purpose}_secret_id") for purpose in PURPOSES]
+    Secret.objects.filter(pk__in=[pk for pk in kept if pk]).update(account="")
+
+
 def reads_alike(approved: str, now: str) -> bool:
     """Whether a connector of one version finds what was done with the other one: of two versions
     `name@2.1+more` the name, the first number and what follows the + are the same; of one that was
@@ -188,14 +214,19 @@ def led_elsewhere(
     connection: Connection, at: datetime, purposes: Sequence[Purpose] = PURPOSES
 ) -> str:
     """Why it may not have led at that moment where it leads now, in words; empty where it did."""
-    plug = registry.installed(connection.connector)
-    where = plug.where if plug else frozenset()
     for one in _acts(connection, at).order_by("pk"):
-        changed = [name for name in one.data.get("changed", ()) if not where or name in where]
+        changed = _leading(connection, one.data.get("changed", ()))
         changed += [f"the account to {each}" for each in _of_other_accounts(one, purposes)]
         if changed:
             return _changed(one, ", ".join(changed))
     return ""
+
+
+def _leading(connection: Connection, changed: Sequence[str]) -> list[str]:
+    """Those of changed settings that say which system is reached."""
+    plug = registry.installed(connection.connector)
+    where = plug.where if plug else frozenset()
+    return [name for name in changed if not where or name in where]
 
 
 def changed_account(connection: Connection, purpose: str, at: datetime) -> str:

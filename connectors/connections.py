@@ -20,7 +20,6 @@ import msgspec
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
 from django.db import transaction
-from django.db.models import Q
 
 from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
@@ -135,6 +134,7 @@ def update(
     connection.refresh_from_db()
     if was != connection.settings_digest:
         _keep(connection, {was: before, connection.settings_digest: settings})
+        accounts.forget_asked(connection, differing(before, settings))
     told = _told(connection) | {"changed": differing(before, settings)}
     now = {"concurrency": at_once, "link": leads}
     old = dict(zip(now, beside, strict=True))
@@ -270,20 +270,20 @@ def set_secret(
     if revision not in {None, connection.revision}:  # before its system gets to see it
         raise OutOfDate(MEANWHILE)
     field = f"{purpose}_secret"
-    old: Secret | None = getattr(connection, field)
+    old: int | None = getattr(connection, f"{field}_id")
     opened = accounts.opened(connection, purpose)
     account = accounts.ask(connection, purpose, value)
     name = f"{connection.name} ({purpose})"
-    shown = Q() if revision is None else Q(revision=revision)
-    same = Connection.objects.filter(shown, pk=connection.pk, **{field: old})
+    shown = {"settings_digest": connection.settings_digest, f"{field}_id": old}
+    shown |= {} if revision is None else {"revision": revision}
     with transaction.atomic():
         new = Secret.objects.seal(connection.workspace, name, value, account=account)
+        same = Connection.objects.filter(pk=connection.pk, **shown)
         if not same.update(**{field: new}, **CLOSED):
             raise OutOfDate(MEANWHILE)
         setattr(connection, field, new)
         is_other = old is not None and opened != accounts.opened(connection, purpose)
-        if old:
-            old.delete()
+        Secret.objects.filter(pk=old).delete()
         outbox.record(
             connection.workspace,
             EventType.CONNECTION_SECRET_SET,

@@ -396,8 +396,11 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 NAMES_NOBODY = frozenset(
-    {"api", "api_key", "api_token", "apikey", "key", "token", "x", "__token__"}
-)
+    {
+        "__token__", "api", "api_key", "api_token", "apikey", "key", "none", "oauth2", "token",
+        "unused", "x", "x-access-token", "x-oauth-basic", "x-token-auth",
+    }
+)  # fmt: skip
 """What services put where a log-in has a user or a password, and an API key in the other place."""
 
 

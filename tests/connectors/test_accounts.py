@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from connectors import accounts, connections
 from connectors.builtin.http import Http
+from connectors.contract import Refused
 from connectors.models import Connection
 from connectors.outbound import account_of
 from tests.ports import answering
@@ -243,6 +244,7 @@ def test_an_account_stands_on_the_card_whatever_else_is_called_so(acme, ada):
         ("a-key", "", None),
         ("a-key", "X", None),
         ("a-key", "api_token", None),
+        ("a-key", "x-oauth-basic", None),
         ("a-key", "a-key", None),
         ("apikey", "a-key", None),
         ("", "a-key", None),
@@ -288,3 +290,54 @@ def test_a_credential_that_is_entered_again_where_one_was_removed_may_be_another
     told = accounts.led_elsewhere(made, begun, ["observe"])
     assert told.startswith("the account to observe, changed by Ada")
     assert accounts.led_elsewhere(made, begun, ["compensate"]) == ""
+
+
+def test_a_credential_of_another_server_is_not_told_of_for_the_one_that_was_read(payments, ada):
+    """Who had read the connection before it was moved went to the old server with the new token."""
+    connections.set_secret(payments, "compensate", {"token": "one"}, by=ada)
+    read = Connection.objects.get(pk=payments.pk)
+    moved = payments.settings | {"base_url": "https://payments.invalid"}
+    connections.update(payments, moved, by=ada, revision=payments.revision)
+    connections.set_secret(payments, "compensate", {"token": "other"}, by=ada)
+
+    with pytest.raises(Refused, match="payments was changed meanwhile"):
+        accounts.accounts(read)
+    assert accounts.in_words(Connection.objects.get(pk=read.pk), "compensate").startswith("opens ")
+
+
+def test_what_the_system_said_of_a_token_holds_for_the_settings_with_which_it_was_asked(
+    payments, enter, ada
+):
+    """A card said the old account, where a setting made the calls go to another one."""
+    enter("one")
+    same = payments.settings
+    connections.update(payments, same, by=ada, revision=payments.revision, concurrency=2)
+    assert account(payments) == "acct_1"
+
+    below = same | {"base_url": f"{same['base_url']}/v2"}
+    connections.update(payments, below, by=ada, revision=payments.revision)
+
+    assert payments.compensate_secret is not None
+    assert account(payments).startswith("credential ")
+    connections.update(payments, same, by=ada, revision=payments.revision)
+    assert enter("one")
+    assert account(payments) == "acct_1"
+
+
+def test_a_token_that_was_asked_with_other_settings_is_not_kept(payments, ada):
+    read = Connection.objects.get(pk=payments.pk)
+    below = payments.settings | {"base_url": f"{payments.settings['base_url']}/v2"}
+    connections.update(payments, below, by=ada, revision=payments.revision)
+
+    with pytest.raises(connections.OutOfDate):
+        connections.set_secret(read, "compensate", {"token": "one"}, by=ada)
+
+
+@pytest.mark.parametrize("user", ["desk\x00", "desk\n"])
+def test_an_account_that_cannot_be_shown_is_told_by_its_digest(acme, ada, user):
+    """PostgreSQL keeps no NUL in the JSON of a plan, so that its submission ended in a 500."""
+    made = connections.create(acme, "shop", "sql", SHOP, by=ada)
+    connections.set_secret(made, "compensate", ROLE | {"user": user}, by=ada)
+
+    assert account(made).startswith("desk…")
+    assert account(made).isprintable()

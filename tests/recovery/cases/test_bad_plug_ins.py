@@ -130,6 +130,18 @@ def test_of_one_that_cannot_read_where_it_should_not_look_the_case_says_so(
     assert cannot.text == "The loft is away."
 
 
+def test_one_that_calls_an_account_by_a_number_costs_its_own_step(pigeons, begin_run):
+    """It ended the page of the case, and the engine failed at the step."""
+    pigeons(KEYED + "    def account(self, settings, key):\n        return 17\n")
+    run = begin_run("run_1")
+    run.does("pigeons.send", ("pigeon", "P-1", {}, {"sent": True}))
+    run.ends("failed")
+
+    [cannot] = plans.draft(run.case()).cannot
+
+    assert cannot.text == "The connector pigeon fails with TypeError: see its author."
+
+
 @pytest.mark.parametrize("says", ["return None", "raise CannotRead('The loft is away.')"])
 def test_the_inventory_stands_beside_one_that_cannot_say_what_it_does(
     pigeons, ada, begin_run, says, monkeypatch
