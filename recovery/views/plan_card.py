@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from django.db.models import Count
@@ -23,6 +24,7 @@ from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import User
 from workspaces.pages import folded, tallied
+from workspaces.request_cache import cached
 from workspaces.templatetags.formatting import state_word
 
 STEPS_SHOWN_MAX = 200
@@ -186,13 +188,16 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
     another account, who changed it.
     """
     since = step.plan.submitted_at or step.plan.drafted_at
+    connection, about = step.connection, (step.connection_id, since, row["was"], row["now"])
     if _is_account(str(row["field"])):
         purpose = str(row["field"]).removeprefix(approved_calls.ACCOUNT)
-        return [row | {"note": accounts.changed_account(step.connection, purpose, since)}]
+        told = partial(accounts.changed_account, connection, purpose, since)
+        return [row | {"note": cached(("account", purpose, *about), told)}]
     if row["field"] != "connection_digest":
         return [row]
-    note = "; ".join(connections.changes_since(step.connection, since))
-    both = connections.settings_of(step.connection, row["was"], row["now"])
+    changed = partial(connections.changes_since, connection, since)
+    kept = partial(connections.settings_of, connection, row["was"], row["now"])
+    note, both = "; ".join(cached(("changes", *about), changed)), cached(("settings", *about), kept)
     changes = digests.changes(*({"settings": one} for one in both)) if both else []
     values = [_differs(asdict(one), "approved", "changed", shown=sensitive) for one in changes]
     return [*values, row | {"note": note}]

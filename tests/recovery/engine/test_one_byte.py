@@ -259,6 +259,28 @@ def test_law_1_credentials_of_another_account_stop_the_act(logged_in, approved, 
     assert outside.effects() == []
 
 
+@pytest.mark.parametrize("what", ["account", "settings"])
+def test_who_changed_the_connection_is_looked_up_once_for_all_the_steps_that_it_stopped(
+    logged_in, approved, world, client, ada, what
+):
+    """A page of two hundred such steps asked four hundred times."""
+    if what == "account":
+        logged_in("eve")
+    else:
+        settings = world.settings | {"url": f"{world.settings['url']}/"}
+        connections.update(world, settings, by=ada, revision=world.revision)
+    advance(approved)
+    client.force_login(ada)
+
+    with CaptureQueriesContext(connection) as asked_for:
+        page = client.get(f"/w/acme/cases/{approved.case_id}/")
+
+    assert states(approved) == ["needs_human"] * 3
+    assert page.text.count("changed by Ada" if what == "account" else "url, by Ada") >= 3
+    acts = [one["sql"] for one in asked_for if "connection.updated" in one["sql"]]
+    assert len(acts) == 1
+
+
 def test_a_secret_that_is_renewed_for_the_same_account_goes_on_working(logged_in, approved):
     logged_in("mia", password="another one")
 
