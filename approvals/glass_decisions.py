@@ -64,16 +64,18 @@ def agree(
         shown_seconds=shown_seconds, login_at=login_at, break_glass=True,
         signature=signatures.sign(approval, by=by, answer=signed) if approval.signed else None,
     )  # fmt: skip
-    opened = glass_eligibility.stands(approval)
+    given = glass_eligibility.still(approval)
+    opened = len(given) >= glass_eligibility.PEOPLE
     signature = {"signature": decision.signature} if decision.signature else {}
     record(
         approval, EventType.APPROVAL_GRANTED, by=by, reason=reason, complete=opened, fills="",
         break_glass=True, **signature,
     )  # fmt: skip
     event = EventType.BREAK_GLASS_OPENED if opened else EventType.BREAK_GLASS_BEGUN
-    people = [one.who for one in glass_eligibility.broken_by(approval)]
+    people = [one.who for one in given]
     record(approval, event, by=by, reason=reason, people=people, first=begun)
-    _tell(approval, people, reason, opened=opened)
+    answer = glass_eligibility.broken_by(approval).count()
+    _tell(approval, people, reason, opened=opened, answer=answer)
     if opened:
         BrokenGlass.objects.filter(pk=glass.pk).update(opened_at=Now())
         inbox.complete(approval, by)
@@ -81,8 +83,26 @@ def agree(
     return approval
 
 
-def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool) -> None:
-    """Everybody who approves or administers, by mail, and every channel of the subject."""
+def open_again(approval: Approval) -> bool:
+    """Grant a locked question for which two have broken the glass, since one of them may again who
+    might not when the other did: each has answered, and no more is heard of them.
+    """
+    given = glass_eligibility.still(approval)
+    is_open = Approval.objects.open().filter(pk=approval.pk).exists() and approval.calls
+    if not is_open or len(given) < glass_eligibility.PEOPLE or inbox.held(approval):
+        return False
+    people, reason = [one.who for one in given], given[-1].reason
+    record(approval, EventType.BREAK_GLASS_OPENED, reason=reason, people=people, first=False)
+    _tell(approval, people, reason, opened=True, answer=0)
+    BrokenGlass.objects.filter(approval=approval).update(opened_at=Now())
+    inbox.complete(approval, None)
+    return True
+
+
+def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool, answer: int) -> None:
+    """Everybody who approves or administers, by mail, and every channel of the subject: once of
+    each `answer`.
+    """
     who = " and ".join(people)
     what = notifications.subject(approval)
     title = f"The glass {'was broken' if opened else 'is being broken'}: {what}"
@@ -96,7 +116,7 @@ def _tell(approval: Approval, people: list[str], reason: str, *, opened: bool) -
     url = notifications.url(approval)
     message = Message(title, f"{text}\n{note}", url, notifications.facts(approval))
     fuller = Message(title, f"{text}\nBecause: {reason}\n{note}", url, message.facts)
-    key = f"{SUBJECT}/{approval.pk}/{len(people)}"
+    key = f"{SUBJECT}/{approval.pk}/{answer}"
     here = approval.workspace
     channels.announce(here, SUBJECT, message, key=key, fuller=fuller)
     told = (people_with("approve", here) | people_with("administer", here)).distinct()
@@ -130,7 +150,7 @@ def offer(approval: Approval, person: User, *, fresh_login_url: str) -> dict[str
         return {"why_not": why} if "have until" in why else None
     if fresh_login_url:
         return {"fresh_login_url": fresh_login_url}
-    given = [one.who for one in glass_eligibility.broken_by(approval)]
+    given = [one.who for one in glass_eligibility.still(approval)]
     return {
         "url": reverse("approvals:break_glass", args=[approval.workspace.slug, approval.pk]),
         "given": ", ".join(given),

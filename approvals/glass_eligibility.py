@@ -101,14 +101,22 @@ def broken_by(approval: Approval) -> QuerySet[Decision]:
     return rows.select_related("person").order_by("pk")
 
 
+def still(approval: Approval) -> list[Decision]:
+    """Of the yes of those who have broken the glass what counts: they still may, by the policy that
+    is in force.
+    """
+    given = list(broken_by(approval))
+    said = allowed(approval) if given else None
+    if said is None:
+        return []
+    people = able(approval.workspace, said).filter(pk__in=[one.person_id for one in given])
+    can = set(people.values_list("pk", flat=True))
+    return [one for one in given if one.person_id in can]
+
+
 def stands(approval: Approval) -> bool:
     """Whether two have broken the glass for it, both still may, and the policy still lets them."""
-    people = set(broken_by(approval).values_list("person_id", flat=True))
-    said = allowed(approval) if len(people) >= PEOPLE else None
-    if said is None:
-        return False
-    still = able(approval.workspace, said).filter(pk__in=people)
-    return len(set(still.values_list("pk", flat=True))) >= PEOPLE
+    return len(still(approval)) >= PEOPLE
 
 
 # What is to be looked at afterwards.

@@ -12,6 +12,8 @@ from approvals import (
     approval_requests,
     deciders,
     denials,
+    glass_decisions,
+    glass_eligibility,
     grants,
     inbox,
     memory,
@@ -112,7 +114,7 @@ def _escalate(approval: Approval) -> bool:
 
 def complete_due() -> int:
     """Grant what enough people have agreed to again, as the teams stand now; how many."""
-    yes = Decision.objects.filter(approval=OuterRef("pk"), granted=True, break_glass=False)
+    yes = Decision.objects.filter(approval=OuterRef("pk"), granted=True)
     begun = Approval.objects.open().filter(Exists(yes)).select_related("workspace")
     light = begun.only(*grants.LIGHT, "run_ref").prefetch_related(
         "decisions__delegation", "requirements"
@@ -122,10 +124,13 @@ def complete_due() -> int:
 
 def _complete(approval: Approval) -> bool:
     with suppress(CannotMove):  # it expires, or the policy cannot be read
-        if not deciders.progress(approval).complete:  # the usual case, which locks nothing
-            return False
+        again = inbox.complete_again
+        if not deciders.progress(approval).complete:
+            again = glass_decisions.open_again
+            if not glass_eligibility.stands(approval):  # the usual case, which locks nothing
+                return False
         with transaction.atomic():
-            return inbox.complete_again(locked(approval))
+            return again(locked(approval))
     return False
 
 

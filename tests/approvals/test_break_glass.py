@@ -7,7 +7,15 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from approvals import glass_decisions, glass_eligibility, grants, inbox, pauses, versions
+from approvals import (
+    glass_decisions,
+    glass_eligibility,
+    grants,
+    inbox,
+    pauses,
+    periodic,
+    versions,
+)
 from approvals.models import Approval, BrokenGlass, Decision, PolicyVersion
 from approvals.policy import Invalid, RequiredApprovers, active
 from connectors.models import Delivery
@@ -217,6 +225,30 @@ def test_it_is_used_only_while_both_still_may(lost, acme, ada, olga, operators, 
         put_in_force(acme, ada, {"policies": {}})
 
     assert grants.still_entitled(Approval.objects.get(pk=approval.pk)) is (lost == "nothing")
+
+
+def test_of_one_who_may_no_longer_the_yes_counts_again_once_they_may(
+    acme, ada, olga, cleo, operators, glass, waits
+):
+    """Two had agreed of whom one might not just then: it waited for a third, as “3 of 2”."""
+    glass()
+    approval, piet = waits(), person("piet", operators)
+    breaks(approval, ada)
+    teams.remove(operators, ada, by=None)
+    breaks(approval, olga)
+    offer = glass_decisions.offer(approval, piet, fresh_login_url="")
+    assert offer["label"] == "Break the glass (2 of 2)"
+    assert [one["people"] for one in told(acme, "break_glass.begun")] == [["Ada"], ["Olga"]]
+    assert periodic.complete_due() == 0
+
+    teams.add(operators, ada, by=None)
+
+    assert periodic.complete_due() == 1
+    assert [one["people"] for one in told(acme, "break_glass.opened")] == [["Ada", "Olga"]]
+    assert BrokenGlass.objects.get().opened_at is not None
+    assert len(set(Delivery.objects.filter(recipient=cleo.email).values_list("pk"))) == 3
+    assert grants.use(approval.pk, approval.digest)
+    assert periodic.complete_due() == 0
 
 
 def test_those_who_are_asked_decide_as_ever(acme, ada, ben, glass, waits):
