@@ -5,8 +5,11 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from django.db import connection as database
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from amends.protocol.vocabulary import EventType
 from connectors import accounts, connections
 from connectors.builtin.http import Http
 from connectors.contract import Refused
@@ -341,3 +344,19 @@ def test_an_account_that_cannot_be_shown_is_told_by_its_digest(acme, ada, user):
 
     assert account(made).startswith("desk…")
     assert account(made).isprintable()
+
+
+def test_where_a_connection_led_is_asked_without_reading_what_else_people_did(acme, ada):
+    made, then = connections.create(acme, "shop", "sql", SHOP, by=ada), timezone.now()
+    seen = EventType.PAYLOAD_REVEALED
+    Act.objects.bulk_create(Act(workspace=acme, type=seen, person=ada) for _ in range(3_000))
+    Act.objects.create(workspace=acme, type=EventType.CONNECTION_SECRET_SET, person=ada,
+                       data={"connection": "shop", "purpose": "observe"})  # fmt: skip
+    with database.cursor() as cursor:
+        cursor.execute("ANALYZE workspaces_act")
+        with CaptureQueriesContext(database) as asked:
+            assert accounts.led_elsewhere(made, then).startswith("the account to observe")
+        cursor.execute(f"EXPLAIN {asked[0]['sql']}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "act_of_connections" in plan, plan

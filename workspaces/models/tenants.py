@@ -432,7 +432,12 @@ class Act(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["id"], name="act_not_taken_in", condition=models.Q(taken_in_at__isnull=True)
-            )
+            ),
+            models.Index(
+                fields=["workspace", "at"],
+                condition=models.Q(type__in=["connection.secret_set", "connection.updated"]),
+                name="act_of_connections",
+            ),
         ]
 
     def __str__(self) -> str:
