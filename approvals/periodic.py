@@ -125,9 +125,10 @@ def complete_due() -> int:
 def _complete(approval: Approval) -> bool:
     with suppress(CannotMove):  # it expires, or the policy cannot be read
         again = inbox.complete_again
-        if not deciders.progress(approval).complete:
+        if not deciders.progress(approval).complete:  # the usual case, which locks nothing
             again = glass_decisions.open_again
-            if not glass_eligibility.stands(approval):  # the usual case, which locks nothing
+            broken = any(one.break_glass for one in approval.decisions.all())
+            if not (broken and glass_eligibility.stands(approval)):
                 return False
         with transaction.atomic():
             return again(locked(approval))
