@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Min, Q, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.masking import holds_mask
@@ -21,7 +21,7 @@ from approvals.policy.document import TwinCall
 from connectors import accounts, calllog, calls
 from connectors.contract import Finding, Refused, Target
 from connectors.models import Connection
-from ledger.models import Action
+from ledger.models import Action, Event
 from recovery.cases.lifecycle import locked
 from recovery.engine.preconditions import shown_by
 from recovery.models import Case, CaseState, Suggestion
@@ -114,7 +114,8 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     except (Refused, CannotEvaluate) as stopped:
         return _unsure(str(stopped))
     begun = action.started_at
-    if elsewhere := begun and accounts.led_elsewhere(connection, begun, ["observe"]):
+    made = _made(action)
+    if elsewhere := made and accounts.led_elsewhere(connection, made, ["observe"]):
         return _unsure(f"{ELSEWHERE} {elsewhere}.")
     if wait := calllog.may_call(connection):
         return _unsure(f"The probe was not made: {wait.reason}")
@@ -125,6 +126,16 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
     is_masked = holds_mask([args, target.type, target.id])
     shows = facts.now > shown_by(action, operation)
     return _read(finding, proven=shows and not is_masked, is_masked=is_masked)
+
+
+def _made(action: Action) -> datetime | None:
+    """Since when it may have been made: an agent that the desk was away from tells it late."""
+    told = Event.objects.filter(
+        workspace=action.workspace_id, run=action.run.run, action=action.action,
+        type=EventType.ACTION_STARTED,
+    )  # fmt: skip
+    known = [action.started_at, told.aggregate(at=Min("time"))["at"]]
+    return min(filter(None, known), default=None)
 
 
 def _read(finding: Finding, *, proven: bool, is_masked: bool) -> ProbeAnswer:

@@ -25,6 +25,7 @@ class AgentRun:
     def __init__(self, agent: Agent, run: str, *, trusted: bool = True) -> None:
         self.agent, self.run, self.n = agent, run, 0
         self.trace: dict[str, str] | None = None
+        self.time = ""
         workspace = agent.workspace
         self.actor = Actor(
             workspace.pk, workspace.slug, "agent", agent.name, agent.pk, "0123456789", trusted
@@ -41,6 +42,8 @@ class AgentRun:
             one["action"] = action
         if self.trace:
             one["trace"] = self.trace
+        if self.time:
+            one["time"] = self.time
         said = read(msgspec.json.encode(one), self.actor)
         assert isinstance(said, ParsedEvent), said
         return said

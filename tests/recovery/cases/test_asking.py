@@ -277,6 +277,25 @@ def test_a_connection_that_leads_elsewhere_since_the_call_is_not_asked(
     assert doubtful.case().suggestion == Suggestion.SETTLE
 
 
+def test_a_call_that_was_told_late_is_asked_about_by_when_it_was_made(
+    probed, begin_run, ticket, shop_connection, ada
+):
+    """The desk was away from its agent, and the other database had moved meanwhile."""
+    run, hour_ago = begin_run(), timezone.now() - timedelta(hours=1)
+    moved = shop_connection.settings | {"database": "another"}
+    connections.update(shop_connection, moved, by=ada, revision=shop_connection.revision)
+    run.time = hour_ago.isoformat()
+    args = {"to": ticket | {"priority": "high"}}
+    run.plans("tickets.update", ("ticket", "main/T-182"), args=args, before=[ticket])
+    run.ends("failed")
+    action = Action.objects.get()
+    assert action.started_at > hour_ago
+
+    told = outcome_probes.ask(facts_of(run.case().run), action)
+
+    assert "Since then: database, changed by Ada" in told.words
+
+
 def test_of_a_call_without_a_key_a_probe_proves_nothing(doubtful, shop_connection, ada, client):
     """Its marker was looked for under no key, was not there, and the call read as not made."""
     calls.apply(
