@@ -182,7 +182,7 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
         found = _asked(connection, connector, question, "asked_account")
     except (Refused, msgspec.ValidationError):
         return ""
-    told = str(found) if isinstance(found, str | int) else ""
+    told = str(found) if type(found) in {str, int} else ""
     return told if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX else ""
 
 

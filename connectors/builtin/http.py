@@ -130,7 +130,7 @@ class Http(Connector):
         if answer.status not in OK:
             raise CannotRead(f"The service answered {answer.status}.")
         found = looked_up(answer.json(), told.at)
-        return str(found) if isinstance(found, str | int) else None
+        return str(found) if type(found) in {str, int} else None  # that it is true tells nobody
 
     def check_settings(self, settings: Any) -> None:
         parts = urlsplit(settings.base_url)

@@ -113,13 +113,12 @@ def ask(facts: RunFacts, action: Action) -> ProbeAnswer:
         args = probe.arguments(known)
     except (Refused, CannotEvaluate) as stopped:
         return _unsure(str(stopped))
-    begun = action.started_at
     made = _made(action)
     if elsewhere := made and accounts.led_elsewhere(connection, made, ["observe"]):
         return _unsure(f"{ELSEWHERE} {elsewhere}.")
     if wait := calllog.may_call(connection):
         return _unsure(f"The probe was not made: {wait.reason}")
-    sent_at = begun or facts.now
+    sent_at = made or facts.now
     finding = calls.probe(
         connection, probe.operation, args, target, key=action.key, sent_at=sent_at
     )

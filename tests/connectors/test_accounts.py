@@ -19,7 +19,8 @@ from tests.ports import answering
 from workspaces.models import Act, Secret
 
 HEARD: list[str | None] = []
-OWNERS = {"Bearer one": "acct_1", "Bearer one-renewed": "acct_1", "Bearer other": "acct_2"}
+OWNERS = {"Bearer one": "acct_1", "Bearer one-renewed": "acct_1", "Bearer other": "acct_2",
+          "Bearer restricted": True}  # fmt: skip
 
 
 class Payments(BaseHTTPRequestHandler):
@@ -28,7 +29,7 @@ class Payments(BaseHTTPRequestHandler):
     def do_GET(self):
         HEARD.append(self.headers["authorization"])
         owner = OWNERS.get(self.headers["authorization"])
-        known = self.path == "/v1/account" and owner
+        known = self.path == "/v1/account" and owner is not None
         body = json.dumps({"id": owner} if known else {"error": {}}).encode()
         self.send_response(200 if known else 403)
         self.send_header("content-length", str(len(body)))
