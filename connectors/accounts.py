@@ -118,11 +118,11 @@ def _secret(connection: Connection, field: str) -> Secret | None:
     try:
         found = getattr(connection, field)
     except Secret.DoesNotExist:
-        settings = connection.settings
-        connection.refresh_from_db(fields=[field, "settings"])
-        if connection.settings != settings:
+        now = Connection.objects.select_related(field).get(pk=connection.pk)
+        if now.settings != connection.settings:
             raise Refused(f"{connection.name} was changed meanwhile.") from None
-        found = getattr(connection, field)
+        found = getattr(now, field)
+        setattr(connection, field, found)
     return found
 
 

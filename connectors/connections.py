@@ -39,7 +39,6 @@ CONNECTIONS_MAX = 500
 CONCURRENCY_MAX = 100
 """Calls at once over one connection; more than a deployment has workers means nothing."""
 
-
 CHANGES_SHOWN_MAX = 5
 VERSIONS_KEPT_MAX = 100
 """Per connection; a step that was stopped longer ago shows the names of what changed alone."""
@@ -283,7 +282,8 @@ def set_secret(
             raise OutOfDate(MEANWHILE)
         setattr(connection, field, new)
         is_other = old is not None and opened != accounts.opened(connection, purpose)
-        Secret.objects.filter(pk=old).delete()
+        if old:
+            Secret.objects.filter(pk=old).delete()
         outbox.record(
             connection.workspace,
             EventType.CONNECTION_SECRET_SET,

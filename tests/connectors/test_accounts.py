@@ -306,6 +306,9 @@ def test_a_credential_of_another_server_is_not_told_of_for_the_one_that_was_read
 
     with pytest.raises(Refused, match="payments was changed meanwhile"):
         accounts.accounts(read)
+    with pytest.raises(connections.OutOfDate):
+        connections.set_secret(read, "compensate", {"token": "third"}, by=ada)
+    assert HEARD[-1] == "Bearer third", "it was entered for the old one"
     assert accounts.in_words(Connection.objects.get(pk=read.pk), "compensate").startswith("opens ")
 
 
