@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TextIO, cast
 
 import msgspec
 import psycopg
@@ -242,6 +242,23 @@ def new_folder(folder: Path, alike: str) -> Iterator[Path]:
         synced(folder.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def new_file(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
+    """A file to write into, which is on the disk once that ended well and gone otherwise: a disk
+    that is full says so only as it is written out. Raises OSError.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "w") as file:
+            yield file
+            file.flush()
+            os.fsync(handle)
+        synced(path.parent)
+    except BaseException:
+        path.unlink()
         raise
 
 

@@ -20,6 +20,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
+from django.core.management import CommandError, call_command
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from amends.protocol.vocabulary import EventType
@@ -292,8 +293,12 @@ def test_a_backup_for_which_there_is_no_room_says_so_and_leaves_nothing(
     _, public = backup_key
     keys = backups.recipients([*public.values()])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
+        with pytest.raises(CommandError, match=r"File too large\. Nothing was written"):
+            call_command("backup_key", tmp_path / "second.key")
+        assert not (tmp_path / "second.key").exists()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
         with pytest.raises(backups.CannotBackUp, match="File too large"):
             backups.take(os.environ["DATABASE_URL"], tmp_path / "to", keys, lambda *_: None)
     finally:

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+import resource
 import stat
 import threading
 
@@ -382,6 +383,22 @@ def test_who_types_another_name_deletes_nothing(acted, acme, tmp_path):
 
     assert acme.agents.filter(keys__revoked_at=None).exists()
     assert not (tmp_path / "receipt.json").exists()
+
+
+def test_a_receipt_for_which_there_is_no_room_is_not_left_half_written_and_can_be_had_again(
+    acted, acme, tmp_path
+):
+    """It was found too late, as the file was closed; and the command then refused to write it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(CommandError, match=r"It is deleted, .*The same command .* large"):
+            deleted(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+    assert "keys" in json.loads(deleted(tmp_path).read_text())
 
 
 def test_who_deletes_it_once_more_gets_the_same_receipt(acted, acme, tmp_path, capsys):

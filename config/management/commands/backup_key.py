@@ -1,6 +1,5 @@
 """Make a key pair for backups. The desk needs the public half alone."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ class Command(BaseCommand):
     def handle(self, *, file: Path, **options: Any) -> None:
         private, public = backups.new_identity()
         try:
-            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with backups.new_file(file, mode=0o600) as out:
+                out.write(f"# public key: {public}\n{private}\n")
         except OSError as error:
             raise CommandError(f"{file}: {error.strerror}. Nothing was written.") from error
-        with os.fdopen(handle, "w") as out:
-            out.write(f"# public key: {public}\n{private}\n")
         self.stdout.write(f"AMENDS_BACKUP_RECIPIENTS={public}")
         self.stderr.write(f"Without {file} no backup that is made for it can be read. Keep it.")

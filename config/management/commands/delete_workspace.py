@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from config import leaving
-from config.backups import bar
+from config.backups import bar, new_file
 from workspaces.management import workspace_named
-from workspaces.models import Workspace
+
+WITHOUT_RECEIPT = (
+    "It is deleted, but the receipt could not be written. The same command writes it, where it can:"
+)
 
 
 class Command(BaseCommand):
@@ -26,19 +29,14 @@ class Command(BaseCommand):
     ) -> None:
         here = workspace_named(workspace)
         said = "The receipt of its earlier deletion" if leaving.was_deleted(here) else "The receipt"
+        told: dict[str, Any] = {}
         try:
-            with receipt.open("x") as file:
-                self._delete(here, file, typed=typed, reason=reason)
-        except (leaving.CannotDelete, OSError) as wrong:
+            with new_file(receipt) as file:
+                with bar(self.stderr) as progress:
+                    told = leaving.delete(here, typed=typed, reason=reason, progress=progress)
+                json.dump(told, file, indent=1)
+        except leaving.CannotDelete as wrong:
             raise CommandError(str(wrong)) from wrong
+        except OSError as wrong:
+            raise CommandError(f"{WITHOUT_RECEIPT} {wrong}" if told else str(wrong)) from wrong
         self.stdout.write(f"{said}: {receipt}")
-
-    def _delete(self, here: Workspace, file: TextIO, *, typed: str, reason: str) -> None:
-        """Where it breaks off no receipt is left behind, for the same command is to go on."""
-        try:
-            with bar(self.stderr) as progress:
-                told = leaving.delete(here, typed=typed, reason=reason, progress=progress)
-            json.dump(told, file, indent=1)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
