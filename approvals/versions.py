@@ -140,9 +140,14 @@ def activate(version: PolicyVersion, *, by: User | None, seen: str | None = None
 
 @transaction.atomic
 def shadow(version: PolicyVersion, *, by: User | None) -> PolicyVersion:
-    """Judge with this version beside the one in force, without a say. Raises Invalid."""
+    """Judge with this version beside the one in force, without a say; a second time changes
+    nothing. Raises Invalid.
+    """
     workspace = locks.locked(Workspace.objects.all()).get(pk=version.workspace_id)
     check(workspace, source_of(version))
+    version.refresh_from_db()
+    if version.shadow_since is not None:
+        return version
     if version.active:
         raise Invalid([Mistake("it is in force already")])
     end_shadow(workspace, by=by)

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, formatting, outbox
+from workspaces import clock, formatting, locks, outbox
 from workspaces.access import NotAllowed, may, people_with, teams_with
 from workspaces.free_text import NOTE_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import (
@@ -26,6 +26,8 @@ from workspaces.models import (
     Workspace,
 )
 
+LOCK = 0xDE1E
+"""The first half of the advisory lock's key; the second is the workspace."""
 GIVEN_MAX = 20
 """Of one person in one workspace at a time: each stands on the page of the members."""
 BATCH = 200
@@ -91,9 +93,18 @@ def deciding_teams(person: User, workspace: Workspace) -> QuerySet[Team]:
 def give(
     workspace: Workspace, *, by: User, to: User, team: Team | None, term: Term, reason: str
 ) -> Delegation:
-    """Hand over the right that `by` has themselves. Raises InvalidInput where it cannot be."""
+    """Hand over the right that `by` has themselves; once more, it is the one that stands: of two
+    alike one would outlive a revocation. Raises InvalidInput where it cannot be.
+    """
     reason = kept_text(reason, NOTE_CHARACTERS_MAX, asking=WITHOUT_REASON)
+    locks.advisory(LOCK, workspace.pk)
     now = clock.now()
+    same = of(workspace).filter(
+        delegator=by, delegate=to, team=team, reason=reason, until=term.until,
+        starts_at__lte=max(term.starts_at, now),
+    )  # fmt: skip
+    if stands := same.first():
+        return stands
     _check_people(workspace, by, to, team)
     starts_at = max(term.starts_at, now)
     if term.until <= starts_at:
