@@ -1,6 +1,7 @@
 """Wrong passwords are a way to guess, and must not be a way to keep a named person out."""
 
 import itertools
+import time
 
 import pytest
 from allauth.mfa.totp.internal import auth
@@ -130,3 +131,18 @@ def test_a_cookie_that_nobody_signed_makes_no_device_known(ben):
     guess(5, itertools.repeat(HIS))
 
     assert not log_in(browser, SECRET, HIS)
+
+
+@pytest.mark.parametrize("off", [3_600, -3_600])
+def test_a_code_is_the_one_of_now_by_the_databases_clock(ben, monkeypatch, off):
+    """Where a web process's own was off, nobody was let in who has an app for codes."""
+    secret, right = generate_totp_secret(), time.time
+    TOTP.activate(ben, secret)
+    browser = Client()
+    monkeypatch.setattr(time, "time", lambda: right() + off)
+
+    assert log_in(browser, SECRET, HERS)
+    code = auth.format_hotp_value(auth.hotp_value(secret, int(right()) // 30))
+    browser.post("/accounts/2fa/authenticate/", {"code": code})
+
+    assert "_auth_user_id" in browser.session

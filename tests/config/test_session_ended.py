@@ -1,9 +1,14 @@
 """A form is sent after the session has ended: nothing is done, and the way leads back to it."""
 
+from datetime import timedelta
+
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from tests import people
+from workspaces.clock import database_time
 from workspaces.models import User, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -42,3 +47,20 @@ def test_the_way_back_never_leads_out_of_the_desk(acme: Workspace, elsewhere: st
     sent = Client().post(FORM, {}, headers={"referer": elsewhere}, SERVER_NAME="localhost")
 
     assert sent["Location"] == "/accounts/login/?next=/"
+
+
+@pytest.mark.parametrize("days", [20, -20])
+def test_a_session_lives_and_ends_by_the_databases_clock(
+    acme: Workspace, ada: User, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """A web process whose clock went weeks ahead logged out whoever asked it."""
+    before, right = people.logged_in(ada), timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(days=days))
+    since = people.logged_in(ada)
+
+    for browser in (before, since):
+        assert browser.get("/w/acme/queue/").status_code == 200
+    for one in Session.objects.all():
+        assert abs(one.expire_date - database_time() - timedelta(days=14)) < timedelta(minutes=1)
+    Session.objects.update(expire_date=database_time() - timedelta(seconds=1))
+    assert before.get("/w/acme/queue/").status_code == 302
