@@ -274,14 +274,6 @@ class SessionStore(db.SessionStore):
             self._session_key = None
         return found
 
-    @classmethod
-    def clear_expired(cls) -> None:
-        cls.get_model_class().objects.filter(expire_date__lt=Now()).delete()
-
-    @classmethod
-    async def aclear_expired(cls) -> None:
-        await cls.get_model_class().objects.filter(expire_date__lt=Now()).adelete()
-
 
 def steps_by_the_database() -> Iterator[int]:
     """In place of allauth's, which go by the process's clock: where that is off, no code of a
