@@ -79,14 +79,17 @@ def dry_run(
     *,
     by: User,
     query: str = "",
+    everything: bool = False,
     ids: Sequence[int] | None = None,
     chosen: str = "",
 ) -> BulkDryRun:
-    """Who would be acted on, who not and why. Raises TooManyCases, QueryError; writes nothing."""
+    """Who would be acted on, who not and why: of the cases that the list of the query shows, with
+    `everything` of all time, or of those named. Raises TooManyCases, QueryError; writes nothing.
+    """
     if verb not in VERBS:
         raise InvalidInput(f"Choose one: {', '.join(one.label for one in VERBS.values())}.")
     if ids is None:
-        found = search.matching(workspace, search.parse(query), by=by)
+        found = search.matching(workspace, search.parse(query), by=by, everything=everything)
     else:
         found = Case.objects.filter(workspace=workspace, pk__in=list(ids)[: CASES_MAX + 1])
     meant = sorted(found.order_by().values_list("pk", flat=True)[: CASES_MAX + 1])

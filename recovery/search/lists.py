@@ -283,14 +283,21 @@ def _with(cases: QuerySet[Case], columns: Sequence[str]) -> QuerySet[Case]:
 
 
 def neighbours(
-    workspace: Workspace, case: Case, text: str, *, by: User | None, order: str = DEFAULT_ORDER
+    workspace: Workspace,
+    case: Case,
+    text: str,
+    *,
+    by: User | None,
+    order: str = DEFAULT_ORDER,
+    everything: bool = False,
 ) -> tuple[Case | None, Case | None]:
     """The cases just above and just below in the list that `text` means; raises QueryError.
 
     A case that has left the list meanwhile still has its place, so its neighbours are found.
     """
     query = parse(text)
-    listed, _ = _looked_up(query, _reader(workspace, by), most=NEIGHBOURS_BY_KEYS_MAX)
+    reader, most = _reader(workspace, by), NEIGHBOURS_BY_KEYS_MAX
+    listed, _ = _looked_up(query, reader, most=most, everything=everything)
     listed = listed.select_related("workspace")
     order = order if order in ORDERS else DEFAULT_ORDER
     place = place_of(case, order)

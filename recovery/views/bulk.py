@@ -107,7 +107,15 @@ def new(request: Request, workspace: str) -> HttpResponse:
         return redirect(f"/w/{here.slug}/cases/{chosen[0]}/{act}/")
     answer = _answer(params, act)
     try:
-        seen = bulk.dry_run(here, act, by=request.user, query=q, ids=chosen or None, chosen=answer)
+        seen = bulk.dry_run(
+            here,
+            act,
+            by=request.user,
+            query=q,
+            everything=bool(params.get("all")),
+            ids=chosen or None,
+            chosen=answer,
+        )
     except search.QueryError as wrong:
         return _show(request, here, BulkDryRun(act, q), problem=str(wrong), status=422)
     except bulk.TooManyCases as many:  # a good question, to which the answer is: ask for less
@@ -172,10 +180,11 @@ def _show(
     status: int = 200,
 ) -> HttpResponse:
     number, verb = len(seen.eligible), VERBS[seen.verb]
+    of_list = {"q": seen.query} | ({"all": "1"} if request.GET.get("all") else {})
     sensitive = disclosure.sees(request.user, here)
     context: dict[str, Any] = {
         "workspace": here,
-        "queue_url": _list_url(here, seen.query),
+        "queue_url": _list_url(here, of_list),
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
         "act": seen.verb,
         "q": seen.query,
@@ -194,7 +203,7 @@ def _show(
         "why": request.POST.get("why", ""),
         "problem": problem,
         "why_not": "" if number else "no case is eligible",
-        "others": _others(here, seen, picked=picked),
+        "others": _others(here, seen, of_list, picked=picked),
         "choice": _choice(here, verb.choice, seen) if verb.choice else None,
     }
     return page(request, "recovery/bulk_new.html", context, status=status)
@@ -205,19 +214,20 @@ def _as_in_the_queue(one: Eligible) -> tuple[int, float]:
     return -RISKS.index(Risk(one.case.risk)), -one.case.failed_at.timestamp()
 
 
-def _list_url(here: Workspace, q: str) -> str:
-    return queue_url(here) + (f"?{urlencode({'q': q})}" if q else "")
+def _list_url(here: Workspace, of_list: dict[str, str]) -> str:
+    return queue_url(here) + (f"?{urlencode(of_list)}" if any(of_list.values()) else "")
 
 
-def _others(here: Workspace, seen: BulkDryRun, *, picked: bool) -> list[dict[str, str]]:
-    """The other acts: on the same cases where somebody picked them, else on the same query."""
+def _others(
+    here: Workspace, seen: BulkDryRun, of_list: dict[str, str], *, picked: bool
+) -> list[dict[str, str]]:
+    """The other acts: on the same cases where somebody picked them, else on the same list."""
     url = reverse("recovery:bulk_new", args=[here.slug])
-    same: dict[str, Any] = {"q": seen.query}
-    same |= {"case": sorted(case.pk for case in seen.cases)} if picked else {}
+    picks = {"case": sorted(case.pk for case in seen.cases)} if picked else {}
     return [
         {
             "label": f"{verb.label} instead",
-            "url": f"{url}?{urlencode({'act': act} | same, doseq=True)}",
+            "url": f"{url}?{urlencode({'act': act} | of_list | picks, doseq=True)}",
         }
         for act, verb in VERBS.items()
         if act != seen.verb and (seen.cases or not picked)
@@ -334,7 +344,8 @@ def _job(request: Request, here: Workspace, pk: int) -> dict[str, Any]:
     return {
         "workspace": here,
         "jobs_url": reverse("recovery:bulk", args=[here.slug]),
-        "job": _head(found, found.items.count()) | {"list_url": _list_url(here, found.query)},
+        "job": _head(found, found.items.count())
+        | {"list_url": _list_url(here, {"q": found.query})},
         "counts": [
             {
                 "name": name,

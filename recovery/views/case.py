@@ -255,6 +255,7 @@ def _neighbours(request: Request, case: Case, kept: str) -> dict[str, str]:
             params.get("q", ""),
             by=request.user,
             order=params.get("sort", search.DEFAULT_ORDER),
+            everything=bool(params.get("all")),
         )
     except search.QueryError:
         return {}

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
-from django.http import HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpResponse, HttpResponseBase, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
@@ -271,7 +271,7 @@ def queue(request: Request, workspace: str) -> HttpResponseBase:
     """A page of cases; every filter is in the address, and nothing changes by looking."""
     here = workspace_or_404(request, workspace)
     params = request.GET
-    q, everything = params.get("q", "").strip(), "all" in params
+    q, everything = params.get("q", "").strip(), bool(params.get("all"))
     if ID.fullmatch(q) and len(found_there := places_named(here, q)) == 1:
         return redirect(found_there[0].url)
     if exporting.is_asked(request):
@@ -312,7 +312,7 @@ def queue(request: Request, workspace: str) -> HttpResponseBase:
     context |= {
         "cases": rows,
         "count": number,
-        "sorts": _sorts(q, found.order),
+        "sorts": _sorts(_kept(params, "q", "all"), found.order),
         "pager": _pager(params, found, len(rows), number) | {"files": exporting.links(request)},
         "empty": None if rows else empty(here, q),
         "peek": beside,
@@ -368,7 +368,7 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
         "suggest_url": f"{root}suggest/",
         "query_keys": " ".join(search.KEYS),
         "save_view_url": f"/w/{here.slug}/views/new/?{urlencode({'q': q})}",
-        **_bulk(here, q, request.user, recovers=recovers),
+        **_bulk(here, _kept(request.GET, "q", "all"), request.user, recovers=recovers),
     }
 
 
@@ -403,7 +403,7 @@ def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
     return [(name, query) for name, query, _ in mine_first]
 
 
-def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str, Any]:
+def _bulk(here: Workspace, kept: dict[str, str], person: User, *, recovers: bool) -> dict[str, Any]:
     """Where the chosen cases go, and all that match: to a dry run of what the person may do."""
     url = f"/w/{here.slug}/bulk/new/"
     verbs = [
@@ -411,13 +411,18 @@ def _bulk(here: Workspace, q: str, person: User, *, recovers: bool) -> dict[str,
         for name, verb in VERBS.items()
         if (recovers if verb.permission == "recover" else may(person, verb.permission, here))
     ]
-    every = f"{url}?{urlencode({'q': q})}"
+    every = f"{url}?{urlencode(kept)}"
     return {"bulk_url": url, "bulk_all_url": every, "bulk_verbs": verbs} if verbs else {}
 
 
-def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:
+def _kept(said: QueryDict, *names: str) -> dict[str, str]:
+    """What of the list’s address stays as it is."""
+    return {name: said[name] for name in names if said.get(name)}
+
+
+def _sorts(kept: dict[str, str], order: str) -> dict[str, dict[str, str]]:
     def sort(name: str) -> dict[str, str]:
-        url = "?" + urlencode({"q": q, "sort": name})
+        url = "?" + urlencode(kept | {"sort": name})
         direction = "descending" if search.ORDERS[name].descending else "ascending"
         return {"url": url, "direction": direction if name == order else ""}
 
@@ -426,7 +431,7 @@ def _sorts(q: str, order: str) -> dict[str, dict[str, str]]:
 
 
 def _pager(params: Any, found: search.CasePage, shown: int, number: str) -> dict[str, Any]:
-    kept = {name: params[name] for name in ("q", "sort", "all") if name in params}
+    kept = _kept(params, "q", "sort", "all")
     older = "?" + urlencode(kept | {"after": found.after}) if found.after else ""
     return {
         "label": f"{shown} of {number}",
@@ -493,5 +498,5 @@ def claim(request: Request, workspace: str) -> HttpResponse:
             kept += 1
     if kept:
         messages.success(request, f"Claimed {kept}.")
-    asked = {name: said for name in ("q", "sort") if (said := request.POST.get(name))}
+    asked = _kept(request.POST, "q", "sort", "all")
     return redirect(queue_url(here) + (f"?{urlencode(asked)}" if asked else ""))

@@ -47,7 +47,7 @@ def queue_url(workspace: Workspace) -> str:
 
 def list_of(request: HttpRequest) -> str:
     """The list that a case was opened from, as the query string of its address; often empty."""
-    kept = {name: request.GET[name] for name in ("q", "sort") if request.GET.get(name)}
+    kept = {name: request.GET[name] for name in ("q", "sort", "all") if request.GET.get(name)}
     return urlencode(kept)
 
 

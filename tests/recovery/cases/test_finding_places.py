@@ -1,6 +1,9 @@
 """Getting about: neighbours in a list, ids that lead to their page, views that were kept."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from ledger.models import Event
 from recovery import search
@@ -58,6 +61,30 @@ def test_a_case_opened_from_a_search_stays_among_what_it_found(desk, three):
     assert case.context["neighbours"] == {"previous": second["url"]}
     assert case.context["queue_url"].endswith("?q=tool%3Atickets.%2A&sort=newest")
     assert "q=tool" in case.context["tabs"][1]["url"]
+
+
+def test_a_list_of_all_time_stays_so_in_its_cases_its_orders_and_its_bulk_acts(desk, three):
+    Case.objects.update(failed_at=timezone.now() - timedelta(days=100))
+    cut = desk.get("/w/acme/queue/?q=state:open")
+    page = desk.get("/w/acme/queue/" + cut.context["pager"]["all_url"])
+    assert (len(cut.context["cases"]), len(page.context["cases"])) == (0, 3)
+
+    middle = desk.get(page.context["cases"][1]["url"])
+    assert middle.context["neighbours"] == {
+        "previous": page.context["cases"][0]["url"],
+        "next": page.context["cases"][2]["url"],
+    }
+    sorted_by = "/w/acme/queue/" + page.context["sorts"]["since"]["url"]
+    for leads_back in (middle.context["queue_url"], sorted_by):
+        assert len(desk.get(leads_back).context["cases"]) == 3
+    tried = desk.get(page.context["bulk_all_url"])
+    another = desk.get(tried.context["others"][0]["url"])
+    for one in (tried, another):
+        assert len(one.context["eligible"]) + len(one.context["not_eligible"]) == 3
+        assert len(desk.get(one.context["queue_url"]).context["cases"]) == 3
+    claimed = {"q": "state:open", "all": "1", "case": [three[0].pk]}
+    answer = desk.post("/w/acme/queue/claim/", claimed, follow=True)
+    assert len(answer.context["cases"]) == 3
 
 
 def test_any_id_leads_to_its_page(desk, three):
