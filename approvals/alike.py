@@ -13,7 +13,7 @@ from approvals import awaiting, call_context, call_history, card_context
 from approvals.argument_fields import as_text, leaves_of, spelled
 from approvals.grants import rules_digest
 from approvals.models import Approval, SubjectKind
-from connectors.accounts import OVER_AND_AS as WHERE
+from connectors.accounts import AS, OVER
 from ledger.canonical import canonical_of as canonical
 from workspaces import formatting
 from workspaces.models import User
@@ -79,9 +79,17 @@ def _where(approval: Approval) -> bytes:
 
 
 def where_in_words(approval: Approval) -> list[dict[str, str]]:
-    """The same for people, as its card says it: over which system, as whom."""
-    rows = [tuple(row) for shown in approval.previews for row in shown.get("rows") or ()]
-    return [{"name": row[0], "value": row[1]} for row in dict.fromkeys(rows) if row[0] in WHERE]
+    """The same for people: over which connections, and of each to which system and as whom, as far
+    as the card says it.
+    """
+    found: dict[str, str] = {}
+    for call, shown in zip(approval.calls, approval.previews, strict=False):
+        rows = dict(shown.get("rows") or ())
+        told = [str(rows[OVER])] if OVER in rows else []
+        told += [f"as {rows[AS]}"] if AS in rows else []
+        name = str(call.get("connection", ""))
+        found.setdefault(name, f"{name}: {', '.join(told)}" if told else name)
+    return [{"name": OVER, "value": words} for words in found.values()]
 
 
 def operations_of(approval: Approval) -> list[str]:

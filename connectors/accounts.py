@@ -32,7 +32,7 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 ASKING_SECONDS = 4.0
 ACCOUNT_CHARACTERS_MAX = 200
 NONE = "no credential"
-OVER_AND_AS = OVER, AS = "Over", "As"
+OVER, AS = "Over", "As"
 """What a card calls the system that is reached, and whose account."""
 UNREADABLE = "a credential that cannot be opened"
 DIGITS = 16
