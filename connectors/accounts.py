@@ -218,7 +218,7 @@ def led_elsewhere(
         changed = _leading(connection, one.data.get("changed", ()))
         changed += [f"the account to {each}" for each in _of_other_accounts(one, purposes)]
         if changed:
-            return _changed(one, ", ".join(changed))
+            return f"{', '.join(changed)}, {_changed(one)}"
     return ""
 
 
@@ -230,10 +230,10 @@ def _leading(connection: Connection, changed: Sequence[str]) -> list[str]:
 
 
 def changed_account(connection: Connection, purpose: str, at: datetime) -> str:
-    """Who last changed whose account it opens since that moment, in words; empty if nobody has."""
+    """“changed by Ada at …”: who last changed whose account it opens; empty if nobody has since."""
     found = _acts(connection, at).order_by("-pk")
     last = next((one for one in found if _of_other_accounts(one, [purpose])), None)
-    return _changed(last, f"the account to {purpose}") if last else ""
+    return _changed(last) if last else ""
 
 
 def _acts(connection: Connection, at: datetime) -> QuerySet[Act]:
@@ -255,8 +255,8 @@ def _of_other_accounts(act: Act, purposes: Sequence[str]) -> list[str]:
     return [one for one in told if one in purposes]
 
 
-def _changed(act: Act, what: str) -> str:
-    return f"{what}, changed by {act.person or 'the desk'} at {formatting.absolute(act.at)}"
+def _changed(act: Act) -> str:
+    return f"changed by {act.person or 'the desk'} at {formatting.absolute(act.at)}"
 
 
 def _opened(connection: Connection) -> tuple[Connector, Any]:

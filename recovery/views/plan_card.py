@@ -191,8 +191,10 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
     connection, about = step.connection, (step.connection_id, since, row["was"], row["now"])
     if _is_account(str(row["field"])):
         purpose = str(row["field"]).removeprefix(approved_calls.ACCOUNT)
-        told = partial(accounts.changed_account, connection, purpose, since)
-        return [row | {"note": cached(("account", purpose, *about), told)}]
+        told = {"observe": "reads as", "compensate": "writes as"}.get(purpose, row["field"])
+        changed = partial(accounts.changed_account, connection, purpose, since)
+        note = cached(("account", purpose, *about), changed)
+        return [row | {"field": told, "note": note}]
     if row["field"] != "connection_digest":
         return [row]
     changed = partial(connections.changes_since, connection, since)

@@ -67,8 +67,10 @@ ONCE_OVER = "once the first call can no longer be on its way."
 SENT_ANEW = ("no_effect", "It did not happen", f"It is sent again, under the same key, {ONCE_OVER}")
 ANEW_BY_NAME = (*SENT_ANEW[:2], f"It is sent again in your name, under a new key, {ONCE_OVER}")
 AGAIN = ("again", "It did not happen: try once more", "Sent again in your name, under a new key.")
+TRIED = (AGAIN[0], "Try once more", "Sent in your name, under a new key.")
 NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is not sent again.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
+SENDS_NOTHING = {READ_BACK, UNREADABLE, NOT_AGAIN, LEAVE}
 LOOK = "Look in the system itself: what was sent stands beside it."
 ASKED_ANEW = "It is asked again each time this page is loaded."
 UNSEEN = "it is shown to who may see values (view_sensitive)"
@@ -263,7 +265,8 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         "probes": (tried := _attempts(step)),
         "sent_title": "What was sent" if tried else "What would be sent",
         "no_probe": "Nothing was sent yet.",
-        "ways": _ways(step, lost=lost),
+        "ways": (ways := _ways(step, lost=lost)),
+        "sends": any(one not in SENDS_NOTHING for one in ways),
         "stopped_by": stopped_by,
         **_read_now(step, sensitive=sensitive),
         **_replanned(step, stopped=bool(stopped_by) and not lost),
@@ -300,7 +303,7 @@ def _ways(step: Step, *, lost: bool) -> list[Way]:
         return [done, never]
     if step.state == StepState.UNKNOWN:
         return [done, SENT_ANEW if settling.may_repeat(step) else ANEW_BY_NAME]
-    return [done, AGAIN if lost else (AGAIN[0], "Try once more", AGAIN[2]), LEAVE]
+    return [done, AGAIN if lost else TRIED, LEAVE]
 
 
 def _attempts(step: Step) -> list[dict[str, Any]]:

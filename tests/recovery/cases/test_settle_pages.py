@@ -59,6 +59,8 @@ def test_a_stricter_rule_is_shown_beside_what_it_asked_before(desk, raised, acme
     assert (answer["was"], answer["now"]) == ("AUTO", "MANUAL")
     assert (people["was"], people["now"]) == ("nobody", "1 person from leads")
     assert "What stopped it, field by field" in page.text
+    assert "Sent in your name, under a new key." in page.text, "it was not sent before"
+    assert "Nothing is sent but by a choice that says so." in page.text
     assert page.context["replan_url"].endswith(f"/cases/{case.pk}/compensate/")
     (step,) = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]["steps"]
     assert step["diff"] == page.context["stopped_by"]
@@ -299,6 +301,7 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
     shown = desk.get(f"/w/acme/cases/{case.pk}/settle/")
     assert {"name": "Key", "value": action.key, "mono": True} in shown.context["sent"], "whole"
     assert "The policy has no probe for tickets.update" in shown.text
+    assert "Nothing is sent by settling; it says what is so." in shown.text
     said = {"outcome": "applied", "evidence": "It reads high", "revision": case.revision}
     settling.settle_action(
         case, action, outcome="no_effect", evidence="It reads normal", by=ada, seen=case.revision
