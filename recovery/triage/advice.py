@@ -19,6 +19,7 @@ from recovery.run_facts.runs import gather, policies_of
 from recovery.triage.case_projection import advice
 from workspaces import locks
 from workspaces.clock import database_time
+from workspaces.periodic import each
 
 ADVISED_CASES = 50
 """At once: their runs are held meanwhile, and what agents tell of them waits."""
@@ -38,14 +39,18 @@ def renew() -> int:
     )
     active = PolicyVersion.objects.filter(active=True, activated_at__isnull=False)
     due = active.exclude(fresh).order_by("activated_at").values_list("workspace", "activated_at")
-    looked, until = 0, time.monotonic() + ADVISING_SECONDS_MAX
-    for workspace, since in due[:ADVISED_WORKSPACES_MAX]:
-        while since and time.monotonic() < until:
-            found = _advise_some(workspace, since)
+    until = time.monotonic() + ADVISING_SECONDS_MAX
+
+    def follow(one: tuple[int, datetime]) -> int:
+        looked = 0
+        while time.monotonic() < until:
+            found = _advise_some(*one)
             looked += found
             if found < ADVISED_CASES:
                 break
-    return looked
+        return looked
+
+    return each(due[:ADVISED_WORKSPACES_MAX], follow)
 
 
 def advise_all_anew() -> None:
