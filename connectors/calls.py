@@ -216,11 +216,17 @@ def connector_version(connection: Connection) -> str:
     return f"{begins[: VERSION_CHARACTERS_MAX - len(mark)]}{mark}"
 
 
+REASON_TO_COME = "(the plan’s reason)"
+
+
 def preview(
     connection: Connection, operation: str, args: State, target: Target, **facts: Unpack[Facts]
 ) -> Preview:
-    """What would be done. Pure; raises Refused for what can never be sent."""
-    connector, call = _drafted(connection, operation, args, target, facts)
+    """What would be done. Pure; raises Refused for what can never be sent. The reason comes with
+    the plan.
+    """
+    known: Facts = {"reason": REASON_TO_COME, **facts}
+    connector, call = _drafted(connection, operation, args, target, known)
     call.operation.check_args(args)
     return asked(_asker(connection), connector, "a preview", partial(_preview, connector, call))
 

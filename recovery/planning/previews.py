@@ -48,6 +48,7 @@ BRIEF_CHARACTERS_MAX = 90
 TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"
 UNDONE = "Nothing to undo"
+NO_STEPS = "Nothing that stands can be undone from here."
 
 
 def headline(drafted: Drafted) -> str:
@@ -363,7 +364,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
 
 def _why_not_so(drafted: PlanDraft) -> str:
     if not drafted.steps:
-        return "Nothing that stands can be undone from here."
+        return NO_STEPS
     if drafted.judgement is not None and drafted.judgement.approval == "DENY":
         return f"The policy does not allow it: {drafted.judgement.why}."
     if drafted.nobody:

@@ -1,7 +1,5 @@
-"""Lists: what a query finds, a page at a time, in an order that never jumps; and what could stand
-in a query where the cursor is.
-
-Paging is by key and never by OFFSET.
+"""Lists: what a query finds, a page at a time, by key and never by OFFSET, in an order that never
+jumps; and what could stand in a query where the cursor is.
 """
 
 from __future__ import annotations
@@ -233,8 +231,7 @@ def find(
         keys = list(cases.values_list("pk", flat=True)[: limit + 1])
         cases = Case.objects.filter(pk__in=keys).order_by(*_ordering(ORDERS[order]))
     page = list(_with(cases, columns)[: limit + 1])
-    more = len(page) > limit
-    page = page[:limit]
+    page, more = page[:limit], len(page) > limit
     for case in page:
         case.workspace = workspace  # a line's addresses begin with it
     return CasePage(
@@ -295,9 +292,8 @@ def neighbours(
 
     A case that has left the list meanwhile still has its place, so its neighbours are found.
     """
-    query = parse(text)
     reader, most = _reader(workspace, by), NEIGHBOURS_BY_KEYS_MAX
-    listed, _ = _looked_up(query, reader, most=most, everything=everything)
+    listed, _ = _looked_up(parse(text), reader, most=most, everything=everything)
     listed = listed.select_related("workspace")
     order = order if order in ORDERS else DEFAULT_ORDER
     place = place_of(case, order)
@@ -406,8 +402,7 @@ def count(
         return CappedCount(len(found.cases), capped=False)
     if counted is not None:
         return CappedCount(counted, capped=False)
-    query = parse(text)
-    limit = COUNT_OF_WORDS_MAX if _is_read(query) else COUNT_MAX
+    limit = COUNT_OF_WORDS_MAX if _is_read(parse(text)) else COUNT_MAX
     try:
         sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
     except EmptyResultSet:
@@ -431,10 +426,8 @@ def counts(
     for at, text in enumerate(texts):
         try:
             parts[at], params = _counting(workspace, text, by=by, limit=limit)
-        except QueryError:
-            continue
-        except EmptyResultSet:
-            found[at] = 0
+        except (QueryError, EmptyResultSet) as none:
+            found[at] = 0 if isinstance(none, EmptyResultSet) else None
             continue
         given += params
     if parts:

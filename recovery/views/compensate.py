@@ -129,7 +129,7 @@ def _show(
         "reach": _reaches(case, reach),
         "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
         "is_idle": not draft.steps,
-        "why_not": draft.why_not,
+        "why_not": "" if draft.why_not == previews.NO_STEPS else draft.why_not,  # the title says it
     }
     goes = request_context.TO_THE_APPROVERS_TOO
     return request_context.show_preview(

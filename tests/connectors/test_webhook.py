@@ -202,6 +202,7 @@ def test_a_masked_value_is_sent_to_no_service_that_might_put_it_back(
 
     assert "before" not in shown.will_send
     assert shown.will_send["expected"] == {"holder": "tom"}
+    assert shown.will_send["reason"] == "(the plan’s reason)", "it is sent, and not empty"
     assert ("Not sent", webhook.NOT_SENT) in shown.rows
     assert ask(before={"a": 1}).will_send["before"] == {"a": 1}
 

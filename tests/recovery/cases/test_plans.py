@@ -239,7 +239,7 @@ def test_what_the_agent_created_is_deleted(begin_run, shop, ticket, ada):
     assert shop.execute("SELECT id FROM tickets").fetchall() == [("T-182",)]
 
 
-def test_effects_without_a_way_back_say_why(begin_run, shop, ticket):
+def test_effects_without_a_way_back_say_why(begin_run, shop, ticket, client, ada):
     run = begin_run()
     run.does("mail.send", ("mail", "m-1", None, {"to": "x@example.com"}))
     run.does("users.update", ("user", "7", {"password": "hunter2"}, {"password": "changed"}))
@@ -250,6 +250,10 @@ def test_effects_without_a_way_back_say_why(begin_run, shop, ticket):
 
     assert sorted(one.code for one in draft.cannot) == ["irreversible", "masked", "no_twin"]
     assert draft.why_not == "Nothing that stands can be undone from here."
+    client.force_login(ada)
+    page = client.get(f"/w/acme/cases/{case.pk}/compensate/").text
+    assert "Nothing can be undone from here" in page
+    assert draft.why_not not in page, "it would be said twice"
     assert case.reversibility == "irreversible"
 
 
