@@ -132,6 +132,7 @@ def _card(
     if since := policy_since.notice(approval):
         drawn["notices"].append(since)
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
+    part = _your_part(request, approval, here_url, why_not)
     listed = context_of_list(request, here, approval.pk)
     others = (one for one in listed["approvals"] if one["id"] != approval.pk)
     return (
@@ -152,7 +153,7 @@ def _card(
             "rule_url": policy_editor.url_of(approval, person),
             "affected": card_context.affected(approval, link=may(person, "recover", here)),
             "ask_url": "" if why_not else reverse("approvals:ask", args=[here.slug, approval.pk]),
-            "change": None if why_not or not sees else _change(approval, person),
+            "change": None if why_not or not sees else _change(approval, person, part),
             "more": covered_questions.offer(approval, person)
             if sees and not why_not and may(person, "approve", here)
             else None,
@@ -160,7 +161,7 @@ def _card(
             "may_reply": approval.state == ApprovalState.WAITING
             and clarifications.may_reply(approval, person),
         }
-        | _your_part(request, approval, here_url, why_not)
+        | part
         | _glass(request, approval, here_url)
     )
 
@@ -197,13 +198,17 @@ def shown_stamp(approval: Approval) -> str:
     return signing.dumps(at, salt=SHOWN_SALT)
 
 
-def _change(approval: Approval, person: User) -> dict[str, Any] | None:
-    """The arguments as fields, or why this person cannot change them; None where it is no agent's
-    call.
+PROVE_FIRST = "It needs a reason, and a fresh log-in before that: confirm first that it is you."
+
+
+def _change(approval: Approval, person: User, part: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments as fields, or why this person cannot change them now, whose part in the answer
+    is `part`; None where it is no agent's call.
     """
     if approval.subject_kind != SubjectKind.ACTION:
         return None
     why = changed_arguments.why_not(approval) or changed_arguments.why_not_by(approval, person)
+    why = why or part.get("why_not", "") or (PROVE_FIRST if "fresh_login_url" in part else "")
     if why:
         return {"why_not": why}
     found = changed_arguments.fields_of(approval)

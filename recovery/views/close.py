@@ -108,23 +108,22 @@ def _show(
     standing, posted = facts.remaining(), request.POST
     chosen = posted.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
     people = _people(case.workspace, request.user)
+    endings = [
+        {
+            "value": outcome,
+            "label": CaseOutcome(outcome).label,
+            "note": note,
+            "selected": outcome == chosen,
+            "why_not": closing.why_not_as(case, outcome),
+        }
+        for outcome, note in closing.BY_PEOPLE.items()
+    ]
     whose = formatting.person(case.customer_name or case.customer or case.run.run)
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
         "lead": "What stands stays as it is. Nothing is sent.",
         "standing": folded(story.lines(facts, standing), _can_be_undone, story.in_short),
-        "endings": [
-            {
-                "value": outcome,
-                "label": CaseOutcome(outcome).label,
-                "note": closing.BY_PEOPLE[outcome],
-                "selected": outcome == chosen,
-                "why_not": closing.why_not_as(case, outcome),
-            }
-            for outcome in sorted(
-                closing.BY_PEOPLE, key=lambda one: bool(closing.why_not_as(case, one))
-            )  # first what it can end as
-        ],
+        "endings": sorted(endings, key=lambda one: bool(one["why_not"])),  # first what it can be
         "people": [{"value": str(one.pk), "label": formatting.with_address(one)} for one in people]
         if standing
         else [],

@@ -18,8 +18,9 @@ document.addEventListener(
   "click",
   (event) => {
     const button = event.target.closest?.("button");
-    if (!button?.form?.querySelector("[data-needs-reason]")) return;
-    button.form.elements.reason.required = button.hasAttribute("data-needs-reason");
+    const reason = button?.form?.elements.reason;
+    if (!reason || !button.form.querySelector("[data-needs-reason]")) return;
+    reason.required = button.hasAttribute("data-needs-reason");
   },
   true,
 );

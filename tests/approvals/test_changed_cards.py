@@ -8,6 +8,7 @@ import pytest
 
 from approvals.gate import changed_arguments
 from approvals.models import Approval
+from approvals.views import card as views
 from ledger.erasure import erase
 from tests.approvals import cast
 from tests.approvals.cast import agree, ask, change, now, put_in_force, waiting
@@ -186,6 +187,21 @@ def test_a_yes_to_a_change_that_was_written_into_the_database_is_told_to_nobody(
 
     assert "arguments" not in said
     assert (said["answer"], waiting().calls[0]["args"]["amount"]) == ("wait", 100), "asked anew"
+
+
+def test_where_a_fresh_log_in_is_asked_for_first_no_change_is_offered_without_its_reason(
+    trip, at_desk, client
+):
+    """“It needs the reason below”, it said, and there was no field for one."""
+    ask(trip)
+    Approval.objects.update(fresh_login=True)
+
+    page = client.get(card(waiting()))
+
+    assert page.context["fresh_login_url"]
+    assert 'name="reason"' not in page.text
+    assert page.context["change"] == {"why_not": views.PROVE_FIRST}
+    assert "Ask with this change" not in page.text
 
 
 def test_who_alone_may_decide_reads_why_they_cannot_change_it(
