@@ -41,10 +41,10 @@ def renew() -> int:
     due = active.exclude(fresh).order_by("activated_at").values_list("workspace", "activated_at")
     until = time.monotonic() + ADVISING_SECONDS_MAX
 
-    def follow(one: tuple[int, datetime]) -> int:
-        looked = 0
-        while time.monotonic() < until:
-            found = _advise_some(*one)
+    def follow(one: tuple[int, datetime | None]) -> int:
+        looked, (workspace, since) = 0, one
+        while since and time.monotonic() < until:
+            found = _advise_some(workspace, since)
             looked += found
             if found < ADVISED_CASES:
                 break

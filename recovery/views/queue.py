@@ -416,8 +416,7 @@ def _bulk(here: Workspace, kept: dict[str, str], person: User, *, recovers: bool
 
 
 def _kept(said: QueryDict, *names: str) -> dict[str, str]:
-    """What of the list’s address stays as it is."""
-    return {name: said[name] for name in names if said.get(name)}
+    return {name: str(said[name]) for name in names if said.get(name)}
 
 
 def _sorts(kept: dict[str, str], order: str) -> dict[str, dict[str, str]]:
@@ -432,11 +431,10 @@ def _sorts(kept: dict[str, str], order: str) -> dict[str, dict[str, str]]:
 
 def _pager(params: Any, found: search.CasePage, shown: int, number: str) -> dict[str, Any]:
     kept = _kept(params, "q", "sort", "all")
-    older = "?" + urlencode(kept | {"after": found.after}) if found.after else ""
     return {
         "label": f"{shown} of {number}",
         "previous": "?" + urlencode(kept) if params.get("after") else "",
-        "next": older,
+        "next": "?" + urlencode(kept | {"after": found.after}) if found.after else "",
         "note": "Searched the last 90 days;" if found.is_cut else "",
         "all_url": "?" + urlencode(kept | {"all": "1"}) if found.is_cut else "",
     }

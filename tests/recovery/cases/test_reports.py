@@ -6,7 +6,11 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
 
+from approvals import versions
+from approvals.models import PolicyVersion
+from approvals.policy.reading import PolicyUnreadable
 from ledger import erasure
 from ledger.models import Event, Run
 from recovery import corrections
@@ -17,6 +21,7 @@ from recovery.triage import advice, triage
 from recovery.views import case as case_page
 from tests.people import logged_in
 from tests.recovery.cases.cast import submitted, undone
+from tests.recovery.cases.test_triage import NO_TWINS
 from tests.recovery.engine import by_hand
 from tests.worlds import kept
 from workspaces import keys
@@ -256,6 +261,26 @@ def test_what_was_answered_before_an_upgrade_is_advised_anew_after_it(letter, ni
 
     case.refresh_from_db()
     assert case.suggestion_reason.endswith(", and what was contested is answered.")
+
+
+def test_a_workspace_whose_cases_cannot_be_advised_keeps_no_other_waiting(three, acme, globex):
+    PolicyVersion.objects.create(
+        workspace=globex,
+        number=1,
+        document={"agentSafety": 1},
+        active=True,
+        activated_at=timezone.now(),
+    )
+    versions.activate(versions.save(acme, NO_TWINS, by=None), by=None)
+    first, _, third = three
+    Case.objects.filter(pk=third.pk).update(workspace=globex)
+    Run.objects.filter(pk=third.run_id).update(workspace=globex)
+
+    with pytest.raises(PolicyUnreadable):
+        advice.renew()
+
+    first.refresh_from_db()
+    assert first.suggestion == "close"
 
 
 def test_of_what_a_colleague_reports_nobody_is_sent_to_answer(letter, ada):
