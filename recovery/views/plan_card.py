@@ -192,8 +192,8 @@ def _with_settings(step: Step, row: dict[str, Any], *, sensitive: bool) -> list[
     if _is_account(str(row["field"])):
         purpose = str(row["field"]).removeprefix(approved_calls.ACCOUNT)
         told = {"observe": "reads as", "compensate": "writes as"}.get(purpose, row["field"])
-        changed = partial(accounts.changed_account, connection, purpose, since)
-        note = cached(("account", purpose, *about), changed)
+        who = partial(accounts.changed_account, connection, purpose, since)
+        note = cached(("account", purpose, *about), who)
         return [row | {"field": told, "note": note}]
     if row["field"] != "connection_digest":
         return [row]
