@@ -145,9 +145,9 @@ def database(name: str, url: str, *, pooler: bool = False) -> dict[str, Any]:
     entry["DISABLE_SERVER_SIDE_CURSORS"] = pooler
     if PROCESS == "web":
         # Celery's Django fix-up closes connections around every task and would close a pool with
-        # them:
-        # workers keep one plain connection each.
-        entry["OPTIONS"]["pool"] = {"min_size": 1, "max_size": POOL_SIZE, "timeout": 10}
+        # them: workers keep one plain connection each. `reconnect_timeout` as in edge/pools.py.
+        pool = {"min_size": 1, "max_size": POOL_SIZE, "timeout": 10, "reconnect_timeout": 5}
+        entry["OPTIONS"]["pool"] = pool
         entry["CONN_HEALTH_CHECKS"] = False  # edge/postgresql looks, and lets all go at once
     else:
         entry["CONN_MAX_AGE"] = None

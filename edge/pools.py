@@ -36,6 +36,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 # Requests beyond the pool wait this long for a connection, then are told to come back.
 POOL_WAIT_SECONDS_MAX = 5.0
+# So long a pool seeks a lost connection by itself, with pauses that double; then whoever asks for
+# one has it sought anew. Else the pool is away for as long again as its database was.
+RECONNECT_SECONDS = POOL_WAIT_SECONDS_MAX
 # How many may wait; one more is refused at once (PoolTimeout and TooManyRequests both mean 503).
 POOL_WAITING_MAX = 2_000
 
@@ -212,6 +215,7 @@ async def open_pool(
         max_waiting=POOL_WAITING_MAX,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
+        reconnect_timeout=RECONNECT_SECONDS,
         kwargs=kept,
         open=False,
         name="hot",
@@ -233,6 +237,7 @@ def open_threads_pool(url: str, *, connections_max: int, prepare_after: int | No
         max_size=connections_max,
         timeout=POOL_WAIT_SECONDS_MAX,
         max_lifetime=3600,
+        reconnect_timeout=RECONNECT_SECONDS,
         kwargs=KEPT | {"prepare_threshold": prepare_after},
         open=False,
         name="hot threads",

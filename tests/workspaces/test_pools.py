@@ -10,16 +10,20 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import (
     DataError,
     DivisionByZero,
     ReadOnlySqlTransaction,
     SerializationFailure,
 )
-from psycopg_pool import TooManyRequests
+from psycopg_pool import PoolTimeout, TooManyRequests
+from psycopg_pool.base import AttemptWithBackoff
 
+from config import settings as ours
 from edge import pools
 from ledger import drivers
+from tests.proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -211,6 +215,53 @@ def test_a_dead_connection_at_hand_is_found_by_a_check():
     dead, alive = visit(story)
 
     assert dead != alive
+
+
+def test_a_pool_is_there_again_with_its_database_however_long_that_was_away(monkeypatch):
+    """It looks after one second, two, four …, and was away for as long again."""
+    monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 3600.0)
+    monkeypatch.setattr(pools, "RECONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(pools, "POOL_WAIT_SECONDS_MAX", 1.0)
+
+    async def in_loop():
+        async with pools.pool().connection() as one:
+            await one.execute("SELECT 1")
+
+    def in_thread():
+        with pools.threads_pool().connection() as one:
+            one.execute("SELECT 1")
+
+    async def answers(ask):
+        try:
+            await ask()
+        except (*pools.AWAY, PoolTimeout) as away:
+            await pools.pool().heal(away)
+            return False
+        return True
+
+    async def story(proxy, there, url):
+        asks = [in_loop, lambda: asyncio.to_thread(in_thread)]
+        await pools.open_pool(url, connections_max=1)
+        found = [await answers(ask) for ask in asks]
+        proxy.to = "/nowhere"
+        proxy.cut()
+        found += [await answers(ask) for ask in asks * 2]
+        proxy.to = there
+        async with asyncio.timeout(10):
+            for ask in asks:
+                while not await answers(ask):
+                    pass
+        await pools.close_pool()
+        return found
+
+    given = conninfo_to_dict(settings.DATABASE_URL)
+    there = f"{given['host']}/.s.PGSQL.{given.get('port') or 5432}"
+    with Proxy(there) as proxy:
+        url = make_conninfo(settings.DATABASE_URL, host="127.0.0.1", port=proxy.port)
+        assert asyncio.run(story(proxy, there, url)) == [True] * 2 + [False] * 4
+    monkeypatch.setattr(ours, "PROCESS", "web")
+    of_django = ours.database("DATABASE_URL", settings.DATABASE_URL)["OPTIONS"]["pool"]
+    assert of_django["reconnect_timeout"] <= of_django["timeout"]
 
 
 def test_a_session_that_was_ended_in_its_transaction_is_one_that_went_away():
