@@ -89,6 +89,8 @@ export type Check = readonly [name: string, expected: unknown, actual: unknown] 
 export type CallOptions = {
     signal: AbortSignal;
 };
+/** The signal of the call that is made, for one within it that is the same; and `own`, if any. */
+export declare function signalWithin(own: AbortSignal | undefined): AbortSignal;
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export declare function callWithin<A extends object, T>({ timeLimitSeconds: limit, signal: given }: Plan<A>, args: A, call: (args: A, options: CallOptions) => T | PromiseLike<T>): Promise<T>;
 /** The digest of a schema and itself; none that the desk would not show to anybody. */

@@ -1,4 +1,5 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
+import { AsyncLocalStorage } from "node:async_hooks";
 import { AmendsError, TimedOut } from "./errors.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
@@ -41,18 +42,24 @@ export function leavesSomething(effectClass, said) {
         return !WITHOUT_EFFECT.has(effectClass);
     return said.some((one) => one !== undefined);
 }
+const made = new AsyncLocalStorage();
+/** The signal of the call that is made, for one within it that is the same; and `own`, if any. */
+export function signalWithin(own) {
+    const signals = [own, made.getStore()].filter((one) => one !== undefined);
+    return AbortSignal.any(signals);
+}
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export async function callWithin({ timeLimitSeconds: limit, signal: given }, args, call) {
     const timer = new AbortController();
     const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
+    const making = () => made.run(signal, () => call(args, { signal }));
     if (limit === undefined)
-        return call(args, { signal });
+        return making();
     const late = new TimedOut(`no end within ${limit} s; it may still happen`);
     return new Promise((resolve, reject) => {
         const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
         const done = () => clearTimeout(bell);
-        const made = (async () => call(args, { signal }))();
-        made.finally(done).then(resolve, reject);
+        (async () => making())().finally(done).then(resolve, reject);
     });
 }
 const SCHEMA_CHARACTERS_MAX = 8 * 1024;

@@ -1,7 +1,7 @@
 /** Tools: functions whose every call is an action of the current run. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
-import { bitByBit } from "./plans.js";
+import { bitByBit, signalWithin } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
 import { canonical } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
@@ -136,7 +136,7 @@ export function tool(name, { tries = 1, ...declared }, call) {
     return async (args) => {
         const run = currentRun();
         if (isMade(run, name, args)) {
-            return call(args, { signal: declared.signal ?? new AbortController().signal });
+            return call(args, { signal: signalWithin(declared.signal) });
         }
         for (let left = tries - 1, how = {};; left -= 1, how = { retry: "tool" }) {
             try {

@@ -1,5 +1,7 @@
 /** What an agent says of a call: before it is made, and of what came of it. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
+
 import { AmendsError, TimedOut } from "./errors.ts";
 import { canonical, isObject, type JsonObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
@@ -112,6 +114,14 @@ export type Check =
 /** What a call is handed beside the arguments. */
 export type CallOptions = { signal: AbortSignal };
 
+const made = new AsyncLocalStorage<AbortSignal>();
+
+/** The signal of the call that is made, for one within it that is the same; and `own`, if any. */
+export function signalWithin(own: AbortSignal | undefined): AbortSignal {
+  const signals = [own, made.getStore()].filter((one) => one !== undefined);
+  return AbortSignal.any(signals);
+}
+
 /** Call it; where it has a limit, it is left to itself when the time is over. */
 export async function callWithin<A extends object, T>(
   { timeLimitSeconds: limit, signal: given }: Plan<A>,
@@ -120,13 +130,13 @@ export async function callWithin<A extends object, T>(
 ): Promise<T> {
   const timer = new AbortController();
   const signal = given ? AbortSignal.any([given, timer.signal]) : timer.signal;
-  if (limit === undefined) return call(args, { signal });
+  const making = () => made.run(signal, () => call(args, { signal }));
+  if (limit === undefined) return making();
   const late = new TimedOut(`no end within ${limit} s; it may still happen`);
   return new Promise<T>((resolve, reject) => {
     const bell = setTimeout(() => (reject(late), timer.abort(late)), limit * 1000);
     const done = () => clearTimeout(bell);
-    const made = (async () => call(args, { signal }))();
-    made.finally(done).then(resolve, reject);
+    (async () => making())().finally(done).then(resolve, reject);
   });
 }
 

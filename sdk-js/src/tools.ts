@@ -24,7 +24,7 @@ import {
 } from "./errors.ts";
 import type { Link } from "./link.ts";
 import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
-import { bitByBit } from "./plans.ts";
+import { bitByBit, signalWithin } from "./plans.ts";
 import { cataloguedClass } from "./policy.ts";
 import { canonical } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
@@ -212,7 +212,7 @@ export function tool<A extends object, R>(
   return async (args) => {
     const run = currentRun();
     if (isMade(run, name, args)) {
-      return call(args, { signal: declared.signal ?? new AbortController().signal });
+      return call(args, { signal: signalWithin(declared.signal) });
     }
     for (let left = tries - 1, how: Partial<Plan<A>> = {}; ; left -= 1, how = { retry: "tool" }) {
       try {

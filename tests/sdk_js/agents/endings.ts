@@ -150,6 +150,14 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await desk.tool("update_flight", {}, once)({ to: "KL1" });
       await tools.call("update_flight", { to: "KL2" }, "call_1", once);
     });
+    const gone = new AbortController();
+    const cancel = desk.tool("cancel", {}, async (_: object, { signal }) => {
+      signal.onabort = () => said("heard of it");
+      gone.abort();
+    });
+    await desk.run("Cancel it", { run: "run_2" }, async () => {
+      await desk.tool("cancel", { signal: gone.signal }, cancel)({});
+    });
   },
   async leaves_a_timer_behind() {
     let left: Promise<unknown> | undefined;
