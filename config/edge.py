@@ -29,6 +29,7 @@ from config import health, pooling
 from edge import pools
 from edge.asgi import (
     FOR_PROGRAMS,
+    PROBLEM,
     RETRY_AFTER_SECONDS,
     Message,
     PassOn,
@@ -335,10 +336,15 @@ async def watched(route: Route, scope: Scope, receive: Receive, send: Send) -> N
         asyncio.get_running_loop().call_soon(count, route, status, seconds)
 
 
+KINDS = {405: f"{PROBLEM}method", 413: f"{PROBLEM}too-large"}
+"""The types of problems that are told of behind the edge, too."""
+
+
 async def problem(
     send: Send, status: int, title: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
-    await answer_problem(send, Problem("about:blank", title, status), headers)
+    kind = KINDS.get(status, "about:blank")
+    await answer_problem(send, Problem(kind, title, status), headers)
 
 
 # Bodies of pages: Django reads a whole body before anybody looks at the request, onto the disk

@@ -101,7 +101,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-FOR_PROGRAMS = ("/api/v1/", "/aais/", "/aap/")
+FOR_PROGRAMS = ("/api/v1/", "/aais/", "/aap/", "/v1/")
 """Where all that is refused is a problem, also what no route is there for."""
 PROBLEM = "urn:amends:problem:"
 """How the types of our problems begin."""

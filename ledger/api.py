@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import Router
 
 from amends.protocol.vocabulary import EventType
+from edge.asgi import PROBLEM
 from ledger import disclosure, entries, logkeys, merkle, proofs, snapshots
 from ledger.models import Action, Checkpoint, Effect, Event, Run
 from ledger.settlements import Settlement, settlements_of
@@ -271,7 +272,7 @@ def read_proof(request: HttpRequest, event: str) -> HttpResponse:
     try:
         found = proofs.proof_of(_reader(request).workspace, event)
     except proofs.Tampered as tampered:
-        return text(f"{tampered}\n", status=409)
+        return changed_since(tampered)
     if found is None:
         raise Http404("There is no such event, or it is not sealed yet.")
     return text(found)
@@ -290,12 +291,17 @@ def read_consistency(request: HttpRequest, old: int, new: int) -> HttpResponse |
     try:
         found = proofs.consistency(workspace, old, new)
     except proofs.Tampered as tampered:
-        return text(f"{tampered}\n", status=409)
+        return changed_since(tampered)
     return {"old": old, "new": new, "proof": [merkle.base64_text(one) for one in found]}
 
 
-def text(body: str, status: int = 200) -> HttpResponse:
-    return HttpResponse(body, content_type=TEXT, status=status)
+def changed_since(tampered: proofs.Tampered) -> HttpResponse:
+    kind, title = f"{PROBLEM}tampered", "It is not what was sealed"
+    return problem_response(409, title, str(tampered), type=kind)
+
+
+def text(body: str) -> HttpResponse:
+    return HttpResponse(body, content_type=TEXT)
 
 
 def _reader(request: HttpRequest) -> Caller:

@@ -477,6 +477,7 @@ def test_what_the_framework_refuses_is_a_problem_too_and_shows_no_value(client, 
 
     assert of(call(ada, "get", "policies/7")) == (404, "not-found", "")
     assert of(call(ada, "get", "nothing/here"))[:2] == (404, "not-found")
+    assert of(client.get("/v1/metrics"))[:2] == (404, "not-found")
     nobody = (404, "not-found", "There is no list nobody.")
     assert of(call(keeper, "post", "lists/nobody", {"add": []})) == nobody
     assert of(call(ada, "delete", "pauses")) == (405, "method", "This path takes GET, POST.")

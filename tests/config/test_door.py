@@ -203,7 +203,8 @@ def test_the_wrong_method_is_told_which_one_is_right(web: Process) -> None:
 
     assert status == 405
     assert headers["allow"] == "GET"
-    assert json.loads(body)["title"] == "Method not allowed"
+    told = json.loads(body)
+    assert (told["type"], told["title"]) == ("urn:amends:problem:method", "Method not allowed")
 
 
 def test_an_address_with_nul_in_it_is_refused_before_anybody_looks_it_up(web: Process) -> None:

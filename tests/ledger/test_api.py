@@ -115,7 +115,9 @@ def test_a_tree_with_holes_gives_no_proof_and_says_why(trip, northwind, agent_ke
     for path in (f"proof/{one['id']}", "consistency?old=1&new=4"):
         refused = get(f"ledger/{path}", agent_key)
         assert refused.status_code == 409
-        assert "of the tree is gone" in refused.text
+        told = refused.json()
+        assert told["type"] == "urn:amends:problem:tampered"
+        assert "of the tree is gone" in told["detail"]
 
 
 def test_the_openapi_page_tells_of_the_hot_door_too(client):
