@@ -179,9 +179,10 @@ export class Spool {
             return await ask();
         }
         catch (error) {
-            if (!isDiskTrouble(error))
+            const full = [error, error?.cause].find(isDiskTrouble); // or untold for it
+            if (full === undefined)
                 throw error;
-            const words = `the spool ${this.path} cannot be written (${error.message})`;
+            const words = `the spool ${this.path} cannot be written (${full.message})`;
             throw new SpoolFull(`${words}, so the call was not made`, { cause: error });
         }
     }

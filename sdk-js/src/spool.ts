@@ -244,8 +244,9 @@ export class Spool {
     try {
       return await ask();
     } catch (error) {
-      if (!isDiskTrouble(error)) throw error;
-      const words = `the spool ${this.path} cannot be written (${error.message})`;
+      const full = [error, (error as Error | null)?.cause].find(isDiskTrouble); // or untold for it
+      if (full === undefined) throw error;
+      const words = `the spool ${this.path} cannot be written (${full.message})`;
       throw new SpoolFull(`${words}, so the call was not made`, { cause: error });
     }
   }
