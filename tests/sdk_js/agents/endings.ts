@@ -15,8 +15,13 @@ import {
 } from "../../../sdk-js/src/index.ts";
 
 const [url, key, spool, outside, how] = process.argv.slice(2) as [string, ...string[]];
-const quiet = how === "works_beside_another" ? { workspace: "northwind", log: () => {} } : {};
-const desk = connect({ url, key: key!, spool: spool!, ...quiet });
+const over = new AbortController();
+const timeIsOver = () => over.abort(new DOMException("", "TimeoutError"));
+const options: { [how: string]: object } = {
+  works_beside_another: { workspace: "northwind", log: () => {} },
+  is_aborted_while_it_waits: { onWait: () => void setTimeout(timeIsOver, 100) },
+};
+const desk = connect({ url, key: key!, spool: spool!, ...options[how] });
 const said = (text: string) => appendFileSync(outside!, `${text}\n`);
 
 const moves = (then: () => void) =>
@@ -119,9 +124,8 @@ const stories: { [how: string]: () => Promise<unknown> } = {
     );
   },
   async is_aborted_while_it_waits() {
-    const signal = AbortSignal.timeout(700);
     await desk.run("Move it", { run: "run_1" }, async (run) => {
-      const plan = { target: ["reservation", "XEHM4B"] as const, signal };
+      const plan = { target: ["reservation", "XEHM4B"] as const, signal: over.signal };
       await run.action("update_flight", plan, (act) => act.perform(() => said("made")));
     });
   },
