@@ -11,9 +11,10 @@ again and again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from approvals.gate.decision_table import paused_by
 from approvals.gate.waiting import Waiters, gone
@@ -121,15 +122,18 @@ class Ref(str):
 
 
 async def _state_of(ref: Ref, workspace: int) -> Any:
-    """What the blob holds, up to 8 MiB: it is read for whoever resumes, and not with all who ask.
-    Its reference where it is not here, or is no JSON.
+    """What the blob holds, up to 8 MiB: it is read for whoever resumes, and not with all who ask;
+    digit by digit as it was written, since nobody here looks at it. Its reference where it is not
+    here, or is no JSON.
     """
     async with pools.AutocommitConnection() as connection:
         found = await connection.execute(STATE, [workspace, ref.removeprefix("sha256:")])
         row = await found.fetchone()
+    content: bytes = row[0] if row and row[0] else b""
     try:
-        return json.loads(row[0] if row and row[0] else b"")
-    except (ValueError, RecursionError):
+        content.decode()  # msgspec does not look at texts that it passes over
+        return msgspec.json.decode(content, type=msgspec.Raw)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return {"ref": str(ref)}
 
 
