@@ -489,9 +489,10 @@ class Action(DrivenContext):
 
     def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
         befores, afters = (per_target(one, len(self.targets)) for one in (before, after))
+        planned = self._planned.get("before") or [None] * len(self.targets)
         effects = []
-        for target, was, now in zip(self.targets, befores, afters, strict=True):
+        for target, was, now, of_it in zip(self.targets, befores, afters, planned, strict=True):
             effect = {"target": target, "before": was, "after": now, **more}
             known = {name: value for name, value in effect.items() if value is not UNSET}
-            effects.append(self.run.honest(known, self._planned.get("before")))
+            effects.append(self.run.honest(known, of_it))
         return effects

@@ -194,6 +194,19 @@ def test_secrets_stay_at_home(desk, small_desk, spool_file):
     assert b"4242 4242" not in everywhere
 
 
+def test_of_several_targets_each_is_restored_exactly_whose_own_state_is_not_masked(
+    desk, small_desk
+):
+    target, before = [("card", "1"), ("flight", "2")], [{"password": "canary"}, {"v": 1}]
+    with desk.run("Move them") as run, move(run, target=target, before=before) as act:
+        act.succeeded(after=[NEW, NEW], reversibility="exact")
+    desk.flush(60)
+
+    [told] = [one for one in small_desk.journal() if one["type"] == "action.succeeded"]
+    kinds = [one["reversibility"] for one in told["data"]["effects"]]
+    assert kinds == ["unknown", "exact"]
+
+
 def test_a_large_snapshot_goes_first_and_is_named(desk, small_desk):
     rows = [{"row": number, "text": "x" * 90} for number in range(1000)]
     with desk.run("Import") as run, move(run, before={"rows": rows}) as act:
