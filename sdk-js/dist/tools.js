@@ -1,6 +1,6 @@
 /** Tools: functions whose every call is an action of the current run. */
 import { AsyncLocalStorage } from "node:async_hooks";
-import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
+import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, isAnothers, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
 import { bitByBit, signalWithin } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
 import { canonical } from "./protocol/canonical.js";
@@ -49,25 +49,39 @@ export function finishDeclared(act, { target, after, verify, undo, undoOfResult 
 }
 const made = new AsyncLocalStorage();
 async function making(act, call) {
-    const underWay = { act, args: asText(act.args), isOver: false };
+    return during({ act, args: asText(act.args), isOver: false, isWithin: false }, () => act.perform(call));
+}
+async function madeWithin(outer, call) {
+    outer.isWithin = true;
     try {
-        return await made.run(underWay, () => act.perform(call));
+        return await during({ ...outer, isWithin: false }, call);
+    }
+    catch (error) {
+        // Else an action within it says so, of itself.
+        if (error instanceof NoEffect && !isAnothers(error, 0))
+            outer.isWithin = false;
+        throw error;
+    }
+}
+async function during(underWay, call) {
+    try {
+        return await made.run(underWay, call);
     }
     finally {
         underWay.isOver = true;
     }
 }
 /**
- * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
+ * This very call where it is under way: a tool that was wrapped twice is asked for once, for two
  * actions of one call would be undone twice.
  */
-function isMade(run, name, args) {
+function outerOf(run, name, args) {
     const outer = made.getStore();
-    if (outer === undefined || outer.isOver)
-        return false;
+    if (outer === undefined || outer.isOver || outer.isWithin)
+        return null;
     if (outer.act.run !== run || outer.act.tool !== name)
-        return false;
-    return outer.args !== null && outer.args === asText(args);
+        return null;
+    return outer.args !== null && outer.args === asText(args) ? outer : null;
 }
 /** In JSON; null for what is none, which the desk is not asked about either. */
 function asText(args) {
@@ -135,8 +149,10 @@ function filled(target, args) {
 export function tool(name, { tries = 1, ...declared }, call) {
     return async (args) => {
         const run = currentRun();
-        if (isMade(run, name, args)) {
-            return call(args, { signal: signalWithin(declared.signal) });
+        const outer = outerOf(run, name, args);
+        if (outer) {
+            const options = { signal: signalWithin(declared.signal) };
+            return madeWithin(outer, () => call(args, options));
         }
         for (let left = tries - 1, how = {};; left -= 1, how = { retry: "tool" }) {
             try {

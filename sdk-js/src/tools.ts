@@ -13,6 +13,7 @@ import {
   hasPassed,
   InDoubt,
   InProgress,
+  isAnothers,
   KeyRefused,
   KeyReused,
   NoEffect,
@@ -108,30 +109,47 @@ export function finishDeclared<A extends object, R>(
 
 /**
  * The call of a tool that is made: `args` as they were before it could change them. Whatever it
- * leaves behind, such as a timer, knows that it `isOver`.
+ * leaves behind, such as a timer, knows that it `isOver`. Who `isWithin` is the same call, wrapped
+ * once more; a second one is another.
  */
-type UnderWay = { act: Action<any>; args: string | null; isOver: boolean };
+type UnderWay = { act: Action<any>; args: string | null; isOver: boolean; isWithin: boolean };
 
 const made = new AsyncLocalStorage<UnderWay>();
 
 async function making<A extends object, R>(act: Action<A>, call: Call<A, R>): Promise<R> {
-  const underWay: UnderWay = { act, args: asText(act.args), isOver: false };
+  return during({ act, args: asText(act.args), isOver: false, isWithin: false }, () =>
+    act.perform(call),
+  );
+}
+
+async function madeWithin<R>(outer: UnderWay, call: () => R | PromiseLike<R>): Promise<R> {
+  outer.isWithin = true;
   try {
-    return await made.run(underWay, () => act.perform(call));
+    return await during({ ...outer, isWithin: false }, call);
+  } catch (error) {
+    // Else an action within it says so, of itself.
+    if (error instanceof NoEffect && !isAnothers(error, 0)) outer.isWithin = false;
+    throw error;
+  }
+}
+
+async function during<R>(underWay: UnderWay, call: () => R | PromiseLike<R>): Promise<R> {
+  try {
+    return await made.run(underWay, call);
   } finally {
     underWay.isOver = true;
   }
 }
 
 /**
- * Whether this very call is under way: a tool that was wrapped twice is asked for once, for two
+ * This very call where it is under way: a tool that was wrapped twice is asked for once, for two
  * actions of one call would be undone twice.
  */
-function isMade(run: Run, name: string, args: object): boolean {
+function outerOf(run: Run, name: string, args: object): UnderWay | null {
   const outer = made.getStore();
-  if (outer === undefined || outer.isOver) return false;
-  if (outer.act.run !== run || outer.act.tool !== name) return false;
-  return outer.args !== null && outer.args === asText(args);
+  if (outer === undefined || outer.isOver || outer.isWithin) return null;
+  if (outer.act.run !== run || outer.act.tool !== name) return null;
+  return outer.args !== null && outer.args === asText(args) ? outer : null;
 }
 
 /** In JSON; null for what is none, which the desk is not asked about either. */
@@ -211,8 +229,10 @@ export function tool<A extends object, R>(
 ): (args: A) => Promise<R> {
   return async (args) => {
     const run = currentRun();
-    if (isMade(run, name, args)) {
-      return call(args, { signal: signalWithin(declared.signal) });
+    const outer = outerOf(run, name, args);
+    if (outer) {
+      const options = { signal: signalWithin(declared.signal) };
+      return madeWithin(outer, () => call(args, options));
     }
     for (let left = tries - 1, how: Partial<Plan<A>> = {}; ; left -= 1, how = { retry: "tool" }) {
       try {

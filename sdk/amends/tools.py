@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -149,12 +150,14 @@ class Declaration:
 @dataclass
 class _UnderWay:
     """The call of a tool that is made: `args` as they were before it could change them. Whatever it
-    leaves behind in other tasks and threads knows that it `is_over`.
+    leaves behind in other tasks and threads knows that it `is_over`. Who has the `turn` is the same
+    call, wrapped once more; a second one is another.
     """
 
     action: Action
     args: str = ""
     is_over: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 _made: ContextVar[_UnderWay | None] = ContextVar("amends_made", default=None)
@@ -164,24 +167,38 @@ def _making(action: Action, call: Callable[[], Any]) -> Steps[Any]:
     made = _UnderWay(action)
     with contextlib.suppress(Exception):  # such as cannot be told were changed since: it is refused
         made.args = as_text(plain(action.args))
+    return (yield from _while(made, action.making(call)))
+
+
+def _made_within(made: _UnderWay, call: Callable[[], Any]) -> Steps[Any]:
+    try:
+        return (yield from _while(_UnderWay(made.action, made.args), called(call)))
+    except NoEffect as refusal:
+        if not refusal.told:  # else an action within it says so, of itself
+            made.turn.release()
+        raise
+
+
+def _while(made: _UnderWay, steps: Steps[Any]) -> Steps[Any]:
     outer = _made.set(made)
     try:
-        return (yield from action.making(call))
+        return (yield from steps)
     finally:
         made.is_over = True
         with contextlib.suppress(ValueError):  # its event loop is gone
             _made.reset(outer)
 
 
-def _is_made(run: Run, name: str, *given: Mapping[str, Any]) -> bool:
-    """Whether this very call is under way, with arguments as they were given or with defaults: a
+def _outer_of(run: Run, name: str, *given: Mapping[str, Any]) -> _UnderWay | None:
+    """This very call where it is under way, with arguments as they were given or with defaults: a
     tool that was wrapped twice is asked for once, for two actions of one call would be undone
-    twice.
+    twice. It is the caller's turn then.
     """
     made = _made.get()
     if made is None or made.is_over or made.action.run is not run or made.action.tool != name:
-        return False
-    return made.args in {as_text(asked_for(one)) for one in given}
+        return None
+    is_same = made.args in {as_text(asked_for(one)) for one in given}
+    return made if is_same and made.turn.acquire(blocking=False) else None
 
 
 def _of(said: Said, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
@@ -245,8 +262,8 @@ def tool(name: str, *, tries: int = 1, **declared: Any) -> Callable[[Tool], Tool
             given = dict(bound.arguments)
             call = functools.partial(_acall if is_async else _call, function, bound)
             run, how = current_run(), dict[str, Any](schema=schema)
-            if _is_made(run, name, explicit, given):
-                return (yield from called(call, given))
+            if outer := _outer_of(run, name, explicit, given):
+                return (yield from _made_within(outer, functools.partial(call, given)))
             for attempt in range(1, tries + 1):
                 try:
                     return (yield from declaration.calling(run, name, given, call, **how)).answer

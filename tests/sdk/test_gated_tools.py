@@ -289,6 +289,32 @@ def test_a_call_within_a_call_with_what_that_has_changed_is_another(desk, small_
     assert (calls, asked) == (["KL2", "KL1"], ["KL2", "KL1"])
 
 
+def test_the_same_call_within_a_call_is_made_once(desk, small_desk):
+    """The second one was made, too, under the one yes, and nobody was told of it."""
+    calls: list[str] = []
+
+    @desk.tool("pay")
+    @desk.tool("pay")
+    def pay(to):
+        calls.append(to)
+        if len(calls) == 1:
+            raise amends.NoEffect("the line is busy")
+
+    @desk.tool("pay")
+    def patient(to):
+        with contextlib.suppress(amends.NoEffect):
+            pay(to)
+        pay(to)
+        with pytest.raises(amends.InProgress):
+            pay(to)
+
+    with desk.run("Pay her"):
+        patient("mia")
+
+    assert calls == ["mia", "mia"]
+    assert len(small_desk.journal("begin")) == 2
+
+
 def test_a_function_may_have_an_argument_that_is_called_as_a_class(desk, small_desk):
     """It was hidden from whoever approves the call."""
     book = desk.tool("book")(_book)

@@ -221,6 +221,17 @@ def test_a_tool_that_is_wrapped_twice_is_one_call(desk, agent):
     assert desk.heard[6:] == ["run.started", "begin cancel", "action.succeeded", "run.completed"]
 
 
+def test_the_same_call_within_a_call_is_made_once(desk, agent):
+    """The second one was made, too, under the one yes, and nobody was told of it."""
+    denied = {"answer": "denied", "reason": "it is under way", "code": "rule"}
+    desk.script["begin"] = [{}, {"answer": denied}]
+    _, outside = agent("calls_the_same_twice_within")
+
+    assert outside.split("\n")[:2] == ["paid mia"] * 2
+    assert outside.count("paid") == 2
+    assert desk.heard.count("begin pay") == 2
+
+
 def test_what_a_tool_leaves_behind_or_has_changed_is_asked_for_anew(desk, agent):
     """It was taken for the call that was under way, and made unasked."""
     proceed = {"answer": "proceed", "action": "act_1", "fence": 1}

@@ -163,6 +163,19 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       await desk.tool("cancel", { signal: gone.signal }, cancel)({});
     });
   },
+  async calls_the_same_twice_within() {
+    let tries = 0;
+    const pay = desk.tool("pay", {}, async ({ to }: { to: string }) => {
+      said(`paid ${to}`);
+      if ((tries += 1) === 1) throw new NoEffect("the line is busy");
+    });
+    const patient = desk.tool("pay", {}, async (args: { to: string }) => {
+      await pay(args).catch(() => undefined);
+      await pay(args);
+      await pay(args);
+    });
+    await desk.run("Pay her", { run: "run_1" }, () => patient({ to: "mia" }));
+  },
   async leaves_a_timer_behind() {
     let left: Promise<unknown> | undefined;
     const move = desk.tool("update_flight", {}, async ({ to }: { to: string }) => {
