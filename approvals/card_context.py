@@ -21,6 +21,7 @@ from approvals import (
     deciders,
     digests,
     endings,
+    glass_eligibility,
     grants,
 )
 from approvals.argument_fields import as_text
@@ -266,7 +267,7 @@ def card(approval: Approval, *, sees: bool) -> dict[str, Any]:
         "agent_text": agent_text(approval) if sees else "",
         "agent_note": note_on(agent_text(approval)),
         "pointed_out": pointed_out(approval, earlier),
-        "notices": notices(approval, can_complete=deciders.can_complete(standing, mandates)),
+        "notices": notices(approval, standing, mandates),
         "asked_for": asked_for(approval, sees=sees),
         "way_back": call_history.way_back(approval)
         if approval.state in {*LIVING, ApprovalState.USED}
@@ -433,15 +434,33 @@ def pointed_out(
     return {"tone": tone, "items": found}
 
 
-def notices(approval: Approval, *, can_complete: bool) -> list[dict[str, Any]]:
+COUNTS_NO_MORE = "Somebody who approved it may no longer do so. "
+WITHOUT_IT = {
+    SubjectKind.ACTION: "Nothing is called with it: when the agent comes, people are asked anew.",
+    SubjectKind.PLAN: "Nothing of its plan runs with it.",
+    SubjectKind.GRANT: "It lets no call pass: people are asked about each.",
+}
+
+
+def notices(
+    approval: Approval, standing: deciders.ApprovalProgress, mandates: Sequence[deciders.Mandate]
+) -> list[dict[str, Any]]:
     """What stands over the card."""
     found = []
-    if approval.state == ApprovalState.WAITING and not can_complete:
+    is_open = approval.state == ApprovalState.WAITING
+    if is_open and not deciders.can_complete(standing, mandates):
         text = (
             "Fewer people can answer than must. Somebody has to join a team, or a rule to say"
             " selfApproval; else it expires."
         )
         found.append({"tone": "wait", "title": "Nobody can complete this.", "text": text})
+    if (
+        approval.state == ApprovalState.GRANTED
+        and not standing.complete
+        and not glass_eligibility.stands(approval)
+    ):
+        text = COUNTS_NO_MORE + WITHOUT_IT[SubjectKind(approval.subject_kind)]
+        found.append({"tone": "wait", "title": "This yes no longer counts.", "text": text})
     if approval.self_approval:
         text = "The rule lets whoever asked approve it, too. The record will say so."
         found.append({"tone": "wait", "title": "One pair of eyes.", "text": text})

@@ -208,8 +208,11 @@ def _became(one: Approval) -> str:
     """Why it lets nothing pass any more; empty while it does."""
     if one.state in LIVING and not one.calls:
         return "Its run was erased, and its terms with it"
+    if one.state in LIVING and one.expires_at <= clock.now():
+        return "Its time is over"
     if one.state in LIVING:
-        return "" if one.expires_at > clock.now() else "Its time is over"
+        is_void = one.state == ApprovalState.GRANTED and not grants.still_entitled(one)
+        return card_context.COUNTS_NO_MORE.rstrip(" .") if is_void else ""
     return "Its time is over" if one.state == ApprovalState.USED else endings.ended(one)
 
 

@@ -47,6 +47,23 @@ def test_who_has_left_the_team_is_not_counted_as_agreed(ask, ben, finance, ada, 
     assert "0 of 2 agreed" in client.get(shown).content.decode()
 
 
+def test_a_card_says_that_its_yes_counts_no_more_once_who_gave_it_has_left(
+    ask, ben, finance, client, ada
+):
+    approval = ask()
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    client.force_login(ada)
+    card = f"/w/acme/approvals/{approval.pk}/"
+    says = "This yes no longer counts."
+    assert says not in client.get(card).text
+
+    teams.remove(finance, ben, by=None)
+
+    assert says in client.get(card).text
+    teams.add(finance, ben, by=None)
+    assert says not in client.get(card).text
+
+
 def test_the_list_asks_no_more_of_the_database_the_more_is_partly_agreed(ask, ben, ada, client):
     client.force_login(ada)
     counts = []
