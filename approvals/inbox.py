@@ -247,6 +247,23 @@ def as_shown(approval: Approval, seen: str) -> Approval:
     return fresh
 
 
+def is_given(
+    approval: Approval,
+    by: User,
+    *,
+    granted: bool,
+    seen: str,
+    reason: str = "",
+    break_glass: bool = False,
+) -> bool:
+    """Whether this person has given this very answer before. What comes once more, as by a proxy
+    that heard no answer or by a second click, is that one, and not refused as another.
+    """
+    rows = Decision.objects.filter(approval=approval, person=by, granted=granted, seen_digest=seen)
+    rows = rows.filter(break_glass=break_glass)
+    return rows.filter(reason=kept_text(reason, REASON_CHARACTERS_MAX)).exists()
+
+
 def may_withdraw(approval: Approval, by: User) -> bool:
     """Whoever asked, whoever may decide, and whoever did decide and still may."""
     if approval.requested_by_id == by.pk and access.may(by, "view", approval.workspace):

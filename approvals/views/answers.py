@@ -61,7 +61,9 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
                 login_at=login_at(request),
             )
     except card.REFUSALS as refusal:
-        return card.refused(request, here, pk, refusal)
+        is_given = card.is_given(request, approval, refusal, granted=True)
+        if not (is_given and Approval.objects.filter(pk=pk, not_before__gte=until).exists()):
+            return card.refused(request, here, pk, refusal)
     return card.done_with(request, here, approval.pk)
 
 
@@ -86,14 +88,15 @@ def break_glass(request: Request, workspace: str, pk: int) -> HttpResponse:
             approval,
             by=request.user,
             seen=posted.get("digest", ""),
-            reason=posted.get("glass-reason", ""),
+            reason=posted.get(card.GLASS_REASON, ""),
             shown=card.shown_of(request, approval),
             shown_seconds=card.shown_seconds(posted.get("shown", "")),
             login_at=login_at(request),
             signed=signatures.answered(posted.get("signature", "")),
         )
     except card.REFUSALS as refusal:
-        return card.refused(request, here, pk, refusal)
+        if not card.is_given(request, approval, refusal, granted=True, field=card.GLASS_REASON):
+            return card.refused(request, here, pk, refusal)
     return card.done_with(request, here, pk)
 
 

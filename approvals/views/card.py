@@ -54,6 +54,7 @@ CHANGED_AND_APPROVED = (
     " “Ask with this change”, or put them back."
 )
 NOT_BEFORE = "not-before"
+GLASS_REASON = "glass-reason"
 PUT_OFF_AND_APPROVED = (
     "You have said “Not before”, and by this button it would go on at once. Press “Approve for"
     " later”, or empty that field."
@@ -171,7 +172,7 @@ def _glass(request: Request, approval: Approval, here_url: str) -> dict[str, Any
     person = request.user
     offer = glass_decisions.offer(approval, person, fresh_login_url=url_to_prove(request, here_url))
     if offer and "url" in offer:
-        offer |= {"reason": request.POST.get("glass-reason", ""), "sign": _sign(approval, person)}
+        offer |= {"reason": request.POST.get(GLASS_REASON, ""), "sign": _sign(approval, person)}
     return {"break_glass": offer}
 
 
@@ -314,8 +315,9 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
     here, approval = to_decide(request, workspace, pk)
     posted = request.POST
     answer = answer_of(request, approval)
+    grants = posted.get("decision") == "grant"
     try:
-        if posted.get("decision") == "grant":
+        if grants:
             check_untouched(request, approval)
             check_not_put_off(request)
             signed = signatures.answered(posted.get("signature", ""))
@@ -325,8 +327,27 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
         else:
             return HttpResponse("“decision” is grant or reject.", status=400)
     except REFUSALS as refusal:
-        return refused(request, here, pk, refusal)
+        if not is_given(request, approval, refusal, granted=grants):
+            return refused(request, here, pk, refusal)
     return _done(request, here, pk)
+
+
+def is_given(
+    request: Request,
+    approval: Approval,
+    refusal: Exception,
+    *,
+    granted: bool,
+    field: str = "reason",
+) -> bool:
+    """Whether what was refused is the answer that this person has given already, sent once more:
+    the card as it stands says what became of it. `field` has the reason.
+    """
+    posted = request.POST
+    return not isinstance(refusal, InvalidInput) and inbox.is_given(
+        approval, request.user, granted=granted, seen=posted.get("digest", ""),
+        reason=posted.get(field, ""), break_glass=field == GLASS_REASON,
+    )  # fmt: skip
 
 
 def check_untouched(request: Request, approval: Approval) -> None:

@@ -35,6 +35,7 @@ SAID: dict[str, str] = {
     ApprovalState.REJECTED: "Rejected.",
 }
 """Of each that was decided, by what it is now."""
+ANSWERED_BEFORE = "You had answered so before."
 
 
 @login_required
@@ -65,7 +66,10 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
             problem = {"tone": "bad", "title": "Nothing was decided.", "text": str(wrong)}
             return _shown(request, here, first, problem=problem, status=422)
         except card.REFUSALS as refusal:
-            results.append(_result(approval, "bad", f"Not decided: {refusal}."))
+            seen = _seen(request, approval)
+            again = inbox.is_given(approval, request.user, granted=grants, **seen)
+            words = ANSWERED_BEFORE if again else f"Not decided: {refusal}."
+            results.append(_result(approval, "ok" if again else "bad", words))
         else:
             results.append(_result(approval, "ok", SAID[answered.state]))
     return _shown(request, here, first, results=results)
@@ -75,14 +79,18 @@ def _decide(request: Request, approval: Approval, *, grants: bool) -> Approval:
     posted = request.POST
     answer: dict[str, Any] = {
         "by": request.user,
-        "seen": posted.get(f"digest-{approval.pk}", ""),
-        "reason": posted.get("reason", ""),
+        **_seen(request, approval),
         "shown": {"title": approval.headline, "calls": len(approval.calls), "group": True},
         "shown_seconds": card.shown_seconds(posted.get("shown", "")),
     }
     if grants:
         return inbox.grant(approval, **answer, login_at=login_at(request))
     return inbox.reject(approval, **answer)
+
+
+def _seen(request: Request, approval: Approval) -> dict[str, str]:
+    posted = request.POST
+    return {"seen": posted.get(f"digest-{approval.pk}", ""), "reason": posted.get("reason", "")}
 
 
 def _result(approval: Approval, tone: str, words: str) -> dict[str, Any]:

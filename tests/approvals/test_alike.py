@@ -189,6 +189,8 @@ def test_a_yes_beside_which_others_are_needed_is_not_told_as_an_approval(
     assert states(asked) == ["waiting", "waiting"]
     assert answer.count("Your yes is given; others are asked, too.") == 2
     assert "Approved." not in answer
+    again = client.post(here(asked[0], "decide/"), posted(asked)).text
+    assert (again.count("You had answered so before."), "Not decided" in again) == (2, False)
     client.force_login(cleo)
     assert client.post(here(asked[0], "decide/"), posted(asked)).text.count("Approved.") == 2
 

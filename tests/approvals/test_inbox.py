@@ -64,6 +64,27 @@ def test_a_card_says_that_its_yes_counts_no_more_once_who_gave_it_has_left(
     assert says not in client.get(card).text
 
 
+@pytest.mark.parametrize(("said", "became"), [("grant", "waiting"), ("reject", "rejected")])
+def test_the_same_answer_sent_once_more_is_the_one_that_was_given(
+    ask, ben, acme, client, said, became
+):
+    """A proxy that heard no answer sends it again; another one stays refused."""
+    approval = ask(RequiredApprovers(None, 2))
+    client.force_login(ben)
+    given = {"digest": approval.digest, "decision": said, "reason": "as  agreed "}
+    other = {"decision": {"grant": "reject", "reject": "grant"}[said]}
+
+    def decide(**more):
+        return client.post(f"/w/acme/approvals/{approval.pk}/decide/", given | more)
+
+    assert [decide().status_code for _ in range(2)] == [302, 302]
+    for more in ({"reason": "as ordered"}, other, {"digest": "0" * 64}):
+        assert decide(**more).status_code == 409
+    approval.refresh_from_db()
+    assert (approval.state, approval.decisions.count()) == (became, 1)
+    assert len(told(acme, f"approval.{said}ed")) == 1
+
+
 def test_the_list_asks_no_more_of_the_database_the_more_is_partly_agreed(ask, ben, ada, client):
     client.force_login(ada)
     counts = []
