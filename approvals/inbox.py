@@ -201,7 +201,7 @@ def reject(
     began = time.time()
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WITHOUT_REASON)
     approval = as_shown(approval, seen)
-    may_answer(approval, by)
+    mandate = may_answer(approval, by)
     decision = decide(
         approval,
         by,
@@ -210,7 +210,7 @@ def reject(
         reason=reason,
         shown=shown,
         shown_seconds=shown_seconds,
-        delegation=deciders.mandates(approval, [by.pk])[0].delegation,
+        delegation=mandate.delegation,
     )
     said = _in_right_of(decision)
     _end(approval, ApprovalState.REJECTED, EventType.APPROVAL_REJECTED, by, decision.reason, **said)
@@ -289,12 +289,14 @@ def why_not(approval: Approval, person: User) -> str:
     return GIVEN
 
 
-def may_answer(approval: Approval, by: User) -> None:
-    """Raise NotEntitled, with the reason in words, where this person's answer does not count."""
+def may_answer(approval: Approval, by: User) -> deciders.Mandate:
+    """In whose right this person answers, as it stood at one look: a moment later they may have
+    left. Raises NotEntitled, with the reason in words, where their answer does not count.
+    """
     if approval.decisions.filter(person=by).exists():
         raise NotEntitled(approval, "answered", "you have already answered")
-    if deciders.mandates(approval, [by.pk]):
-        return
+    if held_now := deciders.mandates(approval, [by.pk]):
+        return held_now[0]
     lent = approval.decisions.filter(principal=by).select_related("person").first()
     if lent is not None:
         why = f"{lent.person} has answered in your right"

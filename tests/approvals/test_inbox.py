@@ -64,6 +64,20 @@ def test_a_card_says_that_its_yes_counts_no_more_once_who_gave_it_has_left(
     assert says not in client.get(card).text
 
 
+def test_a_no_is_taken_by_one_look_at_whose_right_it_is(ask, ben, finance, monkeypatch):
+    """In the very moment Ben leaves, who could answer when he was looked up."""
+    approval, look = ask(), deciders.mandates
+
+    def looked(*asked):
+        found = look(*asked)
+        teams.remove(finance, ben, by=None)
+        return found
+
+    monkeypatch.setattr(deciders, "mandates", looked)
+
+    assert inbox.reject(approval, by=ben, seen=approval.digest, reason="no").state == "rejected"
+
+
 @pytest.mark.parametrize(("said", "became"), [("grant", "waiting"), ("reject", "rejected")])
 def test_the_same_answer_sent_once_more_is_the_one_that_was_given(
     ask, ben, acme, client, said, became
