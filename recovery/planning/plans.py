@@ -38,7 +38,15 @@ from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
 
-__all__ = ["CHOICES", "CannotSubmit", "PlanDraft", "TargetsDrifted", "draft", "submit"]
+__all__ = [
+    "CHOICES",
+    "CannotSubmit",
+    "PlanDraft",
+    "TargetsDrifted",
+    "draft",
+    "submit",
+    "submitted",
+]
 
 REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
@@ -92,6 +100,14 @@ def submit(
     _make_room(drafted.case, by)
     plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
     return _write(drafted, by=by, reason=reason, automatic=automatic)
+
+
+def submitted(case: Case, *, digest: str, revision: int, by: User, reason: str) -> Plan | None:
+    """The plan that this very submission has made already: it was sent once more, by a second click
+    or a proxy that heard no answer. Its case moved on by one with it.
+    """
+    rows = case.plans.filter(digest=digest, case_revision=revision + 1, drafted_by=by)
+    return rows.filter(reason=kept_text(reason, REASON_CHARACTERS_MAX)).first()
 
 
 @transaction.atomic

@@ -20,6 +20,7 @@ from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
+from workspaces.free_text import InvalidInput
 from workspaces.pages import LONG_FROM, Request, folded, is_number, tallied
 
 OUTLOOK_STEPS_MAX = 20
@@ -27,6 +28,11 @@ CHOICES = {
     "rebase": ("Keep the later change", "writes back only what the agent changed and nobody since"),
     "override": ("Restore everything", "needs one person more; the later change is lost"),
     "skip": ("Leave it as it is", "this effect stays; the case says so"),
+}
+SUBMITTED = {
+    PlanState.WAITING: "It waits for approval.",
+    PlanState.STARTING: "It runs now.",
+    PlanState.RUNNING: "It runs now.",
 }
 # Of a target that is not there any more there is nothing to keep.
 GONE_CHOICES = {
@@ -57,22 +63,28 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     reach, choices = _reach(case, wanted), _choices(params)
     if not commits:
         return _show(request, case, reach, choices)
+    said: dict[str, Any] = {
+        "digest": params.get("digest", ""),
+        "revision": request_context.seen_revision(request),
+        "by": request.user,
+        "reason": params.get("why", ""),
+    }
     try:
         refuse_if_claimed(case, request.user, CaseState.RECOVERING)
         plan = plans.submit(
-            case,
-            digest=params.get("digest", ""),
-            restores=params.get("restores", ""),
-            revision=request_context.seen_revision(request),
-            by=request.user,
-            reason=params.get("why", ""),
-            reach=reach,
-            choices=choices,
+            case, restores=params.get("restores", ""), reach=reach, choices=choices, **said
         )
+    except InvalidInput as wrong:
+        return _show(request, case, reach, choices, problem=wrong)
     except REFUSALS as refusal:
-        return _show(request, case, reach, choices, problem=refusal)
-    words = "It waits for approval." if plan.state == PlanState.WAITING else "It runs now."
-    return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")
+        made = plans.submitted(case, **said)
+        if made is None:
+            return _show(request, case, reach, choices, problem=refusal)
+        plan = made
+    words = SUBMITTED.get(PlanState(plan.state), "")
+    return request_context.preview_done(
+        request, case, f"Plan {plan.number} is submitted. {words}".strip()
+    )
 
 
 def _reach(case: Case, wanted: str) -> Checkpoint | None:

@@ -239,6 +239,11 @@ def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, a
     plan = Plan.objects.get()
     assert plan.digest == said["digest"]
     assert plan.drafted_by == ada
+    again = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
+    assert again.status_code == 302, "a proxy that heard no answer sends it once more"
+    other = said | {"why": "the wrong account"}
+    assert desk.post(f"/w/acme/cases/{case.pk}/compensate/", other).status_code == 409
+    assert Plan.objects.count() == 1
 
 
 def test_a_preview_that_is_no_longer_so_is_shown_anew_and_keeps_what_was_typed(desk, case):
