@@ -252,16 +252,16 @@ def enrol(
         data={name: one for name, one in facts.items() if name != "workspace"}
         | {"label": str(authenticator)[:200], "desk": note, "signature": signed},
     )
-    kept = SigningKey.objects.create(
-        workspace=workspace,
-        person=by,
-        credential=facts["credential"],
-        label=str(authenticator)[:200],
-        event=event,
-    )
+    row = {"workspace": workspace, "person": by, "credential": facts["credential"]}
+    told: dict[str, Any] = {"label": str(authenticator)[:200], "event": event}
+    known_rows = SigningKey.objects.filter(**row, removed_at=None)
+    if not known_rows.update(
+        **told
+    ):  # else put on record under a key of the log that is lost since
+        SigningKey.objects.create(**row, **told)
     count = AuthenticatorData(websafe_decode(signed["authenticator"])).counter
     _count(by, signed["credential"], count)
-    return kept
+    return known_rows.get()
 
 
 @receiver(authenticator_removed)

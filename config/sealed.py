@@ -8,10 +8,11 @@ from django.db.models import BinaryField, Model, QuerySet
 from django.db.models.functions import Now
 
 from approvals.models import ConsentRequest
+from ledger import logkeys
 from ledger.partitions import owner_alias
 from recovery.models import Correction
 from workspaces import encryption
-from workspaces.models import Secret, Workspace
+from workspaces.models import Secret, Workspace, new_masking_key, opened_masking_key
 
 BATCH = 200
 
@@ -69,3 +70,32 @@ COLUMNS = (
     SealedColumn("links to affected people", ConsentRequest, "token_sealed"),
     SealedColumn("log-ins with a company", SocialToken, "token_secret"),
 )
+
+
+# Without these two a workspace records nothing, and its log is not signed.
+
+MASKING, LOG = "masking key", "key of the log"
+
+
+def lost_keys(workspace: Workspace) -> list[str]:
+    """Which of the two no key of AMENDS_SECRET_KEYS opens."""
+    found = [LOG] if logkeys.is_lost(workspace) else []
+    try:
+        opened_masking_key(bytes(workspace.masking_key))
+    except encryption.CannotOpen:
+        found.insert(0, MASKING)
+    return found
+
+
+def replace_lost(workspace: Workspace) -> list[str]:
+    """Make these anew; which they were. Masked values of before are like none from now on, and the
+    log goes on under its name with another key.
+    """
+    lost = lost_keys(workspace)
+    if MASKING in lost:
+        rows = Workspace.objects.using(owner_alias()).filter(pk=workspace.pk)
+        rows.update(masking_key=new_masking_key())  # the role of a desk may not
+        workspace.refresh_from_db(fields=["masking_key"])
+    if LOG in lost:
+        logkeys.rotate(workspace, by=None)
+    return lost

@@ -1,6 +1,7 @@
 """The keys that sign heads, one living key per workspace; private halves are sealed secrets."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from amends.protocol.vocabulary import EventType
 from ledger import desk_events, merkle
 from ledger.merkle import ParsedHead, Signer
 from ledger.models import LogKey
+from workspaces.encryption import CannotOpen
 from workspaces.models import Secret, User, Workspace
 
 
@@ -36,11 +38,23 @@ def public_keys(workspace: Workspace) -> list[PublicKey]:
 
 def own_keys(workspace: Workspace) -> list[PublicKey]:
     """The same out of the private halves, which only the desk can open: rows of public keys are
-    what who owns the database writes there.
+    what who owns the database writes there. One that is lost is none of them.
     """
-    found = LogKey.objects.filter(workspace=workspace)
-    return [PublicKey.of(one.origin, _private(one.pk).public_key().public_bytes_raw())
-            for one in found.order_by("-pk")]  # fmt: skip
+    found = []
+    for one in LogKey.objects.filter(workspace=workspace).order_by("-pk"):
+        with suppress(CannotOpen):
+            public = _private(one.pk).public_key().public_bytes_raw()
+            found.append(PublicKey.of(one.origin, public))
+    return found
+
+
+def is_lost(workspace: Workspace) -> bool:
+    """Whether no key of AMENDS_SECRET_KEYS opens the key by which the next head is signed."""
+    found = living(workspace)
+    try:
+        return found is not None and not _private(found.pk)
+    except CannotOpen:
+        return True
 
 
 def published(workspace: Workspace) -> list[str]:

@@ -4,25 +4,28 @@ from datetime import timedelta
 
 import pytest
 from allauth.socialaccount.models import SocialAccount, SocialToken
+from cryptography.fernet import Fernet
 from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
 
 from amends.protocol.vocabulary import EventType
-from approvals import approval_requests, inbox, pauses
+from approvals import approval_requests, inbox, pauses, signatures, signing_keys
 from approvals.gate import slow_path
 from approvals.models import Approval, Pause
-from ledger import desk_events, sealer
+from config import sealed
+from ledger import desk_events, logkeys, sealer
 from ledger.merkle import ParsedHead
 from ledger.models import Action, Run
 from recovery import restoration
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force, told
 from tests.approvals.door import Agent as Trip
+from tests.approvals.security_key import DESK, SecurityKey
 from tests.people import person, team
 from tests.worlds import kept
 from workspaces.access import NotAllowed
-from workspaces.models import Heartbeat
+from workspaces.models import Heartbeat, opened_masking_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -245,3 +248,31 @@ def test_what_is_asked_in_runs_that_lived_counts_among_what_an_agent_may_ask_at_
         answers.append(trip.begin(**asked, attempt=f"c{number}").json().get("code"))
 
     assert answers == [None, "too_many_open"]
+
+
+def test_a_signing_key_is_put_on_record_again_where_the_key_of_the_log_is_lost(
+    acme, ada, ben, settings, tmp_path
+):
+    settings.AMENDS_URL, settings.AMENDS_HEADS_FOLDER = DESK, str(tmp_path)
+    blue = SecurityKey(ben)
+
+    def enrol():
+        options = signatures.enrolment_options(acme, ben, blue.row)
+        return signatures.enrol(acme, blue.row, by=ben, answer=blue.sign(options)).event
+
+    first = enrol()
+    assert set(signing_keys.believed(acme, ben)) == {first}
+    for opened in (logkeys._private, opened_masking_key):
+        opened.cache_clear()
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    assert sealed.lost_keys(acme) == [sealed.MASKING, sealed.LOG]
+
+    assert sealed.replace_lost(acme) == [sealed.MASKING, sealed.LOG]
+
+    assert sealed.lost_keys(acme) == []
+    assert not signatures.told_of(acme, ben), "nobody can tell that the desk has signed it"
+    again = enrol()
+    assert set(signing_keys.believed(acme, ben)) == {again}
+    assert [one.event for one in signatures.on_record(acme, ben)] == [again]
+    for opened in (logkeys._private, opened_masking_key):
+        opened.cache_clear()

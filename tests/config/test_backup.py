@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
@@ -163,6 +164,31 @@ def test_what_happened_after_the_backup_is_not_done_twice(
     log = manage("check_log", fails=True, **here)
     assert log.count("BAD") == 1
     assert "acme went back, and a new one began" in log
+
+
+def test_a_desk_whose_secret_keys_are_lost_comes_back_with_new_ones_where_that_is_said(
+    manage: Manage, backup_key: tuple[Path, dict[str, str]], empty: str, acme: Any, tmp_path: Path
+) -> None:
+    secret, public = backup_key
+    desk_events.record(acme, EventType.CASE_OPENED, data={"case": 1})
+    seal_all()
+    folder = Path(manage("backup", str(tmp_path), **public).split(" (")[0])
+    here = {"DATABASE_URL": as_runtime(empty), "DATABASE_OWNER_URL": empty}
+    assert "nothing is lost" in manage("replace_lost_keys", "--for-good")
+    here["AMENDS_SECRET_KEYS"] = Fernet.generate_key().decode()
+    command = ["restore", str(folder), "--identity", str(secret)]
+
+    refused = manage(*command, fails=True, **here)
+
+    assert "Put the key back that was in use then" in refused
+    assert "Traceback" not in refused
+    told = manage("replace_lost_keys", **here)
+    assert told == "acme: masking key and key of the log: lost, and nothing is changed.\n"
+    assert "made anew" in manage("replace_lost_keys", "--for-good", **here)
+    assert "Restored" in manage(*command, **here)
+    heads = "SELECT count(DISTINCT size), count(DISTINCT origin) FROM ledger_treehead"
+    assert rows(empty, heads) == [(2, 1)], "the log goes on, signed by another key"
+    assert "BAD" not in manage("check_log", **here)
 
 
 def test_a_restore_that_broke_off_lets_no_process_start_until_it_is_finished(

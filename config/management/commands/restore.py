@@ -19,12 +19,13 @@ from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from psycopg.conninfo import conninfo_to_dict
 
-from config import backups, object_storage
+from config import backups, object_storage, sealed
 from config.backups import CannotRestore, SavedHead, bar
 from edge import sockets
 from ledger import merkle, partitions, rights, sealer
 from ledger.partitions import owner_alias
 from recovery import restoration
+from workspaces.models import Workspace
 
 UNMARK = "DROP SCHEMA amends_restore CASCADE"
 OF_ANOTHER = (
@@ -36,6 +37,11 @@ OF_NONE = (
     " the log began anew"
 )
 
+CLOSED = (
+    "No key of AMENDS_SECRET_KEYS opens what workspaces of the backup record with ({}). Put the key"
+    " back that was in use then, and run this again. Where it is lost for good, run"
+    " `manage.py replace_lost_keys --for-good` before (docs/running.md, “Backup and restore”)."
+)
 UNKNOWN = "no head of {} as new as the backup is kept outside, so what is missing is not known"
 
 
@@ -80,7 +86,8 @@ class Command(BaseCommand):
         self.stdout.write(
             "\nBefore an administrator lifts the pauses: end agents that began later, since the"
             " desk does not know their runs; take back keys, accesses and erasures that were"
-            " ordered later once more (docs/running.md, “Backup and restore”)."
+            " ordered later once more, set pauses and the policy of later again (docs/running.md,"
+            " “Backup and restore”)."
         )
 
 
@@ -139,6 +146,8 @@ def finish(note: backups.BackupManifest, contents: backups.Contents) -> tuple[di
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         if alias != "default" and role:
             rights.grant(cursor, str(role))
+    if closed := [one.slug for one in Workspace.objects.order_by("pk") if sealed.lost_keys(one)]:
+        raise CannotRestore(CLOSED.format(", ".join(closed)))
     with transaction.atomic():
         held = restoration.hold_everything(note.taken_at, lost)
     sealer.seal_all()  # where a newer head is kept outside, the log begins anew after the last good

@@ -1,0 +1,30 @@
+"""After AMENDS_SECRET_KEYS was lost for good: make anew what no desk runs without."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from config import sealed
+from workspaces.models import Workspace
+
+
+class Command(BaseCommand):
+    help = "Says which masking keys and keys of logs no key of AMENDS_SECRET_KEYS opens."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--for-good",
+            action="store_true",
+            help="make them anew: what was sealed in them is lost, also where the key turns up",
+        )
+
+    def handle(self, *, for_good: bool, **options: Any) -> None:
+        find = sealed.replace_lost if for_good else sealed.lost_keys
+        found = [(one.slug, find(one)) for one in Workspace.objects.order_by("pk")]
+        for slug, lost in found:
+            if lost:
+                is_new = "made anew" if for_good else "lost, and nothing is changed"
+                self.stdout.write(f"{slug}: {' and '.join(lost)}: {is_new}.")
+        if not any(lost for _, lost in found):
+            self.stdout.write("Each opens: nothing is lost.")
