@@ -52,9 +52,11 @@ def is_lost(workspace: Workspace) -> bool:
     """Whether no key of AMENDS_SECRET_KEYS opens the key by which the next head is signed."""
     found = living(workspace)
     try:
-        return found is not None and not _private(found.pk)
+        if found is not None:
+            _private(found.pk)
     except CannotOpen:
         return True
+    return False
 
 
 def published(workspace: Workspace) -> list[str]:

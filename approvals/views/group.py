@@ -88,7 +88,7 @@ def _decide(request: Request, approval: Approval, *, grants: bool) -> Approval:
     return inbox.reject(approval, **answer)
 
 
-def _seen(request: Request, approval: Approval) -> dict[str, str]:
+def _seen(request: Request, approval: Approval) -> dict[str, Any]:
     posted = request.POST
     return {"seen": posted.get(f"digest-{approval.pk}", ""), "reason": posted.get("reason", "")}
 
