@@ -19,6 +19,9 @@ from ledger.models import LogKey
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret, User, Workspace
 
+KEYS_OPENED_MAX = 4_096
+"""A kilobyte each. They are asked for in turn: of more, each would be opened anew each time."""
+
 
 def signer(workspace: Workspace) -> Signer:
     """The workspace's living key; made when first needed."""
@@ -27,7 +30,9 @@ def signer(workspace: Workspace) -> Signer:
 
 
 def living(workspace: Workspace) -> LogKey | None:
-    return LogKey.objects.filter(workspace=workspace, retired_at=None).order_by("-pk").first()
+    found = LogKey.objects.filter(workspace=workspace, retired_at=None)
+    # The sealer forbids PostgreSQL to sort: for an order it would read the keys of every workspace.
+    return max(found, key=lambda one: one.pk, default=None)
 
 
 def public_keys(workspace: Workspace) -> list[PublicKey]:
@@ -124,7 +129,7 @@ def _make(workspace: Workspace, origin: str) -> LogKey:
     )
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=KEYS_OPENED_MAX)
 def _private(log_key_id: int) -> Ed25519PrivateKey:
     row = LogKey.objects.select_related("secret").get(pk=log_key_id)
     return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(row.secret.open()["seed"]))

@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import DatabaseError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
-from ledger import desk_events, partitions
-from ledger.models import Event
+from ledger import audit, desk_events, logkeys, partitions, sealer
+from ledger.models import AuditRound, Event, LogKey
 from ledger.models.events import AppendOnly
 from tests.ledger.conftest import event, record_events
 from workspaces import encryption, keys, teams
-from workspaces.models import Act, User, Workspace
+from workspaces.models import Act, Secret, User, Workspace
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,41 @@ def test_a_workspace_whose_acts_cannot_be_taken_in_keeps_no_others_waiting(trip_
     assert Event.objects.get(type="team.created").workspace == elsewhere
     waiting = Act.objects.filter(taken_in_at=None)
     assert set(waiting.values_list("workspace", flat=True)) == {trip_desk.workspace_id}
+
+
+def test_a_short_log_is_read_once_a_turn_and_its_older_heads_together(northwind, actor):
+    def asked():
+        with CaptureQueriesContext(connection) as heard:
+            assert audit.look() == 0
+        return [one["sql"] for one in heard]
+
+    def grows(times):
+        for _ in range(times):
+            record_events(actor, event("run.started"))
+            sealer.seal(northwind)
+
+    AuditRound.objects.create(workspace=northwind, wrong="Of when it was longer", wrong_from=9_999)
+    grows(3)
+    few = asked()
+    grows(9)
+
+    assert sum('FROM "ledger_event" WHERE' in sql for sql in few) == 1
+    assert len(asked()) <= len(few)
+
+
+def test_the_key_of_a_log_is_found_without_reading_those_of_other_logs(northwind):
+    secret = Secret.objects.seal(northwind, "seed", {})
+    others = Workspace.objects.bulk_create(Workspace(slug=f"w{n}", name="W") for n in range(900))
+    LogKey.objects.bulk_create(
+        LogKey(workspace=one, origin=one.slug, public_key=b"p" * 32, secret=secret)
+        for one in others
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("ANALYZE ledger_logkey")
+        assert sealer.take_lock(others[0])  # from here on nothing is sorted
+        with CaptureQueriesContext(connection) as heard:
+            assert logkeys.living(others[0]).origin == "w0"
+        cursor.execute(f"EXPLAIN {heard.captured_queries[0]['sql']}")
+        plan = " ".join(line for (line,) in cursor.fetchall())
+
+    assert "Index Cond: (workspace_id = " in plan
