@@ -64,7 +64,7 @@ def _wrongly_told(case: Case, run: RunFacts) -> set[str]:
     What is bookkeeping since was so all the same; and what is not looked at in a long run, or was
     forgotten, may name them.
     """
-    if run.run.action_count > len(run.actions) or _is_forgotten(run.run):
+    if run.earlier_actions or _is_forgotten(run.run):
         return set()
     told = case.corrections.filter(state=CorrectionState.PUBLISHED).exclude(facts__items=[])
     return set(told.values_list("person_id", flat=True)) - people(run).keys()

@@ -38,6 +38,7 @@ from recovery.run_facts.sentences import (
     HEADLINE_CHARACTERS_MAX,
     capitalised,
     listed,
+    many,
     plural,
     shortened,
 )
@@ -49,6 +50,7 @@ TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"
 UNDONE = "Nothing to undo"
 NO_STEPS = "Nothing that stands can be undone from here."
+TOO_LONG = "More stands than one plan can undo"
 
 
 def headline(drafted: Drafted) -> str:
@@ -97,6 +99,15 @@ def lead(drafted: Drafted) -> str:
     elif drafted.steps and not asked:
         parts.append("Nobody is told until you publish the correction.")
     return " ".join(parts)
+
+
+def not_looked_at(facts: RunFacts) -> str:
+    """`18 000 earlier actions are not looked at: what they did stays.` of a long run."""
+    more = facts.earlier_actions
+    are = "is" if more == 1 else "are"
+    return (
+        f"{many(more, 'earlier action')} {are} not looked at: what they did stays." if more else ""
+    )
 
 
 def asks_affected(judgement: PolicyDecision | None) -> bool:
@@ -205,7 +216,7 @@ class PlanDraft(Drafted):
 
     @property
     def lead(self) -> str:
-        return lead(self)
+        return " ".join(filter(None, [lead(self), not_looked_at(self.facts)]))
 
     @property
     def money(self) -> Money | None:
@@ -323,7 +334,7 @@ def _draft(
             [call_digest(one.facts) for one in drafted.steps],
         ),
         restores=digest([*(one.step.before for one in drafted.steps), *_told(drafted)]),
-        headline=headline(drafted),
+        headline=TOO_LONG if too_long else headline(drafted),
         checked_at=timezone.now(),
         number=number or next_number(case),
         too_long=too_long,

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from django.db.models import CharField, OuterRef, Subquery, Value
+from django.db.models import CharField, F, OuterRef, Subquery, Value
 from django.db.models.functions import Cast, Concat
 
 from amends.protocol.planning import newest_first, suggested_undo
@@ -60,11 +60,8 @@ T = TypeVar("T")
 def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]]:
     """The policy of each workspace that these runs belong to, and when it came into force."""
     workspaces = {run.workspace_id for run in runs}
-    since = dict(
-        PolicyVersion.objects.filter(workspace__in=workspaces, active=True).values_list(
-            "workspace_id", "activated_at"
-        )
-    )
+    active = PolicyVersion.objects.filter(workspace__in=workspaces, active=True)
+    since = dict(active.values_list("workspace_id", "activated_at"))
     return {pk: (policy.active(pk), since.get(pk)) for pk in workspaces}
 
 
@@ -129,6 +126,11 @@ class RunFacts:
         ):
             return False
         return self.run.state == RunState.RUNNING and lease is not None and lease < self.now
+
+    @property
+    def earlier_actions(self) -> int:
+        """How many more the run has, of which nothing is known here."""
+        return max(0, self.run.action_count - len(self.actions))
 
     @property
     def has_ended(self) -> bool:
@@ -300,8 +302,7 @@ def gather(
 ) -> list[RunFacts]:
     """Facts of each run, in the given order; `policies` by workspace id, with when each came."""
     ids = [run.pk for run in runs]
-    actions = _by(Action.objects.filter(run__in=ids).order_by("run", "n", "first_place"), "run_id")
-    kept = {run: _newest(found) for run, found in actions.items()}
+    kept = _actions_of(runs)
     action_ids = [action.pk for found in kept.values() for action in found]
     standing = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(standing.order_by("position"), "action_id")
@@ -314,20 +315,15 @@ def gather(
                 of_workspace[effect.workspace_id].append(effect)
     for workspace, of_runs in of_workspace.items():
         snapshots.put_in_place(workspace, of_runs)
-    contradicted = frozenset(
-        Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION).values_list(
-            "action_id", flat=True
-        )
-    )
+    both = Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION)
+    contradicted = frozenset(both.values_list("action_id", flat=True))
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     past_the_gate = frozenset(_past_the_gate(action_ids))
     earlier = _earlier(kept, past_the_gate, policies)
     imported = frozenset(_imported(runs))
     steps, reports = _steps(ids), _reports(ids)
-    directives = {
-        one.run_id: one
-        for one in Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
-    }
+    told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
+    directives = {one.run_id: one for one in told}
     denied, unlike = denials.often(runs), reviews.of_runs(runs)
     unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
     return [
@@ -479,12 +475,15 @@ def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
             yield run.pk, name
 
 
-def _newest(actions: list[Action]) -> list[Action]:
-    """Those that were last heard of, in their order: the ledger counts that, and no agent does."""
-    if len(actions) <= ACTIONS_LOOKED_AT_MAX:
-        return actions
-    heard = sorted((action.last_place or 0 for action in actions), reverse=True)
-    return [one for one in actions if (one.last_place or 0) >= heard[ACTIONS_LOOKED_AT_MAX - 1]]
+def _actions_of(runs: Sequence[Run]) -> dict[int, list[Action]]:
+    """Those of each run that were last heard of: the ledger counts that, and no agent does."""
+    ordered = Action.objects.order_by("run", "n", "first_place")
+    long = {one.pk for one in runs if one.action_count > ACTIONS_LOOKED_AT_MAX}
+    kept = _by(ordered.filter(run__in=[one.pk for one in runs if one.pk not in long]), "run_id")
+    for run in long:
+        heard = Action.objects.filter(run=run).order_by(F("last_place").desc(nulls_last=True), "pk")
+        kept[run] = list(ordered.filter(pk__in=heard.values("pk")[:ACTIONS_LOOKED_AT_MAX]))
+    return kept
 
 
 def _by(rows: Iterable[T], column: str) -> dict[int, list[T]]:

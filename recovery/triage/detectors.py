@@ -111,7 +111,7 @@ def left_at_closing(facts: RunFacts) -> list[Reason]:
     the run may go on, and where so much stands that the row cannot keep it.
     """
     left = [stood_at_closing(facts.run), *_left(facts)]
-    is_whole = facts.run.ended_at and facts.run.action_count <= len(facts.actions)
+    is_whole = facts.run.ended_at and not facts.earlier_actions
     return left if is_whole and len(left) <= LEFT_MAX else []
 
 
@@ -291,7 +291,7 @@ def failed_without_effects(facts: RunFacts) -> Iterator[Reason]:
     run = facts.run
     if run.agent_id is None or run.state != RunState.FAILED:
         return
-    if run.action_count > len(facts.actions):
+    if facts.earlier_actions:
         return  # of what was not gathered nothing is claimed
     if facts.unknown() or facts.troubled or facts.under_way:
         return

@@ -90,6 +90,9 @@ def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = N
     """What went wrong, in one sentence; `money` is what is at stake."""
     who = f"Agent {formatting.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
     did = what_was_done(facts)
+    if did and facts.earlier_actions:
+        whole = facts.earlier_actions + len(facts.actions)
+        did += f" in the last {len(facts.actions)} of {plural(whole, 'action')}"
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
     if not did and bare.startswith(OTHERS):

@@ -108,7 +108,7 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
             "Ledger": f"events {run.first_place} to {run.last_place}",
             "Cause": title(case.cause) if case.cause else "",
             "Flags": ", ".join(run.flags).replace("_", " "),
-            "Actions": many(len(facts.actions), "action"),
+            "Actions": many(run.action_count, "action"),
         }
     )
 
@@ -353,13 +353,14 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
         line | {"teach_url": url}
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
-    kept = lines[:PLAIN_SHOWN_MAX]
-    kept += [line for line in lines[PLAIN_SHOWN_MAX:] if not _is_plain(line)]
+    kept = lines[:PLAIN_SHOWN_MAX] + [x for x in lines[PLAIN_SHOWN_MAX:] if not _is_plain(x)]
     left_out = len(newest_first) - len(kept)
+    more = facts.earlier_actions
+    earlier = f" and those of {many(more, 'more action')}" if more else ""
     return {
         "effects": folded(kept, _is_plain, story.in_short),
         "effects_count": formatting.count(len(newest_first)),
-        "effects_left_out": many(left_out, "older one") if left_out else "",
+        "effects_left_out": f"{many(left_out, 'older one')}{earlier}" if left_out else "",
     }
 
 

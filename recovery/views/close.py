@@ -21,6 +21,7 @@ from ledger.models import Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
+from recovery.planning.previews import not_looked_at
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
@@ -121,7 +122,8 @@ def _show(
     whose = formatting.person(case.customer_name or case.customer or case.run.run)
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
-        "lead": "What stands stays as it is. Nothing is sent.",
+        "lead": f"What stands stays as it is. Nothing is sent. {not_looked_at(facts)}".rstrip(),
+        "is_looked_at": not facts.earlier_actions,
         "standing": folded(story.lines(facts, standing), _can_be_undone, story.in_short),
         "endings": sorted(endings, key=lambda one: bool(one["why_not"])),  # first what it can be
         "people": [{"value": str(one.pk), "label": formatting.with_address(one)} for one in people]

@@ -162,15 +162,15 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
     items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     items.sort(key=lambda entry: entry[0])
     changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
-    count = many(len(facts.actions), "action")
-    left_out = len(facts.actions) - len(shown)
+    count = len(facts.actions) + facts.earlier_actions
+    of = f"of the last {formatting.count(len(facts.actions))} " if facts.earlier_actions else ""
     return {
-        "summary": f"{count} · {formatting.count(changing)} with effects",
+        "summary": f"{many(count, 'action')} · {of}{formatting.count(changing)} with effects",
         "items": folded([item for _, item in items], _went_well, _in_short),
         "outline": tallied(action.tool or UNNAMED for action in facts.actions)
         if len(items) > LONG_FROM
         else "",
-        "left_out": many(left_out, "earlier action") if left_out else "",
+        "left_out": many(count - len(shown), "earlier action") if count > len(shown) else "",
     }
 
 

@@ -5,10 +5,14 @@ what is in them, and nothing is left out without a word.
 import re
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger import replaying
 from ledger.models import Action
 from recovery.models import Case, PlanState, Step, StepState
+from recovery.planning import drafting
+from recovery.run_facts import runs
 from recovery.run_facts.sentences import many
 from recovery.views import case as case_page
 from recovery.views import plan_card, story
@@ -203,3 +207,28 @@ def test_effects_that_the_page_cannot_hold_are_said(desk, long_run, monkeypatch)
     page = desk.get(f"/w/acme/cases/{long_run.case().pk}/").text
 
     assert '14 older ones on <a href="/w/acme/runs/run_1/">the page of the run</a>' in page
+
+
+def test_of_a_run_longer_than_is_looked_at_every_page_says_so_and_the_rest_is_not_read(
+    desk, long_run, monkeypatch
+):
+    """Of twenty thousand calls it was said that 1999 things were changed, and where their undoing
+    was too long for one plan that nothing stands.
+    """
+    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 10)
+    case = long_run.case()
+    with CaptureQueriesContext(connection) as heard:
+        page = desk.get(f"/w/acme/cases/{case.pk}/").text
+    kept = next(one["sql"] for one in heard if '"last_place" DESC NULLS LAST' in one["sql"])
+    monkeypatch.setattr(drafting, "STEPS_MAX", 4)
+    undo = desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
+    close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
+
+    assert "changed 5 tickets in the last 10 of 40 actions" in case.headline
+    assert "40 actions · of the last 10 5 with effects" in page
+    assert "LIMIT 10" in kept
+    assert "30 earlier actions are not looked at: what they did stays." in undo
+    assert "More stands than one plan can undo" in undo
+    assert "the desk cannot undo it in parts" in undo
+    assert "Nothing that this run did" not in undo
+    assert "30 earlier actions are not looked at: what they did stays." in close
