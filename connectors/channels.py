@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import smtplib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -38,8 +39,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Tier
 from connectors.normalization import Redaction
 from connectors.outbound import OK, Deadline, Outbound, headers_of, signer
-from ledger import proofs
-from workspaces import formatting, outbox
+from workspaces import outbox
 from workspaces.encryption import CannotOpen
 from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret, User, Workspace
@@ -235,6 +235,13 @@ CLAIM_SECONDS = 300
 """How long a claimed message is left alone; longer than any send takes."""
 
 BATCH = 50
+
+LATE_SECONDS = 300.0
+_failed_at: dict[int, float] = {}
+"""Channels that took nothing lately, by this process's clock. A receiver that hangs takes ten
+seconds each time, and a hundred of them would hold up what everybody else waits for.
+"""
+
 TEST = "channel.test"
 FORGOTTEN_AT_A_TIME = 10_000
 
@@ -326,12 +333,12 @@ def try_out(channel: Channel, *, by: User) -> Delivery:
         f"{by} asked for it, to see whether “{channel.name}” arrives. Nothing else happened.",
         f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/channels/",
     )
-    delivery = _over(channel, TEST, message, key=f"test/{channel.pk}/{uuid4().hex}")
+    delivery = addressed(channel, TEST, message, key=f"test/{channel.pk}/{uuid4().hex}")
     delivery.save()
     return delivery
 
 
-def _over(channel: Channel, subject: str, message: Message, *, key: str) -> Delivery:
+def addressed(channel: Channel, subject: str, message: Message, *, key: str) -> Delivery:
     """A message for one channel, which is not on its way yet."""
     return Delivery(
         workspace_id=channel.workspace_id, channel=channel, kind=channel.kind, subject=subject,
@@ -353,7 +360,7 @@ def announce(
     """
     channels = Channel.objects.filter(workspace=workspace, disabled_at=None)
     made = [
-        _over(
+        addressed(
             channel,
             subject,
             fuller if fuller and channel.tier == Tier.IN_FULL else message,
@@ -369,7 +376,7 @@ def announce(
 
 def tell(channel: Channel, subject: str, message: Message, *, key: str) -> None:
     """Put a message on its way to one channel, whatever it carries else; the same key, once."""
-    made = _over(channel, subject, message, key=f"{key}/{channel.pk}")
+    made = addressed(channel, subject, message, key=f"{key}/{channel.pk}")
     Delivery.objects.bulk_create([made], ignore_conflicts=True)
 
 
@@ -417,24 +424,42 @@ def send_due() -> int:
     A process killed while sending leaves its message claimed for CLAIM_SECONDS; then it is sent
     again: hearing of a case twice is better than never. A channel that did not take a message, and
     a mail server that is away, are left alone for the rest of the turn: others do not wait for it.
+    Those that took nothing lately come after all others, in the next turns, too.
     """
     away: list[int] = []
     kinds: list[str] = []
     for tried in range(BATCH):
-        with database.cursor() as cursor:
-            cursor.execute(_CLAIM, [CLAIM_SECONDS, away, kinds])
-            row = cursor.fetchone()
-        if row is None:
+        late = _late()
+        pk = _claim([*away, *late], kinds) or (_claim(away, kinds) if late else None)
+        if pk is None:
             return tried
-        delivery = Delivery.objects.select_related("channel__secret", "workspace").get(pk=row[0])
+        delivery = Delivery.objects.select_related("channel__secret", "workspace").get(pk=pk)
         failure = _send(delivery)
         if failure is None:
+            _failed_at.pop(delivery.channel_id or 0, None)
             continue
         if delivery.channel_id is not None:
             away.append(delivery.channel_id)
+            _failed_at[delivery.channel_id] = time.monotonic()
         if delivery.kind == ChannelKind.MAIL and is_server_away(failure):
             kinds.append(ChannelKind.MAIL)
     return BATCH
+
+
+def _claim(but: list[int], kinds: list[str]) -> int | None:
+    """The message that is due longest, but for those of these channels and kinds; None if none."""
+    with database.cursor() as cursor:
+        cursor.execute(_CLAIM, [CLAIM_SECONDS, but, kinds])
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def _late() -> list[int]:
+    """After a while a channel is as any other again: it may take what it is sent."""
+    for channel, at in list(_failed_at.items()):
+        if time.monotonic() - at > LATE_SECONDS:
+            del _failed_at[channel]
+    return list(_failed_at)
 
 
 def _send(delivery: Delivery) -> Exception | None:
@@ -470,31 +495,3 @@ def forget_old() -> int:
     old = list(over.order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_A_TIME])
     Delivery.objects.filter(pk__in=old).delete()  # rows of higher floors that point at them let go
     return len(old)
-
-
-SUBJECT = "ledger.head"
-WITNESSES_MAX = 1_000
-
-
-def send_heads() -> int:
-    """Put the newest heads on their way to the witnesses; returns how many are new."""
-    channels = Channel.objects.filter(kind=ChannelKind.WEBHOOK, disabled_at=None)
-    made = [
-        delivery
-        for channel in channels.exclude(subjects=[]).select_related("workspace")[:WITNESSES_MAX]
-        if any(fnmatchcase(SUBJECT, glob) for glob in channel.subjects)
-        and (delivery := _delivery(channel)) is not None
-    ]
-    Delivery.objects.bulk_create(made, ignore_conflicts=True)
-    return len(made)
-
-
-def _delivery(channel: Channel) -> Delivery | None:
-    """The newest head for a witness, unless it is on its way already."""
-    head = proofs.newest_head(channel.workspace)
-    key = f"head {head.pk}/{channel.pk}" if head else ""
-    if head is None or Delivery.objects.filter(workspace=channel.workspace, key=key).exists():
-        return None
-    page = f"{deployment.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
-    message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
-    return _over(channel, SUBJECT, message, key=key)

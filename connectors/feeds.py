@@ -13,17 +13,21 @@ here (`ledger.entries.streamed`).
 import logging
 import time
 from datetime import timedelta
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
-from connectors.channels import NotTaken, post, told
-from connectors.models import Channel, ChannelKind, Feed
+from connectors.channels import Message, NotTaken, addressed, post, told
+from connectors.models import Channel, ChannelKind, Delivery, Feed
 from connectors.outbound import headers_of
 from ledger import entries, proofs
+from workspaces import formatting
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ FEEDS_MAX = 200
 
 BATCH = 200
 TURN_SECONDS_MAX = 5.0
-"""For one feed, so that a long one does not keep the others waiting."""
+"""For one feed, so that a long one does not keep the others waiting; and for all that failed."""
 
 CLAIM_SECONDS = 15
 """How long a feed is left alone by others; longer than one batch takes to be sent."""
@@ -47,14 +51,25 @@ HASH_CHARACTERS = 32
 
 
 def send_all() -> int:
-    """Send what is new to the feeds that waited longest; returns how many entries were taken."""
+    """Send what is new to the feeds that waited longest, those that failed last after all others;
+    returns how many entries were taken.
+    """
     found = Channel.objects.filter(
         kind=ChannelKind.WEBHOOK, disabled_at=None, subjects__contains=[SUBJECT]
     )
-    channels = found.select_related("workspace", "secret").order_by(
-        F("feed__due_at").asc(nulls_first=True), "pk"
+    fails = Case(When(feed__failures__gt=0, then=1), default=0)
+    channels = found.select_related("workspace", "secret", "feed").order_by(
+        fails, F("feed__due_at").asc(nulls_first=True), "pk"
     )[:FEEDS_MAX]
-    return sum(_send(channel) for channel in channels)
+    sent, failing, until = 0, 0, time.monotonic() + TURN_SECONDS_MAX
+    for channel in channels:
+        feed = getattr(channel, "feed", None)
+        if feed is not None and feed.failures:
+            if failing and time.monotonic() > until:
+                break  # ten seconds each where a receiver hangs: the others' next turn comes first
+            failing += 1
+        sent += _send(channel)
+    return sent
 
 
 def _send(channel: Channel) -> int:
@@ -121,3 +136,31 @@ def _note_failure(channel: Channel, feed: Feed, failure: Exception) -> None:
         error=told(failure, channel.secret)[:ERROR_CHARACTERS_MAX],
         due_at=Now() + timedelta(seconds=pause),
     )
+
+
+# Heads that others keep, so that the desk cannot tell two of them two stories.
+
+HEAD = "ledger.head"
+WITNESSES_MAX = 1_000
+
+
+def send_heads() -> int:
+    """Put the newest heads on their way to the witnesses; returns how many are new."""
+    channels = Channel.objects.filter(kind=ChannelKind.WEBHOOK, disabled_at=None)
+    subscribed = channels.exclude(subjects=[]).select_related("workspace").order_by("pk")
+    witnesses = (one for one in subscribed if any(fnmatchcase(HEAD, glob) for glob in one.subjects))
+    made = [_with_head(one) for one in islice(witnesses, WITNESSES_MAX)]
+    new = [one for one in made if one is not None]
+    Delivery.objects.bulk_create(new, ignore_conflicts=True)
+    return len(new)
+
+
+def _with_head(channel: Channel) -> Delivery | None:
+    """The newest head for a witness, unless it is on its way already."""
+    head = proofs.newest_head(channel.workspace)
+    key = f"head {head.pk}/{channel.pk}" if head else ""
+    if head is None or Delivery.objects.filter(workspace=channel.workspace, key=key).exists():
+        return None
+    page = f"{settings.AMENDS_URL}/w/{channel.workspace.slug}/ledger/verify/"
+    message = Message(f"{formatting.count(head.size)} entries of {head.origin}", head.note, page)
+    return addressed(channel, HEAD, message, key=key)

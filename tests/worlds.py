@@ -236,7 +236,7 @@ def _forget_what_others_did() -> None:
     from approvals import grants, notifications
     from approvals.gate import gathering, snapshot_cache
     from approvals.policy import active_policies
-    from connectors import call_pool
+    from connectors import call_pool, channels
     from ledger import agent_keys, sealer
     from recovery.corrections import publishing
     from recovery.triage import case_projection
@@ -251,6 +251,7 @@ def _forget_what_others_did() -> None:
     agent_keys._said_at.clear()
     sealer._last.clear()
     call_pool._took.clear()
+    channels._failed_at.clear()
     gathering.left_alone.clear()
     active_policies._changes.clear()
     grants._told_of.cache_clear()

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from standardwebhooks import Webhook
 
 from amends.protocol.vocabulary import EventType
-from connectors import channels
+from connectors import channels, feeds
 from connectors.channels import Message
 from connectors.models import ChannelKind, Delivery
 
@@ -165,10 +165,10 @@ def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receive
     desk_events.record(acme, EventType.CASE_OPENED, data={"case": 1})
     sealer.seal(acme)
 
-    assert (channels.send_heads(), channels.send_heads()) == (1, 0)
+    assert (feeds.send_heads(), feeds.send_heads()) == (1, 0)
     desk_events.record(acme, EventType.CASE_CLOSED, data={"case": 1})
     sealer.seal(acme)
-    assert channels.send_heads() == 1
+    assert feeds.send_heads() == 1
     send_all()
 
     got = [one for one in receiver.journal.entries() if one["path"] in {"/heads", "/all"}]
@@ -249,6 +249,23 @@ def test_a_receiver_that_is_away_is_asked_once_a_turn_and_holds_up_nobody(acme, 
     asked = [one["path"] for one in receiver.journal.entries() if "/turn-" in one["path"]]
     assert sorted(asked) == ["/turn-away", "/turn-here", "/turn-here", "/turn-here"]
     assert Delivery.objects.filter(state="waiting", tries=0).count() == 2
+
+
+def test_a_receiver_that_took_nothing_lately_comes_after_all_others(acme, ada, receiver):
+    """A hundred that hang for ten seconds each held up who is asked for an approval by mail."""
+    for name, path in (("away", "/late-away?status=503"), ("here", "/late-here")):
+        channels.create(acme, name, "slack", by=ada, secret={"url": receiver.at["url"] + path})
+    channels.announce(acme, "case.opened", NEWS, key="l-0")
+    channels.send_due()
+    channels.announce(acme, "case.opened", NEWS, key="l-1")
+    for name, ago in (("away", 9), ("here", 1)):
+        waiting = Delivery.objects.filter(state="waiting", channel__name=name)
+        waiting.update(next_try_at=Now() - timedelta(seconds=ago))
+
+    assert channels.send_due() == 2
+
+    asked = [one["path"] for one in receiver.journal.entries() if "/late-" in one["path"]]
+    assert asked[2:] == ["/late-here", "/late-away"]
 
 
 def test_a_secret_that_no_key_opens_holds_up_no_other_and_is_told(acme, ada, receiver, settings):

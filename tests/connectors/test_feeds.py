@@ -2,6 +2,7 @@
 
 import json
 import time
+from datetime import timedelta
 
 import pytest
 from cryptography.fernet import Fernet
@@ -170,6 +171,21 @@ def test_feeds_beyond_those_of_one_turn_have_the_next(acme, make_feed, receiver,
 
     assert got_at(receiver, "/siem-first")
     assert got_at(receiver, "/siem-second")
+
+
+def test_a_feed_that_fails_comes_after_all_others(acme, make_feed, receiver, ada):
+    away = make_feed("/order-away?status=503")
+    secret = {"url": receiver.at["url"] + "/order-here", "secret": SECRET}
+    channels.create(acme, "second", "webhook", by=ada, secret=secret, subjects=[feeds.SUBJECT])
+    happens(acme, 1)
+    feeds.send_all()
+    Feed.objects.filter(channel=away).update(due_at=Now() - timedelta(hours=1))
+    happens(acme, 1)
+
+    feeds.send_all()
+
+    asked = [one["path"] for one in receiver.journal.entries() if "/order-" in one["path"]]
+    assert asked[2:] == ["/order-here", "/order-away"]
 
 
 def test_a_batch_whose_sender_died_comes_again_and_each_number_once_after_comparing(
