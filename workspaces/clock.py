@@ -58,9 +58,9 @@ _asked: dict[str, ClockReading] = {}
 def now() -> datetime:
     """The database's time, as exact as its answer was quick."""
     moment = boot_seconds()
-    asked = _asked.get(connection.alias)
+    asked = _asked.get(DEFAULT_DB_ALIAS)
     if asked is None or moment - asked.boot_seconds > ASKED_SECONDS_MAX:
-        asked = _asked[connection.alias] = ClockReading(_ask(), moment)
+        asked = _asked[DEFAULT_DB_ALIAS] = ClockReading(_ask(), moment)
     return asked.said + timedelta(seconds=moment - asked.boot_seconds)
 
 

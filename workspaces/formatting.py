@@ -79,6 +79,8 @@ ADDRESS = re.compile(
     r"(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9}(?:&gt;|[)”])?[.,;:]?)"
 )
 LONG_PART = re.compile("[^.:/]{17,}")
+BREAKS_AFTER = re.compile("[.:/]")
+OUTSIDE_OF_TAGS = re.compile(r"(?<!<)[^\s<>]+")
 WEB_PATH = re.compile(r"(https?://[^\s<>/]+)(/[^\s<>]*)")
 # What no sentence is made of; longer ones are quoted, and cut.
 IDENTIFIER = re.compile(r"[\w.:/@#+\-]{0,80}")
@@ -190,15 +192,19 @@ def moment(when: datetime | None, style: str = "ago", *, now: datetime | None = 
     if when is None:
         return mark_safe("—")
     now = now or timezone.now()
-    there = timezone.localtime(when)
-    exact = escape(_with_utc(there))
-    words = {
-        "ago": lambda: ago(when, now),
-        "span": lambda: span(now - when),
-        "clock": lambda: f"{there:%H:%M:%S}",
-        "day": lambda: f"{there:%Y-%m-%d}",
-    }
-    text = words.get(style, lambda: exact)()
+    there = when.astimezone(timezone.get_current_timezone())
+    exact = html.escape(_with_utc(there))
+    match style:
+        case "ago":
+            text = ago(when, now)
+        case "span":
+            text = span(now - when)
+        case "clock":
+            text = f"{there:%H:%M:%S}"
+        case "day":
+            text = f"{there:%Y-%m-%d}"
+        case _:
+            text = exact
     utc = f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return mark_safe(  # noqa: S308  # times and our own words; a list has a hundred of them
         f'<time datetime="{utc}" data-moment="{style}" data-exact="{exact}">{text}</time>'
@@ -470,7 +476,7 @@ def breakable(name: object) -> SafeString:
 
     Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
-    shown = re.sub(r"(?<!<)[^\s<>]+", _broken, _marked(html.escape(one_line(name)), _shown))
+    shown = OUTSIDE_OF_TAGS.sub(_broken, _marked(html.escape(one_line(name)), _shown))
     shown = SHORT_QUOTE.sub(r'<span class="nowrap">\g<0></span>', shown)
     return together(mark_safe(shown))  # noqa: S308  # escaped first
 
@@ -481,14 +487,18 @@ def together(shown: SafeString) -> SafeString:
 
     By markup, and not by another hyphen: who copies the id finds it again.
     """
-    kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', shown)
-    kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
-    kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
+    kept: str = shown
+    if "-" in kept:
+        kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', kept)
+    if "@" in kept:
+        kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
+    if "://" in kept:
+        kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
     return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
 
 
 def _broken(word: re.Match[str]) -> str:
-    if ADDRESS.search(word[0]):
+    if "@" in word[0] and ADDRESS.search(word[0]):
         return word[0]
     parts = LONG_PART.sub(lambda part: part[0].replace("_", "_<wbr>"), word[0])
-    return re.sub(r"[.:/]", r"\g<0><wbr>", parts)
+    return BREAKS_AFTER.sub(r"\g<0><wbr>", parts)

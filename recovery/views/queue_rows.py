@@ -35,7 +35,8 @@ def row(
     holder = holder_of(case)
     sign, approval = _suggested(case)
     may_just_end = case.without_effects and case.suggestion == Suggestion.RESUME
-    acts_here = recovers and case.state == CaseState.OPEN and holder in (None, person)
+    is_mine = holder is not None and holder == person
+    acts_here = recovers and case.state == CaseState.OPEN and (holder is None or is_mine)
     return {
         "id": case.pk,
         "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
@@ -50,8 +51,7 @@ def row(
         "state_word": {"waiting": "Waiting"}.get(case.state, ""),
         "action": case.failed_tool,
         "target": case.failed_target,
-        "suggestion": case.get_outcome_display()
-        or case.suggestion_text
+        "suggestion": (case.get_outcome_display() if case.outcome else case.suggestion_text)
         or case.get_suggestion_display(),
         "suggestion_url": f"{case_url(case)}{case.suggestion}/" if acts_here else "",
         "or_close_url": f"{case_url(case)}close/" if acts_here and may_just_end else "",
@@ -61,8 +61,8 @@ def row(
         "due": due_words(case),
         "window": window_words(case),
         "overdue": bool(case.due_at and case.due_at < clock.now()),
-        "claimant": "you" if holder == person else str(holder) if holder else "",
-        "claimed_by_me": holder == person,
+        "claimant": "you" if is_mine else str(holder or ""),
+        "claimed_by_me": is_mine,
         "trace_url": trace_url(case.run.trace),
         "minor": case.amount_minor,
         "currency": case.currency,
