@@ -101,24 +101,24 @@ def context_of_list(
     query = f"?{urlencode(keep)}" if keep else ""
     root = reverse("approvals:inbox", args=[here.slug])
     sees = disclosure.sees(request.user, here, deciding=True)
+    views = views_of(here, request.user, view)
     if more or after:
         oldest = rows.order_by("asked_at").values_list("asked_at", flat=True).first()
+        shown = next(one["count"] for one in views if one["current"])
+        number = counted(rows) if "q" in keep else shown
     else:
         oldest = min((one.asked_at for one in found), default=None)
+        number = formatting.count(len(found), COUNT_MAX)
     return {
         "workspace": here,
         "approvals": [
             _line(one, root, query, current) | (_values(one) if sees else {})
             for one in found[:PAGE]
         ],
-        "views": views_of(here, request.user, view),
+        "views": views,
         "find": _find(rows, root, keep),
         "files": [one | {"url": root + one["url"]} for one in exporting.links(request)],
-        "pager": {
-            "label": counted(rows) if more or after else formatting.count(len(found), COUNT_MAX),
-            "next": more,
-            "previous": "",
-        },
+        "pager": {"label": number, "next": more, "previous": ""},
         "oldest": format_html("oldest waits {}", formatting.moment(oldest, "span"))
         if oldest
         else "",
@@ -168,8 +168,9 @@ def _find(rows: ApprovalQuerySet, root: str, keep: dict[str, str]) -> dict[str, 
 
 
 def _prove_url(here: Workspace, person: User) -> str:
-    """Where to prove one's address, for who may approve and has not."""
-    if independence.is_proven(person) or not delegations.may_decide(person, here):
+    """Where to prove one's address, for who may approve and has not; who is asked anything has."""
+    is_asked = awaiting.count(here, person, COUNT_MAX + 1) > 0
+    if is_asked or independence.is_proven(person) or not delegations.may_decide(person, here):
         return ""
     return reverse("workspaces:address")
 
@@ -276,6 +277,8 @@ def _line(one: Any, root: str, query: str, current: int | None) -> dict[str, Any
         "expires": format_html("expires {}", formatting.moment(one.expires_at)),
         "progress": f"{one.given} of {one.wanted} agreed" if one.wanted > 1 else "",
         "current": one.pk == current,
+        "is_mine": False,
+        "became": "",
     }
 
 

@@ -1,6 +1,7 @@
 """Deciding: by people entitled to it, on what they saw, once."""
 
 import itertools
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from approvals.deciders import entitled
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import RequiredApprovers
 from approvals.signals import approval_decided
+from approvals.views import lists
 from tests.approvals.cast import as_the_desk, asker, now, told
 from tests.people import logged_in, person, team
 from workspaces import teams
@@ -241,6 +243,22 @@ def test_a_page_of_the_inbox_asks_once_who_may_answer_what(ask, ben):
 
     told = [one["sql"] for one in asked if "workspaces_is_independent(" in one["sql"]]
     assert len([sql for sql in told if "OFFSET 0) two" in sql]) == 1
+
+
+@pytest.mark.parametrize("view", ["mine", "all"])
+def test_the_number_of_a_list_is_that_of_its_chip_and_counted_once(ask, ben, monkeypatch, view):
+    monkeypatch.setattr(lists, "PAGE", 2)
+    for _ in range(3):
+        ask()
+    page = logged_in(ben)
+
+    with CaptureQueriesContext(connection) as asked:
+        shown = page.get(f"/w/acme/approvals/?view={view}").content.decode()
+
+    assert re.search(r'aria-label="Pages">\s*<span>3<', shown)
+    told = [one["sql"] for one in asked]
+    assert sum("SELECT COUNT(*)" in sql for sql in told) == 1, "all that waits"
+    assert not any('FROM "account_emailaddress"' in sql for sql in told), "who is asked has one"
 
 
 def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex, dev):
