@@ -71,8 +71,12 @@ class InsightsScope:
         return self.listed(f"{key}:>{self.dates[0]} {q}")
 
     def days(self, key: str, q: str, words: Callable[[int], str]) -> list[tuple[str, str]]:
-        """What a click on each day opens, and its words."""
-        return each_day(self.dates, lambda day: self.listed(f"{key}:{day} {q}".strip()), words)
+        """What a click on each day opens, and its words. Of a day nothing has to be encoded, so the
+        address of each is that of the first with its own day.
+        """
+        first = str(self.dates[0])
+        address = self.listed(f"{key}:{first} {q}".strip())
+        return each_day(self.dates, lambda day: address.replace(first, str(day), 1), words)
 
 
 @login_required
