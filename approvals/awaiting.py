@@ -182,7 +182,11 @@ def listed(
     page asks of its list in several statements, and its badge has counted them already.
     """
     keys = _keys(workspace, person, limit)
-    return rows.filter(pk__in=keys) if len(keys) < limit else among(rows, person)
+    if len(keys) >= limit:
+        return among(rows, person)
+    # One array: a thousand blanks in each statement took longer to fill than to answer.
+    one_of = RawSQL("approvals_approval.id = ANY(%s::bigint[])", (keys,), BooleanField())
+    return rows.filter(one_of)
 
 
 def count(workspace: Workspace, person: User | AnonymousUser, limit: int) -> int:

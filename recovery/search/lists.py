@@ -294,11 +294,14 @@ def neighbours(
     """
     reader, most = _reader(workspace, by), NEIGHBOURS_BY_KEYS_MAX
     listed, _ = _looked_up(parse(text), reader, most=most, everything=everything)
-    listed = listed.select_related("workspace")
+    listed = listed.only("pk")
     order = order if order in ORDERS else DEFAULT_ORDER
     place = place_of(case, order)
     above = _ahead(listed, ORDERS[order], place).first()
     below = _behind(listed, ORDERS[order], place).order_by(*_ordering(ORDERS[order])).first()
+    for one in (above, below):
+        if one is not None:
+            one.workspace = workspace  # all that an address needs beside its number
     return above, below
 
 

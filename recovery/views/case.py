@@ -375,10 +375,11 @@ def _is_plain(line: dict[str, Any]) -> bool:
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:
-    return [
-        close.residue_row(one)
-        for one in closing.residues_of(case.workspace).filter(case=case)[:LEFT_SHOWN_MAX]
-    ]
+    found = closing.residues_of(case.workspace).filter(case=case).select_related(None)
+    left = list(found.select_related("owner", "done_by")[:LEFT_SHOWN_MAX])
+    for one in left:
+        one.case = case
+    return [close.residue_row(one) for one in left]
 
 
 @login_required

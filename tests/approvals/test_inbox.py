@@ -259,6 +259,7 @@ def test_the_number_of_a_list_is_that_of_its_chip_and_counted_once(ask, ben, mon
     told = [one["sql"] for one in asked]
     assert sum("SELECT COUNT(*)" in sql for sql in told) == 1, "all that waits"
     assert not any('FROM "account_emailaddress"' in sql for sql in told), "who is asked has one"
+    assert not any('"approvals_approval"."id" IN (' in sql for sql in told), "a blank for each"
 
 
 def test_the_badge_does_not_count_a_neighbours_questions(ask, ben, acme, globex, dev):

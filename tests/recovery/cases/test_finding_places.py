@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ledger.models import Event
@@ -39,6 +41,18 @@ def test_neighbours_are_those_of_the_list_in_its_order(three, acme, ada, order):
         found = [one.pk if one else None for one in around]
         wanted = [listed[at - 1] if at else None, listed[at + 1] if at + 1 < 3 else None]
         assert found == wanted
+
+
+def test_the_page_of_a_case_reads_its_own_row_and_of_its_neighbours_the_number(three, ada, client):
+    client.force_login(ada)
+    with CaptureQueriesContext(connection) as asked:
+        client.get(f"/w/acme/cases/{three[1].pk}/")
+
+    told = [one["sql"] for one in asked]
+    of_cases = [sql for sql in told if 'FROM "recovery_case"' in sql]
+    assert sum('"recovery_case"."search"' in sql for sql in of_cases) == 1
+    [left] = [sql for sql in told if 'FROM "recovery_residue"' in sql]
+    assert '"recovery_case"."search"' not in left
 
 
 def test_a_due_time_that_is_missing_stands_last_among_neighbours_too(three, acme, ada):
