@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat
@@ -73,34 +73,43 @@ WITH RECURSIVE age AS (
 )
 SELECT place - 1, count, oldest FROM counted JOIN age USING (place)"""  # noqa: S608 - our own words, here and below
 
-SEEN = f"""
+# The newest cases are read once, for every table. What is sorted for a median is its own group's
+# times alone: to sort all cases by each thing in turn took half as long again.
+CASES = f"""
 WITH seen AS (
-    SELECT failed_at, closed_at, due_at, state, outcome, agent_id, failed_tool, reversibility
+    SELECT {DAY.format("failed_at")} AS day, agent_id, failed_tool, reversibility,
+        state <> {CLOSED_CASE} AS is_open, {IS_RECOVERED} AS is_recovered,
+        due_at IS NULL OR closed_at <= due_at AS is_in_time,
+        date_part('epoch', closed_at - failed_at) AS took,
+        date_part('epoch', due_at - failed_at) AS allowed
     FROM recovery_case
     WHERE workspace_id = %(workspace)s AND failed_at >= %(since)s AND NOT without_effects
         {OF_CASES}
     ORDER BY failed_at DESC, id DESC LIMIT %(limit)s
-)"""  # noqa: S608
-TOOK = "ORDER BY date_part('epoch', closed_at - failed_at)"
-ALLOWED = "ORDER BY date_part('epoch', due_at - failed_at)"
-
-CASES = f"""{SEEN}
-SELECT {DAY.format("failed_at")} AS day, count(*), count(*) FILTER (WHERE state <> {CLOSED_CASE}),
-    count(*) FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.5) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.95) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.5) WITHIN GROUP ({ALLOWED}) FILTER (WHERE {IS_RECOVERED}),
-    count(*) FILTER (WHERE {IS_RECOVERED} AND (due_at IS NULL OR closed_at <= due_at)),
-    count(*) FILTER (WHERE reversibility = '{Reversibility.EXACT}'),
-    count(*) FILTER (WHERE reversibility = '{Reversibility.COMPENSABLE}'),
-    count(*) FILTER (WHERE reversibility = '{Reversibility.IRREVERSIBLE}')
-FROM seen GROUP BY ROLLUP (day) ORDER BY day NULLS LAST"""  # noqa: S608
-
-GROUPS = f"""{SEEN}
-SELECT GROUPING(agent_id) = 0, agent_id, failed_tool, count(*),
-    count(*) FILTER (WHERE state <> {CLOSED_CASE}), count(*) FILTER (WHERE {IS_RECOVERED}),
-    percentile_cont(0.5) WITHIN GROUP ({TOOK}) FILTER (WHERE {IS_RECOVERED})
-FROM seen GROUP BY GROUPING SETS ((agent_id), (failed_tool)) ORDER BY 4 DESC, 2, 3"""  # noqa: S608
+), summed AS (
+    SELECT GROUPING(day) + GROUPING(agent_id) + GROUPING(failed_tool) = 3 AS is_whole,
+        day, agent_id, failed_tool, count(*) AS failed,
+        count(*) FILTER (WHERE is_open) AS standing,
+        count(*) FILTER (WHERE is_recovered) AS recovered,
+        count(*) FILTER (WHERE is_recovered AND is_in_time) AS in_time,
+        count(*) FILTER (WHERE reversibility = '{Reversibility.EXACT}') AS exact,
+        count(*) FILTER (WHERE reversibility = '{Reversibility.COMPENSABLE}') AS compensable,
+        count(*) FILTER (WHERE reversibility = '{Reversibility.IRREVERSIBLE}') AS irreversible,
+        array_agg(took) FILTER (WHERE is_recovered) AS took,
+        array_agg(allowed) FILTER (WHERE is_recovered) AS allowed
+    FROM seen GROUP BY GROUPING SETS ((), (day), (agent_id), (failed_tool))
+)
+SELECT is_whole, day, agent_id, failed_tool, failed, standing, recovered, took.median, took.p95,
+    allowed.median, in_time, exact, compensable, irreversible
+FROM summed, LATERAL (
+    SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY one) AS median,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY one) AS p95
+    FROM unnest(summed.took) one
+) took, LATERAL (
+    SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY one) AS median
+    FROM unnest(summed.allowed) one
+) allowed
+ORDER BY failed DESC, agent_id, failed_tool"""  # noqa: S608
 
 CLOSED = f"""
 WITH seen AS (
@@ -162,10 +171,15 @@ ALL = Window()
 
 
 @dataclass(frozen=True, slots=True)
-class CaseDay:
-    """Cases that failed on a day, or in the whole window where `day` is None; times in seconds."""
+class CaseFigures:
+    """The cases of the window, or those of one `day` of failure, one `agent` (its id) or one failed
+    `tool`; times in seconds.
+    """
 
-    day: date | None
+    is_whole: bool = False
+    day: date | None = None
+    agent: int | None = None
+    tool: str | None = None
     failed: int = 0
     standing: int = 0
     recovered: int = 0
@@ -184,17 +198,15 @@ class CaseDay:
         return self.failed - self.exact - self.compensable - self.irreversible
 
 
-@dataclass(frozen=True, slots=True)
-class CaseGroup:
-    """Cases of one agent (its id) or one failed tool, in the window; times in seconds."""
+class CaseTables(NamedTuple):
+    """The whole window; each of its days, oldest first, days without a case too; and by agent and
+    by failed tool, the most first, at most GROUPS_MAX.
+    """
 
-    is_agent: bool
-    agent: int | None
-    tool: str | None
-    failed: int
-    standing: int
-    recovered: int
-    median: float | None
+    whole: CaseFigures
+    days: list[CaseFigures]
+    agents: list[CaseFigures]
+    tools: list[CaseFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +241,7 @@ class StepDay:
         return self.verified / self.settled if self.settled else None
 
 
-Row = TypeVar("Row", CaseDay, ClosedDay, StepDay)
+Row = TypeVar("Row", ClosedDay, StepDay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,21 +266,20 @@ class Unwinds:
     by_connection: dict[str, float]
 
 
-def cases(workspace: Workspace, of: Window = ALL) -> tuple[CaseDay, list[CaseDay]]:
-    """The whole window, and each of its days, oldest first; days without a case too."""
-    return _by_day(CaseDay, _ask(CASES, workspace, CASES_MAX, of), of)
-
-
-def groups(workspace: Workspace, of: Window = ALL) -> tuple[list[CaseGroup], list[CaseGroup]]:
-    """The cases of the window by agent and by failed tool, the most first, at most GROUPS_MAX."""
-    found = [CaseGroup(*row) for row in _ask(GROUPS, workspace, CASES_MAX, of)]
-    agents = [one for one in found if one.is_agent and one.agent is not None]
-    tools = [one for one in found if not one.is_agent and one.tool]
-    return agents[:GROUPS_MAX], tools[:GROUPS_MAX]
+def cases(workspace: Workspace, of: Window = ALL) -> CaseTables:
+    """The cases that failed in the window, told by day, by agent and by tool."""
+    found = [CaseFigures(*row) for row in _ask(CASES, workspace, CASES_MAX, of)]
+    days = {one.day: one for one in found}
+    return CaseTables(
+        next(one for one in found if one.is_whole),
+        [days.get(day) or CaseFigures(day=day) for day in of.dates()],
+        [one for one in found if one.agent is not None][:GROUPS_MAX],
+        [one for one in found if one.tool][:GROUPS_MAX],
+    )
 
 
 def closed(workspace: Workspace, of: Window = ALL) -> tuple[ClosedDay, list[ClosedDay]]:
-    """As `cases`, by the day of closing."""
+    """The whole window, and each of its days of closing, oldest first; days without one too."""
     return _by_day(ClosedDay, _ask(CLOSED, workspace, CASES_MAX, of), of)
 
 
@@ -286,7 +297,7 @@ def waiting(workspace: Workspace, of: Window = ALL) -> OpenCaseAges:
 
 
 def steps(workspace: Workspace, of: Window = ALL) -> tuple[StepDay, list[StepDay]]:
-    """As `cases`, of the plans that started."""
+    """As `closed`, of the plans that started."""
     return _by_day(StepDay, _ask(STEPS, workspace, PLANS_MAX, of), of)
 
 

@@ -59,6 +59,7 @@ class InsightsScope:
     def __init__(self, here: Workspace, window: Window, agent: Agent | None) -> None:
         self.here, self.window, self.agent = here, window, agent
         self.dates: list[date] = window.dates()
+        self.cases = metrics.cases(here, window)
 
     def listed(self, q: str) -> str:
         """The queue with what is asked, and with the agent and the tool of the page."""
@@ -93,7 +94,7 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
     of = InsightsScope(here, window, agent)
     left = closing.residues_of(here).filter(done_at=None).order_by("due_at", "pk")
     residues = [close.residue_row(one) for one in left[: metrics.RESIDUES_MAX + 1]]
-    by_agent, by_tool = metrics.groups(here, window)
+    by_agent, by_tool = of.cases.agents, of.cases.tools
     names = {one.pk: one.name for one in agents}
     cards = [card for section in SECTIONS for card in section(of)]
     if exporting.is_asked(request):
@@ -135,7 +136,7 @@ def insights(request: Request, workspace: str) -> HttpResponseBase:
     return page(request, "recovery/insights.html", context)
 
 
-def _tools(found: Sequence[metrics.CaseGroup], tool: str) -> list[str]:
+def _tools(found: Sequence[metrics.CaseFigures], tool: str) -> list[str]:
     """Those that failed most, and the one that is asked for."""
     return sorted({one.tool for one in found if one.tool} | ({tool} if tool else set()))
 
@@ -153,7 +154,7 @@ def _address(of: InsightsScope, **changed: object) -> str:
 
 def _flow(of: InsightsScope) -> list[Card]:
     """What comes in, what goes out, how soon, and whether it can be undone."""
-    whole, days = metrics.cases(of.here, of=of.window)
+    whole, days, *_ = of.cases
     out, days_out = metrics.closed(of.here, of=of.window)
     return [
         _card(
@@ -203,8 +204,8 @@ def _flow(of: InsightsScope) -> list[Card]:
             ],
         ),
         _ages(of),
-        _times(of, whole, days),
-        _undoable(of, whole, days),
+        _times(of),
+        _undoable(of),
     ]
 
 
@@ -234,8 +235,9 @@ def _ages(of: InsightsScope) -> Card:
     ) | {"by": "Age"}
 
 
-def _times(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+def _times(of: InsightsScope) -> Card:
     """How long it takes until what went wrong is put right, against what the policy allows."""
+    whole, days, *_ = of.cases
     late = whole.recovered - whole.in_time
     goal = f" · goal {span(whole.allowed)}" if whole.allowed is not None else ""
     return _card(
@@ -260,8 +262,9 @@ def _times(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.Cas
     )
 
 
-def _undoable(of: InsightsScope, whole: metrics.CaseDay, days: Sequence[metrics.CaseDay]) -> Card:
+def _undoable(of: InsightsScope) -> Card:
     """What failed could be undone exactly, only made up for, or not at all."""
+    whole, days, *_ = of.cases
     share = f"{whole.irreversible / whole.failed:.0%}".replace("%", " %") if whole.failed else "—"
     kinds = (
         ("ok", "exactly", Reversibility.EXACT, [one.exact for one in days]),
@@ -462,7 +465,7 @@ def _lines(
 
 
 def _group(
-    of: InsightsScope, kind: str, found: Sequence[tuple[str, metrics.CaseGroup]]
+    of: InsightsScope, kind: str, found: Sequence[tuple[str, metrics.CaseFigures]]
 ) -> dict[str, Any]:
     """The table by agent or by tool; a bar is as long as its share of the longest."""
     most = max((one.failed for _, one in found), default=0) or 1

@@ -30,7 +30,7 @@ def month(surroundings):
 def test_the_pages_of_figures_live_and_nothing_of_it_waits_for_anybody(month):
     workspace, runs = month
 
-    failed, days = metrics.cases(workspace)
+    failed, days, *_ = metrics.cases(workspace)
     done, _ = metrics.steps(workspace)
     asked = health.of(workspace)
 

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from recovery import metrics
@@ -43,7 +45,7 @@ def test_a_desk_without_cases_has_figures_of_nothing(client, ada, acme):
 def test_a_restored_case_counts_in_each_figure(restored, acme):
     Case.objects.update(failed_at=restored.closed_at - timedelta(minutes=18))
 
-    whole, days = metrics.cases(acme)
+    whole, days, *_ = metrics.cases(acme)
     steps, _ = metrics.steps(acme)
     calls = metrics.unwinds(acme)
 
@@ -207,12 +209,24 @@ def test_the_goal_is_what_the_policy_allows_and_is_drawn_where_it_can_be_seen(re
     due = restored.failed_at + timedelta(hours=4)
     Case.objects.update(due_at=due, closed_at=due + timedelta(minutes=5))
 
-    whole, _ = metrics.cases(acme)
+    whole = metrics.cases(acme).whole
 
     assert (round(whole.allowed), whole.in_time) == (4 * 3600, 0)
     today = [timezone.now().date()]
     assert plots.line("x", today, [3600.0], goal=7200).goal is not None
     assert plots.line("x", today, [60.0], goal=7200).goal is None, "it would flatten the line"
+
+
+def test_the_cases_of_the_window_are_read_once_for_all_that_is_told_of_them(restored, ada, client):
+    client.force_login(ada)
+    with CaptureQueriesContext(connection) as asked:
+        shown = client.get("/w/acme/insights/").content.decode()
+
+    newest = "ORDER BY failed_at DESC, id DESC"
+    assert sum(newest in one["sql"] for one in asked) == 1
+    assert "By tool" in shown
+    agents, tools = metrics.cases(restored.workspace)[2:]
+    assert [one.failed for one in (*agents, *tools)] == [1, 1]
 
 
 def test_nobody_else_sees_the_figures(client, dev, acme):
