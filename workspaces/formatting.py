@@ -79,7 +79,6 @@ ADDRESS = re.compile(
     r"(@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,9}(?:&gt;|[)”])?[.,;:]?)"
 )
 LONG_PART = re.compile("[^.:/]{17,}")
-BREAKS_AFTER = re.compile("[.:/]")
 OUTSIDE_OF_TAGS = re.compile(r"(?<!<)[^\s<>]+")
 WEB_PATH = re.compile(r"(https?://[^\s<>/]+)(/[^\s<>]*)")
 # What no sentence is made of; longer ones are quoted, and cut.
@@ -199,10 +198,8 @@ def moment(when: datetime | None, style: str = "ago", *, now: datetime | None = 
             text = ago(when, now)
         case "span":
             text = span(now - when)
-        case "clock":
-            text = f"{there:%H:%M:%S}"
-        case "day":
-            text = f"{there:%Y-%m-%d}"
+        case "clock" | "day":
+            text = f"{there:%H:%M:%S}" if style == "clock" else f"{there:%Y-%m-%d}"
         case _:
             text = exact
     utc = f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -492,8 +489,7 @@ def together(shown: SafeString) -> SafeString:
         kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', kept)
     if "@" in kept:
         kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
-    if "://" in kept:
-        kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
+    kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
     return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
 
 
@@ -501,4 +497,4 @@ def _broken(word: re.Match[str]) -> str:
     if "@" in word[0] and ADDRESS.search(word[0]):
         return word[0]
     parts = LONG_PART.sub(lambda part: part[0].replace("_", "_<wbr>"), word[0])
-    return BREAKS_AFTER.sub(r"\g<0><wbr>", parts)
+    return re.sub(r"[.:/]", r"\g<0><wbr>", parts)

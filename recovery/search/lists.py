@@ -299,9 +299,6 @@ def neighbours(
     place = place_of(case, order)
     above = _ahead(listed, ORDERS[order], place).first()
     below = _behind(listed, ORDERS[order], place).order_by(*_ordering(ORDERS[order])).first()
-    for one in (above, below):
-        if one is not None:
-            one.workspace = workspace  # all that an address needs beside its number
     return above, below
 
 

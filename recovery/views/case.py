@@ -261,7 +261,7 @@ def _neighbours(request: Request, case: Case, kept: str) -> dict[str, str]:
         return {}
     ending = f"?{kept}" if kept else ""
     return {
-        side: f"{case_url(one)}{ending}"
+        side: f"/w/{case.workspace.slug}/cases/{one.pk}/{ending}"
         for side, one in zip(("previous", "next"), found, strict=True)
         if one is not None
     }
