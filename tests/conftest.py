@@ -98,14 +98,18 @@ def pytest_configure_node(node: Any) -> None:
 
 # Modules of which one runner has all: what they start is started once, or fills both cores.
 # xdist's own groups are silently lost with pytest 9.2 (pytest-xdist#1386).
+WITH_A_BROWSER = "tests/browser/"
 TOGETHER = (
-    "tests/browser/",
+    WITH_A_BROWSER,
     "tests/config/test_processes.py",
     "tests/config/test_single_sign_on.py",
     "tests/config/test_slow_clients.py",
     "tests/config/test_web_processes.py",
     "tests/test_plans.py",
 )
+# In `make test` every module is one of them, for its worlds are built once, and all with a browser
+# share it. These go apart: others would wait for them at the end.
+APART = ("tests/recovery/engine/test_restarts.py", "tests/sdk/test_policy_file.py")
 
 
 # What takes nearly half of all time: whole deployments, weeks that were recorded, every page under
@@ -248,10 +252,16 @@ OF_ADAPTERS = (
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
+    is_quick = "not long" in config.option.markexpr
+
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return module if module.startswith(TOGETHER) else nodeid
+            if not is_quick:
+                return module if module.startswith(TOGETHER) else nodeid
+            if module.startswith(WITH_A_BROWSER):
+                return WITH_A_BROWSER
+            return nodeid if module in APART else module
 
     return Together(config, log)
 

@@ -99,7 +99,7 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     patch = pytest.MonkeyPatch()
     # Playwright's loop runs in this thread, and Django would refuse to be called beside it.
