@@ -333,18 +333,13 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def is_given(
-    request: Request,
-    approval: Approval,
-    refusal: Exception,
-    *,
-    granted: bool,
-    field: str = "reason",
+    request: Request, approval: Approval, error: Exception, *, granted: bool, field: str = "reason"
 ) -> bool:
     """Whether what was refused is the answer that this person has given already, sent once more:
     the card as it stands says what became of it. `field` has the reason.
     """
     posted = request.POST
-    return not isinstance(refusal, InvalidInput) and inbox.is_given(
+    return not isinstance(error, InvalidInput) and inbox.is_given(
         approval, request.user, granted=granted, seen=posted.get("digest", ""),
         reason=posted.get(field, ""), break_glass=field == GLASS_REASON,
     )  # fmt: skip

@@ -355,28 +355,26 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
     ]
     kept = lines[:PLAIN_SHOWN_MAX] + [x for x in lines[PLAIN_SHOWN_MAX:] if not _is_plain(x)]
     left_out = len(newest_first) - len(kept)
-    more = facts.earlier_actions
-    earlier = f" and those of {many(more, 'more action')}" if more else ""
+    elsewhere = [many(left_out, "older one")] if left_out else []
+    if facts.earlier_actions:
+        elsewhere.append(f"those of {many(facts.earlier_actions, 'more action')}")
     return {
         "effects": folded(kept, _is_plain, story.in_short),
         "effects_count": formatting.count(len(newest_first)),
-        "effects_left_out": f"{many(left_out, 'older one')}{earlier}" if left_out else "",
+        "effects_left_out": " and ".join(elsewhere),
     }
 
 
 def _is_plain(line: dict[str, Any]) -> bool:
     """Whether it stands, or was seen to, as most do, and nothing is to be done about the line."""
     lasting = line["reversibility"] == Reversibility.IRREVERSIBLE
-    return (
-        not line["teach_url"]
-        and not lasting
-        and (line["is_over"] or line["standing"] == story.STANDS)
-    )
+    stands = line["is_over"] or line["standing"] == story.STANDS
+    return stands and not lasting and not line["teach_url"]
 
 
 def _residue(case: Case) -> list[dict[str, Any]]:
-    found = closing.residues_of(case.workspace).filter(case=case).select_related(None)
-    left = list(found.select_related("owner", "done_by")[:LEFT_SHOWN_MAX])
+    found = closing.residues_of(case.workspace).filter(case=case)
+    left = list(found.select_related(None).select_related("owner", "done_by")[:LEFT_SHOWN_MAX])
     for one in left:
         one.case = case
     return [close.residue_row(one) for one in left]
