@@ -305,7 +305,7 @@ WITHOUT_RESULT = frozenset({"not_recorded"})
 """The member of a result that was too large for the client, which says so instead."""
 
 
-class Said(NamedTuple):
+class CallText(NamedTuple):
     """The arguments and targets of a call that came to the ledger at this place."""
 
     place: int
@@ -331,7 +331,7 @@ class Trail:
     """
 
     readings: Sequence[Reading]
-    said: Sequence[Said]
+    said: Sequence[CallText]
     is_whole: bool
     is_said: bool
     """Whether there are no more readings, and no more calls, than are here."""
@@ -420,16 +420,16 @@ def _result(result: Any) -> str | None:
     return None if is_lost else _fields(result)
 
 
-def _said(place: int, told: Any) -> Said:
+def _said(place: int, told: Any) -> CallText:
     if told is None:
-        return Said(place, None)
+        return CallText(place, None)
     text = as_seen(_fields(told))
     if (decoded := _decoded(text)) != text:
         text += f"{APART}{decoded}"
-    return Said(place, text, _words(text), as_one(text))
+    return CallText(place, text, _words(text), as_one(text))
 
 
-def _calls(rows: Iterable[tuple[int, Any]]) -> list[Said]:
+def _calls(rows: Iterable[tuple[int, Any]]) -> list[CallText]:
     """The oldest first; of what does not fit among what is looked through nobody knows."""
     found, room = [], TEXT_CHARACTERS_MAX
     for place, told in sorted(rows, key=itemgetter(0)):

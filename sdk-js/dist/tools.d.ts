@@ -5,8 +5,8 @@ import type { Link } from "./link.ts";
 import type { Args, CallOptions, Check, Plan, Undo } from "./plans.ts";
 import { type Run } from "./runs.ts";
 import { type Targets } from "./values.ts";
-type Said<A, T> = (args: A) => T | PromiseLike<T>;
-type SaidOfResult<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
+type Callback<A, T> = (args: A) => T | PromiseLike<T>;
+type ResultCallback<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
 /**
  * What the desk should know of a tool.
  *
@@ -17,9 +17,9 @@ type SaidOfResult<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
  */
 export type Declaration<A extends object = any, R = any> = Omit<Plan<A>, "target" | "args" | "before" | "undo"> & {
     target?: readonly [type: string, template: string] | ((args: A) => Targets | null);
-    before?: Said<A, unknown>;
-    after?: SaidOfResult<A, R, unknown>;
-    verify?: SaidOfResult<A, R, readonly Check[]>;
+    before?: Callback<A, unknown>;
+    after?: ResultCallback<A, R, unknown>;
+    verify?: ResultCallback<A, R, readonly Check[]>;
     undo?: Undo | ((args: A) => Undo | undefined);
     undoOfResult?: (result: R, args: A) => Undo | undefined;
 };

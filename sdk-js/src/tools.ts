@@ -34,8 +34,8 @@ import { WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { currentRun, type Run, stoppedBy } from "./runs.ts";
 import { asTargets, type Id, plain, plainObject, type Targets } from "./values.ts";
 
-type Said<A, T> = (args: A) => T | PromiseLike<T>;
-type SaidOfResult<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
+type Callback<A, T> = (args: A) => T | PromiseLike<T>;
+type ResultCallback<A, R, T> = (result: R, args: A) => T | PromiseLike<T>;
 
 /**
  * What the desk should know of a tool.
@@ -50,9 +50,9 @@ export type Declaration<A extends object = any, R = any> = Omit<
   "target" | "args" | "before" | "undo"
 > & {
   target?: readonly [type: string, template: string] | ((args: A) => Targets | null);
-  before?: Said<A, unknown>;
-  after?: SaidOfResult<A, R, unknown>;
-  verify?: SaidOfResult<A, R, readonly Check[]>;
+  before?: Callback<A, unknown>;
+  after?: ResultCallback<A, R, unknown>;
+  verify?: ResultCallback<A, R, readonly Check[]>;
   undo?: Undo | ((args: A) => Undo | undefined);
   undoOfResult?: (result: R, args: A) => Undo | undefined;
 };

@@ -33,7 +33,7 @@ CASE_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 POLL_SECONDS = 1.0
 POLICY = {"agentSafety": {"policies": {"*": {"risk": "HIGH", "approval": "MANUAL"}}}}
-Said: TypeAlias = Literal["proceed", "denied", "wait"]
+Decision: TypeAlias = Literal["proceed", "denied", "wait"]
 Answer: TypeAlias = tuple[int, Any]
 
 
@@ -132,7 +132,7 @@ class ScriptedDesk:
 
     def __init__(self, policy: Mapping[str, Any] = POLICY) -> None:
         self.key = f"amends_test_{secrets.token_hex(8)}"
-        self.answers: dict[str, Said] = {}
+        self.answers: dict[str, Decision] = {}
         self.events: list[dict[str, Any]] = []
         self.is_away = False
         self._policy_twins = (policy.get("agentSafety") or {}).get("twins")

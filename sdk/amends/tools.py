@@ -20,7 +20,7 @@ from amends.runs import Run, current_run
 from amends.values import UNSET, as_targets, as_text, asked_for, plain
 
 Tool = Callable[..., Any]
-Said = Callable[..., Any]
+Callback = Callable[..., Any]
 EFFECT_CLASS: EffectClass = "external_reversible"
 OTHER_TARGET = (
     "an approver changed the arguments, and with these the call would change something else than"
@@ -33,11 +33,11 @@ OTHER_NAMES = "an approver changed which arguments there are, and the call is no
 class Declaration:
     """What the desk should know of a tool, and the steps of one call of it. See `declare`."""
 
-    target: tuple[str, str] | Said | None = None
-    before: Said | None = None
-    after: Said | None = None
-    verify: Said | None = None
-    undo: Said | Mapping[str, Any] | None = None
+    target: tuple[str, str] | Callback | None = None
+    before: Callback | None = None
+    after: Callback | None = None
+    verify: Callback | None = None
+    undo: Callback | Mapping[str, Any] | None = None
     effect_class: EffectClass | None = None
     how: Mapping[str, Any] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ def _outer_of(run: Run, name: str, *given: Mapping[str, Any]) -> _UnderWay | Non
     return made if is_same and made.turn.acquire(blocking=False) else None
 
 
-def _of(said: Said, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
+def _of(said: Callback, given: Mapping[str, Any], *result: Any) -> Steps[Any]:
     """What it says of a call, whatever the arguments of that are called."""
     return (yield from called(functools.partial(said, *result, **given)))
 
@@ -215,12 +215,12 @@ class Performed(NamedTuple):
 
 def declare(
     *,
-    target: tuple[str, str] | Said | None = None,
-    before: Said | None = None,
-    after: Said | None = None,
-    verify: Said | None = None,
+    target: tuple[str, str] | Callback | None = None,
+    before: Callback | None = None,
+    after: Callback | None = None,
+    verify: Callback | None = None,
     effect_class: EffectClass | None = None,
-    undo: Said | Mapping[str, Any] | None = None,
+    undo: Callback | Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Declaration:
     """What the desk should know of a tool that a framework calls; the arguments are those of
@@ -374,7 +374,7 @@ def no_undo(reason: str) -> dict[str, Any]:
     return {"none": reason}
 
 
-def _target(target: tuple[str, str] | Said | None, given: Mapping[str, Any]) -> Any:
+def _target(target: tuple[str, str] | Callback | None, given: Mapping[str, Any]) -> Any:
     if target is None or callable(target):
         return target(**given) if callable(target) else None
     kind, template = target

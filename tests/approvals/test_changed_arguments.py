@@ -78,11 +78,11 @@ def test_what_an_approver_made_of_it_is_what_the_agent_is_told_to_make(trip, obe
 
 
 def _as_said(body):
-    class Said:
+    class Answer:
         def json(self):
             return body
 
-    return Said()
+    return Answer()
 
 
 def test_who_changed_it_has_asked_for_it_and_no_answer_is_carried_over(
