@@ -188,12 +188,19 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
 
 def forget_asked(connection: Connection, changed: Sequence[str]) -> None:
     """Where other settings say which system is reached, the same token may open another account
-    there (a header of them says whose, say): each is its own until it is entered anew.
+    there (a header of them says whose, say): each is its own until it is entered anew. A desk
+    alters none of its credentials (`ledger/rights.py`), so that another takes its place.
     """
-    if not _leading(connection, changed):
-        return
-    kept = [getattr(connection, f"{purpose}_secret_id") for purpose in PURPOSES]
-    Secret.objects.filter(pk__in=[pk for pk in kept if pk]).update(account="")
+    fields = [f"{purpose}_secret" for purpose in PURPOSES] if _leading(connection, changed) else []
+    for field in fields:
+        old = getattr(connection, field)
+        if old is not None and old.account:
+            new = Secret.objects.create(
+                workspace_id=old.workspace_id, name=old.name, sealed=old.sealed
+            )
+            Connection.objects.filter(pk=connection.pk).update(**{field: new})
+            setattr(connection, field, new)
+            Secret.objects.filter(pk=old.pk).delete()
 
 
 def reads_alike(approved: str, now: str) -> bool:

@@ -15,6 +15,7 @@ from connectors.builtin.http import Http
 from connectors.contract import Refused
 from connectors.models import Connection
 from connectors.outbound import account_of
+from tests.approvals.cast import as_the_desk
 from tests.ports import answering
 from workspaces.models import Act, Secret
 
@@ -322,9 +323,11 @@ def test_what_the_system_said_of_a_token_holds_for_the_settings_with_which_it_wa
     assert account(payments) == "acct_1"
 
     below = same | {"base_url": f"{same['base_url']}/v2"}
-    connections.update(payments, below, by=ada, revision=payments.revision)
+    with as_the_desk():
+        connections.update(payments, below, by=ada, revision=payments.revision)
 
-    assert payments.compensate_secret is not None
+    payments.refresh_from_db()
+    assert payments.compensate_secret.open() == {"token": "one"}
     assert account(payments).startswith("credential ")
     connections.update(payments, same, by=ada, revision=payments.revision)
     assert enter("one")
