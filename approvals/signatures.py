@@ -253,15 +253,12 @@ def enrol(
         | {"label": str(authenticator)[:200], "desk": note, "signature": signed},
     )
     row = {"workspace": workspace, "person": by, "credential": facts["credential"]}
-    told: dict[str, Any] = {"label": str(authenticator)[:200], "event": event}
-    known_rows = SigningKey.objects.filter(**row, removed_at=None)
-    if not known_rows.update(
-        **told
-    ):  # else put on record under a key of the log that is lost since
-        SigningKey.objects.create(**row, **told)
+    rows = SigningKey.objects.filter(**row, removed_at=None)
+    rows.update(removed_at=Now())  # one that was put on record under a key of the log now lost
+    SigningKey.objects.create(**row, label=str(authenticator)[:200], event=event)
     count = AuthenticatorData(websafe_decode(signed["authenticator"])).counter
     _count(by, signed["credential"], count)
-    return known_rows.get()
+    return rows.get()
 
 
 @receiver(authenticator_removed)

@@ -25,6 +25,7 @@ from django.conf import settings
 from config.local.postgres import Postgres
 from config.local.servers import Valkey
 from tests import npm, servers, worlds
+from tests.desk_role import as_the_owner, ask_as_the_desk  # noqa: F401 - as below
 from tests.drills import (  # noqa: F401 - as below
     drilled,
     each_has_a_row,
@@ -79,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     django.setup()
     hash_passwords_quickly()
+    ask_as_the_desk()
     started["fresh"] = servers.look(os.environ["DATABASE_URL"])
     worlds.tables[:] = started["fresh"].empty
     let_commits_be_cleaned()

@@ -209,7 +209,7 @@ def company(settings: Any) -> providers.Provider:
 
 
 @pytest.mark.django_db
-@pytest.mark.usefixtures("operators")
+@pytest.mark.usefixtures("operators", "as_the_owner")
 def test_whom_it_deleted_an_administrator_lets_back_in(
     client: Client, acme: Workspace, directory: Directory, company: providers.Provider
 ) -> None:
@@ -254,7 +254,7 @@ def test_whom_it_still_knows_nobody_but_itself_lets_back_in(
 
 
 @pytest.mark.django_db
-@pytest.mark.usefixtures("operators")
+@pytest.mark.usefixtures("operators", "as_the_owner")
 def test_once_there_is_no_directory_any_more_an_administrator_lets_the_log_in_decide(
     client: Client, acme: Workspace, directory: Directory, company: providers.Provider, ada: User
 ) -> None:

@@ -292,6 +292,7 @@ def alma(northwind):
     return member(northwind, "alma", "view", "administer")
 
 
+@pytest.mark.usefixtures("as_the_owner")
 def test_an_administrator_looks_then_erases_and_the_registry_tells(said, client, alma, northwind):
     client.force_login(alma)
     page = "/w/northwind/settings/kept/"

@@ -241,6 +241,7 @@ def test_who_sees_it_through_waits_for_the_worker_that_has_it_in_hand(said, nort
     assert (done, done.state, done.run_count) == (asked, "done", 3)
 
 
+@pytest.mark.usefixtures("as_the_owner")
 def test_the_page_shows_how_far_it_is(said, northwind, client, monkeypatch):
     monkeypatch.setattr("ledger.views.retention.REQUEST_SECONDS", 0.0)
     client.force_login(member(northwind, "alma", "view", "administer"))
