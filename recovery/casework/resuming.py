@@ -92,14 +92,15 @@ class ResumeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What a directive would say. `standing` are effects that would be doubled, `stale` why the
-    checkpoint no longer holds.
+    """What a directive would say. `left_out` counts the later calls for which there is no room in
+    it, `standing` are effects that would be doubled, `stale` why the checkpoint no longer holds.
     """
 
     case: Case
     facts: RunFacts
     checkpoint: Checkpoint | None
     steps: list[ResumeStep]
+    left_out: int
     standing: list[tuple[Action, Effect]]
     digest: str
     checked_at: datetime
@@ -142,9 +143,10 @@ def preview_of(
 ) -> Resume:
     """The same of what was read already; `plan` is the one of the case that has not ended."""
     behind = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
-    steps = [_step(facts, action) for action in behind[:STEPS_MAX]]
-    steps += _pending(facts, checkpoint, steps)
-    unsafe = {step.action for step in steps if step.label == "repeat_may_duplicate"}
+    unknown = {action.pk for action in facts.unknown()}
+    found = [_step(facts, action, is_unknown=action.pk in unknown) for action in behind]
+    steps = found[:STEPS_MAX] + _pending(facts, checkpoint, found)
+    unsafe = {step.action for step in found if step.label == "repeat_may_duplicate"}
     standing = [(a, e) for a, e in facts.standing() if a.action in unsafe]
     stale = staleness(facts, checkpoint)
     body = {
@@ -157,6 +159,7 @@ def preview_of(
         facts=facts,
         checkpoint=checkpoint,
         steps=steps,
+        left_out=len(found[STEPS_MAX:]),
         standing=standing,
         digest=digest(body),
         checked_at=timezone.now(),
@@ -179,8 +182,8 @@ def staleness(facts: RunFacts, checkpoint: Checkpoint | None) -> str:
     return f"It rests on {listed(list(dict.fromkeys(undone)))}, which was undone since."
 
 
-def _step(facts: RunFacts, action: Action) -> ResumeStep:
-    label, why = _label(facts, action)
+def _step(facts: RunFacts, action: Action, *, is_unknown: bool) -> ResumeStep:
+    label, why = _label(facts, action, is_unknown=is_unknown)
     return ResumeStep(
         action=action.action,
         tool=action.tool,
@@ -191,10 +194,10 @@ def _step(facts: RunFacts, action: Action) -> ResumeStep:
     )
 
 
-def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
+def _label(facts: RunFacts, action: Action, *, is_unknown: bool) -> tuple[str, str]:
     if action.compensated in UNDONE:
         return UNDONE[Compensated(action.compensated)]
-    if action in facts.unknown():
+    if is_unknown:
         return "repeat_may_duplicate", "Nobody knows whether it happened."
     if action.state == ActionState.SUCCEEDED:
         if action.key or facts.judgement(action).action_class in WITHOUT_EFFECT:

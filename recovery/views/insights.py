@@ -76,8 +76,8 @@ class InsightsScope:
         address of each is that of the first with its own day.
         """
         first = str(self.dates[0])
-        address = self.listed(f"{key}:{first} {q}".strip())
-        return each_day(self.dates, lambda day: address.replace(first, str(day), 1), words)
+        before, _, after = self.listed(f"{key}:{first} {q}".strip()).partition(f"%3A{first}")
+        return each_day(self.dates, lambda day: f"{before}%3A{day}{after}", words)
 
 
 @login_required

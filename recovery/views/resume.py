@@ -13,12 +13,14 @@ from ledger.models import Checkpoint
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import resuming
 from recovery.models import Case
-from recovery.run_facts.sentences import listed, shortened
+from recovery.planning import previews
+from recovery.run_facts.sentences import listed, many, shortened
 from recovery.views import request_context
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
 from workspaces.pages import Request
 
+LEAD = "The agent is told where to go on; it acts itself, through the same gate."
 STATE_CHARACTERS_MAX = 500
 SUMMARY_CHARACTERS_MAX = 80
 LABELS = {
@@ -70,13 +72,14 @@ def _show(
     unknown = resume_preview.facts.unknown()
     context: dict[str, Any] = {
         "title": f"Resume from {name}",
-        "lead": "The agent is told where to go on; it acts itself, through the same gate.",
+        "lead": f"{LEAD} {previews.not_looked_at(resume_preview.facts)}".rstrip(),
         "digest": resume_preview.digest,
         "digest_short": formatting.digest(resume_preview.digest),
         "checked": formatting.moment(resume_preview.checked_at),
         "checkpoints": _points(resume_preview, points, chosen),
         "reach": chosen.pk if chosen else "",
         "steps": [_step(one) for one in resume_preview.steps],
+        "left_out": many(resume_preview.left_out, "later call") if resume_preview.left_out else "",
         "standing": [
             {
                 "title": formatting.quoted(effect.summary) if effect.summary else action.tool_words,

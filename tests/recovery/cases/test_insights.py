@@ -11,6 +11,7 @@ from recovery import metrics
 from recovery.casework import closing
 from recovery.models import Case, Plan
 from recovery.triage import triage
+from recovery.views.insights import InsightsScope
 from tests.people import person
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -227,6 +228,16 @@ def test_the_cases_of_the_window_are_read_once_for_all_that_is_told_of_them(rest
     assert "By tool" in shown
     agents, tools = metrics.cases(restored.workspace)[2:]
     assert [one.failed for one in (*agents, *tools)] == [1, 1]
+
+
+def test_a_day_opens_its_own_list_where_the_workspace_is_called_after_a_day(restored, acme):
+    window = metrics.Window()
+    first, last = window.dates()[0], window.dates()[-1]
+    acme.slug = f"acme-{first}"
+
+    addresses = [url for url, _ in InsightsScope(acme, window, None).days("failed", "is:open", str)]
+
+    assert addresses[-1] == f"/w/acme-{first}/queue/?q=failed%3A{last}+is%3Aopen"
 
 
 def test_nobody_else_sees_the_figures(client, dev, acme):

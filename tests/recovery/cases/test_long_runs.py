@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger import replaying
 from ledger.models import Action
+from recovery.casework import resuming
 from recovery.models import Case, PlanState, Step, StepState
 from recovery.planning import drafting
 from recovery.run_facts import runs
@@ -223,6 +224,7 @@ def test_of_a_run_longer_than_is_looked_at_every_page_says_so_and_the_rest_is_no
     monkeypatch.setattr(drafting, "STEPS_MAX", 4)
     undo = desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
     close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
+    resume = desk.get(f"/w/acme/cases/{case.pk}/resume/").text
 
     assert "changed 5 tickets in the last 10 of 40 actions" in case.headline
     assert "40 actions · of the last 10 5 with effects" in page
@@ -232,3 +234,21 @@ def test_of_a_run_longer_than_is_looked_at_every_page_says_so_and_the_rest_is_no
     assert "the desk cannot undo it in parts" in undo
     assert "Nothing that this run did" not in undo
     assert "30 earlier actions are not looked at: what they did stays." in close
+    assert "30 earlier actions are not looked at: what they did stays." in resume
+
+
+def test_a_call_for_which_a_directive_has_no_room_is_not_done_twice_for_that(
+    desk, long_run, monkeypatch
+):
+    """Only the first thousand were looked through for what the gate would not recognise."""
+    monkeypatch.setattr(resuming, "STEPS_MAX", 38)
+    case = long_run.case()
+    last = Action.objects.filter(tool="tickets.update").latest("n")
+    Action.objects.filter(pk=last.pk).update(key="")
+    seen = resuming.preview(case)
+    page = desk.get(f"/w/acme/cases/{case.pk}/resume/").text
+
+    assert "might be done twice: undo it first." in seen.why_not
+    assert (len(seen.steps), seen.left_out) == (38, 2)
+    assert [action.action for action, _ in seen.standing] == [last.action]
+    assert "2 later calls more, not listed here, and the agent is told nothing of them." in page
