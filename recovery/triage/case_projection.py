@@ -251,11 +251,12 @@ def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     if suggestion == Suggestion.COMPENSATE and drafted.cannot and not drafted.steps:
         suggestion, why = Suggestion.CLOSE, f"{NO_WAY_BACK}: say who looks after what is left."
     money = previews.money(drafted.steps)
+    may_stand = facts.remaining() or facts.earlier_actions
     text = {
         Suggestion.SETTLE: "Find out what happened first",
         Suggestion.RESUME: "Resume the run",
         Suggestion.COMPENSATE: previews.brief(drafted) if drafted.steps else "Undo to a checkpoint",
-        Suggestion.CLOSE: previews.NOTHING if facts.remaining() else previews.UNDONE,
+        Suggestion.CLOSE: previews.NOTHING if may_stand else previews.UNDONE,
     }[suggestion]
     return {
         "suggestion": suggestion,

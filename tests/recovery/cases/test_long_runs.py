@@ -252,3 +252,15 @@ def test_a_call_for_which_a_directive_has_no_room_is_not_done_twice_for_that(
     assert (len(seen.steps), seen.left_out) == (38, 2)
     assert [action.action for action, _ in seen.standing] == [last.action]
     assert "2 later calls more, not listed here, and the agent is told nothing of them." in page
+
+
+def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
+    begin_run, ticket, monkeypatch
+):
+    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    run.does("tickets.read")
+    run.ends("failed")
+
+    assert run.case().suggestion_text != "Nothing to undo"
