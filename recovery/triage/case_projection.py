@@ -73,7 +73,8 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
         if undone or facts.run.forgotten_at:
             put_right, gone = "Everything that stood was put right", "What was said in it is erased"
             return Suggestion.CLOSE, _nothing_stands(facts, put_right if undone else gone)
-        return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
+        if not facts.earlier_actions:
+            return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
     return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
 
 
@@ -81,6 +82,8 @@ def _nothing_stands(facts: RunFacts, words: str) -> str:
     """What somebody reported may be true all the same, and only a person can tell; of what an
     affected person contests, one has told.
     """
+    if facts.earlier_actions:
+        words = "No effect of its last actions stands, and earlier ones are not looked at"
     reports = [one for one in facts.reports if one.text != ERASED]  # of which nobody waits
     if not reports:
         return f"{words}."

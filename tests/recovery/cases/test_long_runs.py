@@ -15,6 +15,7 @@ from recovery.models import Case, PlanState, Step, StepState
 from recovery.planning import drafting
 from recovery.run_facts import runs
 from recovery.run_facts.sentences import many
+from recovery.triage import case_projection
 from recovery.views import case as case_page
 from recovery.views import plan_card, story
 from tests.recovery.cases.cast import stands, submitted
@@ -263,4 +264,8 @@ def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
     run.does("tickets.read")
     run.ends("failed")
 
-    assert run.case().suggestion_text != "Nothing to undo"
+    assert run.case().suggestion_text == "Nothing can be undone from here"
+    Action.objects.filter(tool="tickets.read").update(state="failed")
+    assert case_projection.suggest(runs.facts_of(run.case().run)) == (
+        "close", "No effect of its last actions stands, and earlier ones are not looked at.",
+    )  # fmt: skip
