@@ -19,7 +19,7 @@ from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
 from recovery.run_facts.runs import RunFacts, living, ran_at
-from recovery.run_facts.sentences import target_words
+from recovery.run_facts.sentences import many, target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
 from workspaces import formatting
 
@@ -168,6 +168,9 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
             yield Reason(code, words.format(_effect_words(standing)), action.action)
         elif action.pk in untold or _is_untold(facts, action):
             yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
+    if facts.earlier_actions and not any(_stands(facts, one) for one in living(facts)):
+        before = many(facts.earlier_actions, "earlier action")
+        yield Reason(code, words.format(f"perhaps what its {before} did"))
 
 
 def _is_untold(facts: RunFacts, action: Action) -> bool:

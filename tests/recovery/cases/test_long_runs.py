@@ -269,3 +269,17 @@ def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
     assert case_projection.suggest(runs.facts_of(run.case().run)) == (
         "close", "No effect of its last actions stands, and earlier ones are not looked at.",
     )  # fmt: skip
+
+
+def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(begin_run, ticket, monkeypatch):
+    """What stood was behind two thousand later calls, and nobody heard of it."""
+    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    run.fails("tickets.read", message="no answer")
+    run.ends("failed")
+
+    case = run.case()
+
+    assert case.reasons == ["failed_with_effects"]
+    assert "perhaps what its 1 earlier action did" in str(case.evidence)
