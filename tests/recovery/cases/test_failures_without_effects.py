@@ -130,7 +130,7 @@ def test_nothing_is_claimed_where_something_may_have_happened(begin_run, doubt):
     case = run.case()
 
     assert case is None or "failed_without_effects" not in case.reasons
-    assert (case is not None) == (doubt in {"change", "effect", "unknown"})
+    assert (case is not None) == (doubt in {"change", "effect", "unknown", "cut"})
 
 
 @pytest.mark.parametrize("how", ["effect", "report"])
