@@ -55,7 +55,7 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
 def _why_nothing_is_undone(case: Case) -> str:
     """Looked at anew where the row says so: a twin or a connection may have come since."""
     if not case.standing_count:
-        return "no effect stands"
+        return "no effect is known to stand"
     if case.suggestion != Suggestion.CLOSE and case.suggestion_text != previews.NOTHING:
         return ""
     try:

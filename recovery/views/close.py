@@ -107,7 +107,8 @@ def _show(
     if problem is not None:
         case.refresh_from_db()
     standing, posted = facts.remaining(), request.POST
-    chosen = posted.get("ending") or (CaseOutcome.EXPECTED if not standing else "")
+    may_stand = standing or facts.earlier_actions
+    chosen = posted.get("ending") or ("" if may_stand else CaseOutcome.EXPECTED)
     people = _people(case.workspace, request.user)
     endings = [
         {

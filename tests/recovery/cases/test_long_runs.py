@@ -271,7 +271,9 @@ def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
     )  # fmt: skip
 
 
-def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(begin_run, ticket, monkeypatch):
+def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(
+    desk, begin_run, ticket, monkeypatch
+):
     """What stood was behind two thousand later calls, and nobody heard of it."""
     monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
     run = begin_run()
@@ -283,3 +285,8 @@ def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(begin_run, ticket,
 
     assert case.reasons == ["failed_with_effects"]
     assert "perhaps what its 1 earlier action did" in str(case.evidence)
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+    close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
+    assert "Compensate: no effect is known to stand." in page
+    assert "0 standing, of its last actions" in close
+    assert not re.search(r'name="ending"[^>]* checked', close), "what may stand was not expected"
