@@ -271,9 +271,7 @@ def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
     )  # fmt: skip
 
 
-def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(
-    desk, begin_run, ticket, monkeypatch
-):
+def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(desk, begin_run, ticket, monkeypatch):
     """What stood was behind two thousand later calls, and nobody heard of it."""
     monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
     run = begin_run()
