@@ -458,7 +458,7 @@ def _late() -> list[int]:
     """After a while a channel is as any other again: it may take what it is sent."""
     for channel, at in list(_failed_at.items()):
         if time.monotonic() - at > LATE_SECONDS:
-            del _failed_at[channel]
+            _failed_at.pop(channel, None)  # the watch sends, too, where it has to
     return list(_failed_at)
 
 

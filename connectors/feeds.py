@@ -14,13 +14,12 @@ import logging
 import time
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, F, When
+from django.db.models import F
 from django.db.models.functions import Now
 
 from connectors.channels import Message, NotTaken, addressed, post, told
@@ -28,6 +27,7 @@ from connectors.models import Channel, ChannelKind, Delivery, Feed
 from connectors.outbound import headers_of
 from ledger import entries, proofs
 from workspaces import formatting
+from workspaces.periodic import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ SUBJECT = "ledger.entries"
 """Only a channel that names it so, and no pattern, is a feed: nobody wants it by mistake."""
 
 FEEDS_MAX = 200
-"""In one turn; the others come first in the next."""
+"""In one turn, and so many that failed; the others come first in the next."""
 
 BATCH = 200
 TURN_SECONDS_MAX = 5.0
@@ -57,17 +57,15 @@ def send_all() -> int:
     found = Channel.objects.filter(
         kind=ChannelKind.WEBHOOK, disabled_at=None, subjects__contains=[SUBJECT]
     )
-    fails = Case(When(feed__failures__gt=0, then=1), default=0)
-    channels = found.select_related("workspace", "secret", "feed").order_by(
-        fails, F("feed__due_at").asc(nulls_first=True), "pk"
-    )[:FEEDS_MAX]
-    sent, failing, until = 0, 0, time.monotonic() + TURN_SECONDS_MAX
-    for channel in channels:
-        feed = getattr(channel, "feed", None)
-        if feed is not None and feed.failures:
-            if failing and time.monotonic() > until:
-                break  # ten seconds each where a receiver hangs: the others' next turn comes first
-            failing += 1
+    waited = found.select_related("workspace", "secret").order_by(
+        F("feed__due_at").asc(nulls_first=True), "pk"
+    )
+    failing = waited.filter(feed__failures__gt=0, feed__due_at__lte=Now())[:FEEDS_MAX]
+    until = time.monotonic() + TURN_SECONDS_MAX
+    sent = sum(map(_send, waited.exclude(feed__failures__gt=0)[:FEEDS_MAX]))
+    for at, channel in enumerate(failing):
+        if at and time.monotonic() > until:
+            break  # ten seconds each where a receiver hangs: the others' next turn comes first
         sent += _send(channel)
     return sent
 
@@ -141,15 +139,15 @@ def _note_failure(channel: Channel, feed: Feed, failure: Exception) -> None:
 # Heads that others keep, so that the desk cannot tell two of them two stories.
 
 HEAD = "ledger.head"
-WITNESSES_MAX = 1_000
+WITNESSES = Turns(1_000)
 
 
 def send_heads() -> int:
     """Put the newest heads on their way to the witnesses; returns how many are new."""
     channels = Channel.objects.filter(kind=ChannelKind.WEBHOOK, disabled_at=None)
-    subscribed = channels.exclude(subjects=[]).select_related("workspace").order_by("pk")
+    subscribed = WITNESSES.next(channels.exclude(subjects=[]).select_related("workspace"))
     witnesses = (one for one in subscribed if any(fnmatchcase(HEAD, glob) for glob in one.subjects))
-    made = [_with_head(one) for one in islice(witnesses, WITNESSES_MAX)]
+    made = [_with_head(one) for one in witnesses]
     new = [one for one in made if one is not None]
     Delivery.objects.bulk_create(new, ignore_conflicts=True)
     return len(new)

@@ -15,6 +15,7 @@ from amends.protocol.vocabulary import EventType
 from connectors import channels, feeds
 from connectors.channels import Message
 from connectors.models import ChannelKind, Delivery
+from workspaces.periodic import Turns
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NEWS = Message(
@@ -178,6 +179,19 @@ def test_a_witness_gets_each_new_head_signed_and_can_check_it(acme, ada, receive
     heads = [Checkpoint.parse(one["data"]["text"]) for one in said]
     assert all(head.check(keys) for head in heads)
     assert len({head.size for head in heads}) == 2
+
+
+def test_witnesses_beyond_those_of_one_turn_have_the_next(acme, ada, receiver, monkeypatch):
+    from ledger import desk_events, sealer
+
+    monkeypatch.setattr(feeds, "WITNESSES", Turns(1))
+    secret = {"url": receiver.at["url"] + "/heads", "secret": SECRET}
+    for name in ("first", "second"):
+        channels.create(acme, name, "webhook", by=ada, secret=secret, subjects=["ledger.*"])
+    desk_events.record(acme, EventType.CASE_OPENED, data={"case": 1})
+    sealer.seal(acme)
+
+    assert [feeds.send_heads() for _ in range(3)] == [1, 1, 0]
 
 
 def test_messages_are_forgotten_when_their_time_is_over(acme, ada, receiver):
