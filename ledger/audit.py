@@ -86,8 +86,9 @@ def go_round(workspace: Workspace) -> str:
     """
     head = proofs.newest_head(workspace)
     if head is not None and head.size <= NEWEST:  # `newest` looks at all of it in each turn
-        AuditRound.objects.filter(workspace=workspace).delete()
-        return ""
+        rounds = AuditRound.objects.filter(workspace=workspace)
+        rounds.filter(wrong_from__lt=head.size).delete()
+        return "".join(rounds.values_list("wrong", flat=True))  # of what is cut off since
     round_, _ = AuditRound.objects.get_or_create(workspace=workspace)
     if head is None:
         return round_.wrong

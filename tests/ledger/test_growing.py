@@ -123,6 +123,8 @@ def test_a_workspace_whose_acts_cannot_be_taken_in_keeps_no_others_waiting(trip_
 
 
 def test_a_short_log_is_read_once_a_turn_and_its_older_heads_together(northwind, actor):
+    """What was found in it while it was longer is told until somebody has looked at all of it."""
+
     def asked():
         with CaptureQueriesContext(connection) as heard:
             assert audit.look() == 0
@@ -135,11 +137,15 @@ def test_a_short_log_is_read_once_a_turn_and_its_older_heads_together(northwind,
 
     AuditRound.objects.create(workspace=northwind, wrong="Of when it was longer", wrong_from=9_999)
     grows(3)
+    with pytest.raises(audit.NotAsSigned, match="when it was longer"):
+        audit.look()
+    audit.all_is_well(northwind)
     few = asked()
     grows(9)
 
     assert sum('FROM "ledger_event" WHERE' in sql for sql in few) == 1
     assert len(asked()) <= len(few)
+    assert not AuditRound.objects.exists()
 
 
 def test_the_key_of_a_log_is_found_without_reading_those_of_other_logs(northwind):
