@@ -1,6 +1,6 @@
 /** Tools: functions whose every call is an action of the current run. */
 import { AsyncLocalStorage } from "node:async_hooks";
-import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, isAnothers, KeyRefused, KeyReused, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
+import { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, hasPassed, InDoubt, InProgress, isAnothers, KeyRefused, KeyReused, moment, NoEffect, Refused, SpoolFull, Stopped, TooLarge, Unfit, } from "./errors.js";
 import { bitByBit, signalWithin } from "./plans.js";
 import { cataloguedClass } from "./policy.js";
 import { canonical } from "./protocol/canonical.js";
@@ -53,12 +53,13 @@ async function making(act, call) {
 }
 async function madeWithin(outer, call) {
     outer.isWithin = true;
+    const began = moment();
     try {
         return await during({ ...outer, isWithin: false }, call);
     }
     catch (error) {
         // Else an action within it says so, of itself.
-        if (error instanceof NoEffect && !isAnothers(error, 0))
+        if (error instanceof NoEffect && !isAnothers(error, began))
             outer.isWithin = false;
         throw error;
     }

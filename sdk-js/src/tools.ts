@@ -16,6 +16,7 @@ import {
   isAnothers,
   KeyRefused,
   KeyReused,
+  moment,
   NoEffect,
   Refused,
   SpoolFull,
@@ -124,11 +125,12 @@ async function making<A extends object, R>(act: Action<A>, call: Call<A, R>): Pr
 
 async function madeWithin<R>(outer: UnderWay, call: () => R | PromiseLike<R>): Promise<R> {
   outer.isWithin = true;
+  const began = moment();
   try {
     return await during({ ...outer, isWithin: false }, call);
   } catch (error) {
     // Else an action within it says so, of itself.
-    if (error instanceof NoEffect && !isAnothers(error, 0)) outer.isWithin = false;
+    if (error instanceof NoEffect && !isAnothers(error, began)) outer.isWithin = false;
     throw error;
   }
 }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from amends.actions import Action
 from amends.drivers import Pause, Steps, called, is_coroutine_function, refuse_lazy
-from amends.errors import AmendsError, ArgumentsChanged, NoEffect
+from amends.errors import AmendsError, ArgumentsChanged, NoEffect, moment
 from amends.protocol.vocabulary import EffectClass
 from amends.runs import Run, current_run
 from amends.values import UNSET, as_targets, as_text, asked_for, plain
@@ -171,10 +171,11 @@ def _making(action: Action, call: Callable[[], Any]) -> Steps[Any]:
 
 
 def _made_within(made: _UnderWay, call: Callable[[], Any]) -> Steps[Any]:
+    began = moment()
     try:
         return (yield from _while(_UnderWay(made.action, made.args), called(call)))
     except NoEffect as refusal:
-        if not refusal.told:  # else an action within it says so, of itself
+        if refusal.told < began:  # else an action within it says so, of itself
             made.turn.release()
         raise
 

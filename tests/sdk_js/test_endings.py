@@ -224,12 +224,12 @@ def test_a_tool_that_is_wrapped_twice_is_one_call(desk, agent):
 def test_the_same_call_within_a_call_is_made_once(desk, agent):
     """The second one was made, too, under the one yes, and nobody was told of it."""
     denied = {"answer": "denied", "reason": "it is under way", "code": "rule"}
-    desk.script["begin"] = [{}, {"answer": denied}]
+    desk.script["begin"] = [{}, {}, {"answer": denied}]
     _, outside = agent("calls_the_same_twice_within")
 
-    assert outside.split("\n")[:2] == ["paid mia"] * 2
-    assert outside.count("paid") == 2
-    assert desk.heard.count("begin pay") == 2
+    assert outside.split("\n")[:3] == ["paid ada", "paid mia", "paid mia"]
+    assert outside.count("paid") == 3
+    assert desk.heard.count("begin pay") == 3
 
 
 def test_what_a_tool_leaves_behind_or_has_changed_is_asked_for_anew(desk, agent):
