@@ -264,17 +264,26 @@ def _all_read(kept: NamedList, wrong: Sequence[int], what: str) -> None:
 
 # Looking up.
 
-LOOK = """
+LOST = "lost"
+"""The mark of an account or a card whose masking key is lost: it stands on the list, and nobody can
+tell any more which one it is.
+"""
+
+LOOK = f"""
 SELECT json_build_array(l.version, l.digest, l.kind, (
     SELECT json_agg(e.key) FROM approvals_listentry e
     WHERE e.list_id = l.id AND e.until IS NULL AND e.key = ANY(%b::text[])), (
     SELECT json_agg(e.mark) FROM approvals_listentry e
-    WHERE e.list_id = l.id AND e.until IS NULL AND e.mark <> '' AND e.mark = ANY(%b::text[])))
-FROM approvals_namedlist l WHERE l.workspace_id = %b AND l.name = %b"""
+    WHERE e.list_id = l.id AND e.until IS NULL AND e.mark <> '' AND e.mark = ANY(%b::text[])),
+    EXISTS (SELECT FROM approvals_listentry e
+        WHERE e.list_id = l.id AND e.until IS NULL AND e.mark = '{LOST}'))
+FROM approvals_namedlist l WHERE l.workspace_id = %b AND l.name = %b"""  # noqa: S608
 
 
 def look(workspace_id: int, name: str, wanted: Iterable[WantedValue]) -> Statement:
-    """Version, digest and kind of a list, and which of the keys stand on it."""
+    """Version, digest and kind of a list, which of the keys stand on it, and whether it has entries
+    that are `LOST`.
+    """
     keys = sorted({key for one in wanted for key in one.keys})
     return LOOK, [keys, keys, workspace_id, name]
 
@@ -284,6 +293,19 @@ def standing_keys(kept: NamedList, wanted: Iterable[WantedValue], *, version: in
     keys = {key for one in wanted for key in one.keys}
     rows = kept.entries.filter(Q(key__in=keys) | Q(mark__in=keys), until=None, since__lte=version)
     return {one for pair in rows.values_list("key", "mark") for one in pair if one}
+
+
+def lose(workspace: Workspace, *, using: str) -> None:
+    """The masking key was lost: nothing is found among the accounts and cards on its lists. By the
+    owner of the tables, for a desk changes no entry.
+    """
+    rows = ListEntry.objects.using(using).filter(list__workspace=workspace, until=None)
+    rows.filter(list__kind__in=HIDDEN_KINDS).update(mark=LOST)
+
+
+def holds_lost(kept: NamedList) -> bool:
+    """Whether of no value it can be said that it is missing there."""
+    return kept.entries.filter(until=None, mark=LOST).exists()
 
 
 # What a bounded grant for a list is bound to.

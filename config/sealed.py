@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from allauth.socialaccount.models import SocialToken
+from django.db import transaction
 from django.db.models import BinaryField, Model, QuerySet
 from django.db.models.functions import Now
 
+from approvals import named_lists
 from approvals.models import ConsentRequest
 from ledger import logkeys
 from ledger.partitions import owner_alias
@@ -88,13 +90,19 @@ def lost_keys(workspace: Workspace) -> list[str]:
 
 
 def replace_lost(workspace: Workspace) -> list[str]:
-    """Make these anew; which they were. Masked values of before are like none from now on, and the
-    log goes on under its name with another key.
+    """Make these anew; which they were. Masked values of before are like none from now on, and none
+    is said to be missing among them (`named_lists.lose`); the log goes on under its name with
+    another key.
     """
     lost = lost_keys(workspace)
     if MASKING in lost:
-        rows = Workspace.objects.using(owner_alias()).filter(pk=workspace.pk)
-        rows.update(masking_key=new_masking_key())  # the role of a desk may not
+        alias = owner_alias()  # the role of a desk may not
+        rows = Workspace.objects.using(alias).filter(pk=workspace.pk)
+        with transaction.atomic(using=alias):
+            if rows.filter(masking_key=bytes(workspace.masking_key)).update(
+                masking_key=new_masking_key()
+            ):  # else somebody else was quicker
+                named_lists.lose(workspace, using=alias)
         workspace.refresh_from_db(fields=["masking_key"])
     if LOG in lost:
         logkeys.rotate(workspace, by=None)

@@ -341,7 +341,8 @@ def listed(
         return cannot
 
     def read(row: Sequence[Any] | None) -> LookupResult:
-        version, digest, kind, keys, marks = row or (0, "", declared.kind, None, None)
+        none = (0, "", declared.kind, None, None, False)
+        version, digest, kind, keys, marks, has_lost = row or none
         if kind != declared.kind:
             return LookupResult(
                 UNKNOWN, f"The list {name} is one of {kind}, not of {declared.kind}"
@@ -351,7 +352,7 @@ def listed(
         if answer is not True and any(stands([one], known) for one in wanted):
             words = f"Of {lookup.subject} some stand on the list {name}, and others do not"
             return LookupResult(UNKNOWN, words)
-        if answer is None:
+        if answer is None or (has_lost and not answer):
             return cannot
         which = f"version {version} ({digest[:12]})" if version else "which has no version yet"
         is_on = "is" if answer else "is not"

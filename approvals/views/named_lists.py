@@ -250,6 +250,7 @@ def _page(
         "digest": formatting.digest(kept.digest) if kept and kept.digest else "",
         "count": formatting.count(kept.count if kept else 0),
         "mismatch": bool(kept and declared and kept.kind != declared.kind),
+        "has_lost": bool(kept and named_lists.holds_lost(kept)),
         "q": request.GET.get("q", "") if sees else "",
         "sees": sees,
         "may_edit": edits,

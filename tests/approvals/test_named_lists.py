@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -10,6 +11,8 @@ from approvals import named_lists
 from approvals.models import Approval, ListChange, ListEntry, NamedList
 from approvals.policy import Invalid, load, load_new
 from approvals.policy.named_lists import WantedValue, normal
+from config import sealed
+from ledger import logkeys
 from ledger.models import Event
 from tests.approvals import cast
 from tests.approvals.cast import put_in_force, told
@@ -17,6 +20,7 @@ from tests.people import person, team
 from tests.worlds import kept
 from workspaces import keys
 from workspaces.free_text import InvalidInput
+from workspaces.models import opened_masking_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 trip = cast.trip
@@ -85,6 +89,37 @@ def test_who_stands_on_the_list_is_paid_and_a_card_says_which_version_of_it_was_
     assert pay(trip, "k5", iban=IBAN)["answer"] == "wait"
     assert [one["version"] for one in told(acme, "list.changed")] == [1, 2, 3]
     assert "DE89" not in json.dumps(told(acme, "list.changed")), "the ledger names no entry"
+
+
+def test_where_the_masking_key_was_lost_nothing_is_missing_until_entries_are_put_on_anew(
+    trip, obey, acme, payees, keeper, client, settings
+):
+    """Who was blocked was paid."""
+    obey(when="args.iban in lists.payees", approval="DENY")
+    assert pay(trip, "k1", iban=IBAN)["answer"] == "denied"
+    assert pay(trip, "k2", iban=OTHER)["answer"] == "proceed"
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    forget()
+
+    assert sealed.replace_lost(acme) == [sealed.MASKING]
+
+    assert pay(trip, "k3", iban=IBAN)["answer"] == "denied"
+    assert pay(trip, "k4", iban=OTHER)["answer"] == "denied"
+    client.force_login(keeper)
+    page = "/w/acme/policies/lists/payees/"
+    assert "is lost" in client.get(page).text
+    [entry] = ListEntry.objects.filter(until=None)
+    named_lists.change(payees, by=keeper, remove=[entry.key])
+    put(payees, keeper, IBAN)
+    assert pay(trip, "k5", iban=IBAN)["answer"] == "denied"
+    assert pay(trip, "k6", iban=OTHER)["answer"] == "proceed"
+    assert "is lost" not in client.get(page).text
+    forget()
+
+
+def forget():
+    for opened in (logkeys._private, opened_masking_key):
+        opened.cache_clear()
 
 
 def test_addresses_stand_for_their_domains_and_each_of_several_has_to_be_there(trip, obey):
