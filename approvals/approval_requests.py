@@ -18,7 +18,7 @@ from django.db.models.functions import Concat, Now
 from amends.protocol.vocabulary import EventType
 from approvals import card_context, consent_requests, digests, notifications
 from approvals.deciders import locked
-from approvals.digests import FORWARD_FORM, CallFacts, record
+from approvals.digests import CallFacts, record
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Requirement, SubjectKind
 from approvals.policy import PolicyDecision, RequiredApprovers
 from approvals.signals import publish_on_commit
@@ -34,10 +34,6 @@ from workspaces.periodic import each
 ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600
 HEADLINE_CHARACTERS_MAX = 300
-ASKED_BEFORE = (
-    "it was asked before the desk bound the run, its person, the compensation and masked values to"
-    " what is approved; the agent is asked anew when it asks again"
-)
 
 
 class NobodyToAsk(Exception):
@@ -128,13 +124,6 @@ def ask_for_grant(
         expires_seconds,
         (),
     )
-
-
-def is_of_old_form(approval: Approval) -> bool:
-    """Whether an agent's call was asked about before all that is bound now was."""
-    if approval.subject_kind != SubjectKind.ACTION:
-        return False
-    return any(call.get("more", {}).get("form") != FORWARD_FORM for call in approval.calls)
 
 
 @transaction.atomic
@@ -310,28 +299,12 @@ def requested(
 
 BATCH = 200
 RAN_WITHOUT = "the call was made without it"
-OLD_FORM_SECONDS = 60
-"""Asked in a rolling deploy by a process of before; none is younger than that for long."""
 
 
 def sweep() -> int:
     """Withdraw what is moot; how many."""
     found = _moot(Approval.objects.living()).only("pk", "workspace_id", "run_ref")
     return each(found.order_by("pk")[:BATCH], _withdraw)
-
-
-def sweep_old_forms() -> int:
-    """Withdraw what was asked before the desk bound as much as it does now; how many.
-
-    The agent is asked anew when it comes again, and nobody answers what would not be used.
-    """
-    old = Approval.objects.living().filter(
-        Q(calls__0__more__form__isnull=True) | ~Q(calls__0__more__form=FORWARD_FORM),
-        subject_kind=SubjectKind.ACTION,
-        asked_at__lt=Now() - timedelta(seconds=OLD_FORM_SECONDS),
-    )
-    found = old.only("pk", "workspace_id", "run_ref").order_by("pk")[:BATCH]
-    return each(found, _withdraw_old)
 
 
 def _moot(approvals: QuerySet[Approval]) -> QuerySet[Any]:
@@ -382,13 +355,4 @@ def _withdraw(approval: Approval) -> bool:
     if not why:
         return False
     void(row, why=why)
-    return True
-
-
-@transaction.atomic
-def _withdraw_old(approval: Approval) -> bool:
-    row = locked(approval)
-    if not Approval.objects.living().filter(pk=row.pk).exists():
-        return False
-    void(row, why=ASKED_BEFORE)
     return True

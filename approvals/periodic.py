@@ -159,7 +159,6 @@ def forget_old_keys() -> int:
 every(2, name="approvals.expire", process=SWEEPER)(expire_due)
 every(1, name="approvals.withdraw", process=SWEEPER)(approval_requests.sweep)
 every(15, name="approvals.release", process=SWEEPER)(covered_questions.release_due)
-every(30, name="approvals.withdraw_old")(approval_requests.sweep_old_forms)
 every(30, name="approvals.remind")(remind_due)
 every(5, name="approvals.escalate")(escalate_due)
 every(15, name="approvals.complete")(complete_due)

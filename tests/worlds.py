@@ -239,7 +239,6 @@ def _forget_what_others_did() -> None:
     from connectors import call_pool, channels
     from ledger import agent_keys, sealer
     from recovery.corrections import publishing
-    from recovery.triage import case_projection
     from workspaces import rates
 
     with rates.rates._lock:  # its thread may be about to write down what Valkey says of them
@@ -259,7 +258,7 @@ def _forget_what_others_did() -> None:
     for noted in (snapshot_cache._snapshots, snapshot_cache._labels, snapshot_cache._shapes):
         noted._values.clear()
     said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)
-    for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said, case_projection.words_walk):
+    for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said):
         walk._after = 0
     _valkey(settings.REDIS_URL).flushall()
 

@@ -264,8 +264,6 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
     judgement = found.judgement
     if judgement.approval == "AUTO" and approval.state == ApprovalState.WAITING:
         return "the policy no longer asks for this"
-    if approval_requests.is_of_old_form(approval):
-        return approval_requests.ASKED_BEFORE
     facts = _facts(request, found, approval)
     if digests.digest_with(approval, [facts]) != approval.digest:
         changed = [change for call in grants.differences(approval, [facts]) for change in call]

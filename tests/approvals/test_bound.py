@@ -82,7 +82,7 @@ def test_a_no_to_one_run_is_a_question_in_another_and_each_uses_its_own_yes(trip
     assert states() == [ApprovalState.REJECTED, ApprovalState.USED]
 
 
-@pytest.mark.parametrize("what", ["person", "compensation", "form"])
+@pytest.mark.parametrize("what", ["person", "compensation"])
 def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
     if what != "person":
         trip.send("run.started", on_behalf_of=MIA)
@@ -91,17 +91,14 @@ def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
     undo = UNDO
     if what == "person":
         trip.send("run.started", on_behalf_of=NOA)
-    elif what == "compensation":
+    else:
         undo = UNDO | {"args": {"to": "mallory"}}
-    else:  # as the desk asked before its upgrade
-        first.calls[0]["more"] = {"agent": "desk-agent"}
-        Approval.objects.filter(pk=first.pk).update(calls=first.calls)
 
     said = trip.begin(tool="pay.card", attempt="a1", compensation=undo).json()
 
     assert said["answer"] == "wait"
     assert states() == [ApprovalState.WITHDRAWN, ApprovalState.WAITING]
-    words = {"person": "on_behalf_of", "compensation": "compensation.args.to", "form": "before"}
+    words = {"person": "on_behalf_of", "compensation": "compensation.args.to"}
     assert words[what] in reason(first)
     anew = Approval.objects.latest("pk")
     told_of = [reason(first), anew.reason, notifications.in_full(anew, NotificationKind.ASKED).text]
@@ -112,20 +109,6 @@ def test_what_else_is_bound_is_asked_anew_with_the_difference(trip, ben, what):
     grant(ben)
     said = trip.begin(tool="pay.card", attempt="a1", compensation=undo).json()
     assert said["answer"] == "proceed"
-
-
-def test_questions_of_before_the_upgrade_are_taken_back_before_anybody_answers(trip, monkeypatch):
-    monkeypatch.setattr(approval_requests, "OLD_FORM_SECONDS", 0)
-    trip.begin(tool="pay.card")
-    assert approval_requests.sweep_old_forms() == 0
-    old = Approval.objects.get()
-    old.calls[0]["more"] = {"agent": "desk-agent"}
-    Approval.objects.update(calls=old.calls)
-
-    assert (approval_requests.sweep_old_forms(), approval_requests.sweep_old_forms()) == (1, 0)
-
-    assert "asked before" in reason(old)
-    assert trip.begin(tool="pay.card").json()["answer"] == "wait"
 
 
 def test_a_question_ends_with_its_run_and_whoever_asked_is_told_why(trip, acme):
