@@ -16,8 +16,8 @@ from itertools import chain
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from approvals import denials, grants, plan_sums
-from approvals.models import Approval, ApprovalState, SubjectKind
+from approvals import grants, plan_sums
+from approvals.models import Approval, ApprovalState, Denial, SubjectKind
 from approvals.policy import Policy, ToolCall, judge, lookups, strictest
 from approvals.rules import VERDICT_WORDS
 from connectors import calls
@@ -160,8 +160,12 @@ def _history(workspace: Workspace, days: int, since: datetime | None) -> Iterato
 
 
 def _denied(workspace: Workspace, days: int, since: datetime | None) -> Iterator[Tried]:
-    newest = denials.newest(workspace, since or Now() - timedelta(days=days))[:DENIALS_MAX]
-    return ((one.run_ref, "", denials.call_of(one)) for one in newest.iterator())
+    """The newest first; those whose words were erased are not among them."""
+    kept = Denial.objects.filter(
+        workspace=workspace, denied_at__gte=since or Now() - timedelta(days=days)
+    )
+    newest = kept.exclude(deed={}).order_by("-id")[:DENIALS_MAX]
+    return ((one.run_ref, "", ToolCall(**one.deed)) for one in newest.iterator())
 
 
 def _open(workspace: Workspace, new: Policy) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Memory: values that are known, and what is written with a call: these, and what it holds of sums.
+"""Memory: values that are known, and what is written with a call: these, and what it holds of sums;
+and which runs were denied often, or did what is worth a look.
 
 A tally is written in the transaction in which the call proceeds, and only where nobody has written
 it since it was read (`gate_remember`, in the last migration of that name), so that any number of
@@ -7,29 +8,30 @@ the tally next looks what became of it. A call without effect gives back what it
 call holds what it asked for before it is made; nobody has to be told of either, so nothing is lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet, Sum
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS, WITHOUT_EFFECT
 from approvals import tallies
-from approvals.models import Reservation, Review, Sighting, Tally
+from approvals.models import Denial, Reservation, Review, Sighting, Tally
 from approvals.policy.conditions import Cap
 from approvals.policy.spelling import as_known
 from approvals.tallies import Meter, TallyOwner, TallyState, digest_of
 from ledger.append.statements import Statement, array
-from ledger.models import ActionState, Compensated
+from ledger.models import ActionState, Compensated, Run
 from ledger.models.runs import Verified
 from ledger.schemas import IMPORTED
 from workspaces.lookalikes import skeleton
 from workspaces.moves import literals
 
 KEPT_DAYS = 62  # twice the longest window
+DENIALS_KEPT_DAYS = 30  # as far back as a dry run looks
 FORGOTTEN_AT_A_TIME = 1_000
 SIGHTED_MAX = 200
 """Of a value so many calls, the newest, are looked through."""
@@ -272,6 +274,51 @@ def remember_within_arguments(
     """What `remember_within` is given, of a call that may be made at once."""
     _, look = tallies.within_caps(doing.caller, caps)
     return [*doing.named, *doing.with_values(sighted), *look]
+
+
+# What of denied calls, and of those worth a look, makes their run a case.
+
+DENIED_OFTEN = 10
+"""So many calls of one run that a rule denied are a case: whatever drives it does not take no."""
+
+
+def denied_often(runs: Iterable[Run]) -> dict[int, str]:
+    """Of these runs those that were denied often, each with the tool that was denied last."""
+    by_name, denials = _of_runs(runs, Denial.objects.all())
+    counted = denials.values("workspace_id", "run_ref").annotate(
+        in_all=Sum("times"), last=Max("pk")
+    )
+    last = {
+        row["last"]: (row["workspace_id"], row["run_ref"])
+        for row in counted.filter(in_all__gte=DENIED_OFTEN)
+    }
+    tools = dict(Denial.objects.filter(pk__in=last).values_list("pk", "deed__tool"))
+    return {by_name[name]: str(tools[pk] or "") for pk, name in last.items() if name in by_name}
+
+
+def worth_a_look(runs: Iterable[Run]) -> Mapping[int, Sequence[tuple[str, str]]]:
+    """Of these runs the calls that the policy has reviewed: the action, and why."""
+    by_name, reviews = _of_runs(runs, Review.objects.order_by("pk"))
+    found: dict[int, list[tuple[str, str]]] = {}
+    for here, run, action, words in reviews.values_list(
+        "workspace_id", "run_ref", "action", "words"
+    ):
+        if (here, run) in by_name:
+            found.setdefault(by_name[here, run], []).append((action, words))
+    return found
+
+
+def _of_runs(runs: Iterable[Run], rows: Any) -> tuple[dict[tuple[int, str], int], Any]:
+    """The runs by workspace and name, and of the rows those that may be theirs."""
+    by_name = {(run.workspace_id, run.run): run.pk for run in runs}
+    workspaces, names = {pk for pk, _ in by_name}, {name for _, name in by_name}
+    return by_name, rows.filter(workspace__in=workspaces, run_ref__in=names)
+
+
+def forget_denials() -> int:
+    """Drop what no dry run looks at any more; how many went."""
+    old = Now() - timedelta(days=DENIALS_KEPT_DAYS)
+    return _drop(Denial.objects.filter(denied_at__lt=old))
 
 
 def forget_old() -> int:

@@ -11,7 +11,6 @@ from amends.protocol.vocabulary import KEYS_KEPT_DAYS, EventType
 from approvals import (
     approval_requests,
     deciders,
-    denials,
     glass_decisions,
     glass_eligibility,
     grants,
@@ -170,5 +169,5 @@ every(3600, name="approvals.forget_keys")(forget_old_keys)
 every(3600, name="approvals.forget_requests")(aap.forget_old)
 every(2, name="approvals.tell_put_off", where=[aap.put_off])(aap.tell_put_off)
 every(10, name="approvals.take_back_requests")(aap.take_back_overdue)
-every(600, name="approvals.forget_denials")(denials.forget_old)
+every(600, name="approvals.forget_denials")(memory.forget_denials)
 every(600, name="approvals.forget_memory")(memory.forget_old)

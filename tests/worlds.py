@@ -234,7 +234,7 @@ def _forget_what_others_did() -> None:
     from django.conf import settings
 
     from approvals import grants, notifications
-    from approvals.gate import gathering, snapshot_cache
+    from approvals.gate import begin_context, gathering
     from approvals.policy import active_policies
     from connectors import call_pool, channels
     from ledger import agent_keys, sealer
@@ -255,7 +255,7 @@ def _forget_what_others_did() -> None:
     active_policies._changes.clear()
     grants._told_of.cache_clear()
     grants._calls_of.cache_clear()
-    for noted in (snapshot_cache._snapshots, snapshot_cache._labels, snapshot_cache._shapes):
+    for noted in (begin_context._snapshots, begin_context._labels, begin_context._shapes):
         noted._values.clear()
     said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)
     for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said):

@@ -23,9 +23,17 @@ import msgspec
 from django.utils import timezone
 from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolation
 
-from approvals import memory, reviews
-from approvals.gate import gathering, slow_path, snapshot_cache
-from approvals.gate.begin_context import BeginContext, Gathered, ScalarQuery
+from approvals import memory
+from approvals.gate import gathering, slow_path
+from approvals.gate.begin_context import (
+    BeginContext,
+    Gathered,
+    ScalarQuery,
+    WorkspaceSnapshot,
+    announces_new_schema,
+    seen_labels,
+    seen_snapshot,
+)
 from approvals.gate.begin_request import BODY_BYTES_MAX, BeginRequest, parse
 from approvals.gate.decision_table import (
     BeginResponse,
@@ -158,24 +166,24 @@ class UsualCall:
 
     request: BeginRequest
     policy: Policy
-    snapshot: snapshot_cache.WorkspaceSnapshot
+    snapshot: WorkspaceSnapshot
     labels: Mapping[str, Any]
     judged: ToolCall
 
 
 def usual_call(request: BeginRequest) -> UsualCall | None:
     """None where it is no usual call."""
-    if snapshot_cache.announces_new_schema(request):
+    if announces_new_schema(request):
         return None
-    snapshot = snapshot_cache.snapshot(request)
+    snapshot = seen_snapshot(request)
     policy = active_policies.known(snapshot.policy_digest) if snapshot else None
     if request.explain or snapshot is None or policy is None:
         return None
     if pause_of(request, snapshot.pauses, policy):
         return None
-    if reviews.applies(policy, request.tool):
+    if policy.of_tool(request.tool).review:
         return None
-    labels = snapshot_cache.labels(request)
+    labels = seen_labels(request)
     return UsualCall(request, policy, snapshot, labels, request.tool_call(labels))
 
 

@@ -1,25 +1,27 @@
-"""What is known when a call comes to the gate, read in one round trip under the key's row lock.
+"""What is known when a call comes to the gate, read in one round trip under the key's row lock; and
+what this process saw last, to judge by before the database is asked.
 
 The run is locked here too: recovery starts under the same lock, so that no call slips in between.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from amends.protocol.masking import BARE_PLACEHOLDER
 from approvals import memory
-from approvals.denials import OFTEN
 from approvals.gate.begin_request import BeginRequest
 from approvals.memory import RememberedCall, ValueDigest
 from approvals.policy import LookupResult, Policy, ToolCall
 from approvals.policy.conditions import Cap
 from approvals.tallies import Account, Meter, TallyOwner, TallyState
 from ledger.append.statements import Statement
+from ledger.canonical import digest as canonical_digest
 from ledger.drivers import Rows
 from ledger.fold.actions import args_digest
 from ledger.models import ActionState
@@ -246,7 +248,7 @@ def reads(request: BeginRequest) -> list[Statement]:
         request.subject_key,
         request.args_digest,
         BARE_PLACEHOLDER,
-        OFTEN,
+        memory.DENIED_OFTEN,
     ]
     return [key, *lock, (LOOK, call)]
 
@@ -300,6 +302,87 @@ def _approval(row: Sequence[Any]) -> KnownApproval:
 
 def _read(text: Any) -> Any:
     return None if text is None else msgspec.json.decode(text)
+
+
+# What this process saw last. Nothing of it is ever believed: whoever acts on a guess has the
+# database confirm, under the locks, that it still holds. A wrong one costs one round trip more.
+
+# Per process; the oldest are forgotten. A run's labels take some hundred bytes.
+WORKSPACES_MAX = 2_000
+RUNS_MAX = 10_000
+SHAPES_MAX = 10_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class RecentValues(Generic[K, V]):
+    """The last values of the keys that were met lately."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        return self._values.get(key)
+
+    def keep(self, key: K, value: V) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
+
+    def forget(self, key: K) -> None:
+        self._values.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceSnapshot:
+    """What held in a workspace: the digest of its policy, and its pauses."""
+
+    policy_digest: str | None
+    pauses: Sequence[Paused]
+
+
+_snapshots: RecentValues[int, WorkspaceSnapshot] = RecentValues(WORKSPACES_MAX)
+_labels: RecentValues[tuple[int, str], Mapping[str, Any]] = RecentValues(RUNS_MAX)
+_shapes: RecentValues[tuple[int, str], str] = RecentValues(SHAPES_MAX)
+"""The shape of arguments that was noted last, by agent and tool."""
+
+
+def note_seen(request: BeginRequest, context: BeginContext) -> None:
+    """Remember what the gate has just read."""
+    workspace = request.actor.workspace_id
+    _snapshots.keep(workspace, WorkspaceSnapshot(context.policy_digest, context.pauses))
+    key = workspace, request.planned.run
+    if context.labels:
+        _labels.keep(key, context.labels)
+    else:
+        _labels.forget(key)
+
+
+def announces_new_schema(request: BeginRequest) -> bool:
+    """Whether it announces a shape of arguments that this process has not noted last."""
+    schema = request.tool_schema
+    return schema is not None and _shapes.get(_tool_of(request)) != canonical_digest(schema)
+
+
+def note_schema(request: BeginRequest) -> None:
+    """Remember that the shape is noted, once it is."""
+    _shapes.keep(_tool_of(request), canonical_digest(request.tool_schema))
+
+
+def _tool_of(request: BeginRequest) -> tuple[int, str]:
+    return request.actor.agent_id or 0, request.tool
+
+
+def seen_snapshot(request: BeginRequest) -> WorkspaceSnapshot | None:
+    return _snapshots.get(request.actor.workspace_id)
+
+
+def seen_labels(request: BeginRequest) -> Mapping[str, Any]:
+    """The labels of the run as last seen; most runs have none, or none that were met here."""
+    return _labels.get((request.actor.workspace_id, request.planned.run)) or {}
 
 
 # What was looked up for the call.

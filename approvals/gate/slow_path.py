@@ -18,8 +18,8 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from amends.protocol.vocabulary import EventType
 from approvals import approval_requests, call_context, digests, grants, inventory, tallies
-from approvals.gate import bounded_grants, snapshot_cache
-from approvals.gate.begin_context import BeginContext, KnownAction
+from approvals.gate import bounded_grants
+from approvals.gate.begin_context import BeginContext, KnownAction, note_schema
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
@@ -144,7 +144,7 @@ def begin(request: BeginRequest) -> BeginResponse:
     if request.tool_schema is not None and not request.explain:
         shape = inventory.noting(request.actor.agent_id, request.tool, request.tool_schema)
         drivers.execute(drivers.plain_connection(), [shape])
-        transaction.on_commit(lambda: snapshot_cache.note_schema(request))
+        transaction.on_commit(lambda: note_schema(request))
     return reply
 
 

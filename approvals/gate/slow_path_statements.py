@@ -7,14 +7,22 @@ than statements is returned as `Decided`, and the thread does it (`approvals.gat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from amends.protocol.vocabulary import EventType
-from approvals import denials, reviews
-from approvals.gate import bounded_grants, snapshot_cache
-from approvals.gate.begin_context import BeginContext, Gathered, as_approved, context_of, reads
+from approvals import memory
+from approvals.gate import bounded_grants
+from approvals.gate.begin_context import (
+    BeginContext,
+    Gathered,
+    announces_new_schema,
+    as_approved,
+    context_of,
+    note_seen,
+    reads,
+)
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.decision_table import (
     BY_RULE,
@@ -31,10 +39,18 @@ from approvals.gate.decision_table import (
 )
 from approvals.gate.gathering import gather, reads_texts
 from approvals.models import RESTORED
-from approvals.policy import Policy, PolicyDecision, PolicyUnreadable, active_policies, class_of
+from approvals.policy import (
+    Policy,
+    PolicyDecision,
+    PolicyUnreadable,
+    active_policies,
+    class_of,
+    fitting_rules,
+)
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
-from ledger.append.statements import GOES_ON, LastWrites, Statement
+from ledger.append.statements import GOES_ON, LastWrites, Statement, json_text
+from ledger.canonical import canonical_of
 from ledger.drivers import StatementGenerator
 from ledger.parsed_events import ParsedEvent
 from workspaces.locks import ADVISORY_SHARED
@@ -70,12 +86,12 @@ def look_and_decide(  # noqa: PLR0911 - one per kind of decision
     if not in_thread and (
         policy is None
         or request.explain
-        or snapshot_cache.announces_new_schema(request)
+        or announces_new_schema(request)
         or reads_texts(policy, as_approved(request, context).tool_call(context.labels))
     ):
         return None
     policy = policy or policy_in_force(request.actor.workspace_id, context.policy_digest)
-    snapshot_cache.note(request, context)
+    note_seen(request, context)
     gathered = yield from gather(request, context, policy)
     try:
         decision, judgement = decide(request, context, policy, gathered.findings)
@@ -218,6 +234,18 @@ def renewals(request: BeginRequest, context: BeginContext) -> LastWrites:
     return renewals
 
 
+# What the policy says under `review` is worth a second look: such a call goes on, and once it has
+# taken effect its run is a case of low risk. What cannot be told opens none: people would look at
+# nothing, again and again.
+KEEP_REVIEW = """
+INSERT INTO approvals_review (workspace_id, run_ref, action, glob, words, at)
+SELECT %b, %b, %b, u.glob, u.words, clock_timestamp()
+FROM unnest(%b::text[], %b::text[]) AS u (glob, words)
+ON CONFLICT (workspace_id, run_ref, action, words) DO NOTHING"""
+REVIEWS_OF_A_CALL_MAX = 5
+REVIEW_CHARACTERS_MAX = 300
+
+
 def review_statements(
     request: BeginRequest,
     context: BeginContext,
@@ -226,10 +254,16 @@ def review_statements(
     decision: Proceed,
 ) -> list[Statement]:
     """Puts a call that goes on unasked, and is unlike what its agent did before, up for review."""
-    call = request.tool_call(context.labels, gathered.findings)
-    found = reviews.of_call(policy, call)
+    review = policy.of_tool(request.tool).review
+    if not review:
+        return []
+    facts = fitting_rules(policy, request.tool_call(context.labels, gathered.findings))[1]
+    met = [rule for rule in review if rule.met(facts, "AUTO")][:REVIEWS_OF_A_CALL_MAX]
+    globs = [rule.glob for rule in met]
+    # They name no value of the call.
+    words = [(rule.words or rule.in_words())[:REVIEW_CHARACTERS_MAX] for rule in met]
     here = request.actor.workspace_id
-    return [reviews.kept(here, decision.run, decision.action, found)] if found else []
+    return [(KEEP_REVIEW, [here, decision.run, decision.action, globs, words])] if met else []
 
 
 def record_start(
@@ -275,18 +309,28 @@ def kept_code(context: BeginContext, decision: Denied) -> str:
     return f"{mark}{decision.code}"[:DENIED_CHARACTERS_MAX]
 
 
+KEEP_DENIAL = """
+INSERT INTO approvals_denial AS d (workspace_id, agent_id, key, run_ref, deed)
+VALUES (%b, %b, %b, %b, %b::jsonb)
+ON CONFLICT (agent_id, key, run_ref) DO UPDATE
+SET times = d.times + 1, deed = excluded.deed, denied_at = clock_timestamp()"""
+DENIED_BYTES_MAX = 16 * 1024
+"""Of a larger call the arguments are left out: conditions that ask for them are then not met."""
+
+
 def denial_statement(request: BeginRequest, context: BeginContext) -> Statement:
-    """The statement that keeps a call which a rule denied, to try other policies on it."""
-    return denials.kept(
-        request.actor.workspace_id,
-        request.actor.agent_id or 0,
-        key=request.key,
-        run=request.planned.run,
-        call=request.tool_call(context.labels),
-    )
+    """Keeps a call that a rule denied, to try other policies on it; the same key again in the same
+    run is the same call.
+    """
+    call = asdict(request.tool_call(context.labels))
+    call["targets"] = [dict(one) for one in request.targets]
+    if len(canonical_of(call)) > DENIED_BYTES_MAX:
+        call["args"] = call["before"] = None
+    actor, run = request.actor, request.planned.run
+    return KEEP_DENIAL, [actor.workspace_id, actor.agent_id or 0, request.key, run, json_text(call)]
 
 
 def needs_a_look(context: BeginContext, decision: Denied) -> bool:
     """Whether this denial makes the run one that somebody has to look at."""
     now = context.denials_of_run + 1 if decision.code == BY_RULE else 0
-    return now == denials.OFTEN or (now > denials.OFTEN and context.run is None)
+    return now == memory.DENIED_OFTEN or (now > memory.DENIED_OFTEN and context.run is None)

@@ -214,7 +214,7 @@ class Policy:
     always: tuple[Rule, ...] = ()
     """Rules that ask or deny beside those that decide, however specific these are."""
     review: tuple[Rule, ...] = ()
-    """What is worth a second look once it ran unasked (approvals/reviews.py)."""
+    """What is worth a second look once it ran unasked (gate/slow_path_statements.py)."""
     tools: tuple[Tool, ...] = ()
     twins: tuple[Twin, ...] = ()
     audit: Audit = field(default_factory=Audit)

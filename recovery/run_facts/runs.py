@@ -18,7 +18,7 @@ from django.db.models.functions import Cast, Concat
 
 from amends.protocol.planning import newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
-from approvals import denials, policy, reviews
+from approvals import memory, policy
 from approvals.models import PolicyVersion
 from approvals.policy import (
     Policy,
@@ -324,7 +324,7 @@ def gather(
     steps, reports = _steps(ids), _reports(ids)
     told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
     directives = {one.run_id: one for one in told}
-    denied, unlike = denials.often(runs), reviews.of_runs(runs)
+    denied, unlike = memory.denied_often(runs), memory.worth_a_look(runs)
     unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
     return [
         RunFacts(

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
-from approvals.denials import OFTEN
+from approvals.memory import DENIED_OFTEN as OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from approvals import approval_requests, denials, inbox, notifications
+from approvals import approval_requests, inbox, memory, notifications
 from approvals.models import Approval, ApprovalState, Denial, NotificationKind
 from ledger.append import statements
 from ledger.models import Action, Event
@@ -225,7 +225,7 @@ def test_a_run_that_hits_a_rule_again_and_again_is_a_case(trip, acme, keys, know
         assert (said["answer"], said["code"]) == ("denied", "rule")
         triage.look()
 
-    for number in range(denials.OFTEN - 1):
+    for number in range(memory.DENIED_OFTEN - 1):
         asks(number)
     assert not Case.objects.exists()
 
@@ -235,12 +235,12 @@ def test_a_run_that_hits_a_rule_again_and_again_is_a_case(trip, acme, keys, know
     case = Case.objects.get()
     assert (case.reasons, case.run.run) == (["denied_often"], "run_1")
     assert "never.delete" in case.evidence[0]["words"]
-    noted = 1 if keys == "the same call" else denials.OFTEN + 2
+    noted = 1 if keys == "the same call" else memory.DENIED_OFTEN + 2
     assert len(told(acme, "approval.denied")) == Denial.objects.count() == noted
 
 
 def test_denials_of_one_run_are_not_counted_for_another(trip):
-    for number in range(denials.OFTEN + 5):
+    for number in range(memory.DENIED_OFTEN + 5):
         trip.begin(tool="never.delete", run=f"run_{number % 3}")
     triage.look()
     assert not Case.objects.exists()

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from approvals import denials, dry_run, pauses, versions
+from approvals import dry_run, memory, pauses, versions
+from approvals.gate.slow_path_statements import DENIED_BYTES_MAX
 from approvals.models import Denial
 from approvals.policy import active, load
 from tests.approvals import test_gate
@@ -19,7 +20,7 @@ trip = test_gate.trip
 
 
 def test_what_a_rule_denied_is_tried_on_a_laxer_policy(trip, acme, ada):
-    large = {"why": "x" * denials.CALL_BYTES_MAX}
+    large = {"why": "x" * DENIED_BYTES_MAX}
     trip.begin(tool="never.delete", args={"id": 7, "password": "hunter2"}, key="key-1")
     trip.begin(tool="never.delete", args=large, key="key-2", action="act_2")
     trip.begin(tool="never.delete", args={"id": 7}, key="key-1", action="act_3")
@@ -39,7 +40,7 @@ def test_what_a_rule_denied_is_tried_on_a_laxer_policy(trip, acme, ada):
     ]
     assert "hunter2" not in json.dumps(list(Denial.objects.values_list("deed", flat=True)))
     Denial.objects.update(denied_at=Now() - timedelta(days=31))
-    assert (denials.forget_old(), Denial.objects.count()) == (2, 0)
+    assert (memory.forget_denials(), Denial.objects.count()) == (2, 0)
 
 
 def test_a_pause_is_no_rule_so_no_policy_is_tried_on_it(trip, acme, ada):

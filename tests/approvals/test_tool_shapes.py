@@ -5,7 +5,7 @@ import json
 import pytest
 
 from approvals import call_history, inbox, inventory, versions
-from approvals.gate import snapshot_cache
+from approvals.gate import begin_context
 from approvals.models import Approval, ToolShape
 from approvals.policy.loading import load
 from tests.approvals.door import Agent as Trip
@@ -22,7 +22,7 @@ TITLE = "This tool takes other arguments than before."
 @pytest.fixture
 def trip(key, acme, ada, ben, leads):
     versions.activate(versions.save(acme, json.dumps(POLICY), by=ada), by=ada)
-    snapshot_cache._shapes = snapshot_cache.RecentValues(10)
+    begin_context._shapes = begin_context.RecentValues(10)
     return Trip(key)
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from approvals import grants
-from approvals.gate import snapshot_cache
+from approvals.gate import begin_context
 from config.local.places import ROOT
 from recovery.corrections import publishing
 from tests import people, worlds
@@ -162,7 +162,7 @@ def test_a_world_is_put_back_as_it_was_built(ada):
 
 def test_what_was_known_of_an_id_is_forgotten_with_its_world(monkeypatch):
     """The gate believes what it noted of an agent's tools: the next story has the same agent."""
-    snapshot_cache._shapes.keep((1, "pay"), "a digest")
+    begin_context._shapes.keep((1, "pay"), "a digest")
     publishing.DRAFTED._after = 7
     recorded = (grants._told_of, grants._calls_of)
     for one in recorded:
@@ -171,7 +171,7 @@ def test_what_was_known_of_an_id_is_forgotten_with_its_world(monkeypatch):
 
     worlds._forget_what_others_did()
 
-    assert snapshot_cache._shapes.get((1, "pay")) is None
+    assert begin_context._shapes.get((1, "pay")) is None
     assert publishing.DRAFTED._after == 0
     left = [getattr(grants, one.__name__).cache_info().currsize for one in recorded]
     assert left == [0, 0], "that a yes is in the ledger"
