@@ -20,7 +20,6 @@ from approvals import (
     consent_requests,
     deciders,
     digests,
-    endings,
     glass_eligibility,
     grants,
 )
@@ -475,7 +474,7 @@ def who_can(able: Sequence[str]) -> str:
 
 def is_under_way(approval: Approval) -> bool:
     """Whether something can still be learned of it: a grant may be used, and its call may end."""
-    is_running = endings.call_state(approval) in NOT_ENDED
+    is_running = call_context.call_state(approval) in NOT_ENDED
     return approval.state == ApprovalState.GRANTED or (
         is_running and clock.now() < approval.expires_at
     )
@@ -486,8 +485,8 @@ def outcome(approval: Approval) -> dict[str, Any]:
     of it any more.
     """
     return {
-        "call_state": endings.call_state(approval),
-        "decided_words": endings.ended(approval),
+        "call_state": call_context.call_state(approval),
+        "decided_words": call_context.ended(approval),
         "used": formatting.moment(approval.used_at) if approval.used_at else "",
         "is_over": approval.state not in LIVING,
     }

@@ -47,7 +47,7 @@ def taken_back() -> Q:
 
 def undone_later() -> Q:
     """Used, and compensated, corrected or stopped afterwards; of a later try of its call, which was
-    asked for anew, that says nothing (`endings.is_of_current_try`).
+    asked for anew, that says nothing (`call_context.is_of_current_try`).
     """
     undone = Action.objects.filter(pk=OuterRef("action")).exclude(compensated=Compensated.NONE)
     by_this_try = Q(used_by="") | Q(Exists(undone.filter(current_attempt=OuterRef("used_by"))))

@@ -22,7 +22,7 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import Risk
 from approvals import dry_run, health, versions
 from approvals.argument_fields import leaves_of, spelled
-from approvals.endings import is_of_current_try
+from approvals.call_context import is_of_current_try
 from approvals.models import Approval, ApprovalState, SubjectKind
 from approvals.policy import Invalid, Policy, editing, judge, load_new
 from approvals.policy.conditions import COUNTING

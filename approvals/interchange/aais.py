@@ -20,7 +20,7 @@ from ninja import Router
 
 from amends.protocol.canonical import INTEGER_MAX, digest
 from amends.protocol.masking import holds_mask
-from approvals import endings, notifications
+from approvals import call_context, notifications
 from approvals.gate import slow_path
 from approvals.interchange import aap
 from approvals.interchange import aap_requests as requests
@@ -298,7 +298,7 @@ def _resolved(approval: Approval, bound: Mapping[str, Any]) -> tuple[datetime, d
     outcome = OUTCOMES[ApprovalState(approval.state)]
     at = approval.decided_at or approval.expires_at
     content = resolution(str(bound["request_id"]), str(bound["action_digest"]), at, outcome,
-                      endings.ended(approval))  # fmt: skip
+                      call_context.ended(approval))  # fmt: skip
     if made := _decision(approval):
         content["decision_id"] = f"answer:{made.pk}"
     used = stamp(approval.used_at) if approval.used_at else None

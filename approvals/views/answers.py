@@ -17,8 +17,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from approvals import (
+    call_context,
     card_context,
-    endings,
     glass_decisions,
     grants,
     inbox,
@@ -216,7 +216,7 @@ def _became(one: Approval) -> str:
     if one.state in LIVING:
         is_void = one.state == ApprovalState.GRANTED and not grants.still_entitled(one)
         return card_context.COUNTS_NO_MORE.rstrip(" .") if is_void else ""
-    return "Its time is over" if one.state == ApprovalState.USED else endings.ended(one)
+    return "Its time is over" if one.state == ApprovalState.USED else call_context.ended(one)
 
 
 EXPORTED: exporting.Columns = {

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Prefetch, Subquery, prefetch_related_objects
 
 from amends.protocol.masking import holds_mask
-from approvals import digests, endings, grants
+from approvals import call_context, digests, grants
 from approvals.models import Approval, ApprovalState, Decision, GrantUse
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action
@@ -29,7 +29,7 @@ def of_calls(actions: Collection[Action]) -> dict[int, dict[str, Any]]:
     asked = {
         one.action_id or 0: one
         for one in used.select_related("action")
-        if endings.is_of_current_try(one)
+        if call_context.is_of_current_try(one)
     }
     ahead = _allowed_ahead([action for action in actions if action.pk not in asked])
     approved = _approved(asked.values()) | _approved(ahead.values())

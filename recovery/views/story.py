@@ -10,7 +10,7 @@ from django.utils.html import format_html
 
 from amends.protocol.masking import holds_mask
 from amends.protocol.vocabulary import EventType
-from approvals import call_context, card_context, endings
+from approvals import call_context, card_context
 from approvals.models import Approval
 from ledger import desk_events
 from ledger.api import traces_of
@@ -197,7 +197,7 @@ def _asked(case: Case, actions: Iterable[Action]) -> dict[int, dict[str, Any]]:
             "state": card_context.shown_state(one),
             "asked": {
                 "url": reverse("approvals:card", args=[case.workspace.slug, one.pk]),
-                "words": endings.ended(one) or "Waits for approval.",
+                "words": call_context.ended(one) or "Waits for approval.",
             },
         }
         for one in told

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from standardwebhooks import Webhook
 
-from approvals import endings, inbox, notifications, periodic
+from approvals import call_context, inbox, notifications, periodic
 from approvals.models import Approval, ApprovalState, NotificationKind, NotificationRecord
 from approvals.policy import RequiredApprovers
 from connectors import channels
@@ -192,7 +192,7 @@ def test_what_expired_is_told_by_what_did_not_come_in_time(
     letter = [one for one in post_office() if one["to"] == [ada.email]][-1]
     [read] = Approval.objects.select_related("closed_by").prefetch_related("decisions")
     with django_assert_num_queries(0):  # a list asks once for all
-        assert endings.ended(read) == f"Expired: {words}."
+        assert call_context.ended(read) == f"Expired: {words}."
     card = logged_in(ben).get(f"/w/acme/approvals/{approval.pk}/").text
     assert f"It expired: {words}." in letter["text"]
     assert f"Expired: {words}." in card

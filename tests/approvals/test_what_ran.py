@@ -3,7 +3,7 @@
 import pytest
 
 from amends.protocol.vocabulary import EventType
-from approvals import endings, inbox
+from approvals import call_context, inbox
 from approvals.models import Approval
 from ledger import desk_events
 from ledger.models import Action
@@ -33,7 +33,7 @@ def begun(key, acme, ada, ben, cleo):
 
 
 def words():
-    return endings.ended(Approval.objects.get())
+    return call_context.ended(Approval.objects.get())
 
 
 def test_while_it_runs_nobody_is_told_that_it_ran(begun):
