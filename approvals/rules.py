@@ -264,12 +264,8 @@ def fields_of(entry: Entry) -> dict[str, str]:
         "ask" if asked is True else ""
     )  # fmt: skip
     found["affected_words"] = as_text(members(asked).get("words"))
-    for part in PARTS:
-        inside = members(entry.get(part))
-        for name, path in FIELDS.items():
-            if path.startswith(f"{part}."):
-                found[name] = as_text(inside.get(path.partition(".")[2]))
-    return found | _people(entry)
+    inside = ((name, path) for name, path in FIELDS.items() if path.startswith(PARTS))
+    return found | {name: as_text(value_at(entry, path)) for name, path in inside} | _people(entry)
 
 
 def _people(entry: Entry) -> dict[str, str]:
@@ -306,6 +302,12 @@ def claim_of(chosen: str) -> bool | None:
 def members(value: Any) -> dict[str, Any]:
     """Those of an object, as a copy; anything else has none."""
     return dict(value) if isinstance(value, dict) else {}
+
+
+def value_at(entry: Entry, path: str) -> Any:
+    """What stands under a name, or under `name.member`."""
+    top, _, member = path.partition(".")
+    return members(entry.get(top)).get(member) if member else entry.get(top)
 
 
 def entry_of(old: Entry, said: Fields) -> dict[str, Any]:

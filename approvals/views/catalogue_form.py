@@ -26,6 +26,7 @@ from approvals.rules import (
     merged,
     pairs_of,
     typed,
+    value_at,
     without_line,
 )
 from approvals.rules import put as put_value
@@ -37,11 +38,9 @@ from workspaces.models import Workspace
 
 TOOLS, TWINS = CATALOGUES
 Entry = Mapping[str, Any]
-TOOL_PLAIN = ("class", "risk", "target", "title")
-TOOL_LINES = frozenset({"sensitive", "preview_rows"})
-TWIN_PLAIN = ("target", "connection", "operation", "reversibility", "words")
-"""Fields that are a member of the entry as it is; and those that hold `name: value` a line."""
-PREVIEW, PROBE = "preview", "probe"
+CLAIMS = frozenset({"untrusted"})
+LINES = frozenset({"sensitive", "preview_rows", "args", "probe_args"})
+"""Fields that hold `name: value` a line."""
 LINES_CHARACTERS_MAX = 20_000
 
 
@@ -107,17 +106,36 @@ class EntryForm(forms.Form):
         """An entry in a few words, for its row."""
         raise NotImplementedError
 
-    @staticmethod
-    def fields_of(entry: Entry) -> dict[str, str]:
+    @classmethod
+    def fields_of(cls, entry: Entry) -> dict[str, str]:
         """What the fields say of an entry, each as a text; names with values are `name: value` a
         line, without those whose value is an object or a list.
         """
-        raise NotImplementedError
+        found = {}
+        for name, path in cls.paths.items():
+            said = lines_of if name in LINES else as_claim if name in CLAIMS else as_text
+            found[name] = said(value_at(entry, path))
+        return found
 
-    @staticmethod
-    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+    @classmethod
+    def entry_of(cls, old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         """The entry that the fields say, where `old` stood."""
-        raise NotImplementedError
+        now, changed = typed(cls.fields_of(old), said, cls.paths)
+        new, inside = dict(old), dict[str, dict[str, Any]]()
+        for name, path in cls.paths.items():
+            if name not in changed:
+                continue
+            value: Any = claim_of(now[name]) if name in CLAIMS else now[name]
+            if name in LINES:
+                value = without_line(value_at(old, path)) | pairs_of(now[name]) or None
+            top, _, member = path.partition(".")
+            if member:
+                inside.setdefault(top, {})[member] = value
+            else:
+                put_value(new, top, value)
+        for top, changes in inside.items():
+            put_value(new, top, merged(old.get(top), changes) or None)
+        return new
 
     def tell(self, problems: Sequence[Mistake]) -> None:
         """Each mistake of this entry to its own field."""
@@ -196,45 +214,23 @@ class ToolForm(EntryForm):
         ]
         return ", ".join(filter(None, parts)) or "listed"
 
-    @staticmethod
-    def fields_of(entry: Entry) -> dict[str, str]:
-        found = {name: as_text(entry.get(name)) for name in TOOL_PLAIN}
-        found["untrusted"] = as_claim(entry.get("reads_untrusted"))
+    @classmethod
+    def fields_of(cls, entry: Entry) -> dict[str, str]:
+        """A sensitivity by itself is the tool's; among those of arguments it is named `tool`."""
         level = entry.get("sensitivity")
         of_args = members(level)
-        found["sensitivity"] = as_text(of_args.pop("tool", None) if of_args else level)
-        found["sensitive"] = lines_of(of_args)
-        shown = members(entry.get(PREVIEW))
-        for name, path in ToolForm.paths.items():
-            if path.startswith(f"{PREVIEW}.") and name not in TOOL_LINES:
-                found[name] = as_text(shown.get(path.partition(".")[2]))
-        return found | {"preview_rows": lines_of(shown.get("rows"))}
+        own = of_args.pop("tool", None) if of_args else level
+        told = {"sensitivity": as_text(own), "sensitive": lines_of(of_args)}
+        return super().fields_of(entry) | told
 
-    @staticmethod
-    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
-        now, changed = typed(ToolForm.fields_of(old), said, ToolForm.paths)
-        new = dict(old)
-        for name in TOOL_PLAIN:
-            if name in changed:
-                put_value(new, name, now[name])
-        if "untrusted" in changed:
-            put_value(new, "reads_untrusted", claim_of(now["untrusted"]))
-        if changed & {"sensitivity", "sensitive"}:
+    @classmethod
+    def entry_of(cls, old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+        new = super().entry_of(old, said)
+        now, changed = typed(cls.fields_of(old), said, ("sensitivity", "sensitive"))
+        if changed:
             own = {"tool": now["sensitivity"]} if now["sensitivity"] else {}
             of_args = without_line(old.get("sensitivity")) | pairs_of(now["sensitive"])
             put_value(new, "sensitivity", {**own, **of_args} if of_args else now["sensitivity"])
-        inside: dict[str, Any] = {
-            ToolForm.paths[name].partition(".")[2]: pairs_of(now[name]) or None
-            if name in TOOL_LINES
-            else now[name]
-            for name in changed
-            if ToolForm.paths[name].startswith(f"{PREVIEW}.")
-        }
-        if "rows" in inside:
-            others = without_line(members(old.get(PREVIEW)).get("rows"))
-            inside["rows"] = others | (inside["rows"] or {}) or None
-        if inside:
-            put_value(new, PREVIEW, merged(old.get(PREVIEW), inside) or None)
         return new
 
 
@@ -253,9 +249,9 @@ class TwinForm(EntryForm):
         "target": "target",
         "connection": "connection",
         "operation": "operation",
-        "args": "args",
         "reversibility": "reversibility",
         "words": "words",
+        "args": "args",
         "probe_connection": "probe.connection",
         "probe_operation": "probe.operation",
         "probe_args": "probe.args",
@@ -292,41 +288,6 @@ class TwinForm(EntryForm):
         kind = f"of {said['target']}: " if said["target"] else ""
         probe = "; whether it was done can be found out" if said["probe_operation"] else ""
         return f"{kind}{said['connection']}.{said['operation']}{probe}"
-
-    @staticmethod
-    def fields_of(entry: Entry) -> dict[str, str]:
-        asked = members(entry.get(PROBE))
-        return {
-            **{name: as_text(entry.get(name)) for name in TWIN_PLAIN},
-            "args": lines_of(entry.get("args")),
-            "probe_connection": as_text(asked.get("connection")),
-            "probe_operation": as_text(asked.get("operation")),
-            "probe_args": lines_of(asked.get("args")),
-        }
-
-    @staticmethod
-    def entry_of(old: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
-        now, changed = typed(TwinForm.fields_of(old), said, TwinForm.paths)
-        new = dict(old)
-        for name in TWIN_PLAIN:
-            if name in changed:
-                put_value(new, name, now[name])
-        if "args" in changed:
-            put_value(new, "args", _args(old.get("args"), now["args"]))
-        inside: dict[str, Any] = {}
-        asked = old.get(PROBE)
-        for name in ("probe_connection", "probe_operation"):
-            if name in changed:
-                inside[name.removeprefix("probe_")] = now[name]
-        if "probe_args" in changed:
-            inside["args"] = _args(members(asked).get("args"), now["probe_args"])
-        if inside:
-            put_value(new, PROBE, merged(asked, inside) or None)
-        return new
-
-
-def _args(old: Any, lines: str) -> dict[str, Any] | None:
-    return without_line(old) | pairs_of(lines) or None
 
 
 FORMS: Mapping[str, type[EntryForm]] = {one.name: one for one in (ToolForm, TwinForm)}

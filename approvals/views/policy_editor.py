@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -169,21 +170,22 @@ def _begun(request: Request, here: Workspace) -> PolicyDraft:
     return draft
 
 
+def _calls(here: Workspace) -> QuerySet[Action]:
+    return Action.objects.filter(workspace=here).exclude(tool="").select_related("agent", "run")
+
+
 def _call(here: Workspace, text: str) -> Action | None:
-    calls = Action.objects.filter(workspace=here, pk=_number(text)).exclude(tool="")
-    return calls.select_related("agent", "run").first()
+    return _calls(here).filter(pk=_number(text)).first()
 
 
 def _newest(here: Workspace, tool: str) -> Action | None:
-    calls = Action.objects.filter(workspace=here, tool=tool).exclude(tool="")
-    return calls.select_related("agent", "run").order_by("-id").first() if tool else None
+    return _calls(here).filter(tool=tool).order_by("-id").first() if tool else None
 
 
 def _named(request: Request, here: Workspace) -> Action | None:
     """The call that a run's page names."""
     names = {"run__run": request.GET.get("run", ""), "action": request.GET.get("action", "")}
-    calls = Action.objects.filter(workspace=here, **names).exclude(tool="")
-    return calls.select_related("agent", "run").first() if all(names.values()) else None
+    return _calls(here).filter(**names).first() if all(names.values()) else None
 
 
 def _number(text: str) -> int:
@@ -328,14 +330,6 @@ def _entry_remove(kind: type[EntryForm], draft: PolicyDraft, at: int) -> None:
         draft.source, draft.lost = edited.source, edited.lost
 
 
-def _up(draft: PolicyDraft, at: int) -> None:
-    _move(draft, at, -1)
-
-
-def _down(draft: PolicyDraft, at: int) -> None:
-    _move(draft, at, 1)
-
-
 def _move(draft: PolicyDraft, at: int, step: int) -> None:
     rows = _rows(draft)
     draft.is_same = True
@@ -371,7 +365,8 @@ ENTRY_ACTS = {
     "remove": _entry_remove, "whole": _entry_whole,
 }  # fmt: skip
 ACTS: dict[str, Callable[[PolicyDraft, int], None]] = {
-    "add": _add, "open": _open, "close": _close, "put": _put, UP: _up, DOWN: _down,
+    "add": _add, "open": _open, "close": _close, "put": _put,
+    UP: partial(_move, step=-1), DOWN: partial(_move, step=1),
     "remove": _remove, "people": _people, "whole": _whole,
     "settings": _settings, "settings_put": _settings_put, "settings_close": _settings_close,
     **{

@@ -14,7 +14,7 @@ from approvals import rules
 from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.decisions import VERIFIES
 from approvals.policy.named_lists import KINDS
-from approvals.rules import as_claim, as_text, claim_of, field_at, members, normal
+from approvals.rules import as_claim, as_text, claim_of, field_at, members, normal, value_at
 from workspaces.forms import WrittenField, offer_too, shown_in, without_hint
 from workspaces.models import Team, Workspace
 
@@ -158,7 +158,7 @@ def fields_of(document: Document) -> dict[str, str]:
     """What the fields say of a document (without its wrapper), each as a text; of its lists
     `list_name_N`, `list_kind_N`, `list_words_N` and `list_entries_N`.
     """
-    found = {name: _said(one, _value(document, one.path)) for name, one in SETTINGS.items()}
+    found = {name: _said(one, value_at(document, one.path)) for name, one in SETTINGS.items()}
     auto = document.get(AUTO)
     found["glass"] = "yes" if isinstance(document.get(GLASS), dict) else ""
     enabled = auto.get("enabled", True) if isinstance(auto, dict) else auto
@@ -177,12 +177,6 @@ def fields_of(document: Document) -> dict[str, str]:
 def lists_of(document: Document) -> dict[str, Any]:
     """The lists that have fields."""
     return dict(list(members(document.get(LISTS)).items())[:LISTS_MAX])
-
-
-def _value(document: Document, path: str) -> Any:
-    top, _, member = path.partition(".")
-    value = document.get(top)
-    return members(value).get(member) if member else value
 
 
 def _said(one: Setting, value: Any) -> str:
