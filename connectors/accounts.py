@@ -186,21 +186,21 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
     return told if told.isprintable() and len(told) <= ACCOUNT_CHARACTERS_MAX else ""
 
 
-def forget_asked(connection: Connection, changed: Sequence[str]) -> None:
-    """Where other settings say which system is reached, the same token may open another account
-    there (a header of them says whose, say): each is its own until it is entered anew. A desk
-    alters none of its credentials (`ledger/rights.py`), so that another takes its place.
+def asked_anew(connection: Connection, changed: Sequence[str]) -> dict[str, Secret]:
+    """By field, what takes the place of credentials of which the system said whose they are. Where
+    other settings say which system is reached, the same token may open another account there (a
+    header of them says whose, say): each is its own until it is entered anew. A desk alters none
+    of its credentials (`ledger/rights.py`).
     """
     fields = [f"{purpose}_secret" for purpose in PURPOSES] if _leading(connection, changed) else []
-    for field in fields:
-        old = getattr(connection, field)
-        if old is not None and old.account:
-            new = Secret.objects.create(
-                workspace_id=old.workspace_id, name=old.name, sealed=old.sealed
-            )
-            Connection.objects.filter(pk=connection.pk).update(**{field: new})
-            setattr(connection, field, new)
-            Secret.objects.filter(pk=old.pk).delete()
+    there = {field: getattr(connection, field) for field in fields}
+    return {
+        field: Secret.objects.create(
+            workspace_id=old.workspace_id, name=old.name, sealed=old.sealed
+        )
+        for field, old in there.items()
+        if old is not None and old.account
+    }
 
 
 def reads_alike(approved: str, now: str) -> bool:

@@ -45,6 +45,7 @@ VERSIONS_KEPT_MAX = 100
 
 UPDATED = EventType.CONNECTION_UPDATED
 PURPOSES = accounts.PURPOSES
+FIELDS = [f"{purpose}_secret" for purpose in PURPOSES]
 MEANWHILE = "Somebody changed this connection meanwhile; nothing was kept."
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
@@ -116,32 +117,32 @@ def update(
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     asker = ConnectionKey(connection.workspace_id, connection.name)
     check_settings(asker, connection.connector, settings, sandbox)
-    before, was, sandbox_before, *beside = Connection.objects.values_list(
-        "settings", "settings_digest", "sandbox_settings", "concurrency", "link"
-    ).get(pk=connection.pk)
-    changed = Connection.objects.filter(pk=connection.pk, revision=revision).update(
+    shown = Connection.objects.select_related(*FIELDS).get(pk=connection.pk)
+    before, changed = shown.settings, differing(shown.settings, settings)
+    anew = accounts.asked_anew(shown, changed)
+    had = {f"{field}_id": getattr(shown, f"{field}_id") for field in FIELDS}
+    if not Connection.objects.filter(pk=connection.pk, revision=revision, **had).update(
         settings=settings,
         sandbox_settings=sandbox,
         settings_digest=digest_of_settings(connection.connector, settings),
         concurrency=at_once,
         link=leads,
         revision=revision + 1,
+        **anew,  # in the same statement: an act tells of settings and of what comes with them
         **CLOSED,
-    )
-    if not changed:
+    ):
         raise OutOfDate("Somebody changed this connection meanwhile.")
+    Secret.objects.filter(pk__in=[had[f"{field}_id"] for field in anew]).delete()
     connection.refresh_from_db()
-    if was != connection.settings_digest:
-        _keep(connection, {was: before, connection.settings_digest: settings})
-        accounts.forget_asked(connection, differing(before, settings))
-    told = _told(connection) | {"changed": differing(before, settings)}
-    now = {"concurrency": at_once, "link": leads}
-    old = dict(zip(now, beside, strict=True))
+    if shown.settings_digest != connection.settings_digest:
+        _keep(connection, {shown.settings_digest: before, connection.settings_digest: settings})
+    told = _told(connection) | {"changed": changed}
+    now, old = ({"concurrency": one.concurrency, "link": one.link} for one in (connection, shown))
     differs = {name: old[name] for name in now if now[name] != old[name]}
     if differs:
         told |= {"was": differs} | {name: now[name] for name in differs}
     name = connection.connector
-    if _servers(name, before, sandbox_before) != _servers(name, settings, sandbox):
+    if _servers(name, before, shown.sandbox_settings) != _servers(name, settings, sandbox):
         told["credentials_removed"] = _forget_secrets(connection)
     outbox.record(connection.workspace, UPDATED, by=by, data=told)
     return connection

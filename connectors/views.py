@@ -390,7 +390,7 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
     if forms.asks_for_more or forms.is_wrong:
         return _one(request, one, settings=forms)
     said = forms.controls.cleaned_data
-    had, digest = (one.observe_secret_id, one.compensate_secret_id), one.settings_digest
+    had, digest = dict(_secrets(one)), one.settings_digest
     try:
         connections.update(
             one,
@@ -406,7 +406,7 @@ def change_settings(request: Request, workspace: str, name: str) -> HttpResponse
         return _one(request, one, settings=forms)
     stops = " Plans that were approved over the old settings will stop."
     messages.success(request, f"Saved.{stops if one.settings_digest != digest else ''}")
-    if had != (one.observe_secret_id, one.compensate_secret_id):
+    if any(had[purpose] and not left for purpose, left in _secrets(one)):
         messages.warning(
             request,
             "It reaches another server now, so its credentials are removed: enter them anew.",

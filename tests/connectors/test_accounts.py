@@ -15,7 +15,8 @@ from connectors.builtin.http import Http
 from connectors.contract import Refused
 from connectors.models import Connection
 from connectors.outbound import account_of
-from tests.approvals.cast import as_the_desk
+from tests.connectors.forms import sent
+from tests.people import person, team
 from tests.ports import answering
 from workspaces.models import Act, Secret
 
@@ -323,8 +324,7 @@ def test_what_the_system_said_of_a_token_holds_for_the_settings_with_which_it_wa
     assert account(payments) == "acct_1"
 
     below = same | {"base_url": f"{same['base_url']}/v2"}
-    with as_the_desk():
-        connections.update(payments, below, by=ada, revision=payments.revision)
+    connections.update(payments, below, by=ada, revision=payments.revision)
 
     payments.refresh_from_db()
     assert payments.compensate_secret.open() == {"token": "one"}
@@ -332,6 +332,25 @@ def test_what_the_system_said_of_a_token_holds_for_the_settings_with_which_it_wa
     connections.update(payments, same, by=ada, revision=payments.revision)
     assert enter("one")
     assert account(payments) == "acct_1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_on_a_desk_such_a_setting_is_changed_on_its_page_and_the_token_stays(
+    payments, enter, acme, client
+):
+    """Its own role may not change a credential without an act that tells of that: it was a 500, and
+    the page would have said that the credentials are removed.
+    """
+    enter("one")
+    client.force_login(person("olga", team(acme, "admins", "view", "administer")))
+    below = {**payments.settings, "base_url": f"{payments.settings['base_url']}/v2"}
+    said = sent("http", below) | {"revision": payments.revision, "concurrency": 4}
+
+    saved = client.post("/w/acme/connectors/payments/settings/", said, follow=True)
+
+    assert "Saved. Plans that were approved over the old settings will stop." in saved.text
+    assert "credentials are removed" not in saved.text
+    assert account(payments).startswith("credential ")
 
 
 def test_a_token_that_was_asked_with_other_settings_is_not_kept(payments, ada):
