@@ -30,10 +30,15 @@ CLARIFICATIONS_MAX = 20
 
 @transaction.atomic
 def ask_back(approval: Approval, question: str, *, by: User) -> Clarification:
-    """Ask before deciding. Raises NotEntitled, InvalidInput, or CannotMove where it is over."""
+    """Ask before deciding; once more what is not answered yet is the question that stands. Raises
+    NotEntitled, InvalidInput, or CannotMove where it is over.
+    """
     text = kept_text(question, REASON_CHARACTERS_MAX, asking="Write what you want to know.")
     approval = _open(approval)
     may_answer(approval, by)
+    same = approval.clarifications.filter(asked_by=by, question=text, answered_at=None)
+    if stands := same.first():
+        return stands
     if approval.clarifications.count() >= CLARIFICATIONS_MAX:
         raise NotEntitled(approval, "asked", f"{CLARIFICATIONS_MAX} questions were asked already")
     clarification = Clarification.objects.create(approval=approval, asked_by=by, question=text)

@@ -51,6 +51,7 @@ NO_ACCOUNTS: Mapping[str, Mapping[str, str]] = {}
 
 OTHER_ACCOUNTS = "Its plan says other accounts than those that were approved."
 
+HAS_LEFT = "One who approved it may no longer do so."
 UNRECORDED = "The ledger does not tell that anybody approved it."
 
 PAUSED_BY_THE_DESK = Pause.objects.standing().filter(paused_by=None)
@@ -306,7 +307,7 @@ def lost(
         whole = Approval.objects.select_related("workspace", "action").get(pk=approval_id)
         if why := unsigned(whole, wanted=True):
             return f"Its signatures do not stand: {why}."
-    return "" if still_entitled(approval) else "One who approved it may no longer do so."
+    return "" if still_entitled(approval) else HAS_LEFT
 
 
 class NotRecorded(Exception):

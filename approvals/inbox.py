@@ -254,14 +254,21 @@ def is_given(
     granted: bool,
     seen: str,
     reason: str = "",
+    until: datetime | None = None,
     break_glass: bool = False,
 ) -> bool:
-    """Whether this person has given this very answer before. What comes once more, as by a proxy
-    that heard no answer or by a second click, is that one, and not refused as another.
+    """Whether this person has given this very answer before, a yes not before `until` where that
+    was said. What comes once more, as by a proxy that heard no answer or by a second click, is that
+    one, and not refused as another.
     """
+    if seen != approval.digest:
+        return False
     rows = Decision.objects.filter(approval=approval, person=by, granted=granted, seen_digest=seen)
-    rows = rows.filter(break_glass=break_glass)
-    return rows.filter(reason=kept_text(reason, REASON_CHARACTERS_MAX)).exists()
+    rows = rows.filter(break_glass=break_glass, reason=kept_text(reason, len(reason)))
+    if granted and not break_glass:
+        put_off = {"approval__not_before__gte": until} if until else {"approval__not_before": None}
+        rows = rows.filter(**put_off)
+    return rows.exists()
 
 
 def may_withdraw(approval: Approval, by: User) -> bool:

@@ -34,6 +34,7 @@ from ledger.canonical import canonical_of as canonical
 from workspaces import locks
 from workspaces.free_text import REASON_CHARACTERS_MAX, InvalidInput, kept_text
 from workspaces.models import User, Workspace
+from workspaces.moves import CannotMove
 
 FORM = "amends bounded grant 1"
 SECONDS_MIN = 60
@@ -163,20 +164,33 @@ def approve_with_more(
     login_at: datetime | None = None,
 ) -> Approval:
     """Say yes to this call and to the next ones like it; the grant, living once as many people have
-    agreed to it as the call takes. Raises as `inbox.grant` does.
+    agreed to it as the call takes; once more, that very one. Raises as `inbox.grant` does.
     """
     limits = GrantLimits.of(approval.rules)
     if limits is None or why_not(approval):
         raise InvalidInput(why_not(approval))
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
     terms = Terms.read(typed, limits)
-    answer: dict[str, Any] = {
-        "by": by, "reason": reason, "shown": shown, "shown_seconds": shown_seconds,
-        "login_at": login_at,
-    }  # fmt: skip
-    granted = inbox.grant(approval, seen=seen, **answer)
+    answer: dict[str, Any] = {"by": by, "reason": reason, "login_at": login_at}
+    answer |= {"shown": shown, "shown_seconds": shown_seconds}
+    try:
+        granted = inbox.grant(approval, seen=seen, **answer)
+    except (CannotMove, inbox.OutOfDate):
+        is_given = inbox.is_given(approval, by, granted=True, seen=seen, reason=reason)
+        if is_given and (asked := _agreed_to(approval, terms, limits, by)):
+            return asked
+        raise
     asked = _ask(granted, terms, limits, reason, by)
     return inbox.grant(asked, seen=asked.digest, **answer)
+
+
+def _agreed_to(approval: Approval, terms: Terms, limits: GrantLimits, by: User) -> Approval | None:
+    """The newest grant of these terms to which this person has said yes."""
+    rows = grants.bounded_in(approval.workspace).filter(agent=approval.agent).order_by("-pk")
+    mine = rows.filter(decisions__person=by, decisions__granted=True).exclude(calls=[])
+    more = _facts(approval, terms, limits).more if approval.calls else {}
+    found = mine[:GRANTS_LOOKED_AT_MAX]
+    return next((one for one in found if one.calls[0]["more"] == more), None)
 
 
 def proposed(approval: Approval, limits: GrantLimits, person: User) -> list[Approval]:
@@ -204,6 +218,34 @@ def _same(approval: Approval, limits: GrantLimits) -> dict[str, Any]:
 
 def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str, by: User) -> Approval:
     """The grant of these terms that waits for one more yes, or else a new one."""
+    facts = _facts(approval, terms, limits)
+    for one in proposed(approval, limits, by):
+        if one.calls[0]["more"] == facts.more:
+            return one
+    first = next(one for one in approval.rules if one.get("approval") != "AUTO")
+    judgement = PolicyDecision(
+        approval="MANUAL",
+        risk=Risk(approval.risk),
+        action_class=ActionClass.EXTERNAL_REVERSIBLE,
+        requires=grants.required_of(approval),
+        fresh_login=approval.fresh_login,
+        self_approval=approval.self_approval,
+        rules=tuple(approval.rules),
+        why=str(first.get("words", "")),
+    )
+    return approval_requests.ask_for_grant(
+        approval,
+        facts,
+        judgement,
+        preview=grants.preview(approval, facts.more["bounded"]),
+        reason=reason,
+        subject_key=subject_key(approval.agent_id or 0, facts.operation),
+        expires_seconds=terms.seconds,
+    )
+
+
+def _facts(approval: Approval, terms: Terms, limits: GrantLimits) -> CallFacts:
+    """What is put to people as a grant of these terms. Raises InvalidInput."""
     call = approval.calls[0]
     target = _only_target(call) if terms.target == "one" else None
     listed = None
@@ -225,36 +267,13 @@ def _ask(approval: Approval, terms: Terms, limits: GrantLimits, reason: str, by:
         **({"listed": listed} if listed else {}),
         **({"currency": currency} if (currency := currency_of(approval, limits)) else {}),
     }
-    facts = CallFacts(
+    return CallFacts(
         operation=str(call["operation"]),
         args=None,
         targets=[target] if target else [],
         target_type=target["type"] if target else "",
         target_id=target["id"] if target else "",
         more={"agent": str(approval.agent), "bounded": bounded},
-    )
-    for one in proposed(approval, limits, by):
-        if one.calls[0]["more"] == facts.more:
-            return one
-    first = next(one for one in approval.rules if one.get("approval") != "AUTO")
-    judgement = PolicyDecision(
-        approval="MANUAL",
-        risk=Risk(approval.risk),
-        action_class=ActionClass.EXTERNAL_REVERSIBLE,
-        requires=grants.required_of(approval),
-        fresh_login=approval.fresh_login,
-        self_approval=approval.self_approval,
-        rules=tuple(approval.rules),
-        why=str(first.get("words", "")),
-    )
-    return approval_requests.ask_for_grant(
-        approval,
-        facts,
-        judgement,
-        preview=grants.preview(approval, bounded),
-        reason=reason,
-        subject_key=subject_key(approval.agent_id or 0, facts.operation),
-        expires_seconds=terms.seconds,
     )
 
 

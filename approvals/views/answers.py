@@ -49,6 +49,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
     """Yes, and not before the moment that was typed, in the person's own time."""
     here, approval = card.to_decide(request, workspace, pk)
     posted = request.POST
+    until = None
     try:
         card.check_untouched(request, approval)
         until = _moment(posted.get(card.NOT_BEFORE, ""))
@@ -61,8 +62,7 @@ def approve_later(request: Request, workspace: str, pk: int) -> HttpResponse:
                 login_at=login_at(request),
             )
     except card.REFUSALS as refusal:
-        is_given = card.is_given(request, approval, refusal, granted=True)
-        if not (is_given and Approval.objects.filter(pk=pk, not_before__gte=until).exists()):
+        if not card.is_given(request, approval, refusal, granted=True, until=until):
             return card.refused(request, here, pk, refusal)
     return card.done_with(request, here, approval.pk)
 

@@ -1,6 +1,7 @@
 """The card and the answers to it. GET never decides; a link in a mail opens a page."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -333,14 +334,20 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def is_given(
-    request: Request, approval: Approval, error: Exception, *, granted: bool, field: str = "reason"
+    request: Request,
+    approval: Approval,
+    error: Exception,
+    *,
+    granted: bool,
+    until: datetime | None = None,
+    field: str = "reason",
 ) -> bool:
     """Whether what was refused is the answer that this person has given already, sent once more:
     the card as it stands says what became of it. `field` has the reason.
     """
     posted = request.POST
     return not isinstance(error, InvalidInput) and inbox.is_given(
-        approval, request.user, granted=granted, seen=posted.get("digest", ""),
+        approval, request.user, granted=granted, seen=posted.get("digest", ""), until=until,
         reason=posted.get(field, ""), break_glass=field == GLASS_REASON,
     )  # fmt: skip
 

@@ -465,6 +465,10 @@ def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
     made = client.post(f"{here}more/", posted | {"more-uses": "9"})
     grant = Approval.objects.latest("pk")
     assert made.headers["location"] == f"/w/acme/approvals/{grant.pk}/"
+    again = client.post(f"{here}more/", posted | {"more-uses": "9"})
+    assert (again.status_code, again.headers["location"]) == (302, made.headers["location"])
+    assert client.post(f"{here}more/", posted | {"more-uses": "8"}).status_code == 409
+    assert Approval.objects.count() == 2
     card = client.get(made.headers["location"]).content.decode()
     assert "1 call ·" not in card, "it is of as many as its terms say"
     assert "Granted: 0 of 9 calls used, 0 of 120 in all." in card

@@ -242,6 +242,7 @@ def test_of_one_who_may_no_longer_the_yes_counts_again_once_they_may(
     assert periodic.complete_due() == 0
 
     teams.add(operators, ada, by=None)
+    assert glass_decisions.offer(approval, piet, fresh_login_url="") is None, "“3 of 2”"
 
     assert periodic.complete_due() == 1
     assert [one["people"] for one in told(acme, "break_glass.opened")] == [["Ada", "Olga"]]

@@ -94,7 +94,7 @@ def test_the_same_answer_sent_once_more_is_the_one_that_was_given(
         return client.post(f"/w/acme/approvals/{approval.pk}/decide/", given | more)
 
     assert [decide().status_code for _ in range(2)] == [302, 302]
-    for more in ({"reason": "as ordered"}, other, {"digest": "0" * 64}):
+    for more in ({"reason": "as ordered"}, other, {"digest": "0" * 64}, {"digest": "\0"}):
         assert decide(**more).status_code == 409
     approval.refresh_from_db()
     assert (approval.state, approval.decisions.count()) == (became, 1)

@@ -178,6 +178,14 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
         assert post(soon.strftime("%Y-%m-%dT%H:%M")).status_code == 302
     approval.refresh_from_db()
     assert approval.state == "granted"
+    moment, later = (soon + timedelta(minutes=one) for one in (0, 5))
+    assert post(moment.strftime("%Y-%m-%dT%H:%M")).status_code == 302, "the answer did not come"
+    assert post(later.strftime("%Y-%m-%dT%H:%M")).status_code == 409
+    said = {"digest": approval.digest, "decision": "grant"}
+    at_once = client.post(url.replace("later/", "decide/"), said)
+    assert at_once.status_code == 409, "at once is another answer than later"
+    long = {"digest": approval.digest, "not-before": str(soon), "reason": "x" * 9_000}
+    assert client.post(url, long).status_code == 409
     assert told(acme, "approval.put_off")[0]["until"] == approval.not_before.isoformat()
     assert trip.begin(tool="pay.card").json()["answer"] == "wait"
     assert trip.request("GET", f"/api/v1/approvals/{approval.pk}").json()["state"] == "waiting"
