@@ -24,7 +24,7 @@ from ledger import disclosure
 from ledger.models import Action, Checkpoint, Run
 from ledger.models.events import ACTION_ID_CHARACTERS_MAX
 from recovery import search, serializers
-from recovery.cases.lifecycle import NotPossible, OutOfDate, reread
+from recovery.cases.lifecycle import REFUSALS, NotPossible, OutOfDate, reread
 from recovery.casework import cases, closing, resuming, settling
 from recovery.casework.closing import CannotClose, Remainder
 from recovery.corrections import draft, publish
@@ -250,16 +250,23 @@ def settle(request: AsPerson, pk: int, given: Settle) -> Any:
     by, seen, words = request.auth.person, given.revision, given.evidence
     if bool(given.action) == (given.step is not None):
         return problem_response(422, "Of which?", "Name an action or a step, and not both.")
+    subject: Action | Step
     if given.step is not None:
         found = Step.objects.select_related(*RELATED)
-        step = get_object_or_404(found, pk=given.step, plan__case=case)
-        settling.decide_step(step, way=given.outcome, words=words, by=by, seen=seen)
+        subject = get_object_or_404(found, pk=given.step, plan__case=case)
     else:
-        action = get_object_or_404(Action, run=case.run_id, action=given.action)
-        said = {"outcome": given.outcome, "evidence": words}
-        settling.settle_call(
-            case, action, by=by, seen=seen, against_probe=given.against_probe, **said
-        )
+        subject = get_object_or_404(Action, run=case.run_id, action=given.action)
+    said = {"outcome": given.outcome, "evidence": words}
+    try:
+        if isinstance(subject, Step):
+            settling.decide_step(subject, way=given.outcome, words=words, by=by, seen=seen)
+        else:
+            settling.settle_call(
+                case, subject, by=by, seen=seen, against_probe=given.against_probe, **said
+            )
+    except REFUSALS:
+        if not settling.is_said(case, subject, way=given.outcome, words=words, by=by):
+            raise
     return serializers.case(reread(case)) | {"in_doubt": serializers.in_doubt(case)}
 
 

@@ -28,6 +28,7 @@ from recovery.cases.lifecycle import (
     locked_each,
     record,
     refuse_if_claimed,
+    reread,
 )
 from recovery.engine import plan_lifecycle
 from recovery.models import (
@@ -135,13 +136,20 @@ def close(
     seen: int,
     left: Sequence[Remainder] = (),
 ) -> Case:
-    """End the case as `outcome`; raises CannotClose, OutOfDate, InvalidInput, or
-    CannotMove if another has it.
+    """End the case as `outcome`; one that this person has ended so is the one that was ended, as by
+    a second click. Raises CannotClose, OutOfDate, InvalidInput, or CannotMove if another has it.
     """
     [ended] = close_each([Closing(case, seen, left)], outcome=outcome, reason=reason, by=by)
-    if isinstance(ended, Exception):
+    if not isinstance(ended, Exception):
+        return ended
+    now, reason = reread(case), kept_text(reason, TEXT_CHARACTERS_MAX)
+    said = (seen + 1, CaseState.CLOSED, outcome, reason, by.pk)
+    owned = {(kept_text(it.text, TEXT_CHARACTERS_MAX), it.owner.pk, it.due_at) for it in left}
+    if (now.revision, now.state, now.outcome, now.closing_reason, now.closed_by_id) != said or {
+        (it.text, it.owner_id, it.due_at) for it in now.residues.all()
+    } != owned:
         raise ended
-    return ended
+    return now
 
 
 @transaction.atomic

@@ -34,6 +34,7 @@ AGAIN, SKIP = "again", "skip"
 """What else may be said of a step: once more, or leave the effect as it is."""
 
 EVIDENCE_CHARACTERS_MAX = 8_000
+IN_DOUBT = {*TROUBLED, ActionState.UNKNOWN, ActionState.RUNNING}
 
 
 class ProbeDisagrees(NotPossible):
@@ -292,8 +293,8 @@ def confirm(case: Case, action: Action, *, ok: bool, evidence: str, by: User, se
     return triage.record_of_call(case, action, EventType.ACTION_VERIFIED, data=data, by=by)
 
 
-def settled_meanwhile(case: Case, subject: Action | Step) -> str:
-    """“Ben answered it 2 min ago: “T-182 reads normal”. It is verified now.”"""
+def _last_word(case: Case, subject: Action | Step) -> Event | None:
+    """What a person said of it last."""
     if isinstance(subject, Step):
         run, action = steps.run_of(subject.plan), steps.action_of(subject)
     else:
@@ -301,13 +302,38 @@ def settled_meanwhile(case: Case, subject: Action | Step) -> str:
     events = Event.objects.filter(
         workspace=case.workspace_id, run=run, action=action, actor_kind="person"
     )
-    last = events.order_by("-place").first()
+    return events.order_by("-place").first()
+
+
+def _text_of(word: Event) -> str:
+    """The evidence, or the note, that was given with it."""
+    data = word.data or {}
+    evidence = data.get("evidence")
+    found = evidence.get("text") if isinstance(evidence, dict) else ""
+    return str(found or data.get("note") or "")
+
+
+def is_said(case: Case, subject: Action | Step, *, way: str, words: str, by: User) -> bool:
+    """Whether this is what this person has said of it last, which is in doubt no more: it was sent
+    once more, by a second click or a proxy that heard no answer.
+    """
+    subject.refresh_from_db(fields=["state"])
+    last, text = _last_word(case, subject), kept_text(words, len(words))
+    if not text or last is None or subject.state in IN_DOUBT:
+        return False
+    outcome = NO_EFFECT if way in {AGAIN, SKIP} else way
+    became = {AGAIN: EventType.STEP_READY, SKIP: EventType.STEP_SKIPPED}.get(way, last.type)
+    told = (last.actor, _text_of(last), (last.data or {}).get("outcome", NO_EFFECT), last.type)
+    return told == (str(by.pk), text, outcome, became)
+
+
+def settled_meanwhile(case: Case, subject: Action | Step) -> str:
+    """“Ben answered it 2 min ago: “T-182 reads normal”. It is verified now.”"""
+    last = _last_word(case, subject)
     now = f"It is {subject.get_state_display().lower()} now."
     if last is None:
         return f"It is in doubt no longer. {now}"
     person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
-    data = last.data or {}
-    evidence = data.get("evidence")
-    text = (evidence.get("text") if isinstance(evidence, dict) else "") or data.get("note") or ""
+    text = _text_of(last)
     words = f": {formatting.quoted(text)}" if text else ""
     return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"

@@ -159,7 +159,10 @@ def why_outdated(plan: Plan, run: Run) -> str:
     opens = plan.accounts if plan.accounts and any(plan.accounts.values()) else {}
     is_approved = digests.digest_over(approval, found) == approval.digest
     is_approved = is_approved and opens == approval.subject.get("accounts", {})
-    return "" if is_approved else "Its steps, or whose accounts they go to, were not approved so."
+    if not is_approved:
+        return "Its steps, or whose accounts they go to, were not approved so."
+    has_left = approval.state != ApprovalState.WAITING and not grants.still_entitled(approval)
+    return grants.HAS_LEFT if has_left else ""
 
 
 def hold(plan: Plan, run: Run) -> None:

@@ -12,6 +12,7 @@ from approvals import approval_requests, plan_sums
 from ledger import desk_events
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import (
+    REFUSALS,
     NotPossible,
     OutOfDate,
     move,
@@ -38,15 +39,7 @@ from workspaces.models import User
 from workspaces.moves import BORN, CannotMove
 from workspaces.wakeups import wake_on_commit
 
-__all__ = [
-    "CHOICES",
-    "CannotSubmit",
-    "PlanDraft",
-    "TargetsDrifted",
-    "draft",
-    "submit",
-    "submitted",
-]
+__all__ = ["CHOICES", "CannotSubmit", "PlanDraft", "TargetsDrifted", "draft", "submit"]
 
 REPLACED = "A new plan takes its place."
 UNDONE_LATELY = "It was undone within the hour already."
@@ -78,7 +71,8 @@ def submit(
     choices: Mapping[int, str] | None = None,
     automatic: bool = False,
 ) -> Plan:
-    """Freeze what was previewed and start it, or put it in front of the people the policy names.
+    """Freeze what was previewed and start it, or put it in front of the people the policy names;
+    what is submitted once more as it was is the plan that was submitted.
 
     Raises OutOfDate where the draft is no longer the one of this digest and revision, or restores
     something else (`restores` is empty where an older version showed it), CannotSubmit where it may
@@ -87,7 +81,25 @@ def submit(
     `automatic` and no `by`: the policy itself compensates.
     """
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
-    drafted = draft(case, reach=reach, choices=choices)
+    try:
+        refuse_if_claimed(case, by, CaseState.RECOVERING)  # a draft takes long
+        drafted = draft(case, reach=reach, choices=choices)
+        _check(drafted, digest=digest, revision=revision, restores=restores, by=by)
+        _make_room(drafted.case, by)
+        plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
+        return _write(drafted, by=by, reason=reason, automatic=automatic)
+    except REFUSALS:
+        # By a second click, or a proxy that heard no answer. The case moved on by one with it.
+        mine = case.plans.filter(drafted_by=by, automatic=automatic, case_revision=revision + 1)
+        made = mine.first()
+        if made is None or (made.digest, made.reason) != (digest, reason):
+            raise
+        return made
+
+
+def _check(
+    drafted: PlanDraft, *, digest: str, revision: int, restores: str, by: User | None
+) -> None:
     refuse_if_claimed(drafted.case, by, CaseState.RECOVERING)
     if drafted.case.revision != revision:
         raise OutOfDate(drafted.case)
@@ -97,17 +109,6 @@ def submit(
         raise CannotSubmit(drafted.hindrance)
     if drafted.undecided:
         raise TargetsDrifted(drafted)
-    _make_room(drafted.case, by)
-    plan_lifecycle.take_questions_back(drafted.case, why=REPLACED)
-    return _write(drafted, by=by, reason=reason, automatic=automatic)
-
-
-def submitted(case: Case, *, digest: str, revision: int, by: User, reason: str) -> Plan | None:
-    """The plan that this very submission has made already: it was sent once more, by a second click
-    or a proxy that heard no answer. Its case moved on by one with it.
-    """
-    rows = case.plans.filter(digest=digest, case_revision=revision + 1, drafted_by=by)
-    return rows.filter(reason=kept_text(reason, REASON_CHARACTERS_MAX)).first()
 
 
 @transaction.atomic

@@ -12,15 +12,14 @@ from approvals.argument_fields import as_text
 from connectors.contract import Preview
 from ledger import disclosure
 from ledger.models import Checkpoint, Reversibility
-from recovery.cases.lifecycle import REFUSALS, refuse_if_claimed
-from recovery.models import Case, CaseState, PlanState
+from recovery.cases.lifecycle import REFUSALS
+from recovery.models import Case, PlanState
 from recovery.planning import plans, previews
 from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
-from workspaces.free_text import InvalidInput
 from workspaces.pages import LONG_FROM, Request, folded, is_number, tallied
 
 OUTLOOK_STEPS_MAX = 20
@@ -63,28 +62,21 @@ def compensate(request: Request, workspace: str, pk: int) -> HttpResponse:
     reach, choices = _reach(case, wanted), _choices(params)
     if not commits:
         return _show(request, case, reach, choices)
-    said: dict[str, Any] = {
-        "digest": params.get("digest", ""),
-        "revision": request_context.seen_revision(request),
-        "by": request.user,
-        "reason": params.get("why", ""),
-    }
     try:
-        refuse_if_claimed(case, request.user, CaseState.RECOVERING)
         plan = plans.submit(
-            case, restores=params.get("restores", ""), reach=reach, choices=choices, **said
+            case,
+            digest=params.get("digest", ""),
+            restores=params.get("restores", ""),
+            revision=request_context.seen_revision(request),
+            by=request.user,
+            reason=params.get("why", ""),
+            reach=reach,
+            choices=choices,
         )
-    except InvalidInput as wrong:
-        return _show(request, case, reach, choices, problem=wrong)
     except REFUSALS as refusal:
-        made = plans.submitted(case, **said)
-        if made is None:
-            return _show(request, case, reach, choices, problem=refusal)
-        plan = made
-    words = SUBMITTED.get(PlanState(plan.state), "")
-    return request_context.preview_done(
-        request, case, f"Plan {plan.number} is submitted. {words}".strip()
-    )
+        return _show(request, case, reach, choices, problem=refusal)
+    words = SUBMITTED.get(PlanState(plan.state), "It has ended by now.")
+    return request_context.preview_done(request, case, f"Plan {plan.number} is submitted. {words}")
 
 
 def _reach(case: Case, wanted: str) -> Checkpoint | None:

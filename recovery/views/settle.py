@@ -71,6 +71,7 @@ TRIED = (AGAIN[0], "Try once more", "Sent in your name, under a new key.")
 NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is not sent again.")
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
 SENDS_NOTHING = {READ_BACK, UNREADABLE, NOT_AGAIN, LEAVE}
+WRITTEN = "Written down, in your name."
 LOOK = "Look in the system itself: what was sent stands beside it."
 ASKED_ANEW = "It is asked again each time this page is loaded."
 UNSEEN = "it is shown to who may see values (view_sensitive)"
@@ -101,6 +102,8 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     subject = _subject(request, outcomes)
     late = subject_of(request, case) if subject is None else None
     if late is not None:
+        if _is_said(request, case, late):
+            return request_context.preview_done(request, case, WRITTEN)
         overtaken = TooLate(settling.settled_meanwhile(case, late))
         return _show(request, case, late, outcomes, problem=overtaken)
     if subject is None:
@@ -111,8 +114,9 @@ def settle(request: Request, workspace: str, pk: int) -> HttpResponse:
     try:
         _decide(request, case, subject)
     except REFUSALS as refusal:
-        return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
-    return request_context.preview_done(request, case, "Written down, in your name.")
+        if not _is_said(request, case, subject):
+            return _show(request, case, subject, OpenOutcomes.of(case), problem=refusal)
+    return request_context.preview_done(request, case, WRITTEN)
 
 
 def _subject(request: Request, outcomes: OpenOutcomes) -> Action | Step | None:
@@ -136,6 +140,12 @@ def _decide(request: Request, case: Case, subject: Action | Step) -> None:
     settling.settle_call(
         case, subject, outcome=way, evidence=words, by=by, seen=seen, against_probe=knows
     )
+
+
+def _is_said(request: Request, case: Case, subject: Action | Step) -> bool:
+    posted = request.POST
+    way, words = posted.get("outcome", ""), posted.get("evidence", "")
+    return settling.is_said(case, subject, way=way, words=words, by=request.user)
 
 
 def _show(
@@ -410,7 +420,7 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
         )
     except REFUSALS as refusal:
         return _show_confirm(request, case, facts, action, problem=refusal)
-    return request_context.preview_done(request, case, "Written down, in your name.")
+    return request_context.preview_done(request, case, WRITTEN)
 
 
 def _is_as_it_should(request: Request) -> bool:

@@ -55,6 +55,11 @@ def test_from_the_preview_to_the_published_correction(raised, shop, api):
         reason="Wrong priority",
     )
     assert status == 200, plan
+    seen = {name: preview[name] for name in ("digest", "revision")}
+    path = f"/cases/{case.pk}/compensate"
+    _, again = api.post(path, **seen, reason="Wrong priority")
+    assert again["id"] == plan["id"], "once more, where the answer did not come"
+    assert api.post(path, **seen, reason="Another")[0] == 409
     by_hand.advance(plan["id"])
 
     _, closed = api.get(f"/cases/{case.pk}")
@@ -254,6 +259,9 @@ def test_partly_closed_with_an_owner_and_a_date(raised, api, finn, dev):
     status, closed = api.post(path, **given, left=[left])
 
     assert (status, closed["outcome"]) == (200, "partly")
+    assert api.post(path, **given, left=[left]) == (200, closed), "the answer did not come"
+    for other in ({"left": [left | {"text": "Seat 12B"}]}, {"reason": "x"}, {"revision": 99}):
+        assert api.post(path, **(given | {"left": [left]} | other))[0] == 409, other
     assert case.residues.get().owner == finn
 
 
@@ -302,6 +310,10 @@ def test_a_step_in_doubt_is_decided_and_a_closed_case_is_brought_back(lost, api)
     assert status == 409
     status, case = api.post(path, step=step["step"], outcome="again", **said)
     assert (status, case["in_doubt"]["steps"]) == (200, []), case
+    assert api.post(path, step=step["step"], outcome="again", **said) == (200, case), "it was lost"
+    for other in ({"outcome": "skip"}, {"outcome": "applied"}, {"evidence": "it is not there"}):
+        given = {"outcome": "again", "step": step["step"]} | said | other
+        assert api.post(path, **given)[0] == 409, other
 
     plan = Plan.objects.get()
     by_hand.advance(plan.pk)

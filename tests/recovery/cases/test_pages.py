@@ -241,8 +241,9 @@ def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, a
     assert plan.drafted_by == ada
     again = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
     assert again.status_code == 302, "a proxy that heard no answer sends it once more"
-    other = said | {"why": "the wrong account"}
-    assert desk.post(f"/w/acme/cases/{case.pk}/compensate/", other).status_code == 409
+    for other in ({"why": "the wrong account"}, {"why": "x" * 9_000}, {"digest": "\0"}):
+        late = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said | other)
+        assert late.status_code == 409, other
     assert Plan.objects.count() == 1
 
 

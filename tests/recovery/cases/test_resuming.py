@@ -238,7 +238,7 @@ def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(
     ]
 
 
-def test_the_commit_needs_the_preview_it_saw(stopped, ada):
+def test_the_commit_needs_the_preview_it_saw(stopped, ada, finn):
     case = stopped.case()
     seen = resuming.preview(case)
 
@@ -246,10 +246,18 @@ def test_the_commit_needs_the_preview_it_saw(stopped, ada):
         resuming.commit(case, digest="0" * 64, revision=seen.case.revision, by=ada)
     with pytest.raises(OutOfDate):
         resuming.commit(case, digest=seen.digest, revision=99, by=ada)
-    directed(stopped, ada)
+    said = {"digest": seen.digest, "revision": seen.case.revision, "reason": "it is mended"}
+    issued = resuming.commit(case, **said, by=ada)
     case.refresh_from_db()
     with pytest.raises(CannotResume, match="told to resume already"):
         resuming.commit(case, digest=seen.digest, revision=case.revision, by=ada)
+    assert resuming.commit(case, **said, by=ada) == issued, "once more, as no answer came"
+    for other in ({"by": finn}, {"reason": "another"}, {"digest": "\0"}):
+        with pytest.raises(OutOfDate):
+            resuming.commit(case, **({"by": ada} | said | other))
+    Directive.objects.update(withdrawn_at=timezone.now())
+    with pytest.raises(OutOfDate):
+        resuming.commit(case, **said, by=ada)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -292,7 +292,7 @@ def test_of_what_cannot_be_read_back_a_persons_word_counts_and_is_told_as_theirs
     assert told["outcome"] == "A person says it is done; it cannot be read back."
 
 
-def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
+def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada, finn):
     run = begin_run()
     run.plans("tickets.update", ("ticket", "main/T-182"))
     run.ends("failed")
@@ -312,6 +312,12 @@ def test_a_second_word_on_an_agents_call_is_kept_too(desk, begin_run, ada):
     assert page.status_code == 409
     assert "It reads normal" in page.text
     assert page.context["evidence"] == "It reads high"
+    theirs = said | {"action": action.pk, "outcome": "no_effect", "evidence": "It reads normal "}
+    desk.force_login(ada)
+    again = desk.post(f"/w/acme/cases/{case.pk}/settle/", theirs, follow=True)
+    assert "Written down, in your name." in again.text, "her own word, whose answer did not come"
+    desk.force_login(finn)
+    assert desk.post(f"/w/acme/cases/{case.pk}/settle/", theirs).status_code == 409
 
 
 def test_what_the_agent_tells_after_a_person_settled_its_call_is_not_put_into_its_mouth(

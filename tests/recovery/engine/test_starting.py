@@ -168,6 +168,23 @@ def test_an_approver_who_left_the_team_stops_what_was_not_sent(case, world, outs
     assert outside.effects() == []
 
 
+def test_a_plan_whose_approver_left_before_it_began_does_not_begin(case, world, outside, ada, ben):
+    """It began, and each of its steps was refused and left to people."""
+    plan = plan_for(case, world)
+    approval = asked(plan, ada)
+    inbox.grant(approval, by=ben, seen=approval.digest)
+    ben.is_active = False
+    ben.save()
+
+    advance(plan)
+
+    assert (state_of(plan), outside.effects()) == ("superseded", [])
+    approval.refresh_from_db()
+    assert (approval.state, approval.closing_reason) == ("withdrawn", grants.HAS_LEFT)
+    case.refresh_from_db()
+    assert case.state == "open"
+
+
 def test_a_run_that_went_on_since_the_drafting_supersedes_the_plan(handy, case, world, outside):
     plan = plan_for(case, world)
     target = {"type": "thing", "id": "d"}
