@@ -274,6 +274,10 @@ class SessionStore(db.SessionStore):
             self._session_key = None
         return found
 
+    @classmethod
+    def clear_expired(cls) -> None:
+        cls.get_model_class().objects.filter(expire_date__lt=Now()).delete()
+
 
 def steps_by_the_database() -> Iterator[int]:
     """In place of allauth's, which go by the process's clock: where that is off, no code of a

@@ -142,7 +142,10 @@ def test_a_code_is_the_one_of_now_by_the_databases_clock(ben, monkeypatch, off):
     monkeypatch.setattr(time, "time", lambda: right() + off)
 
     assert log_in(browser, SECRET, HERS)
-    code = auth.format_hotp_value(auth.hotp_value(secret, int(right()) // 30))
-    browser.post("/accounts/2fa/authenticate/", {"code": code})
+    for _ in range(2):  # it may turn just as it is typed
+        code = auth.format_hotp_value(auth.hotp_value(secret, int(right()) // 30))
+        answer = browser.post("/accounts/2fa/authenticate/", {"code": code})
+        if answer.status_code == 302:
+            break
 
     assert "_auth_user_id" in browser.session

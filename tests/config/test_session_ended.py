@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.sessions.models import Session
+from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -57,6 +58,7 @@ def test_a_session_lives_and_ends_by_the_databases_clock(
     before, right = people.logged_in(ada), timezone.now
     monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(days=days))
     since = people.logged_in(ada)
+    call_command("clearsessions")
 
     for browser in (before, since):
         assert browser.get("/w/acme/queue/").status_code == 200
