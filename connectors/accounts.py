@@ -29,6 +29,7 @@ from workspaces.models import Act, Secret
 
 A = TypeVar("A")
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+FIELDS = [f"{purpose}_secret" for purpose in PURPOSES]
 ASKING_SECONDS = 4.0
 ACCOUNT_CHARACTERS_MAX = 200
 NONE = "no credential"
@@ -192,7 +193,7 @@ def asked_anew(connection: Connection, changed: Sequence[str]) -> dict[str, Secr
     header of them says whose, say): each is its own until it is entered anew. A desk alters none
     of its credentials (`ledger/rights.py`).
     """
-    fields = [f"{purpose}_secret" for purpose in PURPOSES] if _leading(connection, changed) else []
+    fields = FIELDS if _leading(connection, changed) else []
     there = {field: getattr(connection, field) for field in fields}
     return {
         field: Secret.objects.create(

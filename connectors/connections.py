@@ -45,7 +45,6 @@ VERSIONS_KEPT_MAX = 100
 
 UPDATED = EventType.CONNECTION_UPDATED
 PURPOSES = accounts.PURPOSES
-FIELDS = [f"{purpose}_secret" for purpose in PURPOSES]
 MEANWHILE = "Somebody changed this connection meanwhile; nothing was kept."
 
 CLOSED: dict[str, Any] = {"failures_in_a_row": 0, "open_until": None}
@@ -117,10 +116,10 @@ def update(
     sandbox = connection.sandbox_settings if sandbox_settings is None else sandbox_settings
     asker = ConnectionKey(connection.workspace_id, connection.name)
     check_settings(asker, connection.connector, settings, sandbox)
-    shown = Connection.objects.select_related(*FIELDS).get(pk=connection.pk)
+    shown = Connection.objects.select_related(*accounts.FIELDS).get(pk=connection.pk)
     before, changed = shown.settings, differing(shown.settings, settings)
     anew = accounts.asked_anew(shown, changed)
-    had = {f"{field}_id": getattr(shown, f"{field}_id") for field in FIELDS}
+    had = {f"{field}_id": getattr(shown, f"{field}_id") for field in accounts.FIELDS}
     if not Connection.objects.filter(pk=connection.pk, revision=revision, **had).update(
         settings=settings,
         sandbox_settings=sandbox,

@@ -189,8 +189,7 @@ def _agreed_to(approval: Approval, terms: Terms, limits: GrantLimits, by: User) 
     rows = grants.bounded_in(approval.workspace).filter(agent=approval.agent).order_by("-pk")
     mine = rows.filter(decisions__person=by, decisions__granted=True).exclude(calls=[])
     more = _facts(approval, terms, limits).more if approval.calls else {}
-    found = mine[:GRANTS_LOOKED_AT_MAX]
-    return next((one for one in found if one.calls[0]["more"] == more), None)
+    return next((one for one in mine[:GRANTS_LOOKED_AT_MAX] if one.calls[0]["more"] == more), None)
 
 
 def proposed(approval: Approval, limits: GrantLimits, person: User) -> list[Approval]:

@@ -1,7 +1,6 @@
 """The card and the answers to it. GET never decides; a link in a mail opens a page."""
 
 import json
-from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -334,21 +333,15 @@ def decide(request: Request, workspace: str, pk: int) -> HttpResponse:
 
 
 def is_given(
-    request: Request,
-    approval: Approval,
-    error: Exception,
-    *,
-    granted: bool,
-    until: datetime | None = None,
-    field: str = "reason",
+    request: Request, approval: Approval, error: Exception, *, field: str = "reason", **said: Any
 ) -> bool:
     """Whether what was refused is the answer that this person has given already, sent once more:
-    the card as it stands says what became of it. `field` has the reason.
+    the card as it stands says what became of it. `field` has the reason, `said` the answer.
     """
     posted = request.POST
     return not isinstance(error, InvalidInput) and inbox.is_given(
-        approval, request.user, granted=granted, seen=posted.get("digest", ""), until=until,
-        reason=posted.get(field, ""), break_glass=field == GLASS_REASON,
+        approval, request.user, seen=posted.get("digest", ""), reason=posted.get(field, ""),
+        break_glass=field == GLASS_REASON, **said,
     )  # fmt: skip
 
 

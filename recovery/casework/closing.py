@@ -145,9 +145,9 @@ def close(
     now, reason = reread(case), kept_text(reason, TEXT_CHARACTERS_MAX)
     said = (seen + 1, CaseState.CLOSED, outcome, reason, by.pk)
     owned = {(kept_text(it.text, TEXT_CHARACTERS_MAX), it.owner.pk, it.due_at) for it in left}
-    if (now.revision, now.state, now.outcome, now.closing_reason, now.closed_by_id) != said or {
-        (it.text, it.owner_id, it.due_at) for it in now.residues.all()
-    } != owned:
+    kept = {(it.text, it.owner_id, it.due_at) for it in now.residues.all()}
+    as_said = (now.revision, now.state, now.outcome, now.closing_reason, now.closed_by_id) == said
+    if not as_said or kept != owned:
         raise ended
     return now
 

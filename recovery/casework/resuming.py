@@ -284,9 +284,11 @@ def commit(
             workspace=case.workspace_id, run=case.run.run, type=EventType.RESUME_DIRECTED,
             actor_kind="person", actor=str(by.pk), data__contains={"seen": revision},
         ).first()  # fmt: skip
-        data = (told and told.data) or {}
-        mine = Directive.objects.filter(pk=data.get("directive"), withdrawn_at=None).first()
-        if mine is None or (data["digest"], data["reason"]) != (digest, reason):
+        data = told.data if told is not None and told.data else {}
+        if (data.get("digest"), data.get("reason")) != (digest, reason):
+            raise
+        mine = Directive.objects.filter(pk=data["directive"], withdrawn_at=None).first()
+        if mine is None:
             raise
         return mine
 

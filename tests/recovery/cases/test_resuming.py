@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -246,7 +247,7 @@ def test_the_commit_needs_the_preview_it_saw(stopped, ada, finn):
         resuming.commit(case, digest="0" * 64, revision=seen.case.revision, by=ada)
     with pytest.raises(OutOfDate):
         resuming.commit(case, digest=seen.digest, revision=99, by=ada)
-    said = {"digest": seen.digest, "revision": seen.case.revision, "reason": "it is mended"}
+    said: dict[str, Any] = {"digest": seen.digest, "revision": seen.case.revision, "reason": "ok"}
     issued = resuming.commit(case, **said, by=ada)
     case.refresh_from_db()
     with pytest.raises(CannotResume, match="told to resume already"):
