@@ -358,6 +358,7 @@ EMAIL_HOST_USER = env.text("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_PASSWORD", "")
 EMAIL_USE_TLS = env.claim("EMAIL_USE_TLS", default=False)
 EMAIL_TIMEOUT = 10
+EMAIL_BACKEND = "connectors.builtin.smtp.EmailBackend"
 DEFAULT_FROM_EMAIL = env.text("AMENDS_FROM", "Amends <amends@localhost>")
 
 # Hosts ("host" or "host:port") that connectors may reach although they are not public, or not over

@@ -49,6 +49,7 @@ from connectors.normalization import Redaction
 from connectors.outbound import AnswerTooLarge, Deadline, NotSent, Outbound, OutOfTime
 from ledger.canonical import digest
 from ledger.desk_events import masking_key
+from workspaces import clock
 from workspaces.encryption import CannotOpen
 from workspaces.models import Secret, Workspace
 
@@ -381,6 +382,7 @@ def _opened(
         raise CannotRead(f"The connection {connection.name} is disabled.")
     secret = connection.observe_secret if purpose == "observe" else connection.compensate_secret
     clear, credentials = _credentials(connection, connector, secret, purpose)
+    clock.now()  # by which it may be signed where the database is asked nothing
     session = Session(
         connection=connection.name,
         purpose=purpose,

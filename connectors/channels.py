@@ -39,7 +39,7 @@ from amends.protocol.vocabulary import EventType
 from connectors.models import Channel, ChannelKind, Delivery, DeliveryState, Tier
 from connectors.normalization import Redaction
 from connectors.outbound import OK, Deadline, Outbound, headers_of, signer
-from workspaces import outbox
+from workspaces import clock, outbox
 from workspaces.encryption import CannotOpen
 from workspaces.locks import ROW_LOCK
 from workspaces.models import Secret, User, Workspace
@@ -50,7 +50,7 @@ SEND_SECONDS_MAX = 10.0
 RECIPIENTS_MAX = 20
 ADDRESS = re.compile(r"(?P<name>[^<>@,;:\r\n\u2028]*<)?[^\s<>@,;:]+@[^\s<>@,;:]+(?(name)>)")
 
-SMTP = "django.core.mail.backends.smtp.EmailBackend"
+SMTP = "connectors.builtin.smtp.EmailBackend"
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -185,6 +185,7 @@ def _slack(delivery: Delivery) -> None:
 
 def _webhook(delivery: Delivery) -> None:
     secret, body = _secret_of(delivery), _signed_body(delivery)
+    clock.now()  # by which it is signed
     id_ = str(delivery.message.get("facts", {}).get("id", _id(delivery)))
     post(secret["url"], body, headers_of(secret["secret"], body, message_id=id_))
 

@@ -26,7 +26,7 @@ from connectors.channels import Message, NotTaken, addressed, post, told
 from connectors.models import Channel, ChannelKind, Delivery, Feed
 from connectors.outbound import headers_of
 from ledger import entries, proofs
-from workspaces import formatting
+from workspaces import clock, formatting
 from workspaces.periodic import Turns
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ def _batch(channel: Channel, feed: Feed) -> int:
     if not secret:
         raise NotTaken("The channel has lost its secret.")
     body = msgspec.json.encode(said)
+    clock.now()  # by which it is signed
     # Bound to what is sent: a restored log that knew of no head goes on under the same name.
     which = f"{found[0].number}-{found[-1].number}-{found[-1].hash.hex()[:HASH_CHARACTERS]}"
     id_ = f"{channel.pk}-{head.origin}-{which}"

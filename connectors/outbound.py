@@ -15,18 +15,21 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import httpcore
 import httpx
 import msgspec
 from django.conf import settings
-from django.utils import timezone
 from standardwebhooks import Webhook
+
+from workspaces import clock
+
+T = TypeVar("T")
 
 # How a connector says no. Import them from `connectors.contract`.
 
@@ -159,30 +162,66 @@ def checked_addresses(host: str, port: int, deadline: Deadline) -> list[str]:
 
 
 def _resolved(host: str, port: int, deadline: Deadline) -> list[str]:
-    """Look a name up in a thread that may be left behind: getaddrinfo has no time limit."""
-    answers: queue.SimpleQueue[list[str] | Exception] = queue.SimpleQueue()
+    question = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = _looked_up(question, deadline)
+    except TimeoutError:
+        raise NotSent(f"The name {host} was not resolved in time.") from None
+    except (OSError, UnicodeError):
+        raise NotSent(f"The name {host} does not resolve.") from None
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
-    def look_up() -> None:
+
+def _looked_up(question: Callable[[], T], deadline: Deadline) -> T:
+    """What name servers say, asked in a thread that may be left behind: there is no time limit for
+    them. Raises TimeoutError, and what the question raises.
+    """
+    answers: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answers.put(list(dict.fromkeys(str(one[4][0]) for one in found)))
+            answers.put(question())
         except (OSError, UnicodeError) as failure:
             answers.put(failure)
 
-    threading.Thread(target=look_up, daemon=True, name="look-up").start()
+    threading.Thread(target=ask, daemon=True, name="look-up").start()
     try:
         answer = answers.get(timeout=min(deadline.remaining(), CONNECT_SECONDS_MAX))
     except queue.Empty:
-        raise NotSent(f"The name {host} was not resolved in time.") from None
-    if isinstance(answer, Exception) or not answer:
-        raise NotSent(f"The name {host} does not resolve.")
+        raise TimeoutError from None
+    if isinstance(answer, Exception):
+        raise answer
     return answer
+
+
+def own_name(deadline: Deadline) -> str:
+    """What we call ourselves to a mail server, as smtplib has it, which waits for name servers
+    without a limit; an address where they say nothing in time.
+    """
+    try:
+        return _looked_up(_own_name, deadline)
+    except OSError:
+        return "[127.0.0.1]"
+
+
+def _own_name() -> str:
+    name = socket.getfqdn()
+    return name if "." in name else f"[{socket.gethostbyname(socket.gethostname())}]"
 
 
 def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     """A TCP connection to a checked address of the host; raises NotSent."""
+    return _first_of(checked_addresses(host, port, deadline), host, port, deadline)
+
+
+def connected_as_named(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """The same to a host that the deployment itself names, wherever it is."""
+    return _first_of(_resolved(host, port, deadline)[:ADDRESSES_MAX], host, port, deadline)
+
+
+def _first_of(addresses: Iterable[str], host: str, port: int, deadline: Deadline) -> socket.socket:
     failure: OSError | None = None
-    for address in checked_addresses(host, port, deadline):
+    for address in addresses:
         try:
             seconds = min(deadline.remaining(), CONNECT_SECONDS_MAX)
             return socket.create_connection((address, port), timeout=seconds)
@@ -420,8 +459,10 @@ class BadSecret(ValueError):
 
 
 def headers_of(secret: str, body: bytes, *, message_id: str) -> dict[str, str]:
-    """The three headers that sign a body now; raises BadSecret."""
-    now = timezone.now()
+    """The three headers that sign a body now; raises BadSecret. A receiver refuses what is some
+    minutes off, so the time is the database's (`clock.last_heard`).
+    """
+    now = clock.last_heard()
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(int(now.timestamp())),

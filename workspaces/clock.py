@@ -64,6 +64,16 @@ def now() -> datetime:
     return asked.said + timedelta(seconds=moment - asked.boot_seconds)
 
 
+def last_heard() -> datetime:
+    """The same by what the database last said, however long ago: for threads that ask it nothing.
+    Where it has said nothing to this process yet, it is the process's own time.
+    """
+    asked = _asked.get(DEFAULT_DB_ALIAS)
+    if asked is None:
+        return timezone.now()
+    return asked.said + timedelta(seconds=boot_seconds() - asked.boot_seconds)
+
+
 def _ask() -> datetime:
     """By psycopg's own cursor: which statements a page needs does not depend on the minute."""
     connection.close_if_health_check_failed()

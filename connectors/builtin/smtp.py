@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from django.core.mail.backends import smtp as django_smtp
 
 from connectors.contract import (
     Answer,
@@ -43,11 +44,14 @@ from connectors.contract import (
 )
 from connectors.outbound import (
     AddressRefused,
+    Deadline,
     NotSent,
     Outbound,
     OutOfTime,
     account_of,
+    connected_as_named,
     is_allowed_by_name,
+    own_name,
     tls,
 )
 
@@ -303,11 +307,14 @@ class _Server(smtplib.SMTP):
 
     file: Any
 
-    def __init__(self, outbound: Outbound, *, implicit_tls: bool) -> None:
+    def __init__(
+        self, outbound: Outbound, *, implicit_tls: bool, local_hostname: str | None = None
+    ) -> None:
         self._outbound = outbound
         self._implicit_tls = implicit_tls
         self._cut = ExitStack()
-        super().__init__(timeout=outbound.deadline.remaining())
+        name = local_hostname or own_name(outbound.deadline)
+        super().__init__(timeout=outbound.deadline.remaining(), local_hostname=name)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = self._outbound.connect(host, port)
@@ -334,7 +341,8 @@ def _session(call: Call) -> Iterator[_Server]:
     login: Login = call.connection.credentials
     if settings.tls == "none" and not is_allowed_by_name(settings.host, settings.port):
         raise AddressRefused("Only hosts named in OUTBOUND_ALLOW may go without TLS.")
-    server = _Server(call.connection.outbound, implicit_tls=settings.tls == "implicit")
+    with _before_anything_is_sent():
+        server = _Server(call.connection.outbound, implicit_tls=settings.tls == "implicit")
     with closing(server):
         with _before_anything_is_sent():
             server.connect(settings.host, settings.port)
@@ -385,3 +393,41 @@ def _hand_over(server: _Server, message: EmailMessage) -> tuple[int, str]:
     except (OSError, smtplib.SMTPException) as lost:
         raise LostOnTheWay("The connection was lost while the mail was handed over.") from lost
     return code, said.decode(errors="replace")
+
+
+# The desk's own mails go by the server that its deployment names.
+
+MAIL_SECONDS_MAX = 30.0
+"""For one with its whole session. Django's limit is for each read alone, so a server that answers a
+byte a second held whoever sent: a person's page, or everybody's messages.
+"""
+GREETING = 220
+
+
+class _Named(Outbound):
+    """The way to a server that the deployment itself names; OSError where there is none."""
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        try:
+            return connected_as_named(host, port, self.deadline)
+        except NotSent as failure:
+            raise OSError(str(failure)) from failure
+
+
+class _DeskServer(_Server):
+    """The desk's mail server, as Django opens it."""
+
+    def __init__(self, host: str, port: int, *, local_hostname: str, timeout: float) -> None:
+        named = _Named(Deadline(MAIL_SECONDS_MAX))
+        super().__init__(named, implicit_tls=False, local_hostname=local_hostname)
+        self._host, self.timeout = host, timeout
+        code, said = self.connect(host, port)
+        if code != GREETING:
+            self.close()
+            raise smtplib.SMTPConnectError(code, said)
+
+
+class EmailBackend(django_smtp.EmailBackend):
+    """Django's, by a session that ends in time."""
+
+    connection_class = _DeskServer

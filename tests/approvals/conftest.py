@@ -69,8 +69,10 @@ def ask(acme, ada, finance, leads):
 @pytest.fixture
 def post_office(outsides, settings):
     """A real mail server; the letters that arrived since, on `letters()`."""
+    from connectors import channels
+
     box = outsides("mail")
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_BACKEND = channels.SMTP
     settings.AMENDS_SENDS_MAIL = True
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", box.at["port"]
     settings.EMAIL_USE_TLS = False

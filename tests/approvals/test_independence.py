@@ -13,6 +13,7 @@ from psycopg import RawCursor
 from approvals import awaiting, deciders, inbox, news
 from approvals.models import Approval, Decision
 from approvals.policy import load
+from connectors import channels
 from ledger import desk_events
 from tests.approvals.cast import put_in_force, told
 from tests.people import person, team
@@ -352,7 +353,7 @@ def test_being_put_in_again_begins_anew_and_being_put_in_twice_changes_nothing(
 
 @pytest.mark.django_db
 def test_a_desk_without_mail_says_what_to_do(client, acme, finance, settings):
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_BACKEND = channels.SMTP
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
     nobody = User.objects.create_user("nobody@example.com", PASSWORD)
     teams.add(finance, nobody, by=None)

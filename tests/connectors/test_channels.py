@@ -9,12 +9,14 @@ from cryptography.fernet import Fernet
 from django.core import mail as outbox
 from django.db import connection
 from django.db.models.functions import Now
+from django.utils import timezone
 from standardwebhooks import Webhook
 
 from amends.protocol.vocabulary import EventType
 from connectors import channels, feeds
 from connectors.channels import Message
 from connectors.models import ChannelKind, Delivery
+from workspaces import clock
 from workspaces.periodic import Turns
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -104,14 +106,19 @@ def test_a_slack_message_cannot_smuggle_in_links(acme, ada, receiver):
     assert "&lt;b&gt;ch_1&lt;/b&gt;" in json.loads(got["body"])["text"]
 
 
-def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver):
+@pytest.mark.parametrize("off", [timedelta(0), timedelta(hours=1), timedelta(days=-2)])
+def test_a_signed_webhook_can_be_checked_by_its_receiver(acme, ada, receiver, monkeypatch, off):
+    """Also where the sender's clock is off, by which it was signed: every message was refused."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + off)
+    monkeypatch.setattr(clock, "_asked", {})
     secret = {"url": receiver.at["url"] + "/signed", "secret": SECRET}
     channels.create(acme, "product", "webhook", by=ada, secret=secret)
     channels.announce(acme, "correction.published", NEWS, key="w-1")
 
     send_all()
 
-    [got] = [one for one in receiver.journal.entries() if one["path"] == "/signed"]
+    got = [one for one in receiver.journal.entries() if one["path"] == "/signed"][-1]
     said = Webhook(SECRET).verify(got["body"], got["headers"])
     assert said["type"] == "correction.published"
     assert said["data"]["workspace"] == "acme"
@@ -311,7 +318,7 @@ def test_one_message_is_claimed_at_a_time_whatever_plan_the_database_makes(acme,
 
 
 def test_a_mail_server_that_is_away_is_asked_once_a_turn(acme, settings):
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_BACKEND = channels.SMTP
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # discard: nobody listens there
     for number in range(3):
         channels.write_to(acme, f"p{number}@x.example", "case.opened", NEWS, key=f"m-{number}")

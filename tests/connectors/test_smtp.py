@@ -1,5 +1,6 @@
 """The agent wrote to the wrong person. What can be done is one correction, to that person, once."""
 
+import socket
 import socketserver
 import threading
 import time
@@ -9,8 +10,9 @@ from email.policy import SMTP
 from typing import ClassVar
 
 import pytest
+from django.db.models.functions import Now
 
-from connectors import calls, connections
+from connectors import calls, channels, connections, outbound
 from connectors.builtin import smtp
 from connectors.contract import Refused, Target
 
@@ -240,6 +242,46 @@ def test_a_server_that_greets_drop_by_drop_is_left_at_the_limit_and_nothing_was_
     answer = send(connection, "m-11")
 
     assert (answer.outcome, server.took) == ("no_effect", b"")
+
+
+def test_a_name_server_that_is_silent_of_ourselves_holds_up_no_mail(plain, monkeypatch):
+    """The call was over before a byte had left, and nobody knew whether a mail had gone out."""
+    _server, connection = plain
+
+    def silent():
+        time.sleep(4)
+        return "desk.example"
+
+    monkeypatch.setattr(socket, "getfqdn", silent)
+    monkeypatch.setattr(outbound, "CONNECT_SECONDS_MAX", 0.2)
+    monkeypatch.setitem(
+        smtp.Smtp.operations, "send_correction", replace(smtp.BLIND, limit_seconds=2.0)
+    )
+
+    assert send(connection, "m-12").outcome == "applied"
+
+
+def test_a_mail_of_the_desk_is_put_off_where_its_server_answers_drop_by_drop(
+    plain, acme, monkeypatch, settings
+):
+    """Each letter came in the time that there is for one, so everybody's messages waited for it."""
+    server, connection = plain
+    server.drips_seconds = 0.4
+    settings.EMAIL_BACKEND, settings.EMAIL_HOST = channels.SMTP, connection.settings["host"]
+    settings.EMAIL_PORT, settings.EMAIL_USE_TLS = connection.settings["port"], False
+    monkeypatch.setattr(smtp, "MAIL_SECONDS_MAX", 1.0)
+    message = channels.Message("A case", "It waits for you.")
+    mail = channels.write_to(acme, "eve@other.example", "case.opened", message, key="m-1")
+
+    assert channels.send_due() == 1
+
+    mail.refresh_from_db()
+    assert (mail.state, mail.tries, server.took) == ("waiting", 1, b"")
+    server.drips_seconds = 0.0
+    mail.next_try_at = Now()
+    mail.save()
+    channels.send_due()
+    assert b"It waits for you." in server.took
 
 
 @pytest.mark.parametrize("reply", [b"454 not now\r\n", b"220 go\r\n250-AUTH PLAIN\r\n250 good\r\n"])

@@ -2,14 +2,17 @@
 
 import time
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import httpx
 import pytest
+from django.utils import timezone
 
 from connectors import calls, connections
 from connectors.builtin import webhook
 from connectors.contract import CannotRead, Money, Refused, Target
+from workspaces import clock
 
 
 @pytest.fixture
@@ -54,6 +57,17 @@ def test_a_licence_is_released_once_and_read_back(licences, licence_connection, 
     assert (first.outcome, again.outcome) == ("applied", "applied")
     assert read_back.ok
     assert len(released(licences, "L-7")) == 1
+
+
+def test_a_worker_whose_clock_is_off_is_believed_by_the_service(
+    licence_connection, mood, licence, monkeypatch
+):
+    """The service refuses what was not signed lately: nothing was undone, and people were asked."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(hours=1))
+    monkeypatch.setattr(clock, "_asked", {})
+
+    assert release(licence_connection, licence, "w-astray").outcome == "applied"
 
 
 def test_a_licence_that_is_gone_already_is_a_success(licence_connection, mood, licence):
