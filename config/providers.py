@@ -7,6 +7,9 @@ it did not make, and none that works in another workspace as well.
 """
 
 import io
+import queue
+import threading
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -14,8 +17,9 @@ import requests
 from allauth.socialaccount.models import SocialApp
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from requests.adapters import BaseAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 
+from connectors.call_pool import lend
 from connectors.outbound import AnswerTooLarge, Deadline, Outbound, OutOfTime, Refused
 from workspaces import encryption
 from workspaces.models import LoginProvider, User, Workspace
@@ -140,6 +144,50 @@ def guarded_session() -> requests.Session:
     session.trust_env, session.max_redirects = False, 0
     for scheme in ("https://", "http://"):
         session.mount(scheme, _Guarded())
+    return session
+
+
+UNDER_WAY_MAX = 16
+"""Questions to the environment's provider that may be under way in one process, left behind or
+not: each has a thread."""
+_under_way = threading.BoundedSemaphore(UNDER_WAY_MAX)
+
+
+class _InTime(HTTPAdapter):
+    """Each request goes as the system has it (proxies, authorities) and is left behind where the
+    whole answer is not here in time: the limit of `requests` is for each piece of it, and for no
+    name server, so a provider that answers a byte a second held a thread of the web for ever.
+    """
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
+        if not _under_way.acquire(timeout=SECONDS_MAX):
+            raise requests.Timeout("Too many questions to it are without an answer.")
+        came: queue.SimpleQueue[requests.Response | BaseException] = queue.SimpleQueue()
+        lend(partial(self._ask, came, request, args, kwargs))
+        try:
+            answer = came.get(timeout=SECONDS_MAX)
+        except queue.Empty:
+            raise requests.Timeout(f"No whole answer within {SECONDS_MAX:g} seconds.") from None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _ask(self, came: Any, request: Any, args: Any, kwargs: Any) -> None:
+        try:
+            answer = super().send(request, *args, **kwargs)
+            _ = answer.content  # it is read here, and kept
+        except BaseException as failure:  # noqa: BLE001 - handed to whoever waits for it
+            came.put(failure)
+        else:
+            came.put(answer)
+        finally:
+            _under_way.release()
+
+
+def in_time(session: requests.Session) -> requests.Session:
+    """For the provider that the environment names."""
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, _InTime())
     return session
 
 

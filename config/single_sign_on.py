@@ -33,6 +33,7 @@ from config.providers import (
     Provider,
     app_of,
     guarded_session,
+    in_time,
     provider_of,
 )
 from workspaces import clock, directory, encryption, entrance, independence, teams
@@ -127,7 +128,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
 
     def get_requests_session(self) -> requests.Session:
         session: requests.Session = super().get_requests_session()
-        return session if settings.OIDC_URL else guarded_session()
+        return in_time(session) if settings.OIDC_URL else guarded_session()
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         seal(sociallogin.token)  # before anybody is refused: of who came before it is kept already
@@ -280,7 +281,7 @@ def _asked(provider_id: str) -> "ProviderSession | None":
     provider = provider_of(provider_id)
     if provider is None:
         return None
-    session = guarded_session() if provider.workspace else requests.Session()
+    session = guarded_session() if provider.workspace else in_time(requests.Session())
     answer = session.get(f"{provider.url}{WELL_KNOWN}", **BOUNDS)
     answer.raise_for_status()
     said = answer.json()

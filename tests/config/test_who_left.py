@@ -3,6 +3,7 @@ it is told to.
 """
 
 import json
+import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
@@ -11,7 +12,7 @@ import pytest
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.db.models.functions import Now
 
-from config import single_sign_on
+from config import providers, single_sign_on
 from tests.people import acme, ada, ben, cleo, globex, leads, operators, team
 from tests.ports import answering
 from workspaces import encryption, entrance, teams
@@ -27,6 +28,7 @@ class Provider:
 
     def __init__(self):
         self.says, self.asked, self.groups = {}, [], ["deciders"]
+        self.drips_token_seconds = 0.0
 
     def handler(provider):  # noqa: N805 - the handler has a self of its own
         class Handler(BaseHTTPRequestHandler):
@@ -41,15 +43,19 @@ class Provider:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 token = parse_qs(body)["refresh_token"][0]
                 provider.asked.append(token)
-                self.tell(*provider.says.get(token, (200, {"access_token": "short"})))
+                answer = provider.says.get(token, (200, {"access_token": "short"}))
+                self.tell(*answer, drips_seconds=provider.drips_token_seconds)
 
-            def tell(self, status, body):
+            def tell(self, status, body, *, drips_seconds=0.0):
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(content)
+                step = 1 if drips_seconds else len(content)
+                for at in range(0, len(content), step):
+                    self.wfile.write(content[at : at + step])
+                    time.sleep(drips_seconds)
 
         return Handler
 
@@ -101,6 +107,20 @@ def test_a_provider_that_is_unwell_throws_nobody_out(provider, cleo, answer):
     provider.says["t1"] = (400, {"error": "invalid_grant"})
     single_sign_on.look_again()
     assert (teams_of(cleo), SocialToken.objects.exists()) == (set(), False)
+
+
+def test_an_answer_that_drips_in_holds_up_nobody_and_is_asked_for_again(
+    provider, cleo, monkeypatch
+):
+    """Each byte came within the time that there is for one; the job, or a log-in, waited on."""
+    came(cleo, "t1")
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+    provider.drips_token_seconds = 0.1
+    monkeypatch.setattr(providers, "SECONDS_MAX", 0.5)
+
+    assert single_sign_on.look_again() == 1
+
+    assert (provider.asked, teams_of(cleo)) == (["t1"], {"leads"})
 
 
 def test_who_left_is_not_let_in_again_by_a_link_of_before(provider, acme, ada, cleo):
