@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -52,6 +53,9 @@ FILES_RESERVED = 256
 FILES_MIN = 1_024
 BACKLOG = 2_048
 STOP_SECONDS_MAX = 5
+FIGURES = "PROMETHEUS_MULTIPROC_DIR"
+# Room for what one process counts, by the kinds of its files: 280 kinds of answers at the edge.
+FIGURES_BYTES = {"counter": 2**16, "gauge_livesum": 2**16, "histogram": 2**20}
 # One of several that does not answer its parent for so long is stopped or stuck: another takes its
 # place.
 SILENT_SECONDS_MAX = 10
@@ -247,6 +251,7 @@ def application() -> Any:
         die_with_parent(signal.SIGTERM)
         if os.getppid() != parent.pid:  # it died before we could ask
             raise SystemExit(1)
+        reserve_figures()
     files = raise_file_limit()
     Protocol.connections_max = max(files - FILES_RESERVED, files // 2)
     from config.asgi import application as served  # Django is set up there
@@ -259,9 +264,36 @@ def shared_figures() -> Iterator[None]:
     """A folder where several processes keep what they count, so that any can tell Prometheus all
     of it. It is gone afterwards: counters start anew, as those of one process do.
     """
-    with tempfile.TemporaryDirectory(prefix="amends-figures-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    with contextlib.ExitStack() as kept:
+        try:
+            folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="amends-figures-"))
+            os.environ[FIGURES] = folder
+        except OSError as full:
+            logger.warning("Each process tells /metrics what it alone counts: %s", full)
         yield
+
+
+def reserve_figures() -> None:
+    """Room on the disk for what this process will count. Prometheus's client writes to its files
+    as to memory, so the first page for which a full disk has no room would end the process
+    (SIGBUS), and each that takes its place.
+    """
+    folder = os.environ.get(FIGURES)
+    if folder is None:
+        return
+    of = Path(folder)
+    mine = {of / f"{kind}_{os.getpid()}.db": size for kind, size in FIGURES_BYTES.items()}
+    try:
+        for path, size in mine.items():
+            with path.open("ab") as file:  # of who had our number before, it is there
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as full:
+        logger.warning("Its own /metrics tells what this process alone counts: %s", full)
+        del os.environ[FIGURES]
+        for path in mine:
+            with contextlib.suppress(OSError):
+                if not path.stat().st_size:  # which nobody could read
+                    path.unlink()
 
 
 def serve(config: uvicorn.Config) -> int:

@@ -22,6 +22,7 @@ from tests.approvals.test_waiting import IRREVERSIBLE
 from tests.config.test_door import ask
 from tests.config.test_vanished_hosts import listeners
 from tests.config.test_worker import soon
+from tests.crash.faults.room import filled, small_disk
 from tests.people import acme, ada, ben, leads, operators
 from tests.processes import Process, Processes
 from workspaces import keys
@@ -146,6 +147,30 @@ def test_who_waits_is_answered_before_a_process_ends(
         assert [one.result(timeout=120) for one in told] == [200] * 24
     assert soon(lambda: not web.alive())
     assert "graceful shutdown exceeded" not in web.said()
+
+
+def test_a_full_disk_below_what_is_counted_ends_no_process_and_keeps_none_from_its_start(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """Figures are written as to memory: where no page is left, that is the end of who counts."""
+    with small_disk(tmp_path / "small") as disk:
+        web = processes.web(AMENDS_WEB_PROCESSES="2", AMENDS_METRICS_TOKEN="", TMPDIR=str(disk))
+        assert soon(lambda: len(serving(web.pid)) == 2)
+        before = serving(web.pid)
+        with filled(disk):
+            paths = ("runs/1/directive", "approvals/1", "policy", "events", "actions/begin")
+            for path in paths * 8:  # each kind of answer takes room of its own
+                ask(f"{web.url}/api/v1/{path}", method="POST" if path in paths[3:] else "GET")
+            assert serving(web.pid) == before, web.said()
+            killed = before.pop()
+            os.kill(killed, signal.SIGKILL)
+            assert soon(lambda: len(serving(web.pid) - before - {killed}) == 1)
+            [new] = serving(web.pid) - before
+            for _ in range(40):
+                assert ask(f"{web.url}/healthz")[0] == 200
+            assert new in serving(web.pid), web.said()
+            assert answered(web) > 0
+        processes.stop()
 
 
 def test_both_together_let_no_more_go_on_than_a_sum_lets_also_while_one_is_killed(
