@@ -68,6 +68,7 @@ class BeginAnswer(msgspec.Struct, omit_defaults=True):
     run: str = ""
     fence: int = 0
     lease_until: str = ""
+    lease_seconds: int = 0
     approval: str = ""
     url: str = ""
     expires_at: str = ""
@@ -108,6 +109,8 @@ async def begin(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         warned = events.warning(planned, timezone.now())
         told = body | {"warning": warned} if warned else body
+        if "lease_until" in told:  # for whoever has another clock
+            told = told | {"lease_seconds": actor.stuck_after_seconds}
         await answer(send, 200, with_address(told, actor.workspace))
 
 

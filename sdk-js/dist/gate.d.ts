@@ -27,12 +27,16 @@ export type BeginRequest = {
     isComparable: boolean;
     waitSeconds: number;
     signal: AbortSignal | undefined;
+    /** When the desk was asked last. */
+    askedAt?: Moment;
 };
 /** The yes that let a call proceed: its number, and the page that says whose it is. */
 export type Approval = {
     id: string;
     url: string;
 };
+/** In milliseconds by a clock that nobody sets, and that goes on while the machine sleeps. */
+type Moment = number;
 /**
  * The row of the key, how long the desk has lent it to this try, the arguments where an approver
  * has changed them, the yes where people were asked, and what kept the row from being remembered:
@@ -40,7 +44,7 @@ export type Approval = {
  */
 export type Begun = {
     row: KeyRow;
-    leaseUntil: Date | null;
+    leaseUntil: Moment | null;
     changed?: Json;
     approval?: Approval | null;
     unkept?: Error | null;
@@ -71,10 +75,19 @@ export declare class Gate {
      * Keep the lease of a try for as long as its call is made, so that nobody takes it for lost. The
      * same question under the same attempt renews it. Stops when `over` does.
      */
-    renewing(ask: BeginRequest, leaseUntil: Date | null, over: AbortSignal): Promise<void>;
+    renewing(ask: BeginRequest, leaseUntil: Moment | null, over: AbortSignal): Promise<void>;
+    /**
+     * Until when the call is lent to this try, looked at once more just before it is made: who stood
+     * still for longer than the lease (a process that was stopped, a machine that slept) asks again
+     * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+     */
+    stillLent({ ask, leaseUntil }: Begun & {
+        ask: BeginRequest;
+    }): Promise<Moment | null>;
     /**
      * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
      * InProgress, KeyReused or DeskUnreachable.
      */
     explain(ask: BeginRequest): Promise<JsonObject>;
 }
+export {};

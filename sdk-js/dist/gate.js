@@ -4,8 +4,9 @@
  * It fails closed. What needs the desk is not done without it, and what may be done without it is
  * on disk before it happens.
  */
+import { uptime } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
+import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NoEffect, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
 import { compact, isObject } from "./protocol/canonical.js";
 import { isDiskTrouble } from "./spool.js";
 // How often a request is made in all that the desk does not answer, and what lies between two tries
@@ -45,7 +46,10 @@ const NAMES = new Map([
     ["replay", "action"],
     ["in_doubt", "action"],
 ]);
+const leaseIsOver = (why) => "the lease of this call was over before it was made, and the desk does not lend it again" +
+    ` (${why}): it was not made`;
 const UNDONE = "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
+const awakeOrNot = () => uptime() * 1000;
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
  * it may be starting, or its database be changing places. Throws what the last try did.
@@ -128,19 +132,42 @@ export class Gate {
      */
     async renewing(ask, leaseUntil, over) {
         for (let until = leaseUntil; until !== null;) {
-            const half = (until.getTime() - Date.now()) / 2000;
+            const half = (until - awakeOrNot()) / 2000;
             const seconds = Math.min(Math.max(half, RENEW_SECONDS_MIN), RENEW_SECONDS_MAX);
             await sleep(seconds * 1000, undefined, { signal: over, ref: false }).catch(() => undefined);
             if (over.aborted)
                 return;
+            const asked = awakeOrNot();
             try {
-                until = leaseOf(await this.#wire.post("actions/begin", body(ask), over)) ?? until;
+                until = leaseOf(await this.#wire.post("actions/begin", body(ask), over), asked) ?? until;
             }
             catch (error) {
                 if (!over.aborted)
                     this.#log("info", `a lease could not be renewed: ${String(error)}`);
             }
         }
+    }
+    /**
+     * Until when the call is lent to this try, looked at once more just before it is made: who stood
+     * still for longer than the lease (a process that was stopped, a machine that slept) asks again
+     * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+     */
+    async stillLent({ ask, leaseUntil }) {
+        if (leaseUntil === null || awakeOrNot() < leaseUntil)
+            return leaseUntil;
+        let answer;
+        try {
+            answer = await this.#ask(ask);
+        }
+        catch (no) {
+            const isAway = no instanceof Error && no.constructor === DeskUnreachable;
+            if (isAway && !ask.isGated)
+                return null; // it may be made without it
+            throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+        }
+        if (answer["answer"] === "proceed")
+            return leaseOf(answer, ask.askedAt);
+        throw new NoEffect(leaseIsOver(String(answer["reason"] || answer["answer"])));
     }
     /**
      * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
@@ -173,6 +200,7 @@ export class Gate {
             answer = await trying(async () => {
                 await this.#sender.upload(ask.planned.blobs.keys());
                 // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
+                ask.askedAt = awakeOrNot();
                 return this.#wire.send("actions/begin", { method: "POST", body: body(ask), params });
             }, ask.signal);
         }
@@ -268,7 +296,7 @@ export class Gate {
             case "replay": {
                 const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
                 const unkept = this.#unkept(row);
-                const leaseUntil = leaseOf(answer);
+                const leaseUntil = leaseOf(answer, ask.askedAt);
                 if (said === "replay")
                     return { row, leaseUntil, unkept };
                 const { arguments: changed = null, approval: id, url } = answer;
@@ -367,12 +395,16 @@ function rowOf(ask, state, known) {
         result: result ?? null,
     };
 }
-/** Until when the call is this try's. */
-function leaseOf({ lease_until: until }) {
+/** Until when the call is this try's; by our own clock where a desk does not say for how long. */
+function leaseOf(answer, asked = awakeOrNot()) {
+    const { lease_until: until, lease_seconds: seconds } = answer;
     if (typeof until !== "string" || !MOMENT.test(until))
         return null;
-    const found = new Date(until);
-    return Number.isNaN(found.getTime()) ? null : found;
+    const found = new Date(until).getTime();
+    if (Number.isNaN(found))
+        return null;
+    const isSaid = typeof seconds === "number" && seconds > 0;
+    return asked + (isSaid ? seconds * 1000 : found - Date.now());
 }
 /** What a refusal says of the key, if it is about that. */
 function meaning(refused) {

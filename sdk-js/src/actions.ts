@@ -247,8 +247,9 @@ export class Action<A extends object = Args> {
     const lazy = bitByBit(call);
     if (lazy !== null) throw lazy;
     this.#isMade = true;
+    const until = await this.run.desk.gate.stillLent(begun).catch((no) => this.#isNotMade(no));
     const over = new AbortController();
-    void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
+    void this.run.desk.gate.renewing(begun.ask, until, over.signal);
     try {
       const result = await callWithin(this.#plan, this.args, call);
       this.#returned = { result };

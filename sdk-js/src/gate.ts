@@ -5,6 +5,7 @@
  * on disk before it happens.
  */
 
+import { uptime } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import {
@@ -16,6 +17,7 @@ import {
   InProgress,
   inWords,
   KeyReused,
+  NoEffect,
   NotTheDesk,
   Refused,
   Stopped,
@@ -68,6 +70,9 @@ const NAMES = new Map([
   ["replay", "action"],
   ["in_doubt", "action"],
 ]);
+const leaseIsOver = (why: string): string =>
+  "the lease of this call was over before it was made, and the desk does not lend it again" +
+  ` (${why}): it was not made`;
 const UNDONE =
   "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
 
@@ -91,10 +96,16 @@ export type BeginRequest = {
   isComparable: boolean;
   waitSeconds: number;
   signal: AbortSignal | undefined;
+  /** When the desk was asked last. */
+  askedAt?: Moment;
 };
 
 /** The yes that let a call proceed: its number, and the page that says whose it is. */
 export type Approval = { id: string; url: string };
+
+/** In milliseconds by a clock that nobody sets, and that goes on while the machine sleeps. */
+type Moment = number;
+const awakeOrNot = (): Moment => uptime() * 1000;
 
 /**
  * The row of the key, how long the desk has lent it to this try, the arguments where an approver
@@ -103,7 +114,7 @@ export type Approval = { id: string; url: string };
  */
 export type Begun = {
   row: KeyRow;
-  leaseUntil: Date | null;
+  leaseUntil: Moment | null;
   changed?: Json;
   approval?: Approval | null;
   unkept?: Error | null;
@@ -190,18 +201,38 @@ export class Gate {
    * Keep the lease of a try for as long as its call is made, so that nobody takes it for lost. The
    * same question under the same attempt renews it. Stops when `over` does.
    */
-  async renewing(ask: BeginRequest, leaseUntil: Date | null, over: AbortSignal): Promise<void> {
+  async renewing(ask: BeginRequest, leaseUntil: Moment | null, over: AbortSignal): Promise<void> {
     for (let until = leaseUntil; until !== null; ) {
-      const half = (until.getTime() - Date.now()) / 2000;
+      const half = (until - awakeOrNot()) / 2000;
       const seconds = Math.min(Math.max(half, RENEW_SECONDS_MIN), RENEW_SECONDS_MAX);
       await sleep(seconds * 1000, undefined, { signal: over, ref: false }).catch(() => undefined);
       if (over.aborted) return;
+      const asked = awakeOrNot();
       try {
-        until = leaseOf(await this.#wire.post("actions/begin", body(ask), over)) ?? until;
+        until = leaseOf(await this.#wire.post("actions/begin", body(ask), over), asked) ?? until;
       } catch (error) {
         if (!over.aborted) this.#log("info", `a lease could not be renewed: ${String(error)}`);
       }
     }
+  }
+
+  /**
+   * Until when the call is lent to this try, looked at once more just before it is made: who stood
+   * still for longer than the lease (a process that was stopped, a machine that slept) asks again
+   * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+   */
+  async stillLent({ ask, leaseUntil }: Begun & { ask: BeginRequest }): Promise<Moment | null> {
+    if (leaseUntil === null || awakeOrNot() < leaseUntil) return leaseUntil;
+    let answer: JsonObject;
+    try {
+      answer = await this.#ask(ask);
+    } catch (no) {
+      const isAway = no instanceof Error && no.constructor === DeskUnreachable;
+      if (isAway && !ask.isGated) return null; // it may be made without it
+      throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+    }
+    if (answer["answer"] === "proceed") return leaseOf(answer, ask.askedAt);
+    throw new NoEffect(leaseIsOver(String(answer["reason"] || answer["answer"])));
   }
 
   /**
@@ -239,6 +270,7 @@ export class Gate {
       answer = await trying(async () => {
         await this.#sender.upload(ask.planned.blobs.keys());
         // Not given up half-way: who is lent the key and does not know it leaves it in doubt.
+        ask.askedAt = awakeOrNot();
         return this.#wire.send("actions/begin", { method: "POST", body: body(ask), params });
       }, ask.signal);
     } catch (error) {
@@ -326,7 +358,7 @@ export class Gate {
       case "replay": {
         const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
         const unkept = this.#unkept(row);
-        const leaseUntil = leaseOf(answer);
+        const leaseUntil = leaseOf(answer, ask.askedAt);
         if (said === "replay") return { row, leaseUntil, unkept };
         const { arguments: changed = null, approval: id, url } = answer;
         const approval = id ? { id: `${id}`, url: `${url ?? ""}` } : null;
@@ -422,11 +454,14 @@ function rowOf(ask: BeginRequest, state: KeyState, known: JsonObject): KeyRow {
   };
 }
 
-/** Until when the call is this try's. */
-function leaseOf({ lease_until: until }: JsonObject): Date | null {
+/** Until when the call is this try's; by our own clock where a desk does not say for how long. */
+function leaseOf(answer: JsonObject, asked: Moment = awakeOrNot()): Moment | null {
+  const { lease_until: until, lease_seconds: seconds } = answer;
   if (typeof until !== "string" || !MOMENT.test(until)) return null;
-  const found = new Date(until);
-  return Number.isNaN(found.getTime()) ? null : found;
+  const found = new Date(until).getTime();
+  if (Number.isNaN(found)) return null;
+  const isSaid = typeof seconds === "number" && seconds > 0;
+  return asked + (isSaid ? seconds * 1000 : found - Date.now());
 }
 
 /** What a refusal says of the key, if it is about that. */

@@ -181,7 +181,8 @@ class Action(DrivenContext):
             ask = yield from blocking(self._ask, key)
             self.run.last_action = str(ask.planned.event["action"])
             try:
-                self._row, arguments, self.approval, unkept = yield from self._gate(ask)
+                begun = yield from self._gate(ask)
+                self._row, arguments, self.approval, unkept, self._lease = begun
                 self._begins_anew()
                 if self._shape is not None:
                     self.run.desk.announced[self.tool] = self._shape[0]
@@ -245,6 +246,7 @@ class Action(DrivenContext):
             raise ArgumentsChanged(CHANGED)
         self.must_be_ours()
         refuse_lazy(call)
+        yield from self.run.desk.gate.still_lent(self._lease)
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:

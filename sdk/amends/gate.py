@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from amends.drivers import Pause, Steps, blocking, called
 from amends.errors import (
+    AmendsError,
     ApprovalTimeout,
     ArgumentsChanged,
     Compensated,
@@ -24,6 +25,7 @@ from amends.errors import (
     InDoubt,
     InProgress,
     KeyReused,
+    NoEffect,
     NotTheDesk,
     Refused,
     SpoolFull,
@@ -77,6 +79,10 @@ NAMES = {
     "proceed": "action", "wait": "approval", "compensated": "next_key", "replay": "action",
     "in_doubt": "action",
 }  # fmt: skip
+LEASE_OVER = (
+    "the lease of this call was over before it was made, and the desk does not lend it again"
+    " ({}): it was not made"
+)
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], Awaitable[None] | None]
@@ -94,6 +100,8 @@ class BeginRequest:
     retry: str | None
     gated: bool
     is_comparable: bool = True
+    asked_at: float = 0.0
+    """By `awake_or_not`, when the desk was asked last."""
 
     def row(self, state: KeyState, *, answer: dict[str, Any] | None = None) -> KeyRow:
         event, known = self.planned.event, answer or {}
@@ -139,15 +147,31 @@ class Approval(NamedTuple):
     url: str
 
 
+@dataclass
+class Lease:
+    """How long the desk has lent the call to this try: until then by `awake_or_not`."""
+
+    ask: BeginRequest
+    until: float
+
+
 class Begun(NamedTuple):
     """The row of the key, the arguments where an approver has changed them, the yes where people
-    were asked, and what kept the row from being remembered: then the call may not be made.
+    were asked, what kept the row from being remembered (then the call may not be made), and the
+    lease where the desk says for how long.
     """
 
     row: KeyRow
     arguments: Any = None
     approval: Approval | None = None
     unkept: SpoolFull | None = None
+    lease: Lease | None = None
+
+
+def awake_or_not() -> float:
+    """Seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class Gate:
@@ -194,6 +218,23 @@ class Gate:
             answer = yield from self._wait(ask, answer, wait_seconds, on_wait or self._on_wait)
         return (yield from blocking(self._heed, ask, answer))
 
+    def still_lent(self, lease: Lease | None) -> Steps[None]:
+        """Look once more, just before the call is made: whoever stood still for longer than the
+        lease (a process that was stopped, a machine that slept) asks again under the same try, for
+        the run may be recovered by now. Raises NoEffect where the call is not to be made.
+        """
+        if lease is None or awake_or_not() < lease.until:
+            return
+        try:
+            answer = yield from self._ask(lease.ask)
+        except AmendsError as no:
+            if type(no) is DeskUnreachable and not lease.ask.gated:  # it may be made without it
+                return
+            raise NoEffect(LEASE_OVER.format(no)) from no
+        if answer["answer"] != "proceed":
+            raise NoEffect(LEASE_OVER.format(answer.get("reason") or answer["answer"]))
+        lease.until = lease.ask.asked_at + _lease_seconds(answer)
+
     def explaining(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What the desk would answer now, and under `explain` why; it begins nothing. Raises
         Refused, InProgress, KeyReused or DeskUnreachable.
@@ -238,6 +279,7 @@ class Gate:
             body["retry"] = ask.retry
         if ask.planned.blobs:
             yield from blocking(self._sender.upload, tuple(ask.planned.blobs))
+        ask.asked_at = awake_or_not()
         answer: dict[str, Any] = yield post("actions/begin", compact(body).encode(), params=params)
         return answer
 
@@ -313,7 +355,9 @@ class Gate:
                 return Begun(row, unkept=unkept)
             named, url = (answer.get(name) for name in ("approval", "url"))
             approval = Approval(str(named), str(url or "")) if named else None
-            return Begun(row, answer.get("arguments"), approval, unkept)
+            seconds = _lease_seconds(answer)
+            lease = Lease(ask, ask.asked_at + seconds) if seconds else None
+            return Begun(row, answer.get("arguments"), approval, unkept, lease)
         if said == "in_doubt":
             self._unkept(ask.row("unknown", answer=answer))
             raise InDoubt(str(answer.get("action")))
@@ -377,6 +421,13 @@ def _is_lent(yes: dict[str, Any]) -> bool:
         return datetime.fromisoformat(yes["lease_until"]).tzinfo is not None
     except (KeyError, TypeError, ValueError):
         return False
+
+
+def _lease_seconds(yes: dict[str, Any]) -> float:
+    """For how long it is; 0 where an older desk does not say."""
+    seconds: Any = yes.get("lease_seconds")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return float(seconds) if is_number and seconds > 0 else 0.0
 
 
 def _state_of(approval: dict[str, Any]) -> str:

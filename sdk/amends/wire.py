@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 # A long poll answers within the seconds asked for; this much later it is lost.
 POLL_GRACE_SECONDS = 10.0
+# httpx's limit is for each piece of an answer, so one that drips in would never end. A whole one
+# has as long, and what it takes at this pace.
+BYTES_A_SECOND_MIN = 10_000
 # Answers that say "not now": the same request may succeed later.
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 FORBIDDEN = 403
@@ -63,6 +67,25 @@ def _root(url: str) -> str:
     return root
 
 
+class _Pieces:
+    """An answer as it comes in."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._came = bytearray()
+
+    def add(self, piece: bytes) -> None:
+        self._came += piece
+        if time.monotonic() > self._end + len(self._came) / BYTES_A_SECOND_MIN:
+            raise httpx.ReadTimeout("the answer drips in")
+
+    def whole(self, answer: httpx.Response) -> httpx.Response:
+        return httpx.Response(
+            answer.status_code, headers=answer.headers, content=bytes(self._came),
+            extensions=answer.extensions,
+        )  # fmt: skip
+
+
 class _Address:
     """Where the desk is and how it is spoken to, whether its answer blocks or is awaited."""
 
@@ -77,6 +100,7 @@ class _Address:
             # Each call that waits for people holds one; httpx's own hundred would be the end of it.
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
         }
+        self._read_seconds = read_seconds
         spoken = httpx.URL(self.options["base_url"])
         # As it is told in errors and logs: without a name and password that may stand in it.
         self.address = f"{spoken.scheme}://{spoken.netloc.decode()}{spoken.path}"
@@ -88,12 +112,16 @@ class _Address:
             found["content"] = request.body
             found["headers"] = {"Content-Type": "application/json"}
         if request.wait_seconds:
-            limit = request.wait_seconds + POLL_GRACE_SECONDS
-            found["timeout"] = httpx.Timeout(limit, connect=CONNECT_SECONDS)
+            found["timeout"] = httpx.Timeout(self.limit(request), connect=CONNECT_SECONDS)
             found["params"] = {**(request.params or {}), "wait": str(int(request.wait_seconds))}
         elif request.params:
             found["params"] = request.params
         return found
+
+    def limit(self, request: Request) -> float:
+        """Within how many seconds it has to be answered."""
+        waits = request.wait_seconds
+        return waits + POLL_GRACE_SECONDS if waits else self._read_seconds
 
     def no_answer(self, error: httpx.HTTPError) -> DeskUnreachable:
         why = f"{type(error).__name__}: {error}"
@@ -161,11 +189,15 @@ class Wire(_Address):
 
     def send(self, request: Request) -> dict[str, Any]:
         """One JSON object. Raises as `read` does; DeskUnreachable where no answer comes."""
+        pieces = _Pieces(self.limit(request))
         try:
-            answer = self._client.request(**self.asked(request))
+            with self._client.stream(**self.asked(request)) as answer:
+                for piece in answer.iter_raw():
+                    pieces.add(piece)
+            whole = pieces.whole(answer)
         except httpx.HTTPError as error:
             raise self.no_answer(error) from error
-        return self.read(answer)
+        return self.read(whole)
 
     def get(self, path: str, *, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         return self.send(get(path, params=params))
@@ -201,11 +233,15 @@ class AsyncWire(_Address):
         self._clients = {}
 
     async def send(self, request: Request) -> dict[str, Any]:
+        pieces = _Pieces(self.limit(request))
         try:
-            answer = await self._client().request(**self.asked(request))
+            async with self._client().stream(**self.asked(request)) as answer:
+                async for piece in answer.aiter_raw():
+                    pieces.add(piece)
+            whole = pieces.whole(answer)
         except httpx.HTTPError as error:
             raise self.no_answer(error) from error
-        return self.read(answer)
+        return self.read(whole)
 
     def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()

@@ -62,6 +62,7 @@ def test_the_same_attempt_again_hears_the_same_and_its_lease_is_renewed(trip):
 
     assert (again["answer"], again["fence"]) == ("proceed", 1)
     assert again["lease_until"] > first["lease_until"]
+    assert (first["lease_seconds"], again["lease_seconds"]) == (900, 900)
     assert Event.objects.filter(type="action.started").count() == 1
 
 

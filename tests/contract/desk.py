@@ -130,7 +130,11 @@ class ScriptedDesk:
                 if "retry_after" in how:
                     self.send_header("Retry-After", str(how["retry_after"]))
                 self.end_headers()
-                self.wfile.write(text[: len(text) // 2] if how.get("half") else text)
+                for letter in text if "drips" in how else b"":
+                    self.wfile.write(bytes([letter]))
+                    time.sleep(how["drips"])
+                if "drips" not in how:
+                    self.wfile.write(text[: len(text) // 2] if how.get("half") else text)
                 self.close_connection = bool(how.get("half"))
 
         return Handler

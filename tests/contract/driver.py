@@ -33,6 +33,7 @@ def planned(step: Step) -> Step:
 
 def act(step: Step) -> Step:
     with now["run"].action(step["tool"], **planned(step)) as action:
+        time.sleep(step.get("thinks", 0))
         result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:
             action.succeeded(result, after=step["after"])

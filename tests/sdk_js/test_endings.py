@@ -176,13 +176,18 @@ def test_a_block_that_is_left_without_a_word_has_failed(desk, agent):
     assert said_of(desk, "run.failed")["error"]["type"] == "MissingOutcome"
 
 
-def test_the_lease_of_a_long_call_is_renewed_under_its_attempt(desk, agent):
-    until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
-    lent = {"answer": "proceed", "action": "act_1", "fence": 1, "lease_until": until.isoformat()}
+@pytest.mark.parametrize("behind", [{}, {"hours": 1}, {"days": -2}], ids=str)
+def test_the_lease_of_a_long_call_is_renewed_under_its_attempt(desk, agent, behind):
+    """Whatever the agent's clock says: one that was behind renewed five minutes later, and one that
+    was ahead every second.
+    """
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3, **behind)
+    lent = {"answer": "proceed", "action": "act_1", "fence": 1, "lease_until": until.isoformat(),
+            "lease_seconds": 3}  # fmt: skip
     desk.script["begin"] = [{"answer": lent}] * 9
     agent("takes_long")
 
-    assert desk.heard.count("begin update_flight") >= 2
+    assert desk.heard.count("begin update_flight") == 2
     assert len({body["attempt"] for body in desk.begun}) == 1
     assert desk.heard[-2:] == ["action.succeeded", "run.completed"]
 
