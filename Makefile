@@ -66,4 +66,4 @@ $(RUNTIME): requirements/runtime.lock config/local/bootstrap.sh
 $(DEV): requirements/dev.lock config/local/bootstrap.sh
 	@sh config/local/bootstrap.sh requirements/dev.lock $@
 
-.PHONY: help up test long check adapters failclosed earnest bench chaos mutants sbom screenshots verifier
+.PHONY: help up test long check adapters failclosed earnest bench chaos mutants sbom client screenshots verifier
