@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from approvals import rules
 from approvals.policy import Invalid, editing, load, load_new, loading
 from approvals.policy.decisions import COMPENSATIONS, VERIFIES
+from approvals.policy.form import Form
 from approvals.policy.reading import read
 from approvals.views import settings_form
 from approvals.views.catalogue_form import ToolForm, TwinForm
@@ -84,12 +86,25 @@ def test_from_any_rule_the_fields_lead_to_any_other(old, new):
     assert tidy(found | {"requires": found.get("requires", [])}) == tidy(wanted)
 
 
-def test_every_name_that_a_document_knows_has_a_field():
+def test_every_name_that_a_document_knows_has_a_field(monkeypatch):
+    inside: set[str] = set()
+    read_mapping = Form.mapping
+
+    def mapping(form, value, path, known=None):
+        inside.update(f"{path[-1]}.{name}" for name in known or () if len(path) in (1, 3))
+        return read_mapping(form, value, path, known)
+
+    monkeypatch.setattr(Form, "mapping", mapping)
+    rule: dict[str, Any] = {name: {} for name in ("bounded", "escalate", "askAffected")}
+    with pytest.raises(Invalid):
+        load({"policies": {"*": rule}, **{name: {} for name in loading.SECTIONS[3:]}})
     members = {path.partition(".")[0] for path in rules.FIELDS.values()} | {"requires"}
     assert members == set(loading.RULE_FIELDS)
     sections = {path.partition(".")[0] for path in settings_form.PATHS.values()} | {"lists"}
     tables = {*editing.SECTIONS, *editing.CATALOGUES}
     assert sections | tables == set(loading.SECTIONS)
+    fields = {*rules.FIELDS.values(), *settings_form.PATHS.values()}
+    assert inside - fields == {"autoCompensation.enabled", "unwind.strategy"}
 
 
 DAYS = st.lists(st.sampled_from(["mon", "Tue", "sun"]), min_size=1, max_size=3)
