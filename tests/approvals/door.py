@@ -77,7 +77,8 @@ def visit(story, connections_max=CONNECTIONS, behind=no_django):
             await each(reversed(door._modules), "closing")
 
     async def with_pools_of_its_own():
-        await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        url = servers.as_runtime(settings.DATABASE_URL)
+        await pools.open_pool(url, connections_max=connections_max)
         try:
             return await talk()
         finally:
@@ -90,10 +91,11 @@ def visit(story, connections_max=CONNECTIONS, behind=no_django):
 
 async def _with_kept_pools(talk):
     """Whatever else it leaves behind ends with it, as with a loop of its own."""
-    if settings.DATABASE_URL not in _kept:
-        await pools.open_pool(settings.DATABASE_URL, connections_max=CONNECTIONS)
-        _kept[settings.DATABASE_URL] = pools._open.pop(), pools._open_for_threads.pop()
-    pool, for_threads = _kept[settings.DATABASE_URL]
+    url = servers.as_runtime(settings.DATABASE_URL)
+    if url not in _kept:
+        await pools.open_pool(url, connections_max=CONNECTIONS)
+        _kept[url] = pools._open.pop(), pools._open_for_threads.pop()
+    pool, for_threads = _kept[url]
     await pool.check()
     for_threads.check()
     others = asyncio.all_tasks()

@@ -32,6 +32,7 @@ from tests.conftest import started
 from tests.people import acme, ada, ben, leads, operators
 from tests.processes import Processes
 from tests.proxy import Proxy
+from tests.servers import as_runtime
 from workspaces import keys
 from workspaces.models import Agent
 
@@ -105,7 +106,7 @@ def test_a_connection_that_timed_out_is_no_silence_that_never_ends(
     channel = "amends:test-vanished"
 
     async def story() -> None:
-        await pools.open_pool(settings.DATABASE_URL, connections_max=1)
+        await pools.open_pool(as_runtime(settings.DATABASE_URL), connections_max=1)
         waiters = Waiters(channel, NOBODY_WAITS)
         try:
             with waiters.registered(1) as woken:

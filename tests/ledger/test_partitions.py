@@ -12,6 +12,7 @@ from edge import pools
 from ledger import partitions
 from ledger.models import Event
 from tests.ledger.conftest import event, record_events
+from tests.servers import as_runtime
 from workspaces import periodic
 
 WEEK = timedelta(days=7)
@@ -68,7 +69,7 @@ def test_statusz_tells_of_it_before_it_is_needed(actor, settings):
 
     say(job, turn(job)[1])
 
-    said = asyncio.run(readiness(settings.DATABASE_URL))["ledger.partitions"]
+    said = asyncio.run(readiness(as_runtime(settings.DATABASE_URL)))["ledger.partitions"]
     assert said.startswith("failed: PartitionMissing")
     assert partitions.week_of(now() + 3 * WEEK).name in said
 

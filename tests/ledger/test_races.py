@@ -14,6 +14,7 @@ from ledger import audit, intake, logkeys, proofs, sealer
 from ledger.models import Action, Event, EventKey, Leaf, Run, TreeHead, Unsealed
 from tests.ledger.conftest import bearer, event, parsed_event
 from tests.locks import at_once
+from tests.servers import as_runtime
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DOORS = 4
@@ -23,7 +24,7 @@ def record(actor, said):
     """What the door does: record, commit, and once more where PostgreSQL saw a deadlock."""
     for _ in range(intake.TRIES_MAX):
         try:
-            with psycopg.connect(settings.DATABASE_URL) as connection:
+            with psycopg.connect(as_runtime(settings.DATABASE_URL)) as connection:
                 return intake.record(connection, actor, said).results
         except psycopg.errors.DeadlockDetected:
             continue

@@ -24,6 +24,7 @@ from config import settings as ours
 from edge import pools
 from ledger import drivers
 from tests.proxy import Proxy
+from tests.servers import as_runtime
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +33,9 @@ CONNECTIONS = 3
 
 def visit(story, connections_max=CONNECTIONS):
     async def talk():
-        pool = await pools.open_pool(settings.DATABASE_URL, connections_max=connections_max)
+        pool = await pools.open_pool(
+            as_runtime(settings.DATABASE_URL), connections_max=connections_max
+        )
         try:
             await pool.wait()
             return await story(pool)
@@ -257,7 +260,7 @@ def test_a_pool_is_there_again_with_its_database_however_long_that_was_away(monk
     given = conninfo_to_dict(settings.DATABASE_URL)
     there = f"{given['host']}/.s.PGSQL.{given.get('port') or 5432}"
     with Proxy(there) as proxy:
-        url = make_conninfo(settings.DATABASE_URL, host="127.0.0.1", port=proxy.port)
+        url = make_conninfo(as_runtime(settings.DATABASE_URL), host="127.0.0.1", port=proxy.port)
         assert asyncio.run(story(proxy, there, url)) == [True] * 2 + [False] * 4
     monkeypatch.setattr(ours, "PROCESS", "web")
     of_django = ours.database("DATABASE_URL", settings.DATABASE_URL)["OPTIONS"]["pool"]

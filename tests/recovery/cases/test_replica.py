@@ -80,7 +80,7 @@ def test_what_is_no_standby_of_this_desk_is_told(standby, settings):
     assert list(checks.replica_answers()) == []
     settings.REPLICA_URL = standby.server.url(started["database"])
     assert list(checks.replica_answers()) == []
-    settings.REPLICA_URL = settings.DATABASE_URL
+    settings.REPLICA_URL = as_runtime(settings.DATABASE_URL)
     assert "no standby" in str(list(checks.replica_answers()))
     settings.REPLICA_URL = "postgresql:///none?host=/nowhere"
     assert "AMENDS_REPLICA_URL: " in str(list(checks.replica_answers()))
