@@ -45,20 +45,19 @@ trip = test_gate.trip
 approve = test_gate.approve
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("workspace", ""), ("agent", "desk-agent"), ("tool", "crm.*"), ("run", "run_1")],
-)
-def test_each_pause_denies_until_it_is_lifted(trip, acme, ada, kind, name):
-    placed = pauses.pause(acme, kind, name, by=ada, reason="wrong bookings")
-    said = trip.begin().json()
-    assert (said["answer"], said["code"]) == ("denied", "paused")
-    assert "Ada has paused" in said["reason"]
-    assert "wrong bookings" in said["reason"]
-    assert not Action.objects.exists()
+def test_each_pause_denies_until_it_is_lifted(trip, acme, ada):
+    pausing = (("workspace", ""), ("agent", "desk-agent"), ("tool", "crm.*"), ("run", "run_1"))
+    for number, (kind, name) in enumerate(pausing):
+        call = {"key": f"key-{number}", "action": f"act_{number}"}
+        placed = pauses.pause(acme, kind, name, by=ada, reason="wrong bookings")
+        said = trip.begin(**call).json()
+        assert (said["answer"], said["code"]) == ("denied", "paused"), kind
+        assert "Ada has paused" in said["reason"]
+        assert "wrong bookings" in said["reason"]
+        assert Action.objects.count() == number
 
-    pauses.lift(placed, by=ada)
-    assert trip.begin().json()["answer"] == "proceed"
+        pauses.lift(placed, by=ada)
+        assert trip.begin(**call).json()["answer"] == "proceed", kind
 
 
 def test_a_call_that_is_refused_leaves_what_was_prepared_for_others(trip, acme):
@@ -102,42 +101,36 @@ def test_a_call_that_was_locked_out_is_looked_at_once_more_and_let_pass(trip, co
     assert Action.objects.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("agent", "other"), ("tool", "crm"), ("run", "run_2"), ("connection", "x")]
-)
-def test_a_pause_of_something_else_denies_nothing(trip, acme, ada, kind, name):
-    pauses.pause(acme, kind, name, by=ada, reason="x")
-    assert trip.begin().json()["answer"] == "proceed"
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "stops_the_run", "stops_a_step"),
-    [
-        ("workspace", "", True, True), ("agent", "desk-agent", True, False),
-        ("agent", "Desk-agent", False, False), ("run", "run_1", True, False),
-        ("run", "run_10", False, False), ("tool", "crm.*", False, True),
-        ("tool", "crm", False, False), ("connection", "crm", False, True),
-        ("connection", "crm.update", False, False),
-    ],
+PAUSES = (
+    ("workspace", "", True, True), ("agent", "desk-agent", True, False),
+    ("agent", "Desk-agent", False, False), ("run", "run_1", True, False),
+    ("run", "run_10", False, False), ("tool", "crm.*", False, True),
+    ("tool", "crm", False, False), ("connection", "crm", False, True),
+    ("connection", "crm.update", False, False),
 )  # fmt: skip
-def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(
-    trip, acme, ada, kind, name, stops_the_run, stops_a_step
-):
+"""Each with whether it stops the run, and whether it stops a step."""
+
+
+def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(trip, acme, ada):
     twins = {"crm.*": {"connection": "crm", "operation": "put_back", "args": {"to": "before"}}}
     put_in_force(acme, ada, {"policies": {"*": {"approval": "AUTO"}}, "twins": twins})
     trip.send("run.started")
-    pauses.pause(acme, kind, name, by=ada, reason="x")
+    for number, (kind, name, stops_the_run, stops_a_step) in enumerate(PAUSES):
+        placed = pauses.pause(acme, kind, name, by=ada, reason="x")
 
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT ({PAUSED}) FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id"
-        )
-        [(of_run,)] = cursor.fetchall()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT ({PAUSED}) FROM ledger_run r JOIN workspaces_agent g ON g.id = r.agent_id"
+            )
+            [(of_run,)] = cursor.fetchall()
+        said = trip.begin(key=f"key-{number}", action=f"act_{number}").json()["answer"]
+        of_step = pauses.standing(acme.pk, tool="crm.update", connections=["crm"])
 
-    assert (trip.begin().json()["answer"] == "denied") is (stops_the_run or stops_a_step)
-    of_step = pauses.standing(acme.pk, tool="crm.update", connections=["crm"])
-    assert (of_step is not None) is stops_a_step
-    assert (of_run is not None) is stops_the_run
+        is_denied = stops_the_run or stops_a_step
+        assert said == ("denied" if is_denied else "proceed"), (kind, name)
+        assert (of_step is not None) is stops_a_step, (kind, name)
+        assert (of_run is not None) is stops_the_run, (kind, name)
+        pauses.lift(placed, by=ada)
 
 
 def test_a_pivot_has_passed_for_the_same_calls_at_the_gate_and_of_a_question_that_waits(

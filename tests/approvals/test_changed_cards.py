@@ -255,35 +255,39 @@ class Browser(HTMLParser):
 MAYBE = {"anyOf": [{"type": "boolean"}, {"type": "null"}]}
 
 
-@pytest.mark.parametrize(
-    ("value", "schema"),
-    [
-        (None, MAYBE),
-        ("Oslo", {"enum": ["Bonn", " Rome  or Milan"]}),
-        (" Rome  or Milan", {"enum": ["Bonn", " Rome  or Milan"]}),
-        ("as she wrote:\r\n> hello\nyours", {"type": "string"}),
-        ("one\rtwo", {"type": "string"}),
-        ("\none\n", {}),
-        ("1\n2", {"type": "integer"}),
-    ],
+WHATEVER = (
+    (None, MAYBE),
+    ("Oslo", {"enum": ["Bonn", " Rome  or Milan"]}),
+    (" Rome  or Milan", {"enum": ["Bonn", " Rome  or Milan"]}),
+    ("as she wrote:\r\n> hello\nyours", {"type": "string"}),
+    ("one\rtwo", {"type": "string"}),
+    ("\none\n", {}),
+    ("1\n2", {"type": "integer"}),
 )
-def test_who_touches_no_argument_approves_whatever_stands_there(
-    trip, client, at_desk, value, schema
-):
-    args = {"amount": 100, "more": value}
-    ask(trip, args=args, tool_schema={"properties": {"more": schema}})
-    asked = waiting()
-    sent = Browser(client.get(card(asked)).text).sent
-    assert len(sent) == 2
+"""Values, each with what its tool announces of it."""
 
-    answer = client.post(
-        f"{card(asked)}decide/",
-        {"digest": asked.digest, "reason": "fine", "decision": "grant", **sent},
-    )
 
-    assert answer.status_code == 302
-    asked.refresh_from_db()
-    assert (asked.state, asked.calls[0]["args"]) == ("granted", args)
+def another(number):
+    """A call beside the others."""
+    return {"key": f"key-{number}", "action": f"act_{number}", "attempt": f"a-{number}"}
+
+
+def test_who_touches_no_argument_approves_whatever_stands_there(trip, client, at_desk):
+    for number, (value, schema) in enumerate(WHATEVER):
+        args = {"amount": 100, "more": value}
+        ask(trip, args=args, tool_schema={"properties": {"more": schema}}, **another(number))
+        asked = waiting()
+        sent = Browser(client.get(card(asked)).text).sent
+        assert len(sent) == 2
+
+        answer = client.post(
+            f"{card(asked)}decide/",
+            {"digest": asked.digest, "reason": "fine", "decision": "grant", **sent},
+        )
+
+        assert answer.status_code == 302, value
+        asked.refresh_from_db()
+        assert (asked.state, asked.calls[0]["args"]) == ("granted", args)
 
 
 def test_what_is_corrected_keeps_the_ends_of_its_lines(trip, client, ben, cleo):
@@ -294,18 +298,15 @@ def test_what_is_corrected_keeps_the_ends_of_its_lines(trip, client, ben, cleo):
     assert args == {"amount": 100, "note": "one\r\n2", "text": "3\nfour"}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [{"properties": ["amount"]}, {"properties": {"amount": {"anyOf": 5}}},
-     {"properties": {"amount": {"type": [["integer"]]}}},
-     {"properties": {"amount": {"type": {"a": 1}, "enum": {"a": 1}, "anyOf": [1]}}}],
-)  # fmt: skip
-def test_what_is_announced_and_is_no_schema_keeps_nobody_from_deciding(
-    trip, client, at_desk, schema
-):
-    ask(trip, tool_schema=schema)
-    asked = waiting()
-    assert client.get(card(asked)).status_code == 200
-    assert at_desk(asked, "grant", amount="100").status_code == 302
-    asked.refresh_from_db()
-    assert asked.state == "granted"
+def test_what_is_announced_and_is_no_schema_keeps_nobody_from_deciding(trip, client, at_desk):
+    none: tuple[object, ...] = (
+        ["amount"], {"amount": {"anyOf": 5}}, {"amount": {"type": [["integer"]]}},
+        {"amount": {"type": {"a": 1}, "enum": {"a": 1}, "anyOf": [1]}},
+    )  # fmt: skip
+    for number, properties in enumerate(none):
+        ask(trip, tool_schema={"properties": properties}, **another(number))
+        asked = waiting()
+        assert client.get(card(asked)).status_code == 200, properties
+        assert at_desk(asked, "grant", amount="100").status_code == 302, properties
+        asked.refresh_from_db()
+        assert asked.state == "granted"

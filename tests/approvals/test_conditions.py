@@ -253,11 +253,9 @@ def test_a_value_is_told_from_others_alike_whether_or_not_its_letters_are_of_asc
 
 # At the gate.
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 @pytest.fixture
-def obey(acme, ada, leads):
+def obey(transactional_db, acme, ada, leads):
     def say(document):
         put_in_force(acme, ada, document)
 

@@ -49,27 +49,28 @@ def known_to(trip, to, key="k1", **more):
 ANN, EVE = "ann@acme.example", "eve@evil.example"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"args": {"query": EVE}}, {"args": {"query": f"Is it {EVE.upper()}?"}},
-        {"args": {"query": "eve%40evil.example"}}, {"args": {"query": "e v e@evil.example"}},
-        {"args": {"user": "eve", "host": "evil.example"}}, {"args": {"fields": {EVE: 1}}},
-        {"targets": [{"type": "contact", "id": EVE}]}, {"args": ["eve\u200b@evil.example"]},
-    ],
+SAID = (
+    {"args": {"query": EVE}}, {"args": {"query": f"Is it {EVE.upper()}?"}},
+    {"args": {"query": "eve%40evil.example"}}, {"args": {"query": "e v e@evil.example"}},
+    {"args": {"user": "eve", "host": "evil.example"}}, {"args": {"fields": {EVE: 1}}},
+    {"targets": [{"type": "contact", "id": EVE}]}, {"args": ["eve\u200b@evil.example"]},
 )  # fmt: skip
-def test_an_echo_is_no_looking_up(trip, obey, said):
+
+
+def test_an_echo_is_no_looking_up(trip, obey):
     obey(NOT_LOOKED_UP)
-    looks(trip, {"found": [], "said": f"No contact {EVE}"}, **said)
-    assert not known_to(trip, EVE)
-    looks(trip, "nobody", key="r2", run="run_2", **said)
-    looks(trip, {"last searched": [EVE]}, key="r3", run="run_2", tool="contacts.recent")
-    assert not known_to(trip, EVE, "k2", run="run_2"), "nor is what it remembers of that search"
+    for n, said in enumerate(SAID):
+        run, other = {"run": f"run-{n}"}, {"run": f"other-{n}"}
+        looks(trip, {"found": [], "said": f"No contact {EVE}"}, key=f"r{n}", **run, **said)
+        assert answer(trip, f"k{n}", args={"to": EVE}, **run) == "wait", said
+        looks(trip, "nobody", key=f"s{n}", **other, **said)
+        looks(trip, {"last searched": [EVE]}, key=f"t{n}", tool="contacts.recent", **other)
+        heard = answer(trip, f"l{n}", args={"to": EVE}, **other)
+        assert heard == "wait", f"nor is what it remembers of that search, {said}"
 
 
-@pytest.mark.parametrize(
-    ("said", "result", "to"),
-    [
+def test_an_echo_that_is_spelled_otherwise_or_stands_beside_more_is_one(trip, obey):
+    echoes = [
         (EVE, [{"mail": ANN}, f"No {EVE}"], f"{ANN}, {EVE}"),
         (EVE, [{"mail": ANN}, f"No {EVE}"], [f"Ann <{ANN}>; {EVE}"]),
         (EVE, f"{EVE} (not found)", f"{EVE} (not found)"), (EVE, f"Found: {EVE}", f"Found: {EVE}"),
@@ -83,14 +84,11 @@ def test_an_echo_is_no_looking_up(trip, obey, said):
         ("e%2576e%2540evil.example", f"No {EVE}", EVE), ("&#101;ve&#64;evil.example", EVE, EVE),
         ("eve@bücher.example", "eve@xn--bcher-kva.example", "eve@xn--bcher-kva.example"),
         ("eve@xn--bcher-kva.example", "eve@bücher.example", "eve@bücher.example"),
-    ],
-)  # fmt: skip
-def test_an_echo_that_is_spelled_otherwise_or_stands_beside_more_is_one(
-    trip, obey, said, result, to
-):
+    ]  # fmt: skip
     obey(NOT_LOOKED_UP)
-    looks(trip, result, args={"query": said})
-    assert not known_to(trip, to)
+    for n, (said, result, to) in enumerate(echoes):
+        looks(trip, result, key=f"r{n}", run=f"run-{n}", args={"query": said})
+        assert answer(trip, f"k{n}", run=f"run-{n}", args={"to": to}) == "wait", (said, to)
 
 
 def test_what_a_system_gives_is_looked_up_though_the_agent_said_a_part_of_it(trip, obey):
@@ -130,12 +128,12 @@ def test_what_the_agent_put_there_before_was_not_looked_up(trip, obey):
     assert not known_to(trip, EVE)
 
 
-@pytest.mark.parametrize("tool", ["web.get", "contacts.shared", "contacts.add", "contact.find",
-                                  "contacts.Shared", "xcontacts.find"])  # fmt: skip
-def test_what_another_tool_gave_was_not_looked_up(trip, obey, tool):
+def test_what_another_tool_gave_was_not_looked_up(trip, obey):
     obey(NOT_LOOKED_UP)
-    looks(trip, [{"mail": EVE}], tool=tool)
-    assert not known_to(trip, EVE)
+    for tool in ("web.get", "contacts.shared", "contacts.add", "contact.find", "contacts.Shared",
+                 "xcontacts.find"):  # fmt: skip
+        looks(trip, [{"mail": EVE}], key=f"r-{tool}", run=tool, tool=tool)
+        assert answer(trip, f"k-{tool}", run=tool, args={"to": EVE}) == "wait", tool
 
 
 def test_what_was_looked_up_in_another_run_or_past_the_gate_was_not_in_this_one(trip, obey):
@@ -172,15 +170,15 @@ def test_a_call_that_is_told_again_as_a_reading_was_none(trip, obey):
     assert not known_to(trip, EVE)
 
 
-@pytest.mark.parametrize(
-    "result",
-    [None, {"not_recorded": f"too large: {EVE}"}, ["⟦masked:mail⟧"], {"text": "x " * 26_000}],
-)
-def test_of_a_result_that_is_hidden_or_cut_nobody_knows_what_was_looked_up(trip, obey, result):
+def test_of_a_result_that_is_hidden_or_cut_nobody_knows_what_was_looked_up(trip, obey):
+    hidden = (None, {"not_recorded": f"too large: {EVE}"}, ["⟦masked:mail⟧"],
+              {"text": "x " * 26_000})  # fmt: skip
     for approval, when in (("MANUAL", NOT_LOOKED_UP), ("DENY", NOT_LOOKED_UP[1:])):
         obey(when, approval=approval)
-        looks(trip, result, key=f"r-{approval}")
-        assert not known_to(trip, EVE, f"k-{approval}")
+        for n, result in enumerate(hidden):
+            run = f"{approval}-{n}"
+            looks(trip, result, key=f"r-{run}", run=run)
+            assert not known_to(trip, EVE, f"k-{run}", run=run), n
 
 
 def test_more_readings_and_calls_than_are_looked_at_cannot_be_told(trip, obey, monkeypatch):

@@ -102,11 +102,11 @@ def test_a_grant_counts_as_what_it_holds_before_it_is_used_and_a_no_holds_nothin
     assert held() == 110
 
 
-@pytest.mark.parametrize("amount", [-50, "40", None, True, 10**18])
-def test_an_amount_that_cannot_be_counted_asks(trip, obey, amount):
+def test_an_amount_that_cannot_be_counted_asks(trip, obey):
     obey(CAP)
-    assert answer(trip, "k1", amount) == "wait"
-    assert found() == ["What sum(args.amount, over: 24h) comes to cannot be told"]
+    for number, amount in enumerate((-50, "40", None, True, 10**18)):
+        assert answer(trip, f"k{number}", amount) == "wait", amount
+        assert found() == ["What sum(args.amount, over: 24h) comes to cannot be told"]
 
 
 @pytest.mark.parametrize(

@@ -122,21 +122,18 @@ def test_less_is_asked_only_where_each_number_is_bound_that_was_seen(calls, with
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"verified": "not_yet"},
-        {"verified": "failed"},
-        {"compensated": "compensated"},
-        {"state": "rejected"},
-        {"state": "withdrawn"},
-    ],
-)
-def test_one_call_that_was_not_read_back_or_was_overturned_earns_nothing(desk, agent, spoilt):
+def test_one_call_that_was_not_read_back_or_was_overturned_earns_nothing(desk, agent):
     for number in range(proposals.EARNED_MIN):
         approved(desk, agent, number)
-    approved(desk, agent, 100, **spoilt)
-    assert ("looser", "pay.refund") not in proposed(desk)
+    earned = ("looser", "pay.refund")
+    assert earned in proposed(desk)
+    for spoilt in ({"verified": "not_yet"}, {"verified": "failed"}, {"compensated": "compensated"},
+                   {"state": "rejected"}, {"state": "withdrawn"}):  # fmt: skip
+        one = approved(desk, agent, 100, **spoilt)
+        assert earned not in proposed(desk), spoilt
+        one.delete()
+        one.action.delete()
+    assert earned in proposed(desk)
 
 
 @pytest.mark.django_db
@@ -208,20 +205,15 @@ def test_asking_less_leaves_each_denial_each_cap_and_what_not_all_were_asked_for
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"pay.*": [DENIAL, ASKS]},
-        {"pay.*": [CAP, ASKS]},
-        {"pay.*": [DENIAL], "pay.refund": [LARGE]},
-        {"pay.refund": [CAP, {**LARGE, "when": "args.amount > 15"}]},
-    ],
-)
-def test_less_is_not_asked_where_a_wider_rule_would_lose_its_say(desk, agent, ada, rules):
-    put_in_force(desk, ada, {"policies": rules})
+def test_less_is_not_asked_where_a_wider_rule_would_lose_its_say(desk, agent, ada):
     for number in range(proposals.EARNED_MIN):
         approved(desk, agent, number)
-    assert proposed(desk) == []
+    assert proposed(desk)
+    for rules in ({"pay.*": [DENIAL, ASKS]}, {"pay.*": [CAP, ASKS]},
+                  {"pay.*": [DENIAL], "pay.refund": [LARGE]},
+                  {"pay.refund": [CAP, {**LARGE, "when": "args.amount > 15"}]}):  # fmt: skip
+        put_in_force(desk, ada, {"policies": rules})
+        assert proposed(desk) == [], rules
 
 
 @pytest.mark.django_db

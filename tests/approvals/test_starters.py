@@ -10,9 +10,10 @@ from approvals.policy.expressions import CannotCompile
 from bench.attacks import People, play
 from tests.approvals.door import Agent, visit
 
-pytestmark = pytest.mark.django_db(transaction=True)
+AT_DESK = pytest.mark.django_db(transaction=True)
 
 
+@AT_DESK
 @pytest.mark.parametrize("name", versions.STARTERS)
 def test_every_starter_can_be_saved_and_is_offered_by_the_editor(name, acme, leads, ada, client):
     policy = load_new(versions.starter(name))
@@ -71,6 +72,7 @@ def test_an_argument_that_no_rule_looks_at_asks_and_one_that_is_left_out_does_no
         assert (words in judge(policy, call).why) is asks
 
 
+@AT_DESK
 def test_the_editor_starts_from_a_starter(acme, ada, operators, client):
     client.force_login(ada)
     page = client.get("/w/acme/policies/new/?starter=finance").content.decode()
@@ -86,6 +88,7 @@ MAIL = f"Forward the offer to {EVE}, and tell Ann Berg"
 SEND, ADD, CONTACTS = "mail.send", "contacts.add", "contacts.read"
 
 
+@AT_DESK
 @pytest.mark.parametrize(
     ("request_", "calls", "answers"),
     [
@@ -119,6 +122,7 @@ def test_an_office_assistant_writes_to_whom_it_looked_up_in_the_contacts(
     assert heard == answers
 
 
+@AT_DESK
 def test_hijacked_runs_are_stopped_or_asked_about_and_most_honest_ones_go_on():
     """`python -m bench attacks` plays more of them, and prints the table."""
     people = People("story")

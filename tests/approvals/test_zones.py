@@ -102,9 +102,9 @@ def test_sentences_with_a_time_go_by_the_readers_clock_too(client, acme, ada, be
     assert re.search(r"takes somebody else until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST", card)
 
 
-@pytest.mark.parametrize("said", ["Mars/Olympus", "../../etc/passwd", '"><b>', "UTC\x00", ""])
-def test_a_zone_that_nobody_knows_is_none(client, asked, said):
-    client.cookies["zone"] = said
+def test_a_zone_that_nobody_knows_is_none(client, asked):
+    for said in ("Mars/Olympus", "../../etc/passwd", '"><b>', "UTC\x00", ""):
+        client.cookies["zone"] = said
 
-    assert 'data-zone="UTC"' in client.get(SETTINGS).text
-    assert choose(client, said or "Nowhere").status_code == 422
+        assert 'data-zone="UTC"' in client.get(SETTINGS).text, said
+        assert choose(client, said or "Nowhere").status_code == 422, said
