@@ -1,6 +1,7 @@
 """Mallory may choose names and addresses; no call of any connector goes where it should not."""
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -312,10 +313,11 @@ INSIDE = {
 @pytest.fixture
 def tried(connect, outbound):
     """Every call of a connector that could go out, and what came of it, in words."""
+    numbers = itertools.count()
 
     def all_of(name, settings):
         credential, operation, args = CALLS[name]
-        connection = connect("inside", name, settings, credential)
+        connection = connect(f"inside-{next(numbers)}", name, settings, credential)
         target = Target("t", "eve@x.example" if name == "smtp" else "1")
         answer = calls.apply(connection, operation, args, target, key="k")
         assert answer.outcome != "applied"
@@ -331,15 +333,15 @@ def tried(connect, outbound):
     return all_of
 
 
-@pytest.mark.parametrize("host", INSIDE.values(), ids=INSIDE)
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_no_connector_reaches_inside_however_the_address_is_written(name, host, tried):
-    said = tried(name, settings_for(name, host))
+def test_no_connector_reaches_inside_however_the_address_is_written(name, tried):
+    for host in INSIDE.values():
+        said = tried(name, settings_for(name, host))
 
-    assert said["apply"].startswith("no_effect: ")
-    no_url = host == "0177.0.0.1" and name not in {"sql", "smtp"}
-    assert ("not a URL" if no_url else "not a public address") in said["apply"]
-    assert said["probe"].startswith("cannot_tell")
+        assert said["apply"].startswith("no_effect: "), host
+        no_url = host == "0177.0.0.1" and name not in {"sql", "smtp"}
+        assert ("not a URL" if no_url else "not a public address") in said["apply"], host
+        assert said["probe"].startswith("cannot_tell"), host
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
@@ -408,14 +410,14 @@ def leads_away(inside):
         yield SimpleNamespace(url=url, kind=Away, asked=asked)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_the_inside_is_not_followed(status, leads_away, inside, outbound):
+def test_a_redirect_to_the_inside_is_not_followed(leads_away, inside, outbound):
     outbound.append("127.0.0.1")
-    leads_away.kind.status = status
+    for status in (301, 302, 303, 307, 308):
+        leads_away.kind.status = status
 
-    answer = Outbound(Deadline(5)).request("POST", leads_away.url, content=b"x")
+        answer = Outbound(Deadline(5)).request("POST", leads_away.url, content=b"x")
 
-    assert (answer.status, inside[1]) == (status, [])
+        assert (answer.status, inside[1]) == (status, [])
 
 
 @pytest.mark.parametrize("name", ["http", "webhook", "caldav", "smtp"])

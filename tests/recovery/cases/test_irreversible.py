@@ -1,5 +1,8 @@
 """What cannot be undone is never called restored, whatever is done to the record of it."""
 
+import itertools
+from typing import Any
+
 import pytest
 
 from amends.protocol.vocabulary import EventType
@@ -175,13 +178,16 @@ def test_a_call_of_which_nobody_told_what_it_changed_is_a_case_and_is_not_restor
         assert (one.state, one.suggestion, one.suggestion_reason) == ("open", "close", look)
 
 
-@pytest.mark.parametrize("claims", ["read_only", "internal_update", "external_irreversible"])
+CLAIMS = ("read_only", "internal_update", "external_irreversible")
+TOLD: list[list[dict[str, Any]] | None] = [None, [], [{"before": {"a": 1}, "after": {"a": 2}}]]
+
+
 @pytest.mark.parametrize("tool", ["tickets.read", "tickets.update", "mail.send", "payments.charge"])
 def test_what_ends_a_plan_and_what_a_page_shows_call_the_same_untold_and_the_same_lasting(
-    begin_run, tool, claims, subtests
+    begin_run, tool, subtests
 ):
     """The end of a plan asks the database in three looks; pages have the facts of the run."""
-    for number, said in enumerate([None, [], [{"before": {"a": 1}, "after": {"a": 2}}]]):
+    for number, (claims, said) in enumerate(itertools.product(CLAIMS, TOLD)):
         run, parcel = begin_run(f"run_{number}"), f"p-{number}"
         action = run.plans(tool, (PARCEL[0], parcel), **{"class": claims})
         target = {"target": {"type": PARCEL[0], "id": parcel}}
@@ -194,7 +200,7 @@ def test_what_ends_a_plan_and_what_a_page_shows_call_the_same_untold_and_the_sam
 
         if case is not None:
             left = bool(untold or facts.standing() or facts.irreversible())
-            with subtests.test(said=said):
+            with subtests.test(claims=claims, said=said):
                 assert plan_lifecycle.is_restored(case, run.row) is not left
 
 

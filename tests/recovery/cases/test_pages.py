@@ -120,23 +120,23 @@ def test_a_key_that_is_mistyped_is_offered_as_it_was_meant(desk, case):
     assert "Did you mean" not in desk.get("/w/acme/queue/", {"q": "zebra:1"}).text
 
 
-@pytest.mark.parametrize("q", ["risk:purple", "(is:open", "is:nonsense", "age:>x"])
-def test_a_query_that_cannot_be_read_points_at_its_place(desk, case, q):
-    page = desk.get("/w/acme/queue/", {"q": q})
+def test_a_query_that_cannot_be_read_points_at_its_place(desk, case):
+    for q in ("risk:purple", "(is:open", "is:nonsense", "age:>x"):
+        page = desk.get("/w/acme/queue/", {"q": q})
 
-    assert page.status_code == 422
-    assert page.context["query_error"]["message"] in unescape(page.text)
+        assert page.status_code == 422, q
+        assert page.context["query_error"]["message"] in unescape(page.text), q
 
 
-@pytest.mark.parametrize(("q", "new"), [("", 1), ("tool:nobody", 0), ("(is:open", 0)])
-def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, case, q, new):
+def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, case):
     """Else its question would go through to Django every two seconds, for the day."""
     drawn = timezone.now() - timedelta(hours=1)
 
-    told = desk.get("/w/acme/queue/fresh/", {"q": q, "since": drawn.isoformat()}).json()
+    for q, new in (("", 1), ("tool:nobody", 0), ("(is:open", 0)):
+        told = desk.get("/w/acme/queue/fresh/", {"q": q, "since": drawn.isoformat()}).json()
 
-    assert (told["new"], told["gone"]) == (new, {})
-    assert datetime.fromisoformat(told["heard"]) > drawn
+        assert (told["new"], told["gone"]) == (new, {}), q
+        assert datetime.fromisoformat(told["heard"]) > drawn, q
 
 
 def test_a_reopened_case_is_news_to_an_open_queue(desk, case, ben):
@@ -303,22 +303,19 @@ def test_an_action_shows_the_trace_that_its_client_named(desk, begin_run, settin
         assert "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736" in desk.get(where).text
 
 
-@pytest.mark.parametrize(
-    ("suggestion", "sign", "approval"),
-    [
+def test_a_line_says_whose_approval_the_suggested_act_takes(desk, case):
+    told = {"needs_approval": "1 person from finance", "reversibility": "exact"}
+    for suggestion, sign, approval in (
         ("compensate", "exact", "1 person from finance"),
         ("resume", "", "None"),
         ("settle", "unknown", "None yet"),
-    ],
-)
-def test_a_line_says_whose_approval_the_suggested_act_takes(desk, case, suggestion, sign, approval):
-    told = {"needs_approval": "1 person from finance", "reversibility": "exact"}
-    Case.objects.filter(pk=case.pk).update(suggestion=suggestion, **told)
+    ):
+        Case.objects.filter(pk=case.pk).update(suggestion=suggestion, **told)
 
-    line = desk.get("/w/acme/queue/").context["cases"][0]
+        line = desk.get("/w/acme/queue/").context["cases"][0]
 
-    assert (line["reversibility"], line["approval"]) == (sign, approval)
-    assert ("undo-" in line["line"]) == bool(sign)
+        assert (line["reversibility"], line["approval"]) == (sign, approval)
+        assert ("undo-" in line["line"]) == bool(sign), suggestion
 
 
 def test_a_query_that_cannot_be_read_says_nothing_of_the_cases(desk, case):
