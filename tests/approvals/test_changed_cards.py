@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -255,7 +256,7 @@ class Browser(HTMLParser):
 MAYBE = {"anyOf": [{"type": "boolean"}, {"type": "null"}]}
 
 
-WHATEVER = (
+WHATEVER: tuple[tuple[Any, Any], ...] = (
     (None, MAYBE),
     ("Oslo", {"enum": ["Bonn", " Rome  or Milan"]}),
     (" Rome  or Milan", {"enum": ["Bonn", " Rome  or Milan"]}),

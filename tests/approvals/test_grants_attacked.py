@@ -41,8 +41,8 @@ def test_what_is_no_amount_is_put_to_people(trip, obey, ben):
     assert answer(trip, "k2", "5") == "proceed"
     many = {"when": 'sum(double(args.amount), over: "24h") > 9', "approval": "MANUAL"}
     obey({"approval": "AUTO"}, many)
-    told = [answer(trip, f"sum{n}", one) for n, one in enumerate(none)]
-    assert told == ["wait"] * len(none), "and no sum is told of it"
+    summed = [answer(trip, f"sum{n}", one) for n, one in enumerate(none)]
+    assert summed == ["wait"] * len(none), "and no sum is told of it"
 
 
 def test_the_time_that_is_filled_in_is_one_that_may_be_granted(trip, obey, ben):

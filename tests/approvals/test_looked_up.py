@@ -49,7 +49,7 @@ def known_to(trip, to, key="k1", **more):
 ANN, EVE = "ann@acme.example", "eve@evil.example"
 
 
-SAID = (
+SAID: tuple[dict[str, Any], ...] = (
     {"args": {"query": EVE}}, {"args": {"query": f"Is it {EVE.upper()}?"}},
     {"args": {"query": "eve%40evil.example"}}, {"args": {"query": "e v e@evil.example"}},
     {"args": {"user": "eve", "host": "evil.example"}}, {"args": {"fields": {EVE: 1}}},
