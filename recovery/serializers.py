@@ -125,6 +125,7 @@ def draft(one: PlanDraft, *, sensitive: bool) -> dict[str, Any]:
         "amount_minor": money.amount_minor if money else None,
         "currency": money.currency if money else "",
         "why_not": one.why_not,
+        "more_standing": one.more,
         "steps": [draft_step(step, sensitive=sensitive) for step in one.steps],
         "cannot": [cannot(left) for left in one.cannot],
         "skipped": [cannot(left) for left in one.skipped],
@@ -200,6 +201,7 @@ def resume(one: Resume) -> dict[str, Any]:
         "stale": one.stale,
         "why_not": one.why_not,
         "steps": [step.as_json() | {"words": step.words, "why": step.why} for step in one.steps],
+        "left_out": one.left_out,
         "standing": [standing_words(*found) for found in one.standing],
     }
 
@@ -225,6 +227,7 @@ def closing(one: Case) -> dict[str, Any]:
         "why_not": closings.why_not(one, facts, closings.living([one]).get(one.pk)),
         "outcomes": [str(outcome) for outcome in closings.BY_PEOPLE],
         "standing": [standing_words(*found) for found in facts.remaining()],
+        "standing_count": facts.remaining_count,
     }
 
 
@@ -257,6 +260,7 @@ def plan(one: Plan, *, sensitive: bool) -> dict[str, Any]:
         "submitted_at": one.submitted_at,
         "started_at": one.started_at,
         "ended_at": one.ended_at,
+        "more_standing": one.more_standing,
         "steps": [plan_step(step, sensitive=sensitive, paths=one.workspace.mask) for step in steps],
     }
 

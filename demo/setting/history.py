@@ -47,7 +47,8 @@ from recovery.models import (
     StepState,
 )
 from recovery.planning.drafting import DraftStep, connections_of
-from recovery.run_facts.runs import RunFacts, gather, policies_of
+from recovery.run_facts.policies import policies_of
+from recovery.run_facts.runs import RunFacts, gather
 from recovery.triage import causes
 from recovery.triage.case_projection import CaseProjection, case_file, of_run
 from recovery.triage.detectors import reasons

@@ -238,40 +238,28 @@ def restored(case: Case) -> bool:
     case = locks.locked(rows).get(pk=case.pk)
     if case.state == CaseState.CLOSED:
         return False
-    end(case, CaseOutcome.RESTORED, WAS_RESTORED)
+    end_each([Ending(case)], CaseOutcome.RESTORED, WAS_RESTORED)
     return True
 
 
 class Ending(NamedTuple):
-    """A case that comes to its end: which reasons are `present`, what is `standing`, and what is
-    `left` for somebody."""
+    """A case that comes to its end: which reasons are `present`, what is `standing` (and how many
+    `more` of a long run, that are only counted), and what is `left` for somebody."""
 
     case: Case
     present: Iterable[Reason] = ()
     standing: Sequence[tuple[Action, Effect | None]] = ()
     left: Sequence[dict[str, Any]] = ()
-
-
-def end(
-    case: Case,
-    outcome: str,
-    reason: str,
-    *,
-    present: Iterable[Reason] = (),
-    standing: Sequence[tuple[Action, Effect | None]] = (),
-) -> None:
-    """Close the row, answer what is `present` and what the case tells of, and say what stands.
-
-    The caller holds the lock, and has made sure that nothing is in doubt.
-    """
-    end_each([Ending(case, present, standing)], outcome, reason)
+    more: int = 0
 
 
 def end_each(
     endings: Sequence[Ending], outcome: str, reason: str, *, by: User | None = None
 ) -> None:
-    """The same of several cases of one workspace, each with its own event, for a price that hardly
-    grows with their number.
+    """Close rows of one workspace, answer what is `present` and what each case tells of, and say
+    what stands, each in its own event, for a price that hardly grows with their number.
+
+    The caller holds the locks, and has made sure that nothing is in doubt.
     """
     if not endings:
         return
@@ -289,7 +277,7 @@ def end_each(
             claimed_by=None,
             claimed_until=None,
             answered=sorted({*case.answered, *(one.key for one in ending.present), *told}),
-            standing_count=len(ending.standing),
+            standing_count=len(ending.standing) + ending.more,
             unknown_count=0,
             by_hand_at=_by_hand_at(case, outcome, now),
             corrections_drafted_at=None if told_of is None or case.pk in told_of else now,
@@ -330,6 +318,7 @@ def _closed(ending: Ending, outcome: str, reason: str) -> desk_events.EventDraft
             "outcome": outcome,
             "reason": reason,
             "standing": [standing_words(*found) for found in ending.standing],
+            **({"more_standing": ending.more} if ending.more else {}),
             "residue": list(ending.left),
         },
     )

@@ -179,7 +179,8 @@ def close_each(
         if refusal is None:
             left = [{"text": it.text, "owner": it.owner.pk} for it in one.left]
             present = [*reasons(known, one.case), *left_at_closing(known)]
-            endings.append(Ending(one.case, present, known.remaining(), left))
+            standing = known.remaining()
+            endings.append(Ending(one.case, present, standing, left, known.more_remaining))
             for it in one.left:
                 text = kept_text(it.text, TEXT_CHARACTERS_MAX)
                 Residue.objects.create(

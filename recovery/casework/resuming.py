@@ -33,7 +33,7 @@ from recovery.cases.lifecycle import (
 )
 from recovery.models import Case, CaseState, Directive, Plan
 from recovery.models.plans import LIVING
-from recovery.planning.drafting import is_behind
+from recovery.run_facts.long_runs import behind, is_behind
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, target_words
 from workspaces import formatting
@@ -143,11 +143,23 @@ def preview_of(
     case: Case, facts: RunFacts, checkpoint: Checkpoint | None, plan: Plan | None
 ) -> Resume:
     """The same of what was read already; `plan` is the one of the case that has not ended."""
-    behind = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
-    unknown = {action.pk for action in facts.unknown()}
-    found = [_step(facts, action, is_unknown=action.pk in unknown) for action in behind]
-    steps = found[:STEPS_MAX] + _pending(facts, checkpoint, found)
-    unsafe = {step.action for step in found if step.label == "repeat_may_duplicate"}
+    later = [one for one in facts.actions if checkpoint is None or is_behind(one, checkpoint)]
+    listed_, left_out = _listed(facts, checkpoint, later)
+    found = [_step(facts, action) for action in listed_]
+    steps = found + _pending(facts, checkpoint, found)
+    looked = {action.pk: action for action in [*listed_, *later]}.values()
+    unsafe = {
+        action.action: action.tool
+        for action in looked
+        if _label(facts, action)[0] == "repeat_may_duplicate"
+    }
+    doubled = [*unsafe.values()]
+    if facts.whole:
+        doubled += [
+            one.tool
+            for one in facts.whole.unkeyed
+            if checkpoint is None or is_behind(one, checkpoint)
+        ]
     standing = [(a, e) for a, e in facts.standing() if a.action in unsafe]
     stale = staleness(facts, checkpoint)
     body = {
@@ -160,31 +172,47 @@ def preview_of(
         facts=facts,
         checkpoint=checkpoint,
         steps=steps,
-        left_out=len(found[STEPS_MAX:]),
+        left_out=left_out,
         standing=standing,
         digest=digest(body),
         checked_at=timezone.now(),
         stale=stale,
-        hindrances=[one for one in _hindrances(case, facts, unsafe, stale, plan) if one],
+        hindrances=[one for one in _hindrances(case, facts, doubled, stale, plan) if one],
     )
+
+
+def _listed(
+    facts: RunFacts, checkpoint: Checkpoint | None, later: Sequence[Action]
+) -> tuple[Sequence[Action], int]:
+    """The calls that come first after the checkpoint, and for how many more there is no room; of a
+    long run others than were gathered.
+    """
+    if facts.whole is None:
+        return later[:STEPS_MAX], len(later[STEPS_MAX:])
+    rows = Action.objects.filter(behind(checkpoint), run=facts.run)
+    shown = list(rows.order_by("n", "first_place")[:STEPS_MAX])
+    for action in shown:
+        action.run = facts.run
+    return shown, max(0, rows.count() - len(shown))
 
 
 def staleness(facts: RunFacts, checkpoint: Checkpoint | None) -> str:
     """Why a checkpoint no longer holds: what it rests on has been undone since."""
     if checkpoint is None:
         return ""
+    of_all = [one for one in facts.actions if one.compensated != Compensated.NONE]
     undone = [
-        action.tool
-        for action in facts.actions
-        if not is_behind(action, checkpoint) and action.compensated != Compensated.NONE
+        one.tool
+        for one in (facts.whole.undone if facts.whole else of_all)
+        if not is_behind(one, checkpoint)
     ]
     if not undone:
         return ""
     return f"It rests on {listed(list(dict.fromkeys(undone)))}, which was undone since."
 
 
-def _step(facts: RunFacts, action: Action, *, is_unknown: bool) -> ResumeStep:
-    label, why = _label(facts, action, is_unknown=is_unknown)
+def _step(facts: RunFacts, action: Action) -> ResumeStep:
+    label, why = _label(facts, action)
     return ResumeStep(
         action=action.action,
         tool=action.tool,
@@ -195,10 +223,10 @@ def _step(facts: RunFacts, action: Action, *, is_unknown: bool) -> ResumeStep:
     )
 
 
-def _label(facts: RunFacts, action: Action, *, is_unknown: bool) -> tuple[str, str]:
+def _label(facts: RunFacts, action: Action) -> tuple[str, str]:
     if action.compensated in UNDONE:
         return UNDONE[Compensated(action.compensated)]
-    if is_unknown:
+    if facts.is_unknown(action):
         return "repeat_may_duplicate", "Nobody knows whether it happened."
     if action.state == ActionState.SUCCEEDED:
         if action.key or facts.judgement(action).action_class in WITHOUT_EFFECT:
@@ -213,8 +241,12 @@ def _pending(
     facts: RunFacts, checkpoint: Checkpoint | None, known: Sequence[ResumeStep]
 ) -> list[ResumeStep]:
     """What the checkpoint says is still to come, and the ledger has not seen."""
-    names = {action.action for action in facts.actions} | {step.tool for step in known}
     coming = checkpoint.pending if checkpoint is not None else []
+    names = {action.action for action in facts.actions} | {step.tool for step in known}
+    if facts.whole:
+        told = [one for one in coming if isinstance(one, str)]
+        of_them = Action.objects.filter(run=facts.run, action__in=told)
+        names |= {*of_them.values_list("action", flat=True)} | facts.whole.tools
     fresh = [str(one) for one in coming if isinstance(one, str) and one not in names]
     return [
         ResumeStep(action=name, tool=name, targets=[], label="new", key="")
@@ -223,11 +255,11 @@ def _pending(
 
 
 def _hindrances(
-    case: Case, facts: RunFacts, unsafe: set[str], stale: str, plan: Plan | None
+    case: Case, facts: RunFacts, doubled: Sequence[str], stale: str, plan: Plan | None
 ) -> list[str]:
+    twice = listed(list(dict.fromkeys(doubled)))
     lease = facts.run.lease_until
     live = not facts.has_ended and lease is not None and lease > facts.now
-    doubled = [action.tool for action in facts.actions if action.action in unsafe]
     return [
         "The case is closed: reopen it first." if case.state == CaseState.CLOSED else "",
         f"Plan {plan.number} has not ended: stop it first." if plan else "",
@@ -238,7 +270,7 @@ def _hindrances(
         _sent(facts),
         "The run still goes on by itself." if live else "",
         facts.calls_to_settle(),
-        f"{listed(doubled)} might be done twice: undo it first." if doubled else "",
+        f"{twice} might be done twice: undo it first." if twice else "",
         f"The checkpoint is stale. {stale}" if stale else "",
     ]
 

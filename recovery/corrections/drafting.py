@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import translation
 
 from amends.protocol.vocabulary import EventType
-from ledger.models import Action, Run
+from ledger.models import Action, Compensated, Run
 from recovery.cases.lifecycle import OutOfDate, locked, record
-from recovery.corrections.facts import CorrectionRecipient, facts_for, people
+from recovery.corrections.facts import (
+    NO_OTHERS,
+    CorrectionRecipient,
+    Others,
+    Theirs,
+    facts_for,
+    people,
+)
 from recovery.corrections.sentences import TITLE_CHARACTERS_MAX, lead, title
 from recovery.corrections.wording import settings_of
 from recovery.models import Case, Correction, CorrectionState
+from recovery.run_facts import long_runs
 from recovery.run_facts.runs import RunFacts, facts_of
 from workspaces import locks
 from workspaces.erasure_registry import ERASED
@@ -42,21 +51,46 @@ def draft(case: Case) -> list[Correction]:
     wrong.
     """
     case = locked(case)
-    run = facts_of(case.run)
+    internal = settings_of(case.workspace).internal
+    run = facts_of(case.run, also=long_runs.newest_of_each_person(case.run))
     corrections = []
-    affected = people(run, settings_of(case.workspace).internal)
+    affected = people(run, internal)
+    counted = _counted(run, internal) if run.whole else {}
     for person, theirs in list(affected.values())[:PEOPLE_MAX]:
-        facts = facts_for(case, run, person, theirs)
+        others = _others(theirs, counted.get(person.id, NO_OTHERS))
+        facts = facts_for(case, run, person, theirs, others)
         corrections.append(_keep(case, person, facts))
     wrongly = _wrongly_told(case, run)
     of_others = case.corrections.exclude(person_id__in=affected).order_by("pk")
     for one in {other.person_id: other for other in of_others}.values():  # the newest of each
         is_told = one.person_id in wrongly
-        if is_told or (one.state == CorrectionState.DRAFT and one.facts.get("items")):
+        is_draft = one.state == CorrectionState.DRAFT and one.facts.get("items")
+        if is_told or (is_draft and not run.more_actions):
             person = CorrectionRecipient(one.person_id, one.person_name, one.contact, one.language)
             facts = facts_for(case, run, person, [])
             corrections.append(_keep(case, person, facts | TAKES_BACK if is_told else facts))
     return corrections
+
+
+def _counted(run: RunFacts, internal: Sequence[str]) -> dict[str, Others]:
+    """All changes of each person's things in a long run, but for bookkeeping."""
+    found: dict[str, Others] = {}
+    whose = str((run.run.on_behalf_of or {}).get("id") or "")[:120]
+    for who, kind, undone, number in long_runs.effects_by_person(run.run):
+        if any(fnmatchcase(kind, glob) for glob in internal):
+            continue
+        person = (who or whose)[:120]
+        known = found.get(person, NO_OTHERS)
+        is_undone = number if undone == Compensated.COMPENSATED else 0
+        found[person] = Others(known.changes + number, known.undone + is_undone)
+    return found
+
+
+def _others(theirs: Theirs, of_all: Others) -> Others:
+    """What was counted beyond the effects that are looked at."""
+    here = [effect for _, effect in theirs if effect is not None]
+    undone = sum(effect.compensated == Compensated.COMPENSATED for effect in here)
+    return Others(max(0, of_all.changes - len(here)), max(0, of_all.undone - undone))
 
 
 def _wrongly_told(case: Case, run: RunFacts) -> set[str]:
@@ -64,7 +98,7 @@ def _wrongly_told(case: Case, run: RunFacts) -> set[str]:
     What is bookkeeping since was so all the same; and what is not looked at in a long run, or was
     forgotten, may name them.
     """
-    if run.earlier_actions or _is_forgotten(run.run):
+    if run.more_actions or _is_forgotten(run.run):
         return set()
     told = case.corrections.filter(state=CorrectionState.PUBLISHED).exclude(facts__items=[])
     return set(told.values_list("person_id", flat=True)) - people(run).keys()

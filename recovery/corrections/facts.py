@@ -71,6 +71,14 @@ class CorrectionItem(NamedTuple):
         return self.is_net and self.effect is not None and self.effect.before == self.effect.after
 
 
+class Others(NamedTuple):
+    """Changes of one person's things that are counted and not listed, and how many were undone."""
+
+    changes: int
+    undone: int
+
+
+NO_OTHERS = Others(0, 0)
 WITHOUT_REASON = gettext_noop("This should not have happened.")
 
 
@@ -108,15 +116,24 @@ def person_of(affected: Any) -> CorrectionRecipient | None:
 
 
 def facts_for(
-    case: Case, run: RunFacts, person: CorrectionRecipient, theirs: Theirs
+    case: Case,
+    run: RunFacts,
+    person: CorrectionRecipient,
+    theirs: Theirs,
+    others: Others = NO_OTHERS,
 ) -> dict[str, Any]:
-    """What this person is told, as JSON; in English, with what other languages are made of."""
+    """What this person is told, as JSON; in English, with what other languages are made of.
+    `others` are changes of theirs that were only counted.
+    """
     steps = steps_of(run.run.pk, [effect.pk for _, effect in theirs if effect])
     theirs = [(call, effect and as_it_stands(effect, steps)) for call, effect in theirs]
     own = run.run.customer == person.id
     asked = approvers.of_calls({action.pk: action for action, _ in theirs}.values())
     with translation.override("en"):
-        net = _net(theirs)[:ITEMS_MAX]
+        whole = _net(theirs)
+        net, cut = whole[:ITEMS_MAX], whole[ITEMS_MAX:]
+        over = sum(one.effect.compensated == Compensated.COMPENSATED for one in cut if one.effect)
+        others = Others(others.changes + len(cut), others.undone + over)
         items = [
             item(
                 one,
@@ -142,20 +159,25 @@ def facts_for(
         return {
             "version": VERSION,
             "items": [one | {"agent": agent} for one in items],
-            "unchanged": _untouched(run) if own else [],
+            **(
+                {"more": {"count": others.changes, "undone": others.undone}}
+                if others.changes
+                else {}
+            ),
+            "unchanged": _untouched(run) if own and not run.whole else [],
             "request": shortened(
                 disclosure.without_secrets(run.run.request), REQUEST_CHARACTERS_MAX
             )
             if own
             else "",
-            "request_state": _request_state(case, items),
+            "request_state": _request_state(case, items, others),
             "why": why(case),
             "reviewed": approvers.of_recovery(case),
             "record": {"run": run.run.run, "workspace": run.run.workspace.slug},
         }
 
 
-def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
+def _request_state(case: Case, items: Sequence[dict[str, Any]], others: Others = NO_OTHERS) -> str:
     """What became of what the person had asked for: resumed, not_done, not_as_asked, partly,
     stands. What cannot be taken back was left by nobody's choice: that it is there says nothing of
     what was asked for.
@@ -164,12 +186,13 @@ def _request_state(case: Case, items: Sequence[dict[str, Any]]) -> str:
         return "resumed"
     if not items or any(one.get("act") == "by_hand" for one in items):
         return ""  # what was put right by hand may be what was asked for, or not
-    undone = [one for one in items if one["outcome"] in sentences.UNDONE]
+    undone = others.undone + sum(one["outcome"] in sentences.UNDONE for one in items)
     if not undone:
         return "stands"
-    if len(undone) == len(items):
+    if undone == len(items) + others.changes:
         return "not_done"
-    return "partly" if any(one["outcome"] == "left" for one in items) else "not_as_asked"
+    is_left = others.undone < others.changes or any(one["outcome"] == "left" for one in items)
+    return "partly" if is_left else "not_as_asked"
 
 
 def _net(theirs: Theirs) -> list[CorrectionItem]:

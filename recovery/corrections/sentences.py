@@ -18,15 +18,16 @@ from recovery.corrections.wording import (
     and_listed,
     field_words,
     in_marks,
-    is_english,
     kind_of,
     more_words,
+    named_of,
     number_words,
     quoted,
     roles_listed,
     sum_words,
+    things_of,
 )
-from recovery.run_facts.sentences import MAILS, capitalised, plural
+from recovery.run_facts.sentences import MAILS, capitalised
 from workspaces import formatting
 
 Item = dict[str, Any]
@@ -358,8 +359,11 @@ def request_words(facts: dict[str, Any]) -> str:
 def title(facts: dict[str, Any]) -> str:
     """`We changed your ticket by mistake, and put it back`"""
     items = facts["items"]
+    more = facts.get("more") or {"count": 0, "undone": 0}
     outcomes = {one["outcome"] for one in items}
-    things = {"things": _things(items)}
+    outcomes |= {"compensated"} if more["undone"] else set()
+    outcomes |= {"left"} if more["undone"] < more["count"] else set()
+    things = {"things": things_of(items, is_all=not more["count"])}
     if not items:
         text = _("Nothing of yours was changed")
     elif outcomes == {"corrected"} and _is_recipient(facts):
@@ -369,7 +373,7 @@ def title(facts: dict[str, Any]) -> str:
     elif outcomes <= {"restored", "as_before"}:
         one = _("We changed %(things)s by mistake, and put it back")
         many = _("We changed %(things)s by mistake, and put them back")
-        text = (one if len(_named(items)) == 1 else many) % things
+        text = (one if len(named_of(items)) == 1 else many) % things
     elif outcomes <= UNDONE:
         text = _("We made a mistake with %(things)s, and undid it") % things
     elif outcomes & UNDONE:
@@ -385,25 +389,6 @@ def _is_recipient(facts: dict[str, Any]) -> bool:
     return is_mail and not facts.get("request")
 
 
-def _named(items: list[Item]) -> set[tuple[str, str]]:
-    return {(one["target"]["type"], one["target"]["id"]) for one in items}
-
-
-def _things(items: list[Item]) -> str:
-    kinds = {one["target"]["type"] for one in items}
-    if len(kinds) != 1:
-        return _("several things of yours")
-    kind = kind_of(next(iter(kinds)))
-    if not kind:
-        return _("your details")
-    names = _named(items)
-    if len(names) == 1:
-        return _("your %(kind)s") % {"kind": kind}
-    # Only English makes its plural so; the others count by a sign.
-    many = plural(2, kind).partition(" ")[2] if is_english() else kind
-    return _("%(count)s of your %(kind)s") % {"count": len(names), "kind": many}
-
-
 def lead(facts: dict[str, Any]) -> str:
     """What our assistant did, why it was wrong, what became of it, and of the request itself."""
     if not (items := facts["items"]):
@@ -411,17 +396,29 @@ def lead(facts: dict[str, Any]) -> str:
             return _("What we wrote to you was wrong: our assistant changed nothing of yours.")
         return _("Our assistant worked on your request and changed nothing.")
     names = dict.fromkeys(thing(one["target"]["type"], one["target"]["id"]) for one in items)
-    touched = {"things": and_listed(list(names))}
+    more = facts.get("more")
+    touched = {"things": _("several things of yours") if more else and_listed(list(names))}
     if any(one.get("told", {}).get("summary") for one in items):  # below, in words, not by its id
         first = _("While it worked on your request, our assistant made a mistake.")
     elif facts.get("request"):
         first = _("While it worked on your request, our assistant made a mistake with %(things)s.")
     else:
         first = _("While it worked on a request, our assistant made a mistake with %(things)s.")
-    parts = [first % touched, _(str(facts["why"])), *_became(items)]
+    became = [_of_many(items, more)] if more else _became(items)
+    parts = [first % touched, _(str(facts["why"])), *became]
     if facts.get("request_state") == "not_done":
         parts.append(_("What you had asked for was not carried out."))
     return " ".join(parts)
+
+
+def _of_many(items: list[Item], more: dict[str, int]) -> str:
+    """What became of changes of which not all are listed."""
+    done = sum(one["outcome"] in UNDONE for one in items) + more["undone"]
+    numbers = {"listed": len(items), "all": len(items) + more["count"], "done": done}
+    text = _(
+        "%(listed)s of %(all)s changes are listed here; %(done)s of all of them have been undone."
+    )
+    return text % {name: number_words(number) for name, number in numbers.items()}
 
 
 def _became(items: list[Item]) -> list[str]:
@@ -466,6 +463,7 @@ def review_words(facts: dict[str, Any]) -> str:
     count, roles = int(reviewed.get("approvers", 0)), reviewed.get("roles") or []
     named = {"count": count, "roles": f" ({roles_listed(roles)})" if roles else ""}
     stays = any(one["outcome"] in {"left", "not_undone"} for one in facts["items"])
+    stays = stays or bool(facts.get("more"))
     if count and stays:  # which nobody was asked about
         parts = [
             ngettext(
@@ -490,7 +488,8 @@ def review_words(facts: dict[str, Any]) -> str:
         parts = [_("A member of staff looked at it and had it put right.")]
     else:
         parts = [_("A member of staff has looked at it.")]
-    if reviewed.get("read_back") and all(one.get("read_back") for one in done):
+    read_back = reviewed.get("read_back") and not facts.get("more")
+    if read_back and all(one.get("read_back") for one in done):
         exact = all(one["outcome"] == "restored" for one in facts["items"])
         parts.append(
             _("A computer check read it back afterwards: it is as it was before.")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -21,7 +22,7 @@ from django.utils.translation import gettext as _
 from amends.protocol.canonical import digest
 from amends.protocol.vocabulary import EventType
 from recovery.models import CorrectionSettings
-from recovery.run_facts.sentences import singular
+from recovery.run_facts.sentences import plural, singular
 from workspaces import access, formatting, locks, outbox
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
@@ -272,6 +273,27 @@ def and_listed(words: list[str]) -> str:
 
 def more_words(count: int) -> str:
     return ngettext("%(count)s more", "%(count)s more", count) % {"count": count}
+
+
+def named_of(items: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """The things that are told of, each once."""
+    return {(one["target"]["type"], one["target"]["id"]) for one in items}
+
+
+def things_of(items: Sequence[Mapping[str, Any]], *, is_all: bool = True) -> str:
+    """`3 of your tickets`; where more happened than is listed, no number of them."""
+    kinds = {one["target"]["type"] for one in items}
+    if len(kinds) != 1 or not is_all:
+        return _("several things of yours")
+    kind = kind_of(next(iter(kinds)))
+    if not kind:
+        return _("your details")
+    names = named_of(items)
+    if len(names) == 1:
+        return _("your %(kind)s") % {"kind": kind}
+    # Only English makes its plural so; the others count by a sign.
+    many = plural(2, kind).partition(" ")[2] if is_english() else kind
+    return _("%(count)s of your %(kind)s") % {"count": len(names), "kind": many}
 
 
 def and_joined(words: list[str]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from django.db.models import F
+
 from amends.protocol.vocabulary import ActionClass
 from approvals import digests, grants, policy
 from approvals.digests import ArgumentChange, CallFacts
@@ -18,7 +20,7 @@ from connectors.accounts import PURPOSES
 from connectors.contract import Operation, Refused
 from connectors.models import Connection, digest_of_settings
 from ledger.canonical import digest
-from ledger.models import Action, ActionState, Effect, Run
+from ledger.models import Action, ActionState, Compensated, Effect, Run
 from recovery.engine.queries import IntentContext
 from recovery.models import Plan, Step
 
@@ -29,24 +31,27 @@ from recovery.models import Plan, Step
 # another one.
 
 DOUBTFUL = (ActionState.SUCCEEDED, ActionState.UNKNOWN)
+EFFECTS_MAX = 2_000
+"""Of one run: twice as many as one plan undoes."""
 
 
 def basis_of(run: Run) -> str:
-    """SHA-256 over the doubtful actions and the effects of `run` as they stand now."""
-    actions = Action.objects.filter(run=run, state__in=DOUBTFUL).order_by("action")
-    effects = Effect.objects.filter(action__run=run, action__state__in=DOUBTFUL).order_by(
-        "action__action", "position"
-    )
+    """SHA-256 over the doubtful actions and the effects of `run` as they stand now; of a long run
+    over those that stand and are undone first, of which a plan is made.
+    """
+    unknown = Action.objects.filter(run=run, state=ActionState.UNKNOWN).order_by("action")
+    effects = Effect.objects.filter(action__run=run, action__state__in=DOUBTFUL)
+    if run.effect_count > EFFECTS_MAX:
+        standing = effects.filter(compensated=Compensated.NONE, withdrawn=False)
+        newest = (F("action__n").desc(nulls_first=True), F("action__first_place").desc())
+        chosen = standing.order_by(*newest, "-position").values_list("pk", flat=True)
+        effects = effects.filter(pk__in=list(chosen[:EFFECTS_MAX]))
     return digest(
         {
-            "unknown": [
-                one.action
-                for one in actions.only("action", "state")
-                if one.state == ActionState.UNKNOWN
-            ],
+            "unknown": list(unknown.values_list("action", flat=True)[:EFFECTS_MAX]),
             "effects": [
                 list(one)
-                for one in effects.values_list(
+                for one in effects.order_by("action__action", "position").values_list(
                     "action__action",
                     "position",
                     "target_type",

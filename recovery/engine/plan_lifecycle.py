@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import approval_requests, deciders, digests, grants, pauses, plan_sums, policy
@@ -408,15 +408,19 @@ def _is_silent(run: Run) -> bool:
     effects = Effect.objects.filter(action=OuterRef("pk"), withdrawn=False)
     silent = Action.objects.filter(~Exists(effects), run=run, state=ActionState.SUCCEEDED)
     undone = [Compensated.CORRECTED, Compensated.COMPENSATED]
-    calls = silent.exclude(compensated__in=undone).only("tool", "action_class", "flags")
+    calls = silent.exclude(compensated__in=undone).order_by()
+    calls = calls.annotate(says_nothing=Q(flags__contains=[CHANGED_NOTHING]))
+    kinds = calls.values_list("tool", "action_class", "says_nothing")
     in_force = policy.active(run.workspace_id)
-    return any(_left_something(in_force, one) for one in calls)
+    return any(
+        _left_something(in_force, tool, said, says_nothing=is_said)
+        for tool, said, is_said in kinds.distinct()
+    )
 
 
-def _left_something(in_force: Policy, action: Action) -> bool:
-    said = ToolCall(tool=action.tool, action_class=action.action_class, trusted=True)
-    found = class_of(in_force, said)
-    if CHANGED_NOTHING in action.flags:
+def _left_something(in_force: Policy, tool: str, said: str, *, says_nothing: bool) -> bool:
+    found = class_of(in_force, ToolCall(tool=tool, action_class=said, trusted=True))
+    if says_nothing:
         return found == ActionClass.EXTERNAL_IRREVERSIBLE
     return found not in WITHOUT_EFFECT
 

@@ -89,6 +89,9 @@ class Plan(models.Model):
         help_text="Digest of the effects and doubts that it was drafted from",
     )
     policy_digest = models.CharField(max_length=64, blank=True)
+    more_standing = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Effects for which it had no room: the next plan's"
+    )
     accounts = models.JSONField(
         null=True, help_text="By connection and purpose, whose account; NULL: an older version"
     )

@@ -26,6 +26,7 @@ from ledger.canonical import digest
 from ledger.models import Action, Checkpoint, Effect, Reversibility, weakest
 from recovery.engine import approved_calls, outbound_calls
 from recovery.models import Step
+from recovery.run_facts.long_runs import is_behind
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import target_words
 from workspaces import formatting
@@ -377,7 +378,7 @@ def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]
 
 
 STEPS_MAX = 1_000
-"""Of one plan; a longer run is undone in stretches, each reaching back to a checkpoint."""
+"""Of one plan. Where more stands, it undoes the newest; the next one is drafted of the rest."""
 
 SKIPPED = "skipped"
 """The code of what a person chose to leave as it is."""
@@ -409,6 +410,13 @@ class Drafted:
     steps: list[DraftStep] = field(default_factory=list)
     cannot: list[NotUndoable] = field(default_factory=list)
     skipped: list[NotUndoable] = field(default_factory=list)
+    more: int = 0
+    """How many effects stand besides, for which it has no room."""
+
+    @property
+    def known(self) -> int:
+        """How many effects it was made of."""
+        return len(self.steps) + len(self.cannot) + len(self.skipped)
 
     @property
     def reversibility(self) -> Reversibility:
@@ -439,7 +447,7 @@ def draft_steps(
     seen: Mapping[Place, Recorded] | None = None,
     refused: Mapping[int, str] | None = None,
 ) -> Drafted:
-    """Steps for every standing effect back to `reach`, newest first.
+    """Steps for the standing effects back to `reach`, newest first, as many as one plan holds.
 
     `choices` says per effect id what a person chose for a drifted target (rebase, override, skip),
     on the states `seen`; `refused` why a look at the target showed that there is no way back.
@@ -448,6 +456,8 @@ def draft_steps(
     states: dict[Place, Recorded] = {}  # what each target looks like after the steps so far
     kept: set[Place] = set()  # targets on which somebody's later change is kept
     for action, effect in facts.standing():
+        if len(drafted.steps) == STEPS_MAX:
+            break
         if reach is not None and not is_behind(action, reach):
             continue
         place = (effect.target_type, effect.target_id)
@@ -472,16 +482,8 @@ def draft_steps(
         drafted.steps.append(one)
         states[place] = maker.before
         kept |= {place} if chosen == "rebase" else set()
-    if len(drafted.steps) > STEPS_MAX:
-        raise CannotUndo("too_long", f"A plan has at most {STEPS_MAX} steps: undo to a checkpoint.")
+    drafted.more = max(0, facts.standing_behind(reach) - drafted.known)
     return drafted
-
-
-def is_behind(action: Action, checkpoint: Checkpoint) -> bool:
-    """Whether the action came after the checkpoint, by `n`, else by the ledger's order."""
-    if action.n is not None and checkpoint.n is not None:
-        return action.n > checkpoint.n
-    return action.first_place > checkpoint.place
 
 
 def _cannot(facts: RunFacts, action: Action, effect: Effect, why: CannotUndo) -> NotUndoable:

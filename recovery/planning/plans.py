@@ -30,7 +30,7 @@ from recovery.planning.previews import (
     staying,
     warnings,
 )
-from recovery.run_facts.sentences import shortened
+from recovery.run_facts.sentences import many, shortened
 from recovery.tasks import run_plan
 from workspaces import locks
 from workspaces.clock import Clock, database_time
@@ -174,6 +174,7 @@ def _plan(
         case_revision=case.revision,
         run_revision=run.revision,
         basis=approved_calls.basis_of(run),
+        more_standing=drafted.more,
         policy_digest=drafted.policy.digest,
         accounts=drafted.accounts,
         halt_on_failure=drafted.policy.halt_on_failure,
@@ -225,15 +226,18 @@ def _record(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
             "cannot": [
                 [one.action.action, one.effect.position, one.code] for one in drafted.cannot
             ],
+            **({"more_standing": drafted.more} if drafted.more else {}),
         },
     )
 
 
 def _told_whole(headline: str, drafted: PlanDraft) -> str:
     """What is put to people, with how much of it no step undoes: who says yes knows what stays."""
-    if not drafted.cannot:
+    later = f"{many(drafted.more, 'effect')} more in a later plan" if drafted.more else ""
+    told = [*([staying(drafted)] if drafted.cannot else []), *filter(None, [later])]
+    if not told:
         return headline
-    stays = f" ({staying(drafted)})"
+    stays = f" ({', '.join(told)})"
     return shortened(headline, approval_requests.HEADLINE_CHARACTERS_MAX - len(stays)) + stays
 
 

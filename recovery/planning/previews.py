@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Max
+from django.db.models import Count, Max, Q
 from django.utils import timezone
 
 from approvals import approval_requests
@@ -22,11 +22,10 @@ from ledger.canonical import digest
 from ledger.models import Checkpoint, Run
 from recovery.cases.lifecycle import reread
 from recovery.engine import approved_calls
-from recovery.models import Case, CaseState, Plan
+from recovery.models import Case, CaseState, Plan, PlanState
 from recovery.models.cases import UNDER_A_PLAN
 from recovery.planning import drifts
 from recovery.planning.drafting import (
-    CannotUndo,
     Drafted,
     DraftStep,
     DriftState,
@@ -42,6 +41,7 @@ from recovery.run_facts.sentences import (
     plural,
     shortened,
 )
+from workspaces import formatting
 
 # How a plan is called, and what people have to do for it, in words.
 
@@ -50,14 +50,13 @@ TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"
 UNDONE = "Nothing to undo"
 NO_STEPS = "Nothing that stands can be undone from here."
-TOO_LONG = "More stands than one plan can undo"
 
 
 def headline(drafted: Drafted) -> str:
     """`Refund $1 286.00, then restore reservation XEHM4B`."""
     named = [one.preview.title.rstrip(".") for one in drafted.steps]
     if not named:
-        return NOTHING
+        return nothing(drafted) if drafted.more else NOTHING
     shown = named[:TITLES_NAMED_MAX]
     if len(named) > TITLES_NAMED_MAX:
         shown = [*named[: TITLES_NAMED_MAX - 1], plural(len(named) - 2, "step") + " more"]
@@ -73,6 +72,26 @@ def brief(drafted: Drafted) -> str:
     first = shortened(drafted.steps[0].preview.title.rstrip("."), BRIEF_CHARACTERS_MAX)
     more = len(drafted.steps) - 1
     return f"{first}, then {plural(more, 'step')} more" if more else first
+
+
+def nothing(drafted: Drafted) -> str:
+    """That none of it can be undone; of a long run only as much as was looked at is known."""
+    if not drafted.more:
+        return NO_STEPS.rstrip(".")
+    return f"None of the newest {many(drafted.known, 'effect')} that stand can be undone from here"
+
+
+def part_words(drafted: Drafted, number: int) -> str:
+    """`Part 1: the newest 1 000 of 3 400; the rest is planned when this is done.`; empty where the
+    plan undoes all of it.
+    """
+    if not drafted.steps or not (drafted.more or number > 1):
+        return ""
+    if not drafted.more:
+        return f"Part {number}, the last: what was left of it."
+    steps, of = formatting.count(len(drafted.steps)), formatting.count(drafted.known + drafted.more)
+    rest = "the rest is planned when this is done"
+    return f"Part {number}: the newest {steps} of {of}; {rest}."
 
 
 def staying(drafted: Drafted) -> str:
@@ -99,15 +118,6 @@ def lead(drafted: Drafted) -> str:
     elif drafted.steps and not asked:
         parts.append("Nobody is told until you publish the correction.")
     return " ".join(parts)
-
-
-def not_looked_at(facts: RunFacts) -> str:
-    """`18 000 earlier actions are not looked at: what they did stays.` of a long run."""
-    more = facts.earlier_actions
-    are = "is" if more == 1 else "are"
-    return (
-        f"{many(more, 'earlier action')} {are} not looked at: what they did stays." if more else ""
-    )
 
 
 def asks_affected(judgement: PolicyDecision | None) -> bool:
@@ -198,7 +208,8 @@ class PlanDraft(Drafted):
     headline: str
     checked_at: datetime
     number: int
-    too_long: str = ""
+    part: int = 1
+    """Which part of undoing the run it is, where more stands than one plan can undo."""
     nobody: str = ""
     """Why nobody could be asked to approve it."""
 
@@ -216,7 +227,7 @@ class PlanDraft(Drafted):
 
     @property
     def lead(self) -> str:
-        return " ".join(filter(None, [lead(self), not_looked_at(self.facts)]))
+        return " ".join(filter(None, [part_words(self, self.part), lead(self)]))
 
     @property
     def money(self) -> Money | None:
@@ -237,7 +248,7 @@ class PlanDraft(Drafted):
     @property
     def hindrance(self) -> str:
         """As `why_not`, but for what a choice about drifted targets would settle."""
-        return self.too_long or _why_not_now(self.case, self.facts) or _why_not_so(self)
+        return _why_not_now(self.case, self.facts) or _why_not_so(self)
 
     @property
     def undecided(self) -> list[DraftStep]:
@@ -260,19 +271,16 @@ def draft(
     facts = facts_of(case.run)
     connections = connections_of([case.workspace_id])
     chosen = {effect: how for effect, how in (choices or {}).items() if how in CHOICES}
-    try:
-        drafted = draft_steps(facts, connections, reach=reach)
-        seen = drifts.look(drafted.steps)
-        if chosen:
-            drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
-            drifts.look(drafted.steps)
-        if refused := drifts.refusals(drafted.steps):
-            drafted = draft_steps(
-                facts, connections, reach=reach, choices=chosen, seen=seen, refused=refused
-            )
-            drifts.look(drafted.steps)
-    except CannotUndo as long:
-        return _draft(case, facts, Drafted(), reach=reach, choices=chosen, too_long=str(long))
+    drafted = draft_steps(facts, connections, reach=reach)
+    seen = drifts.look(drafted.steps)
+    if chosen:
+        drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
+        drifts.look(drafted.steps)
+    if refused := drifts.refusals(drafted.steps):
+        drafted = draft_steps(
+            facts, connections, reach=reach, choices=chosen, seen=seen, refused=refused
+        )
+        drifts.look(drafted.steps)
     drifts.mark_what_comes_back(case.workspace_id, drafted.steps)
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
@@ -297,16 +305,10 @@ def _sketches(cases: Sequence[Case]) -> Iterator[PlanDraft]:
     """
     asked: Asked = {}
     connections = connections_of({case.workspace_id for case in cases})
-    plans = Plan.objects.filter(case__in=[case.pk for case in cases])
-    numbers = dict(plans.values_list("case").annotate(last=Max("number")))
+    numbers = _numbers(cases)
     for case, facts in zip(cases, facts_of_each([case.run for case in cases]), strict=True):
-        number = numbers.get(case.pk, 0) + 1
-        try:
-            drafted = draft_steps(facts, connections)
-        except CannotUndo as long:
-            yield _draft(case, facts, Drafted(), too_long=str(long), number=number)
-        else:
-            yield _draft(case, facts, drafted, number=number, asked=asked)
+        drafted = draft_steps(facts, connections)
+        yield _draft(case, facts, drafted, numbers=numbers, asked=asked)
 
 
 def _draft(
@@ -316,10 +318,11 @@ def _draft(
     *,
     reach: Checkpoint | None = None,
     choices: Mapping[int, str] | None = None,
-    too_long: str = "",
-    number: int | None = None,
+    numbers: Mapping[int, tuple[int, int]] | None = None,
     asked: Asked | None = None,
 ) -> PlanDraft:
+    numbers = _numbers([case]) if numbers is None else numbers
+    number, part = numbers.get(case.pk, (1, 1))
     return PlanDraft(
         case=case,
         facts=facts,
@@ -334,12 +337,23 @@ def _draft(
             [call_digest(one.facts) for one in drafted.steps],
         ),
         restores=digest([*(one.step.before for one in drafted.steps), *_told(drafted)]),
-        headline=TOO_LONG if too_long else headline(drafted),
+        more=drafted.more,
+        headline=headline(drafted),
         checked_at=timezone.now(),
-        number=number or next_number(case),
-        too_long=too_long,
+        number=number,
+        part=part,
         nobody=_nobody(case, drafted, {} if asked is None else asked),
     )
+
+
+def _numbers(cases: Sequence[Case]) -> dict[int, tuple[int, int]]:
+    """By case that has plans, of the next one its number, and which part of undoing the run it is:
+    one more than those that ended and left something to it.
+    """
+    parts = Count("pk", filter=Q(state=PlanState.FINISHED, more_standing__gt=0))
+    plans = Plan.objects.filter(case__in=[case.pk for case in cases]).order_by()
+    rows = plans.values_list("case").annotate(Max("number"), ended=parts)
+    return {case: (last + 1, ended + 1) for case, last, ended in rows}
 
 
 def accounts_of(drafted: Drafted) -> dict[str, dict[str, str]]:
@@ -375,7 +389,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
 
 def _why_not_so(drafted: PlanDraft) -> str:
     if not drafted.steps:
-        return NO_STEPS
+        return f"{nothing(drafted)}." if drafted.more else NO_STEPS
     if drafted.judgement is not None and drafted.judgement.approval == "DENY":
         return f"The policy does not allow it: {drafted.judgement.why}."
     if drafted.nobody:

@@ -7,27 +7,25 @@ of these facts, so that looking twice says the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from django.db.models import CharField, F, OuterRef, Subquery, Value
+from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Cast, Concat
 
 from amends.protocol.planning import newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
-from approvals import memory, policy
-from approvals.models import PolicyVersion
+from approvals import memory
 from approvals.policy import (
     Policy,
     PolicyDecision,
     ToolCall,
-    active_policies,
     class_of,
     judge,
 )
+from connectors.models import Connection
 from ledger import snapshots
 from ledger.fold.actions import CHANGED_NOTHING
 from ledger.models import (
@@ -48,21 +46,13 @@ from ledger.wire import PLAN_RUN
 from recovery.engine.steps import PLAN_STEP
 from recovery.models import Contest, Directive, PlanState, Readback, Report, ReportSource, Step
 from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
+from recovery.run_facts import long_runs
+from recovery.run_facts.long_runs import Whole, is_behind, looked_at
+from recovery.run_facts.policies import earlier_policies, policies_of
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
 T = TypeVar("T")
-
-
-# Which policy is in force where, and since when.
-
-
-def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]]:
-    """The policy of each workspace that these runs belong to, and when it came into force."""
-    workspaces = {run.workspace_id for run in runs}
-    active = PolicyVersion.objects.filter(workspace__in=workspaces, active=True)
-    since = dict(active.values_list("workspace_id", "activated_at"))
-    return {pk: (policy.active(pk), since.get(pk)) for pk in workspaces}
 
 
 ATTEMPTS_ARE_TOLD_BY = (
@@ -70,8 +60,6 @@ ATTEMPTS_ARE_TOLD_BY = (
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
 )
-ACTIONS_LOOKED_AT_MAX = 2_000
-"""Of one run. A longer one is judged by its newest actions; its case says that it is long."""
 
 
 class CallEffect(NamedTuple):
@@ -83,12 +71,15 @@ class CallEffect(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """One run as it stands now. `actions` are in the order of the run, oldest first."""
+    """One run as it stands now. `actions` are in the order of the run, oldest first; of a long run
+    they are those that have to be looked at, and `whole` says what all of it comes to.
+    """
 
     run: Run
     policy: Policy
     now: datetime
     actions: Sequence[Action] = ()
+    whole: Whole | None = None
     effects: Mapping[int, Sequence[Effect]] = field(default_factory=dict)
     contradicted: frozenset[int] = frozenset()
     """Actions with an attempt of which both success and no effect were said."""
@@ -128,9 +119,42 @@ class RunFacts:
         return self.run.state == RunState.RUNNING and lease is not None and lease < self.now
 
     @property
-    def earlier_actions(self) -> int:
-        """How many more the run has, of which nothing is known here."""
-        return max(0, self.run.action_count - len(self.actions))
+    def more_actions(self) -> int:
+        """How many more a long run has than are gathered here."""
+        return max(0, self.run.action_count - len(self.actions)) if self.whole else 0
+
+    @property
+    def standing_count(self) -> int:
+        """Effects of the whole run that stand."""
+        known = len(self.standing())
+        return max(known, self.whole.standing) if self.whole else known
+
+    def standing_behind(self, reach: Checkpoint | None) -> int:
+        """Likewise of what came after a checkpoint."""
+        standing = self.standing()
+        if reach is None:
+            return self.standing_count
+        if self.standing_count == len(standing):
+            return sum(is_behind(action, reach) for action, _ in standing)
+        return long_runs.standing_behind(self.run, reach)
+
+    @property
+    def more_remaining(self) -> int:
+        """What a closing leaves behind besides what is gathered here."""
+        of_all = self.whole.standing + self.whole.lasting if self.whole else 0
+        return max(0, of_all - len(self.remaining()))
+
+    @property
+    def remaining_count(self) -> int:
+        return len(self.remaining()) + self.more_remaining
+
+    @property
+    def unknown_count(self) -> int:
+        """Calls of the whole run of which nobody knows whether they happened."""
+        if self.whole is None:
+            return len(self.unknown())
+        is_over = self.is_silent or self.has_ended
+        return self.whole.unknown + (self.whole.running if is_over else 0)
 
     @property
     def has_ended(self) -> bool:
@@ -232,12 +256,12 @@ class RunFacts:
 
     def unknown(self) -> list[Action]:
         """Actions of which nobody knows whether they happened."""
-        return [
-            action
-            for action in self.actions
-            if action.state == ActionState.UNKNOWN
-            or (action.state == ActionState.RUNNING and (self.is_silent or self.has_ended))
-        ]
+        return [action for action in self.actions if self.is_unknown(action)]
+
+    def is_unknown(self, action: Action) -> bool:
+        is_over = self.is_silent or self.has_ended
+        running = action.state == ActionState.RUNNING
+        return action.state == ActionState.UNKNOWN or (running and is_over)
 
     def calls_to_settle(self) -> str:
         """What a person has to find out of a call before the case goes on; empty where nothing."""
@@ -299,10 +323,11 @@ def gather(
     *,
     policies: Mapping[int, tuple[Policy, datetime | None]],
     now: datetime,
+    also: Sequence[int] = (),
 ) -> list[RunFacts]:
     """Facts of each run, in the given order; `policies` by workspace id, with when each came."""
     ids = [run.pk for run in runs]
-    kept = _actions_of(runs)
+    wholes, kept = _actions_of(runs, policies, also)
     action_ids = [action.pk for found in kept.values() for action in found]
     standing = Effect.objects.filter(action__in=action_ids, withdrawn=False)
     effects = _by(standing.order_by("position"), "action_id")
@@ -319,7 +344,7 @@ def gather(
     contradicted = frozenset(both.values_list("action_id", flat=True))
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     past_the_gate = frozenset(_past_the_gate(action_ids))
-    earlier = _earlier(kept, past_the_gate, policies)
+    earlier = earlier_policies(kept, past_the_gate, policies)
     imported = frozenset(_imported(runs))
     steps, reports = _steps(ids), _reports(ids)
     told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
@@ -332,6 +357,7 @@ def gather(
             policy=policies[run.workspace_id][0],
             now=now,
             actions=kept.get(run.pk, ()),
+            whole=wholes.get(run.pk),
             effects=effects,
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
@@ -350,9 +376,9 @@ def gather(
     ]
 
 
-def facts_of(run: Run) -> RunFacts:
+def facts_of(run: Run, *, also: Sequence[int] = ()) -> RunFacts:
     """The facts of one run, for pages and previews; its workspace and agent are loaded."""
-    return facts_of_each([run])[0]
+    return gather([run], policies=policies_of([run]), now=database_time(), also=also)[0]
 
 
 def facts_of_each(runs: Sequence[Run]) -> list[RunFacts]:
@@ -401,37 +427,6 @@ def living(facts: RunFacts) -> Iterator[Action]:
             yield action
 
 
-def ran_at(action: Action) -> datetime | None:
-    return action.started_at or action.finished_at
-
-
-def _earlier(
-    actions: Mapping[int, Sequence[Action]],
-    past_the_gate: Collection[int],
-    policies: Mapping[int, tuple[Policy, datetime | None]],
-) -> dict[int, Policy | None]:
-    """For each action that ran before the policy in force came, the one that was then."""
-    changes: dict[int, Sequence[tuple[datetime, str]]] = {}
-    found: dict[int, Policy | None] = {}
-    for one in chain.from_iterable(actions.values()):
-        moment, since = ran_at(one), policies[one.workspace_id][1]
-        if one.pk not in past_the_gate or not (since and moment and moment < since):
-            continue
-        known = changes.get(one.workspace_id)
-        if known is None:
-            known = changes[one.workspace_id] = active_policies.changes(one.workspace_id)
-        until = next((digest for change, digest in known if change > moment), None)
-        found[one.pk] = None if until is None else _readable(one.workspace_id, until)
-    return found
-
-
-def _readable(workspace_id: int, digest: str) -> Policy | None:
-    try:
-        return active_policies.of_digest(workspace_id, digest)
-    except policy.PolicyUnreadable:
-        return None
-
-
 def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
     """Steps that wait for a person or are under way, of plans that nobody has replaced."""
     waiting = Step.objects.filter(
@@ -475,15 +470,22 @@ def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
             yield run.pk, name
 
 
-def _actions_of(runs: Sequence[Run]) -> dict[int, list[Action]]:
-    """Those of each run that were last heard of: the ledger counts that, and no agent does."""
+def _actions_of(
+    runs: Sequence[Run],
+    policies: Mapping[int, tuple[Policy, datetime | None]],
+    also: Sequence[int],
+) -> tuple[dict[int, Whole], dict[int, list[Action]]]:
+    """All of each run; of a long one those to be looked at (and `also` others), and its sums."""
     ordered = Action.objects.order_by("run", "n", "first_place")
-    long = {one.pk for one in runs if one.action_count > ACTIONS_LOOKED_AT_MAX}
-    kept = _by(ordered.filter(run__in=[one.pk for one in runs if one.pk not in long]), "run_id")
+    long = [one for one in runs if long_runs.is_long(one)]
+    short = {one.pk for one in runs} - {one.pk for one in long}
+    kept, wholes = _by(ordered.filter(run__in=short), "run_id"), {}
     for run in long:
-        heard = Action.objects.filter(run=run).order_by(F("last_place").desc(nulls_last=True), "pk")
-        kept[run] = list(ordered.filter(pk__in=heard.values("pk")[:ACTIONS_LOOKED_AT_MAX]))
-    return kept
+        living = Connection.objects.filter(workspace=run.workspace_id, disabled_at=None)
+        usable = frozenset(living.values_list("name", flat=True))
+        wholes[run.pk], chosen = looked_at(run, policies[run.workspace_id][0], usable)
+        kept[run.pk] = list(ordered.filter(run=run, pk__in=[*chosen, *also]))
+    return wholes, kept
 
 
 def _by(rows: Iterable[T], column: str) -> dict[int, list[T]]:

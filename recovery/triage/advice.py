@@ -15,7 +15,8 @@ from approvals.models import PolicyVersion
 from recovery.cases import lifecycle
 from recovery.models import AdviceRenewal, Case, CaseState
 from recovery.planning.drafting import connections_of
-from recovery.run_facts.runs import gather, policies_of
+from recovery.run_facts.policies import policies_of
+from recovery.run_facts.runs import gather
 from recovery.triage.case_projection import advice
 from workspaces import locks
 from workspaces.clock import database_time

@@ -79,6 +79,8 @@ def why_not(draft: PlanDraft) -> str:
         return draft.why_not
     if not draft.facts.has_ended and not draft.facts.is_silent:
         return "The run is live."
+    if draft.more:
+        return "It needs a person: more stands than one plan can undo."
     if draft.cannot or draft.facts.reports or draft.case.claimed_by_id:
         return "It needs a person: not all can be undone, or somebody looks at it already."
     # A kind that only a newer version knows is left to people.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,10 +12,18 @@ from django.db import connection
 from amends.protocol.vocabulary import RISKS
 from connectors.contract import Money
 from connectors.models import Connection
-from ledger.models import Action, ActionState, Compensated, Reversibility, Run, RunState
+from ledger.models import (
+    Action,
+    ActionState,
+    Compensated,
+    Reversibility,
+    Run,
+    RunState,
+    weakest,
+)
 from recovery.models import Case, CaseState, ReportSource, Suggestion
 from recovery.planning import previews
-from recovery.planning.drafting import CannotUndo, Drafted, draft_steps
+from recovery.planning.drafting import Drafted, draft_steps
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed, plural, shortened, target_words
 from recovery.triage.case_reasons import Reason, is_for_review, is_without_effects
@@ -42,8 +50,8 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
         return Suggestion.RESUME, forward
     standing = facts.standing()
     if standing:
-        effects = plural(len(standing), "effect")
-        verb = "stands" if len(standing) == 1 else "stand"
+        effects = plural(facts.standing_count, "effect")
+        verb = "stands" if facts.standing_count == 1 else "stand"
         return Suggestion.COMPENSATE, f"{effects} of this run {verb}, and {_why(facts)}."
     return _without_effects(facts)
 
@@ -57,6 +65,7 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
         return Suggestion.CLOSE, "What could not be undone was corrected, and nothing else stands."
     if facts.run.state in {RunState.FAILED, RunState.CANCELLED} or facts.is_silent:
         undone = any(action.compensated != Compensated.NONE for action in facts.actions)
+        undone = undone or bool(facts.whole and facts.whole.undone)
         untold = [
             one.tool_words
             for one in facts.actions
@@ -72,7 +81,7 @@ def _without_effects(facts: RunFacts) -> tuple[Suggestion, str]:
         if undone or facts.run.forgotten_at:
             put_right, gone = "Everything that stood was put right", "What was said in it is erased"
             return Suggestion.CLOSE, _nothing_stands(facts, put_right if undone else gone)
-        if not facts.earlier_actions:
+        if not (facts.whole and facts.whole.changing):
             return Suggestion.RESUME, "Nothing has taken effect, so the run can be taken up again."
     return Suggestion.CLOSE, _nothing_stands(facts, "No effect stands and no outcome is unknown")
 
@@ -81,8 +90,6 @@ def _nothing_stands(facts: RunFacts, words: str) -> str:
     """What somebody reported may be true all the same, and only a person can tell; of what an
     affected person contests, one has told.
     """
-    if facts.earlier_actions:
-        words = "No effect of its last actions stands, and earlier ones are not looked at"
     reports = [one for one in facts.reports if one.text != ERASED]  # of which nobody waits
     if not reports:
         return f"{words}."
@@ -141,7 +148,6 @@ def _why(facts: RunFacts) -> str:
     return "the run fell silent" if facts.is_silent else "they are in doubt"
 
 
-NO_WAY_BACK = "Nothing that stands can be undone from here"
 REQUEST_CHARACTERS_MAX = 4_000
 # A run that calls more tools than this is found by the first ones.
 TOOLS_MAX = 200
@@ -170,11 +176,11 @@ def case_file(
     connections: Mapping[tuple[int, str], Connection],
     case: Case | None,
 ) -> CaseProjection:
-    drafted = _drafted(facts, connections)
+    drafted = draft_steps(facts, connections)
     blamed = blamed_action(facts, reasons)
     learnt_at = _learnt_at(facts, reasons, case)
     columns = (
-        _failure(facts, reasons, blamed, previews.money(drafted.steps))
+        _failure(facts, reasons, blamed, _money(drafted))
         | {
             "customer": facts.run.customer,
             "customer_name": facts.run.customer_name,
@@ -200,8 +206,12 @@ def _failure(
         "failed_action": blamed,
         "failed_tool": blamed.tool if blamed else "",
         "failed_target": _target(facts, blamed),
-        "tools": sorted({action.tool.lower() for action in facts.actions} - {""})[:TOOLS_MAX],
+        "tools": sorted({tool.lower() for tool in _tools(facts)} - {""})[:TOOLS_MAX],
     }
+
+
+def _tools(facts: RunFacts) -> Iterable[str]:
+    return facts.whole.tools if facts.whole else (action.tool for action in facts.actions)
 
 
 def told_to_the_end(facts: RunFacts, kept: Sequence[Mapping[str, str]]) -> dict[str, Any]:
@@ -238,42 +248,47 @@ def advice(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -
     """The columns that say what to do next: all that a policy may change of a case by itself. What
     went wrong was judged by the policy of its time.
     """
-    return _advised(facts, _drafted(facts, connections))
-
-
-def _drafted(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -> Drafted:
-    try:
-        return draft_steps(facts, connections)
-    except CannotUndo:  # longer than one plan; the preview says how to go about it
-        return Drafted()
+    return _advised(facts, draft_steps(facts, connections))
 
 
 def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     suggestion, why = suggest(facts)
-    if suggestion == Suggestion.COMPENSATE and drafted.cannot and not drafted.steps:
-        suggestion, why = Suggestion.CLOSE, f"{NO_WAY_BACK}: say who looks after what is left."
-    money = previews.money(drafted.steps)
-    may_stand = facts.remaining() or facts.earlier_actions
+    if suggestion == Suggestion.COMPENSATE and not drafted.steps:
+        no_way = f"{previews.nothing(drafted)}: say who looks after what is left."
+        suggestion, why = Suggestion.CLOSE, no_way
+    money = _money(drafted)
     text = {
         Suggestion.SETTLE: "Find out what happened first",
         Suggestion.RESUME: "Resume the run",
-        Suggestion.COMPENSATE: previews.brief(drafted) if drafted.steps else "Undo to a checkpoint",
-        Suggestion.CLOSE: previews.NOTHING if may_stand else previews.UNDONE,
+        Suggestion.COMPENSATE: previews.brief(drafted),
+        Suggestion.CLOSE: previews.headline(Drafted(cannot=drafted.cannot, more=drafted.more))
+        if facts.remaining_count
+        else previews.UNDONE,
     }[suggestion]
     return {
         "suggestion": suggestion,
         "suggestion_reason": shortened(why, 400),
         "suggestion_text": text,
-        # The weakest of all that stands, and of what was repaired here alone.
-        "reversibility": Reversibility.IRREVERSIBLE
-        if facts.irreversible()
-        else drafted.reversibility,
+        "reversibility": _reversibility(facts, drafted),
         "needs_approval": previews.approval(drafted.judgement)[:200],
         "amount_minor": money.in_column if money else None,
         "currency": money.currency[:3].upper() if money else "",
-        "unknown_count": len(facts.unknown()),
-        "standing_count": len(facts.remaining()),
+        "unknown_count": facts.unknown_count,
+        "standing_count": facts.remaining_count,
     }
+
+
+def _money(drafted: Drafted) -> Money | None:
+    """What undoing all of it would move; of a part of it nothing is said."""
+    return None if drafted.more else previews.money(drafted.steps)
+
+
+def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
+    """The weakest of all that stands, and of what was repaired here alone."""
+    if facts.irreversible():
+        return Reversibility.IRREVERSIBLE
+    rest = facts.whole.claims if facts.whole and drafted.more else ()
+    return weakest([drafted.reversibility, *rest])
 
 
 def _learnt_at(facts: RunFacts, reasons: Sequence[Reason], case: Case | None) -> datetime:

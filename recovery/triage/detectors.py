@@ -18,8 +18,9 @@ from approvals.memory import DENIED_OFTEN as OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
-from recovery.run_facts.runs import RunFacts, living, ran_at
-from recovery.run_facts.sentences import many, target_words
+from recovery.run_facts.policies import ran_at
+from recovery.run_facts.runs import RunFacts, living
+from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import Reason, ReasonKind
 from workspaces import formatting
 
@@ -111,7 +112,7 @@ def left_at_closing(facts: RunFacts) -> list[Reason]:
     the run may go on, and where so much stands that the row cannot keep it.
     """
     left = [stood_at_closing(facts.run), *_left(facts)]
-    is_whole = facts.run.ended_at and not facts.earlier_actions
+    is_whole = facts.run.ended_at and not (facts.whole and facts.whole.is_cut)
     return left if is_whole and len(left) <= LEFT_MAX else []
 
 
@@ -161,16 +162,16 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         code, words = "stalled", "The run fell silent and {} stands"
     if not code:
         return
-    untold = facts.untold()
-    for action in living(facts):
-        standing = _stands(facts, action)
+    untold, acted = facts.untold(), [(one, _stands(facts, one)) for one in living(facts)]
+    silent = [a for a, found in acted if not found and (a.pk in untold or _is_untold(facts, a))]
+    if facts.whole and silent:  # one for all, first, by a key that outlives what is gathered
+        yield Reason(code, words.format(f"what {silent.pop().tool_words} did"), more="untold")
+    pks = {action.pk for action in silent if not facts.whole}
+    for action, standing in acted:
         if standing:
             yield Reason(code, words.format(_effect_words(standing)), action.action)
-        elif action.pk in untold or _is_untold(facts, action):
+        elif action.pk in pks:
             yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
-    if facts.earlier_actions and not any(_stands(facts, one) for one in living(facts)):
-        before = many(facts.earlier_actions, "earlier action")
-        yield Reason(code, words.format(f"perhaps what its {before} did"))
 
 
 def _is_untold(facts: RunFacts, action: Action) -> bool:
@@ -294,8 +295,8 @@ def failed_without_effects(facts: RunFacts) -> Iterator[Reason]:
     run = facts.run
     if run.agent_id is None or run.state != RunState.FAILED:
         return
-    if facts.earlier_actions:
-        return  # of what was not gathered nothing is claimed
+    if facts.whole and facts.whole.changing:
+        return  # among what was not gathered may be something that was undone
     if facts.unknown() or facts.troubled or facts.under_way:
         return
     if any(_may_have_changed(facts, action) for action in facts.actions):
@@ -321,9 +322,8 @@ def _stands(facts: RunFacts, action: Action) -> list[Effect]:
 
 def _effect_words(effects: list[Effect]) -> str:
     first = target_words(effects[0].target_type, effects[0].target_id)
-    if len(effects) == 1:
-        return f"what it did to {first}"
-    return f"what it did to {first} and {len(effects) - 1} more"
+    more = f" and {len(effects) - 1} more" if len(effects) > 1 else ""
+    return f"what it did to {first}{more}"
 
 
 _ROWS = (

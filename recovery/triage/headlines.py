@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -25,6 +25,7 @@ from recovery.run_facts.sentences import (
     capitalised,
     changed_fields,
     listed,
+    many,
     plural,
     shortened,
     singular,
@@ -90,9 +91,6 @@ def headline(facts: RunFacts, reasons: Sequence[Reason], money: Money | None = N
     """What went wrong, in one sentence; `money` is what is at stake."""
     who = f"Agent {formatting.quoted(facts.run.agent.name)}" if facts.run.agent else "The desk"
     did = what_was_done(facts)
-    if did and facts.earlier_actions:
-        whole = facts.earlier_actions + len(facts.actions)
-        did += f" in the last {len(facts.actions)} of {plural(whole, 'action')}"
     wrong = trouble(facts, reasons)
     bare = wrong.removeprefix("then ").removeprefix("and ")
     if not did and bare.startswith(OTHERS):
@@ -196,7 +194,9 @@ def at_stake(facts: RunFacts, blamed: Action | None) -> Money | None:
     if any(NOT_AS_APPROVED in one.flags for one in done.values()):
         return None
     calls = [blamed] if blamed is not None and blamed.state != ActionState.FAILED else []
-    for found in (calls, done.values()):
+    # Of more than was looked at nobody knows the sum.
+    all_done = [] if facts.whole and facts.whole.is_cut else list(done.values())
+    for found in (calls, all_done):
         # Of what was repaired or corrected the money is gone all the same.
         among = [one for one in found if one.compensated != Compensated.COMPENSATED]
         moved = [one for one in (money_of(facts, call) for call in among) if one is not None]
@@ -237,16 +237,30 @@ def what_was_done(facts: RunFacts) -> str:
     """`changed flights on reservation XEHM4B and created user 12`; empty where nothing was done.
 
     What nobody knows to have happened does not stand here; what was undone meanwhile still does,
-    so that a headline does not change under the hands of those who recover.
+    so that a headline does not change under the hands of those who recover. Of a run of which not
+    every effect is looked at, only what kinds they are, and how many it has: `changed tickets (19
+    999 effects in 20 000 actions)`.
     """
     groups: dict[tuple[str, str], list[tuple[Action, Effect]]] = defaultdict(list)
     for action, effect in facts.done():
         groups[verb(effect, action), effect.target_type].append((action, effect))
+    known = sum(len(facts.effects.get(action.pk, ())) for action in facts.actions)
+    if facts.whole and facts.whole.effects > known:
+        return _in_kinds(facts, facts.whole.effects, groups)
     done: dict[str, list[str]] = defaultdict(list)
     for (how, kind), found in groups.items():
         told = _told(how, found)
         done["reports" if told else _how(how, found)].append(told or _what(kind, found))
     return listed([f"{how} {listed(whats)}" for how, whats in done.items()])
+
+
+def _in_kinds(facts: RunFacts, effects: int, groups: Iterable[tuple[str, str]]) -> str:
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for how, kind in groups:
+        kinds[how].append(f"{singular(kind) or 'target'}s")
+    did = listed([f"{how} {listed(whats)}" for how, whats in kinds.items()])
+    of = f"{many(effects, 'effect')} in {many(facts.run.action_count, 'action')}"
+    return f"{did} ({of})" if did else ""
 
 
 def verb(effect: Effect, action: Action) -> str:

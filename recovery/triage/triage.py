@@ -27,7 +27,8 @@ from recovery.cases.lifecycle import REOPENED, move, record
 from recovery.engine.plan_lifecycle import cases_behind
 from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
-from recovery.run_facts.runs import RunFacts, gather, policies_of, steps_of
+from recovery.run_facts.policies import policies_of
+from recovery.run_facts.runs import RunFacts, gather, steps_of
 from recovery.triage import causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, of_run, told_to_the_end
 from recovery.triage.case_reasons import Reason, doubted
@@ -302,7 +303,8 @@ def _give_up(case: Case, directive: Directive) -> None:
 def _close(facts: RunFacts, case: Case, found: Sequence[Reason]) -> None:
     """The desk's own closing: the run went on as directed, and came to a good end."""
     words = "The run went on and came to its end."
-    lifecycle.end(case, CaseOutcome.RESUMED, words, present=found, standing=facts.remaining())
+    ending = lifecycle.Ending(case, found, facts.remaining(), more=facts.more_remaining)
+    lifecycle.end_each([ending], CaseOutcome.RESUMED, words)
 
 
 AS_IT_STANDS = {

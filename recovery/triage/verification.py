@@ -29,7 +29,7 @@ from recovery.engine.preconditions import seconds_until_shown
 from recovery.engine.steps import let_triage_look
 from recovery.models import Readback, ReadbackState
 from recovery.planning import drifts
-from recovery.planning.drafting import CannotUndo, DraftStep, connections_of, draft_steps
+from recovery.planning.drafting import DraftStep, connections_of, draft_steps
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import target_words
 from workspaces.clock import database_time
@@ -141,10 +141,7 @@ def _drafted(facts: RunFacts, actions: Collection[int]) -> list[DraftStep]:
     """The steps of these actions alone: what a look saw takes no write's place in a chain."""
     effects = {pk: told for pk, told in facts.effects.items() if pk in actions}
     facts = replace(facts, effects=effects)
-    try:
-        return draft_steps(facts, connections_of([facts.run.workspace_id])).steps
-    except CannotUndo:  # longer than one plan: nothing of it is read
-        return []
+    return draft_steps(facts, connections_of([facts.run.workspace_id])).steps
 
 
 def _can_be_held_against(one: DraftStep) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from recovery.cases.lifecycle import held_by_another
 from recovery.models import Case, CaseState, Suggestion
 from recovery.planning import previews
-from recovery.planning.drafting import CannotUndo, connections_of, draft_steps
+from recovery.planning.drafting import connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed
 from recovery.views.request_context import case_url
@@ -58,11 +58,9 @@ def _why_nothing_is_undone(case: Case) -> str:
         return "no effect is known to stand"
     if case.suggestion != Suggestion.CLOSE and case.suggestion_text != previews.NOTHING:
         return ""
-    try:
-        drafted = draft_steps(facts_of(case.run), connections_of([case.workspace_id]))
-    except CannotUndo:  # longer than one plan; the preview says how to go about it
-        return ""
-    return "" if drafted.steps else "nothing that stands can be undone from here"
+    drafted = draft_steps(facts_of(case.run), connections_of([case.workspace_id]))
+    words = previews.nothing(drafted)
+    return "" if drafted.steps else words[0].lower() + words[1:]
 
 
 def why_not(acts: list[dict[str, Any]]) -> str:

@@ -354,14 +354,13 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
     kept = lines[:PLAIN_SHOWN_MAX] + [x for x in lines[PLAIN_SHOWN_MAX:] if not _is_plain(x)]
-    left_out = len(newest_first) - len(kept)
-    elsewhere = [many(left_out, "older one")] if left_out else []
-    if facts.earlier_actions:
-        elsewhere.append(f"those of {many(facts.earlier_actions, 'more action')}")
+    count = max(len(newest_first), facts.whole.effects if facts.whole else 0)
+    more, what = count - len(kept), "other" if facts.whole else "older one"
+    stand = f" in all, {formatting.count(facts.standing_count)} stand" if facts.whole else ""
     return {
         "effects": folded(kept, _is_plain, story.in_short),
-        "effects_count": formatting.count(len(newest_first)),
-        "effects_left_out": " and ".join(elsewhere),
+        "effects_count": f"{formatting.count(count)}{stand}",
+        "effects_left_out": many(more, what) if more else "",
     }
 
 

@@ -21,9 +21,9 @@ from ledger.models import Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome, Residue
-from recovery.planning.previews import not_looked_at
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.sentences import many
 from recovery.views import request_context, story
 from recovery.views.queue_rows import trouble_of
 from recovery.views.request_context import case_to_recover, case_url
@@ -90,10 +90,10 @@ def _left(request: Request, case: Case, facts: RunFacts) -> list[closing.Remaind
         )
         for action, effect in facts.remaining()
     ]
-    if len(left) <= closing.RESIDUES_MAX:
+    if facts.remaining_count <= closing.RESIDUES_MAX:
         return left
     named = left[: closing.RESIDUES_MAX - 1]
-    more = f"{len(left) - len(named)} more, which the page of the run lists"
+    more = f"{facts.remaining_count - len(named)} more, which the page of the run lists"
     return [*named, closing.Remainder(text=more, owner=person, due_at=due)]
 
 
@@ -107,8 +107,7 @@ def _show(
     if problem is not None:
         case.refresh_from_db()
     standing, posted = facts.remaining(), request.POST
-    may_stand = standing or facts.earlier_actions
-    chosen = posted.get("ending") or ("" if may_stand else CaseOutcome.EXPECTED)
+    chosen = posted.get("ending") or ("" if standing else CaseOutcome.EXPECTED)
     people = _people(case.workspace, request.user)
     endings = [
         {
@@ -123,8 +122,9 @@ def _show(
     whose = formatting.person(case.customer_name or case.customer or case.run.run)
     context: dict[str, Any] = {
         "title": f"Close the case of {whose}",
-        "lead": f"What stands stays as it is. Nothing is sent. {not_looked_at(facts)}".rstrip(),
-        "is_looked_at": not facts.earlier_actions,
+        "lead": "What stands stays as it is. Nothing is sent.",
+        "standing_count": formatting.count(facts.remaining_count),
+        "more": many(facts.more_remaining, "older one") if facts.more_remaining else "",
         "standing": folded(story.lines(facts, standing), _can_be_undone, story.in_short),
         "endings": sorted(endings, key=lambda one: bool(one["why_not"])),  # first what it can be
         "people": [{"value": str(one.pk), "label": formatting.with_address(one)} for one in people]

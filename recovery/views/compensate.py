@@ -134,8 +134,6 @@ def _show(
         "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
         "is_idle": not draft.steps,
         "why_not": "" if draft.why_not == previews.NO_STEPS else draft.why_not,  # the title says it
-        "is_too_long": bool(draft.too_long),
-        "is_looked_at": not draft.facts.earlier_actions,
     }
     goes = request_context.TO_THE_APPROVERS_TOO
     return request_context.show_preview(

@@ -13,7 +13,6 @@ from ledger.models import Checkpoint
 from recovery.cases.lifecycle import REFUSALS
 from recovery.casework import resuming
 from recovery.models import Case
-from recovery.planning import previews
 from recovery.run_facts.sentences import listed, many, shortened
 from recovery.views import request_context
 from recovery.views.request_context import case_to_recover
@@ -72,7 +71,7 @@ def _show(
     unknown = resume_preview.facts.unknown()
     context: dict[str, Any] = {
         "title": f"Resume from {name}",
-        "lead": f"{LEAD} {previews.not_looked_at(resume_preview.facts)}".rstrip(),
+        "lead": LEAD,
         "digest": resume_preview.digest,
         "digest_short": formatting.digest(resume_preview.digest),
         "checked": formatting.moment(resume_preview.checked_at),

@@ -161,16 +161,16 @@ def of(case: Case, facts: RunFacts, *, sensitive: bool) -> dict[str, Any]:
         items.append(((action.n or 0, action.first_place), item))
     items += [((one.n or 0, one.place), _checkpoint(one)) for one in facts.checkpoints]
     items.sort(key=lambda entry: entry[0])
+    whole, count = facts.whole, len(facts.actions) + facts.more_actions
     changing = sum(bool(facts.effects.get(action.pk)) for action in facts.actions)
-    count = len(facts.actions) + facts.earlier_actions
-    of = f"of the last {formatting.count(len(facts.actions))} " if facts.earlier_actions else ""
+    changing, more = whole.changing if whole else changing, count - len(shown)
     return {
-        "summary": f"{many(count, 'action')} · {of}{formatting.count(changing)} with effects",
+        "summary": f"{many(count, 'action')} · {formatting.count(changing)} with effects",
         "items": folded([item for _, item in items], _went_well, _in_short),
         "outline": tallied(action.tool or UNNAMED for action in facts.actions)
-        if len(items) > LONG_FROM
+        if len(items) > LONG_FROM and not whole
         else "",
-        "left_out": many(count - len(shown), "earlier action") if count > len(shown) else "",
+        "left_out": many(more, f"{'other' if whole else 'earlier'} action") if more else "",
     }
 
 

@@ -9,7 +9,7 @@ from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.corrections import CannotPublish, publishing
 from recovery.models import Case, Correction, CorrectionSettings, Plan, Step
-from recovery.run_facts import runs
+from recovery.run_facts import long_runs
 from tests.recovery.cases import test_automatic
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
@@ -144,7 +144,7 @@ def test_of_what_is_not_looked_at_or_was_forgotten_nobody_is_told_that_it_was_wr
     hers = case.corrections.get(person_id="cleo")
     publishing.publish(hers, by=ada, seen=hers.revision)
     with monkeypatch.context() as few:
-        few.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
+        few.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 1)
         corrections.draft(case)
     assert case.corrections.filter(person_id="cleo").count() == 1
     Case.objects.update(state="closed")

@@ -5,20 +5,19 @@ what is in them, and nothing is left out without a word.
 import re
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from ledger import replaying
-from ledger.models import Action
-from recovery.casework import resuming
+from ledger.models import Action, Checkpoint, Effect, Event
+from recovery import corrections
+from recovery.casework import closing, resuming
 from recovery.models import Case, PlanState, Step, StepState
-from recovery.planning import drafting
-from recovery.run_facts import runs
+from recovery.planning import drafting, plans
+from recovery.run_facts import long_runs, runs
 from recovery.run_facts.sentences import many
-from recovery.triage import case_projection
+from recovery.triage import automatic, case_projection
 from recovery.views import case as case_page
 from recovery.views import plan_card, story
-from tests.recovery.cases.cast import stands, submitted
+from tests.recovery.cases.cast import stands, submitted, undone
 
 TICKETS = 20
 
@@ -211,31 +210,129 @@ def test_effects_that_the_page_cannot_hold_are_said(desk, long_run, monkeypatch)
     assert '14 older ones on <a href="/w/acme/runs/run_1/">the page of the run</a>' in page
 
 
-def test_of_a_run_longer_than_is_looked_at_every_page_says_so_and_the_rest_is_not_read(
-    desk, long_run, monkeypatch
-):
-    """Of twenty thousand calls it was said that 1999 things were changed, and where their undoing
-    was too long for one plan that nothing stands.
-    """
-    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 10)
-    case = long_run.case()
-    with CaptureQueriesContext(connection) as heard:
-        page = desk.get(f"/w/acme/cases/{case.pk}/").text
-    kept = next(one["sql"] for one in heard if '"last_place" DESC NULLS LAST' in one["sql"])
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Of a run only ten actions are looked at, and a plan has room for four steps."""
+    monkeypatch.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 10)
     monkeypatch.setattr(drafting, "STEPS_MAX", 4)
+
+
+def test_of_a_run_longer_than_is_looked_at_every_page_counts_all_of_it(desk, long_run, in_parts):
+    """Of twenty thousand calls only the last two thousand were looked at: what stood before them
+    was told by no page, and no plan could undo it.
+    """
+    case = long_run.case()
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
     undo = desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
     close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
-    resume = desk.get(f"/w/acme/cases/{case.pk}/resume/").text
 
-    assert "changed 5 tickets in the last 10 of 40 actions" in case.headline
-    assert "40 actions · of the last 10 5 with effects" in page
-    assert "LIMIT 10" in kept
-    assert "30 earlier actions are not looked at: what they did stays." in undo
-    assert "More stands than one plan can undo" in undo
-    assert "the desk cannot undo it in parts" in undo
-    assert "Nothing that this run did" not in undo
-    assert "30 earlier actions are not looked at: what they did stays." in close
-    assert "30 earlier actions are not looked at: what they did stays." in resume
+    assert "changed tickets (19 effects in 40 actions), then failed" in case.headline
+    assert (case.standing_count, case.reversibility) == (19, "exact")
+    assert case.suggestion_reason.startswith("19 effects of this run stand")
+    assert "40 actions · 19 with effects" in page
+    assert '<span class="end">19 in all, 19 stand</span>' in page
+    assert "Part 1: the newest 4 of 19; the rest is planned when this is done." in undo
+    assert "19 standing" in close
+    assert "11 older ones on <a" in close
+
+
+def test_a_run_of_more_than_one_plan_is_undone_in_parts_until_nothing_stands(
+    desk, long_run, in_parts, shop, ada
+):
+    """What the newest thousand steps did not reach could never be planned."""
+    case, told = long_run.case(), []
+    for _ in range(5):
+        told.append(plans.draft(case).lead.partition(".")[0])
+        plan = undone(case, ada)
+        card = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]
+        assert f"no room for {plan.more_standing} more" in card["part"] or not plan.more_standing
+        case = long_run.case()
+        assert case.standing_count == plan.more_standing
+
+    assert told == [
+        *(
+            f"Part {part}: the newest 4 of {left}; the rest is planned when this is done"
+            for part, left in enumerate((19, 15, 11, 7), 1)
+        ),
+        "Part 5, the last: what was left of it",
+    ]  # fmt: skip
+    assert (case.state, case.outcome) == ("closed", "restored")
+    raised = shop.execute("SELECT id FROM tickets WHERE priority = 'high'").fetchall()
+    assert [row[0] for row in raised] == ["T-8"], "which the agent never reached"
+
+
+def test_what_has_no_way_back_takes_no_room_from_what_can_be_undone(
+    begin_run, ticket, shop, in_parts
+):
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    for number in range(20):
+        run.does("cards.charge", ("charge", f"ch_{number}", None, {"sum": 1}))
+    run.ends("failed")
+
+    draft = plans.draft(run.case())
+
+    assert [one.step.target_id for one in draft.steps] == ["main/T-182"]
+    assert (len(draft.cannot), draft.more) == (7, 13)
+
+
+def test_a_plan_back_to_a_checkpoint_counts_what_stands_behind_it(long_run, in_parts):
+    case = long_run.case()
+    last = Action.objects.filter(tool="tickets.update").order_by("n")[9]
+    point = Checkpoint.objects.create(
+        run=case.run, event_id="e", name="half", n=last.n, place=last.last_place, at=case.opened_at
+    )
+
+    draft = plans.draft(case, reach=point)
+
+    assert (len(draft.steps), draft.more) == (4, 6)
+
+
+def test_no_part_of_a_long_run_is_undone_without_a_person(long_run, in_parts):
+    assert automatic.why_not(plans.draft(long_run.case())).endswith("one plan can undo.")
+
+
+def test_whoever_closes_a_long_run_leaves_all_of_it(long_run, in_parts, ada):
+    case = long_run.case()
+
+    closing.close(case, outcome="expected", reason="As it should", by=ada, seen=case.revision)
+
+    told = Event.objects.get(type="case.closed").data
+    assert (len(told["standing"]), told["more_standing"]) == (8, 11)
+    assert Case.objects.get().standing_count == 19
+
+
+def test_a_resume_of_a_long_run_goes_by_all_of_its_calls(long_run, in_parts):
+    """What was undone, or might be done twice, was sought among the last two thousand calls."""
+    case = long_run.case()
+    first, second = Action.objects.filter(tool="tickets.update").order_by("n")[:2]
+    assert len(resuming.preview(case).steps) == 40
+    Action.objects.filter(pk=first.pk).update(key="")
+    point = Checkpoint(run=case.run, event_id="e", name="x", n=second.n, place=second.last_place)
+
+    assert "tickets.update might be done twice" in resuming.preview(case).why_not
+    assert not resuming.preview(case, checkpoint=point).why_not
+    Action.objects.filter(pk=first.pk).update(compensated="compensated")
+    stale = resuming.preview(case, checkpoint=point)
+    assert stale.why_not == (
+        "The checkpoint is stale. It rests on tickets.update, which was undone since."
+    )
+
+
+def test_whoever_is_affected_by_a_long_run_reads_how_much_of_it_is_listed(
+    long_run, in_parts, ada, monkeypatch
+):
+    case = long_run.case()
+    Effect.objects.filter(action__n=1).update(affects={"id": "mia", "name": "Mia"})
+    undone(case, ada)
+
+    corrections.draft(case)
+
+    eve, mia = case.corrections.order_by("person_id")
+    assert eve.facts["more"] == {"count": 18 - len(eve.facts["items"]), "undone": 0}
+    assert f"{len(eve.facts['items'])} of 18 changes are listed here; 4 of all" in eve.lead
+    assert "several things of yours, and undid a part of it" in eve.title
+    assert (len(mia.facts["items"]), "more" in mia.facts) == (1, False)
 
 
 def test_a_call_for_which_a_directive_has_no_room_is_not_done_twice_for_that(
@@ -255,36 +352,45 @@ def test_a_call_for_which_a_directive_has_no_room_is_not_done_twice_for_that(
     assert "2 later calls more, not listed here, and the agent is told nothing of them." in page
 
 
-def test_where_earlier_actions_may_stand_no_line_says_that_nothing_is_to_undo(
-    begin_run, ticket, monkeypatch
+def test_what_stands_is_looked_at_whatever_number_of_calls_came_later(
+    desk, begin_run, ticket, shop, monkeypatch
 ):
-    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
-    run = begin_run()
-    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
-    run.does("tickets.read")
-    run.ends("failed")
-
-    assert run.case().suggestion_text == "Nothing can be undone from here"
-    Action.objects.filter(tool="tickets.read").update(state="failed")
-    assert case_projection.suggest(runs.facts_of(run.case().run)) == (
-        "close", "No effect of its last actions stands, and earlier ones are not looked at.",
-    )  # fmt: skip
-
-
-def test_a_failed_run_of_which_not_all_is_looked_at_is_a_case(desk, begin_run, ticket, monkeypatch):
     """What stood was behind two thousand later calls, and nobody heard of it."""
-    monkeypatch.setattr(runs, "ACTIONS_LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 2)
     run = begin_run()
-    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    for _ in range(5):
+        run.does("tickets.read")
     run.fails("tickets.read", message="no answer")
     run.ends("failed")
 
     case = run.case()
 
     assert case.reasons == ["failed_with_effects"]
-    assert "perhaps what its 1 earlier action did" in str(case.evidence)
-    page = desk.get(f"/w/acme/cases/{case.pk}/").text
-    close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
-    assert "Compensate: no effect is known to stand." in page
-    assert "0 standing, of its last actions" in close
-    assert not re.search(r'name="ending"[^>]* checked', close), "what may stand was not expected"
+    assert "changed priority on ticket main/T-182, then failed" in case.headline
+    assert case.suggestion == "compensate"
+    assert case.standing_count == 1
+
+
+def test_of_a_long_run_that_did_nothing_or_is_undone_that_is_said(begin_run, ticket, monkeypatch):
+    monkeypatch.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 2)
+    run = begin_run()
+    reads = {"class": "read_only"}
+    for _ in range(5):
+        run.does("tickets.read", planned=reads)
+    run.fails("tickets.read", message="no answer", **reads)
+    run.ends("failed")
+    assert run.case().reasons == ["failed_without_effects"]
+    other = begin_run("run_2")
+    other.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    for _ in range(5):
+        other.does("tickets.read", planned=reads)
+    other.ends("failed")
+    case = other.case()
+
+    Action.objects.filter(tool="tickets.update").update(compensated="compensated")
+    Effect.objects.update(compensated="compensated")
+
+    assert case_projection.suggest(runs.facts_of(case.run)) == (
+        "close", "Everything that stood was put right.",
+    )  # fmt: skip
