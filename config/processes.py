@@ -6,6 +6,7 @@ leash (config/local/parent_death_signal.py), so even after SIGKILL the kernel te
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -17,12 +18,13 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
 import honcho.manager
+import honcho.printer
 import honcho.process
 
 from config import env
@@ -34,6 +36,9 @@ from config.local.servers import DidNotStart, Valkey
 # A worker gets this long to bring its call to an end, then everything left is killed.
 honcho.manager.KILL_WAIT = 10
 READY_SECONDS_MAX = 60.0
+# Between two looks whether the embedded servers live, and after one that did not start.
+LOOK_SECONDS, AGAIN_SECONDS = 0.5, 5.0
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # One more than a connection holds by itself (Connection.concurrency), so that a slow system leaves
 # a process for the others.
 WORKER_PROCESSES = 5
@@ -79,19 +84,78 @@ class Leashed(honcho.process.Process):  # type: ignore[misc]  # honcho ships no 
         super().run(events, ignore_signals)
 
 
+class Printer(honcho.printer.Printer):  # type: ignore[misc]  # as above
+    """honcho's printer, which goes on where the disk below our output has no room."""
+
+    def write(self, message: honcho.printer.Message) -> None:
+        try:
+            super().write(message)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+
+
+Server = Postgres | Valkey
+
+
+class Watch:
+    """Starts the embedded servers again that end by themselves: killed for want of memory, or their
+    disk had no room. Without them every process would go on saying that they are away.
+    """
+
+    def __init__(self, embedded: list[Server]) -> None:
+        self._embedded = embedded
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Once everything is forked, for a thread would not survive that."""
+        self._thread = threading.Thread(target=self._look, args=[say], daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Nothing is started any more; what is being started is waited for."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look(self, say: Callable[[str], None]) -> None:
+        away: set[str] = set()
+        while not self._over.wait(AGAIN_SECONDS if away else LOOK_SECONDS):
+            for server in self._embedded:
+                if not server.alive():
+                    self._start(server, away, say)
+
+    def _start(self, server: Server, away: set[str], say: Callable[[str], None]) -> None:
+        """What keeps it from starting is told once."""
+        if server.name not in away:
+            say(f"{server.name} has ended, and is started again.")
+        try:
+            server.start()
+        except (DidNotStart, OSError) as reason:
+            if server.name not in away:
+                say(f"{reason}\nIt is tried again every {AGAIN_SECONDS:.0f} seconds.")
+            away.add(server.name)
+        else:
+            say(f"{server.name} is there again.")
+            away.discard(server.name)
+
+
 class Manager(honcho.manager.Manager):  # type: ignore[misc]  # as above
     """honcho's manager, which also says when everything answers."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
+    def __init__(self, url: str, watch: Watch) -> None:
+        super().__init__(Printer(sys.stdout))
         self._process_ctor = Leashed
         self._procmgr = Signals()
         self._url = url
+        self._watch = watch
 
     def _start(self) -> None:
         super()._start()
         # After the forks, for a thread would not survive them.
         threading.Thread(target=self._greet, daemon=True).start()
+        self._watch.begin(self._system_print)
 
     def end_now(self) -> None:
         """Kill what still runs, silently: the terminal that we print to may be what went away."""
@@ -157,10 +221,10 @@ def only_here(home: Path, url: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def servers(home: Path) -> Iterator[None]:
-    """The embedded servers, unless DATABASE_URL and REDIS_URL name others."""
+def servers(home: Path) -> Iterator[Watch]:
+    """The embedded servers, unless DATABASE_URL and REDIS_URL name others; who watches them."""
     if not env.embedded():
-        yield
+        yield Watch([])
         return
     with contextlib.ExitStack() as stack:
         postgres, valkey = Postgres(home), Valkey(home)
@@ -170,7 +234,9 @@ def servers(home: Path) -> Iterator[None]:
         valkey.start()
         postgres.ensure(env.DATABASE)
         postgres.ensure_role(RUNTIME)
-        yield
+        watch = Watch([postgres, valkey])
+        stack.callback(watch.end)
+        yield watch
 
 
 def claim_port(host: str, port: int) -> None:
@@ -233,10 +299,10 @@ def up(port: int, host: str, *, demo: bool) -> int:
             mail = {"EMAIL_HOST": "127.0.0.1", "EMAIL_PORT": str(first + DEMO_MAIL_ABOVE)}
             environment |= mail
     claim_port(host, port)
-    with only_here(local_home(), url), servers(local_home()):
+    with only_here(local_home(), url), servers(local_home()) as watch:
         (local_home() / env.URL_NOTE).write_text(url)
         prepare(environment)
-        manager = Manager(f"http://localhost:{port}")
+        manager = Manager(f"http://localhost:{port}", watch)
         for name, command in process_list(port, host, demo=demo).items():
             own = environment | {"AMENDS_PROCESS": name}
             manager.add_process(name, command, env=own, cwd=str(ROOT))

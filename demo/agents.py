@@ -5,12 +5,15 @@ import itertools
 import logging
 import os
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 
 import django
+import django.db
 import httpx
+import psycopg
 
 import amends
 from demo import places
@@ -21,6 +24,10 @@ TRICKLE_SECONDS = 25.0
 RUNS_MAX = 3_000
 WAITS_SECONDS_MAX = 30.0
 READY_SECONDS_MAX = 90.0
+# What may stop a story: the desk, a system outside, a disk, or the database of the airline or desk.
+TROUBLE = (
+    amends.AmendsError, httpx.HTTPError, OSError, psycopg.Error, django.db.Error, sqlite3.Error,
+)  # fmt: skip
 log = logging.getLogger("demo.agents")
 
 NAMES = ("Maya Lindholm", "Tariq Aziz", "Chloe Martin", "Yusuf Demir", "Ines Costa", "Paul Novak")
@@ -102,7 +109,7 @@ def play(story: Callable[..., object], *args: object, **how: object) -> None:
     """Play one story. What stops it is told; the agents after it go on."""
     try:
         story(*args, **how)
-    except (amends.AmendsError, httpx.HTTPError, OSError) as trouble:
+    except TROUBLE as trouble:
         log.warning("%s stopped: %s", getattr(story, "__qualname__", story), trouble)
 
 
@@ -139,7 +146,7 @@ def main() -> None:
     on = stage()
     wait_until_ready(on.where)
     if not places.SharedFacts().read().get("played"):
-        premiere(on)
+        play(premiere, on)
     beside(go_on, on)
     for _ in range(RUNS_MAX):
         time.sleep(TRICKLE_SECONDS * random.uniform(0.5, 1.5))

@@ -53,6 +53,8 @@ class Postgres:
     `binaries` is the folder of another PostgreSQL than the wheel's, `settings` go above ours.
     """
 
+    name = "PostgreSQL"
+
     def __init__(
         self,
         home: Path,
@@ -66,7 +68,7 @@ class Postgres:
         self.binaries = binaries
         self.settings = settings
         self._settle_in(data_folder(home))
-        self._child = Child("PostgreSQL", home / "postgres.log")
+        self._child = Child(self.name, home / "postgres.log")
 
     def url(self, database: str, role: str = OWNER) -> str:
         return f"postgresql://{role}@/{quote(database)}?host={quote(str(self.sockets), safe='')}"
@@ -188,9 +190,9 @@ def forget_the_dead(pid_file: Path) -> None:
     """
     if not pid_file.exists():
         return
-    pid = int(pid_file.read_text().splitlines()[0])
-    if runs_in(pid, pid_file.parent):
-        end(pid, pid_file.parent)
+    told = pid_file.read_text().partition("\n")[0]  # nothing, where power or room went in between
+    if told.isdigit() and runs_in(int(told), pid_file.parent):
+        end(int(told), pid_file.parent)
     pid_file.unlink(missing_ok=True)
 
 

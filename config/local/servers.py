@@ -77,10 +77,12 @@ class Child:
 class Valkey:
     """One server below `home`. It holds hints only, the truth is in PostgreSQL."""
 
+    name = "Valkey"
+
     def __init__(self, home: Path, name: str = "valkey") -> None:
         self.home = home
         self.socket = socket_folder(home) / f"{name}.sock"
-        self._child = Child("Valkey", home / f"{name}.log")
+        self._child = Child(self.name, home / f"{name}.log")
 
     @property
     def url(self) -> str:

@@ -57,6 +57,10 @@ def test_a_killed_server_starts_again_although_its_number_is_now_somebody_elses(
     note.write_text("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
 
     postgres.start()
+    os.kill(postgres.pid, signal.SIGKILL)
+    postgres.stop()
+    note.write_text("")  # power went before its number was there
+    postgres.start()
 
     with psycopg.connect(postgres.url("kept")) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)

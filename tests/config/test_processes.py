@@ -12,10 +12,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import django.db
+import psycopg
 import pytest
 
 from config.local.places import ROOT
-from config.processes import DEMO_PORT_ABOVE, DEMO_PORTS, demo_ports
+from config.local.servers import DidNotStart, Valkey
+from config.processes import DEMO_PORT_ABOVE, DEMO_PORTS, Manager, Watch, demo_ports
+from demo import agents
 from tests.ports import free_port, free_ports
 from tests.processes import answers
 
@@ -88,7 +92,10 @@ class Desk:
 
     def broker(self) -> int:
         """The process of its broker, which writes its title over its environment."""
-        command = ["pgrep", "--parent", str(self.process.pid), "--full", "valkey"]
+        return self.server("valkey")
+
+    def server(self, word: str) -> int:
+        command = ["pgrep", "--parent", str(self.process.pid), "--full", word]
         return int(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
@@ -114,9 +121,23 @@ def try_another(desk: Desk) -> subprocess.CompletedProcess[str]:
     )
 
 
+def kill_servers(desk: Desk) -> None:
+    """The embedded servers are killed, by a kernel without memory perhaps, and started again."""
+    killed = {name: desk.server(name) for name in ("valkey", "postgres -D")}
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + UP_SECONDS_MAX
+    while desk.said().count("is there again.") < len(killed) or not answers(f"{desk.url}/statusz"):
+        assert time.monotonic() < deadline, desk.said()
+        time.sleep(0.1)
+    assert "PostgreSQL has ended, and is started again." in desk.said()
+    assert all(desk.server(name) != pid for name, pid in killed.items())
+
+
 def test_a_killed_desk_leaves_nothing_and_starts_again_and_ctrl_c_stops_it(desk: Desk) -> None:
     first = desk.start()
     secrets = (desk.home / "secrets.env").read_bytes()
+    kill_servers(desk)
     first.kill()
     first.wait()
     assert desk.is_gone(), desk.left_behind()
@@ -169,6 +190,53 @@ def test_a_killed_desk_leaves_no_worker_either_when_its_broker_hangs(desk: Desk)
         assert desk.is_gone(), desk.left_behind()
     finally:
         os.kill(broker, signal.SIGKILL)
+
+
+def test_no_room_below_its_output_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full, Path(os.devnull).open("w") as room:
+        monkeypatch.setattr(sys, "stdout", full)
+        manager = Manager("http://localhost:1", Watch([]))
+
+        for _ in range(10_000):
+            manager._system_print("what is lost")
+
+        monkeypatch.undo()
+        os.dup2(room.fileno(), full.fileno())  # what was kept of it is written at the end
+
+
+@pytest.mark.parametrize("away", [psycopg.OperationalError, django.db.OperationalError])
+def test_the_agents_of_the_demo_go_on_while_a_database_is_away(away: type[Exception]) -> None:
+    """Where they ended, all of `make up` would."""
+
+    def story() -> None:
+        raise away
+
+    agents.play(story)
+
+
+def test_a_server_that_does_not_start_says_why_once_and_is_tried_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("config.processes.AGAIN_SECONDS", 0.01)
+    server, starts, said = Valkey(tmp_path), [False, False, True], []
+
+    def start() -> None:
+        if not starts.pop(0):
+            raise DidNotStart("no room")
+
+    monkeypatch.setattr(server, "alive", lambda: not starts)
+    monkeypatch.setattr(server, "start", start)
+    watch = Watch([server])
+
+    watch.begin(said.append)
+    deadline = time.monotonic() + GONE_SECONDS_MAX
+    while len(said) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watch.end()
+
+    assert [line.split()[:3] for line in said] == [
+        ["Valkey", "has", "ended,"], ["no", "room", "It"], ["Valkey", "is", "there"],
+    ]  # fmt: skip
 
 
 def test_the_demo_of_a_second_desk_goes_around_the_ports_of_the_first() -> None:
