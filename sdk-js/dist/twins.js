@@ -13,6 +13,8 @@ import { plain } from "./values.js";
 import { BadSignature, check, secretBytes } from "./webhooks.js";
 /** Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten. */
 const KEEP_SECONDS = 400 * 24 * 3600;
+// By the clock of a machine that may be years ahead: "long ago" is long before the last key, too.
+const FORGET = "DELETE FROM keys WHERE began < (SELECT min(?, max(began)) FROM keys) - ? AND answer IS NOT NULL";
 // After so long a process that is there is another one, with the number of one that was killed.
 const RUNNING_SECONDS_MAX = 15 * 60;
 /** The largest request that is read; snapshots above 64 KiB travel by reference. */
@@ -26,15 +28,14 @@ export class SqliteKeys {
         this.#database = connect(path, "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
             " answer TEXT, began REAL NOT NULL);" +
             "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);");
+        this.#database.prepare(FORGET).run(Date.now() / 1000, KEEP_SECONDS);
     }
     start(key, asked) {
-        const now = Date.now() / 1000;
         const run = (sql, ...values) => Number(this.#database.prepare(sql).run(...values).changes);
         this.#database.exec("BEGIN IMMEDIATE");
         try {
-            run("DELETE FROM keys WHERE began < ? AND answer IS NOT NULL", now - KEEP_SECONDS);
             const insert = "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
-            const added = run(insert, key, asked, now);
+            const added = run(insert, key, asked, Date.now() / 1000);
             if (added > 0)
                 run("INSERT OR REPLACE INTO running VALUES (?, ?)", key, process.pid);
             this.#database.exec("COMMIT");

@@ -18,6 +18,9 @@ import { BadSignature, check, type Headers, secretBytes } from "./webhooks.ts";
 
 /** Longer than a ledger keeps keys, so that no undo is ever repeated because it was forgotten. */
 const KEEP_SECONDS = 400 * 24 * 3600;
+// By the clock of a machine that may be years ahead: "long ago" is long before the last key, too.
+const FORGET =
+  "DELETE FROM keys WHERE began < (SELECT min(?, max(began)) FROM keys) - ? AND answer IS NOT NULL";
 // After so long a process that is there is another one, with the number of one that was killed.
 const RUNNING_SECONDS_MAX = 15 * 60;
 /** The largest request that is read; snapshots above 64 KiB travel by reference. */
@@ -51,17 +54,16 @@ export class SqliteKeys implements KeyStore {
         " answer TEXT, began REAL NOT NULL);" +
         "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);",
     );
+    this.#database.prepare(FORGET).run(Date.now() / 1000, KEEP_SECONDS);
   }
 
   start(key: string, asked: string): TwinKey | null {
-    const now = Date.now() / 1000;
     const run = (sql: string, ...values: (string | number)[]) =>
       Number(this.#database.prepare(sql).run(...values).changes);
     this.#database.exec("BEGIN IMMEDIATE");
     try {
-      run("DELETE FROM keys WHERE began < ? AND answer IS NOT NULL", now - KEEP_SECONDS);
       const insert = "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
-      const added = run(insert, key, asked, now);
+      const added = run(insert, key, asked, Date.now() / 1000);
       if (added > 0) run("INSERT OR REPLACE INTO running VALUES (?, ?)", key, process.pid);
       this.#database.exec("COMMIT");
       return added > 0 ? null : this.find(key);

@@ -29,6 +29,9 @@ from amends.protocol.vocabulary import KEYS_KEPT_DAYS
 
 # As long as the ledger keeps keys, so that no undo is repeated because it was forgotten.
 KEEP_SECONDS = KEYS_KEPT_DAYS * 24 * 3600
+# By the clock of a machine that may be years ahead: "long ago" is long before the last key, too.
+_FORGET = """
+DELETE FROM keys WHERE began < (SELECT min(?, max(began)) FROM keys) - ? AND answer IS NOT NULL"""
 # After so long a process that is there is another one, which has the number of one that was killed.
 RUNNING_SECONDS_MAX = 15 * 60
 
@@ -66,12 +69,14 @@ class SqliteKeys:
         forks.tell(self)
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite.connect(
+        database = sqlite.connect(
             self._path,
             "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL,"
             " answer TEXT, began REAL NOT NULL);"
             "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);",
         )
+        database.execute(_FORGET, [time.time(), KEEP_SECONDS])
+        return database
 
     def before_fork(self) -> None:
         """A server that loads the service and then forks its workers: each opens the file anew."""
@@ -87,15 +92,11 @@ class SqliteKeys:
         self._database = self._open()
 
     def start(self, key: str, asked: str) -> KeyRow | None:
-        now = time.time()
         with self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            self._database.execute(
-                "DELETE FROM keys WHERE began < ? AND answer IS NOT NULL", [now - KEEP_SECONDS]
-            )
             added = self._database.execute(
                 "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                [key, asked, now],
+                [key, asked, time.time()],
             )
             if added.rowcount:
                 row = [key, os.getpid()]

@@ -11,11 +11,13 @@ really done. `restore_seat` writes down what it was handed as the state before.
 import datetime as dt
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,18 @@ def test_a_twin_does_what_the_table_says(service: Service, scenario: dict[str, A
             if name in step:
                 assert answer.get(name) == step[name], f"step {number}, {step}: {answer}"
     assert service.journal() == scenario["journal"]
+
+
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+def test_a_key_is_remembered_by_a_machine_that_begins_years_ahead(service: Service) -> None:
+    first = service.ask({"do": "apply"})
+    with closing(sqlite3.connect(service.folder / "keys.sqlite")) as keys:
+        keys.execute("UPDATE keys SET began = began - 500 * 86400")
+        keys.commit()
+    service.restart(other=False)
+
+    assert service.ask({"do": "apply"}) == first
+    assert len(service.journal()) == 1
 
 
 @pytest.mark.parametrize("service", SERVICES, indirect=True)
