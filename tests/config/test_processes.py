@@ -218,7 +218,8 @@ def test_a_server_that_does_not_start_says_why_once_and_is_tried_until_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("config.processes.AGAIN_SECONDS", 0.01)
-    server, starts, said = Valkey(tmp_path), [False, False, True], []
+    server, starts = Valkey(tmp_path), [False, False, True]
+    said: list[str] = []
 
     def start() -> None:
         if not starts.pop(0):
