@@ -235,6 +235,14 @@ def seal(token: SocialToken | None) -> None:
         token.save()
 
 
+def seal_what_lies_open() -> None:
+    """At an upgrade: up to 26 November 2026 a second log-in left its tokens as they came, and whose
+    they are was asked about no more. Sealed, they are asked about again.
+    """
+    for token in SocialToken.objects.exclude(token="").iterator():
+        seal(token)
+
+
 def look_again() -> int:
     """Ask the providers about everybody whose time it is; how many. The job `desk.who_left`.
 

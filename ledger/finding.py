@@ -32,10 +32,13 @@ WORDS_MAX = 20
 HITS_MAX = 2_000
 
 UNSEARCHABLE = "is_unsearchable"
+# Put together by a version up to 28 November 2026 (docs/versions.md says which may upgrade), that
+# kept no secrets apart, and found by the lexeme that it gave them.
+OLD = f"search @@ $q$'inworkspace':* & !'{MARK}'$q$::tsquery"
 # Every part in a line of its own: numbers that stand side by side are no card.
-DUE = f"""
+DUE = """
 WITH due AS MATERIALIZED (
-    SELECT id FROM ledger_run WHERE {UNSEARCHABLE} AND id > %s ORDER BY id LIMIT %s
+    SELECT id FROM ledger_run WHERE {due} AND id > %s ORDER BY id LIMIT %s
 )
 SELECT r.id, r.xmin::text || r.ctid::text,
     left(concat_ws(E'\\n', r.request, r.goal, r.run, r.customer,
@@ -48,7 +51,7 @@ SELECT r.id, r.xmin::text || r.ctid::text,
     )), %s)
 FROM due JOIN ledger_run r ON r.id = due.id
 LEFT JOIN workspaces_agent g ON g.id = r.agent_id
-ORDER BY r.id"""  # noqa: S608 - our own words
+ORDER BY r.id"""
 
 WORDS = "to_tsvector('simple', %s) || array_to_tsvector(%s::text[])"
 # What changed since it was read is left to the next turn, as is what somebody is changing: by its
@@ -70,11 +73,19 @@ FROM still JOIN read ON read.id = still.id WHERE r.id = still.id"""  # noqa: S60
 
 
 def catch_up() -> int:
-    """Put together the words of runs that changed; returns of how many."""
+    """Put together the words of runs that changed, and of those that an older version left;
+    returns of how many.
+    """
+    return _catch_up(UNSEARCHABLE) + _catch_up(OLD)
+
+
+def _catch_up(due_where: str) -> int:
     done, last = 0, 0
     for _ in range(ROUNDS_MAX):
         with connection.cursor() as cursor:
-            cursor.execute(DUE, [last, RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX])
+            cursor.execute(
+                DUE.format(due=due_where), [last, RUNS_AT_A_TIME, ACTIONS_MAX, CHARACTERS_MAX]
+            )
             due = cursor.fetchall()
             if due:
                 texts = [told_and_secret(text) for _, _, text in due]
@@ -162,7 +173,10 @@ def _query(workspace: Workspace, q: str, state: str, *, sees: bool) -> Any:
     words = re.findall(r"\w+\*?", q.lower())[:WORDS_MAX]
     if not words:
         return None
-    asked = [query(f"ofworkspace{workspace.pk}", "word", sees=False)]
+    own = query(f"ofworkspace{workspace.pk}", "word", sees=False)
+    if sees:
+        own |= query(f"inworkspace{workspace.pk}", "word", sees=True)  # not yet put together anew
+    asked = [own]
     if state.isalpha():
         asked.append(query(f"instate{state}", "word", sees=sees))
     for one in words:

@@ -30,3 +30,4 @@ every(2.0, name="recovery.corrections", where=publishing.QUEUES)(publishing.swee
 every(60.0, name="recovery.residues")(closing.remind)
 every(60.0, name="recovery.contests")(contesting.remind)
 every(5.0, name="recovery.runs")(case_projection.carry_runs)
+every(60.0, name="recovery.words")(case_projection.words_walk.goes_on)

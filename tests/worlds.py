@@ -250,6 +250,7 @@ def _forget_what_others_did() -> None:
     from connectors import call_pool, channels
     from ledger import agent_keys, sealer
     from recovery.corrections import publishing
+    from recovery.triage import case_projection
     from workspaces import rates
 
     with rates.rates._lock:  # its thread may be about to write down what Valkey says of them
@@ -269,7 +270,7 @@ def _forget_what_others_did() -> None:
     for noted in (begin_context._snapshots, begin_context._labels, begin_context._shapes):
         noted._values.clear()
     said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)
-    for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said):
+    for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said, case_projection.words_walk):
         walk._after = 0
     _valkey(settings.REDIS_URL).flushall()
 

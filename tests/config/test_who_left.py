@@ -189,6 +189,23 @@ def test_a_token_that_is_given_anew_is_the_one_that_asks_next(provider, cleo):
     assert "the second token" not in SocialToken.objects.get().token_secret
 
 
+def test_what_an_older_version_left_in_clear_is_sealed_and_who_left_is_noticed_again(
+    provider, cleo
+):
+    token = came(cleo, "t1")
+    SocialToken.objects.update(token="short", token_secret="t1", expires_at=None)
+
+    single_sign_on.seal_what_lies_open()
+
+    token.refresh_from_db()
+    assert (token.token, encryption.open_sealed(token.token_secret.encode())) == ("", "t1")
+    single_sign_on.seal_what_lies_open()  # by each upgrade
+    due()
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+    single_sign_on.look_again()
+    assert (provider.asked, teams_of(cleo)) == (["t1"], set())
+
+
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):
     came(ada, "t1")
     came(cleo, "t2")

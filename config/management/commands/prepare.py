@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 from psycopg.conninfo import conninfo_to_dict
 
-from config import pooling
+from config import pooling, single_sign_on
 from config.local.places import local_home
 from ledger import checks, rights, sealer
 from ledger.partitions import owner_alias
@@ -67,6 +67,7 @@ class Command(BaseCommand):
             ) from locked
         sealer.look_back()  # before anybody is let through over an older database
         advice.advise_all_anew()
+        single_sign_on.seal_what_lies_open()
         collect_static()
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.exclude(pk__in=periodic.DONE).delete()

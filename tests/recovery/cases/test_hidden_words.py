@@ -1,12 +1,15 @@
 """What a reader is not shown finds nothing for them: not by its digits, nor by its beginning."""
 
 import pytest
+from django.contrib.postgres.search import SearchVector
+from django.db.models import Value
 from django.test import Client
 
 from ledger import disclosure, finding
 from ledger.models import Run
 from recovery import search
 from recovery.models import Case
+from recovery.triage import case_projection
 from tests.approvals.cast import asker
 from tests.people import person, team
 from tests.recovery.cases.cast import AgentRun
@@ -102,6 +105,29 @@ def test_a_secret_of_a_headline_finds_no_approval(acme, readers, ada):
     vic = readers[0]
     assert [listed(vic, q) for q in ("refund", "3704", "DE8")] == [True, False, False]
     assert [listed(ada, q) for q in ("refund", "3704", "DE8")] == [True, True, True]
+
+
+def test_what_older_versions_put_together_is_put_together_anew(paid, readers):
+    """It tells nothing meanwhile, though that version goes on beside this one."""
+
+    def indexed(model, text):
+        model.objects.update(search=SearchVector(Value(text), config="simple"))
+
+    indexed(Case, f"Gone {WHOLE} run_1")
+    indexed(Run, f"pay {WHOLE} inworkspace{paid.pk} instatefailed")
+    vic, sue = readers
+    for reader, found in ((vic, False), (sue, True)):
+        assert cases(paid, reader, "DE89") is found
+        assert runs_listed(paid, reader, "DE89*") is found
+
+    assert finding.catch_up() == 1
+    assert case_projection.WordsWalk().goes_on() == 1
+
+    assert [cases(paid, one, "DE89") for one in readers] == [False, True]
+    assert [runs_listed(paid, one, "DE89*") for one in readers] == [False, True]
+    assert cases(paid, vic, "Nora")
+    assert runs_listed(paid, vic, "nora")
+    assert finding.catch_up() == case_projection.WordsWalk().goes_on() == 0
 
 
 def test_a_phrase_goes_on_before_and_after_a_secret(paid, readers):
