@@ -265,7 +265,7 @@ def settle(request: AsPerson, pk: int, given: Settle) -> Any:
                 case, subject, by=by, seen=seen, against_probe=given.against_probe, **said
             )
     except REFUSALS:
-        if not settling.is_said(case, subject, way=given.outcome, words=words, by=by):
+        if not settling.is_said(case, subject, way=given.outcome, words=words, by=by, seen=seen):
             raise
     return serializers.case(reread(case)) | {"in_doubt": serializers.in_doubt(case)}
 

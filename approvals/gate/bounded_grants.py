@@ -185,9 +185,13 @@ def approve_with_more(
 
 
 def _agreed_to(approval: Approval, terms: Terms, limits: GrantLimits, by: User) -> Approval | None:
-    """The newest grant of these terms to which this person has said yes."""
+    """The newest grant of these terms to which this person has said yes, not before they did so to
+    the call: an older one is another answer.
+    """
     rows = grants.bounded_in(approval.workspace).filter(agent=approval.agent).order_by("-pk")
-    mine = rows.filter(decisions__person=by, decisions__granted=True).exclude(calls=[])
+    since = approval.decisions.filter(person=by).values("at")[:1]
+    given = {"decisions__person": by, "decisions__granted": True, "decisions__at__gte": since}
+    mine = rows.filter(**given).exclude(calls=[])
     more = _facts(approval, terms, limits).more if approval.calls else {}
     return next((one for one in mine[:GRANTS_LOOKED_AT_MAX] if one.calls[0]["more"] == more), None)
 

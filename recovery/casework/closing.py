@@ -309,8 +309,9 @@ def residue_seen(residue: Residue) -> str:
 def residue_moved(
     residue: Residue, *, owner: User, due_at: datetime, by: User, seen: str | None = None
 ) -> Residue:
-    """Somebody else looks after what is left, or until another day. Raises NotAllowed,
-    InvalidInput, or CannotMove where it is done, or stands otherwise than was `seen`.
+    """Somebody else looks after what is left, or until another day; where it is so already, it is.
+    Raises NotAllowed, InvalidInput, or CannotMove where it is done, or stands otherwise than was
+    `seen`.
     """
     if not may_end_residue(residue, by):
         access.require(by, "recover", residue.case.workspace)
@@ -321,6 +322,8 @@ def residue_moved(
     living = Residue.objects.filter(as_shown, done_at=None)
     if not (is_shown and living.update(owner=owner, due_at=due_at, reminded_at=None)):
         residue.refresh_from_db()
+        if (residue.owner_id, residue.due_at, residue.done_at) == (owner.pk, due_at, None):
+            return residue
         why = "Somebody else has given it to another, or moved its date, since you saw it."
         raise CannotMove(residue, RESIDUE_DONE, "It is done already." if residue.done_at else why)
     residue.refresh_from_db()
@@ -378,6 +381,8 @@ def residue_done(residue: Residue, *, note: str, by: User) -> Residue:
     living = Residue.objects.filter(pk=residue.pk, done_at=None)
     if not living.update(done_at=Clock(), done_by=by, done_note=words):
         residue.refresh_from_db()
+        if (residue.done_by, residue.done_note) == (by, words):  # once more, as no answer came
+            return residue
         raise CannotMove(
             residue, RESIDUE_DONE, f"{residue.done_by or 'Somebody'} has said so already."
         )

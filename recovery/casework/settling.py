@@ -96,7 +96,7 @@ def settle_action(
     if action.pk not in doubtful:
         raise CannotMove(action, outcome, f"The outcome of {action.tool_words} is known.")
     kept = {"text": _text(evidence)} | ({"against_probe": against} if against else {})
-    data = {"outcome": outcome, "evidence": kept, "case": case.pk}
+    data = {"outcome": outcome, "evidence": kept, "case": case.pk, "revision": seen}
     return triage.record_of_call(case, action, EventType.ACTION_SETTLED, data=data, by=by)
 
 
@@ -126,7 +126,7 @@ def settle_step(
     """
     step = _locked_step(step, by, outcome, seen)
     text = _text(evidence)
-    data = {"outcome": outcome, "evidence": {"text": text}}
+    data = {"outcome": outcome, "evidence": {"text": text}, "again": again, "revision": seen}
     kept = (step.evidence or {}) | {"person": {"id": by.pk, "outcome": outcome, "text": text}}
     if step.state not in {StepState.UNKNOWN, StepState.NEEDS_HUMAN}:
         raise CannotMove(step, outcome, "The outcome of this step is known.")
@@ -152,7 +152,8 @@ def try_again(step: Step, *, reason: str, by: User, seen: int) -> Step:
     if step.is_lost:
         raise CannotMove(step, StepState.READY, "First say whether it happened.")
     _check_that_it_runs(step)
-    _move(step, StepState.READY, by=by, note=_text(reason), data={"again": True}, **_again(step))
+    data = {"again": True, "revision": seen}
+    _move(step, StepState.READY, by=by, note=_text(reason), data=data, **_again(step))
     return step
 
 
@@ -162,7 +163,8 @@ def skip(step: Step, *, reason: str, by: User, seen: int) -> Step:
     step = _locked_step(step, by, NO_EFFECT, seen)
     if step.is_lost:
         raise CannotMove(step, StepState.SKIPPED, "First say whether it happened.")
-    _move(step, StepState.SKIPPED, by=by, note=_text(reason), data={"skipped": True})
+    data = {"skipped": True, "revision": seen}
+    _move(step, StepState.SKIPPED, by=by, note=_text(reason), data=data)
     steps.release_sums([step])
     return step
 
@@ -313,18 +315,22 @@ def _text_of(word: Event) -> str:
     return str(found or data.get("note") or "")
 
 
-def is_said(case: Case, subject: Action | Step, *, way: str, words: str, by: User) -> bool:
-    """Whether this is what this person has said of it last, which is in doubt no more: it was sent
-    once more, by a second click or a proxy that heard no answer.
+def is_said(
+    case: Case, subject: Action | Step, *, way: str, words: str, by: User, seen: int
+) -> bool:
+    """Whether this is what this person has said of it last, over what they saw, and it is in doubt
+    no more: it was sent once more, by a second click or a proxy that heard no answer.
     """
     subject.refresh_from_db(fields=["state"])
-    last, text = _last_word(case, subject), kept_text(words, len(words))
-    if not text or last is None or subject.state in IN_DOUBT:
+    last = _last_word(case, subject)
+    if last is None or subject.state in IN_DOUBT:
         return False
-    outcome = NO_EFFECT if way in {AGAIN, SKIP} else way
-    became = {AGAIN: EventType.STEP_READY, SKIP: EventType.STEP_SKIPPED}.get(way, last.type)
-    told = (last.actor, _text_of(last), (last.data or {}).get("outcome", NO_EFFECT), last.type)
-    return told == (str(by.pk), text, outcome, became)
+    data = last.data or {}
+    told = (last.actor, data.get("revision"), _text_of(last))
+    if told != (str(by.pk), seen, kept_text(words, len(words))):
+        return False
+    became = (data.get("outcome", NO_EFFECT), bool(data.get("again")))
+    return became == (NO_EFFECT if way in {AGAIN, SKIP} else way, way == AGAIN)
 
 
 def settled_meanwhile(case: Case, subject: Action | Step) -> str:

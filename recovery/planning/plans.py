@@ -27,6 +27,7 @@ from recovery.planning.previews import (
     PlanDraft,
     draft,
     next_number,
+    restores_of,
     staying,
     warnings,
 )
@@ -92,7 +93,10 @@ def submit(
         # By a second click, or a proxy that heard no answer. The case moved on by one with it.
         mine = case.plans.filter(drafted_by=by, automatic=automatic, case_revision=revision + 1)
         made = mine.first()
-        if made is None or (made.digest, made.reason) != (digest, reason):
+        said = (digest, reason, "override" in (choices or {}).values())
+        if made is None or (made.digest, made.reason, made.override_drift) != said:
+            raise
+        if restores not in {"", restores_of(made)}:
             raise
         return made
 

@@ -7,9 +7,10 @@ now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Count, Max, Q
 from django.utils import timezone
@@ -336,7 +337,7 @@ def _draft(
             case.workspace.slug,
             [call_digest(one.facts) for one in drafted.steps],
         ),
-        restores=digest([*(one.step.before for one in drafted.steps), *_told(drafted)]),
+        restores=_restores([one.step.before for one in drafted.steps], accounts_of(drafted)),
         more=drafted.more,
         headline=headline(drafted),
         checked_at=timezone.now(),
@@ -360,9 +361,14 @@ def accounts_of(drafted: Drafted) -> dict[str, dict[str, str]]:
     return approved_calls.accounts_of(one.step.connection for one in drafted.steps)
 
 
-def _told(drafted: Drafted) -> list[dict[str, dict[str, str]]]:
-    found = accounts_of(drafted)
-    return [found] if any(found.values()) else []
+def restores_of(plan: Plan) -> str:
+    """What the draft of a plan that was submitted had as `restores`."""
+    befores = plan.steps.order_by("position").values_list("before", flat=True)
+    return _restores(befores, plan.accounts or {})
+
+
+def _restores(befores: Iterable[Any], accounts: Mapping[str, Mapping[str, str]]) -> str:
+    return digest([*befores, *([accounts] if any(accounts.values()) else [])])
 
 
 def _nobody(case: Case, drafted: Drafted, asked: Asked) -> str:

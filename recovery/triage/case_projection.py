@@ -391,7 +391,8 @@ def carry_runs() -> int:
 
 
 # Words by which cases are found, as versions up to 28 November 2026 put them together, that kept no
-# secrets apart: put together anew, some at a time. Who is not shown secrets finds none by them until then.
+# secrets apart: put together anew, some at a time. Who is not shown secrets finds none by them
+# until then.
 TARGETS_MAX = 50
 WALKED = "SELECT id FROM recovery_case WHERE id > %s ORDER BY id LIMIT %s"
 OLD = f"""

@@ -145,7 +145,8 @@ def _decide(request: Request, case: Case, subject: Action | Step) -> None:
 def _is_said(request: Request, case: Case, subject: Action | Step) -> bool:
     posted = request.POST
     way, words = posted.get("outcome", ""), posted.get("evidence", "")
-    return settling.is_said(case, subject, way=way, words=words, by=request.user)
+    by, seen = request.user, request_context.seen_revision(request)
+    return settling.is_said(case, subject, way=way, words=words, by=by, seen=seen)
 
 
 def _show(

@@ -475,6 +475,13 @@ def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
     assert "Withdraw before it is used" not in card
     approval.refresh_from_db()
     assert approval.state == ApprovalState.GRANTED
+    inbox.withdraw(grant, by=ben, reason="")
+    pay(trip, "k1")
+    alone = Approval.objects.latest("pk")
+    inbox.grant(alone, by=ben, seen=alone.digest, reason="a batch")
+    posted |= {"digest": alone.digest, "more-uses": "9"}
+    late = client.post(f"/w/acme/approvals/{alone.pk}/more/", posted)
+    assert late.status_code == 409, "a grant of before is not what this one gave"
 
 
 def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, key, ben):

@@ -311,7 +311,8 @@ def test_a_step_in_doubt_is_decided_and_a_closed_case_is_brought_back(lost, api)
     status, case = api.post(path, step=step["step"], outcome="again", **said)
     assert (status, case["in_doubt"]["steps"]) == (200, []), case
     assert api.post(path, step=step["step"], outcome="again", **said) == (200, case), "it was lost"
-    for other in ({"outcome": "skip"}, {"outcome": "applied"}, {"evidence": "it is not there"}):
+    others = [{"outcome": one} for one in ("skip", "no_effect", "applied")]
+    for other in (*others, {"evidence": "it is not there"}, {"revision": case["revision"]}):
         given = {"outcome": "again", "step": step["step"]} | said | other
         assert api.post(path, **given)[0] == 409, other
 

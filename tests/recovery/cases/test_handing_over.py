@@ -124,7 +124,9 @@ def test_what_is_left_gets_another_owner_who_is_reminded_once(case, client, ada,
     assert client.post(f"/w/acme/residue/{left.pk}/", said | {"due": ""}).status_code == 422
     assert closing.remind() == 0
 
-    assert client.post(f"/w/acme/residue/{left.pk}/", said).status_code == 302
+    said["seen"] = closing.residue_seen(left)
+    for _ in range(2):  # once more, as no answer came: nobody else has moved it
+        assert client.post(f"/w/acme/residue/{left.pk}/", said).status_code == 302
 
     left.refresh_from_db()
     assert left.owner == nils

@@ -227,6 +227,7 @@ def on_its_preview(desk, case):
     """What its form sends."""
     shown = desk.get(f"/w/acme/cases/{case.pk}/compensate/").context
     seen = {"digest": shown["digest"], "revision": shown["case"]["revision"]}
+    seen["restores"] = shown["restores"]
     return seen | {"why": "the wrong ticket", "act": "commit"}
 
 
@@ -241,7 +242,8 @@ def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, a
     assert plan.drafted_by == ada
     again = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
     assert again.status_code == 302, "a proxy that heard no answer sends it once more"
-    for other in ({"why": "the wrong account"}, {"why": "x" * 9_000}, {"digest": "\0"}):
+    others = [{"why": "the wrong account"}, {"why": "x" * 9_000}, {"digest": "\0"}]
+    for other in (*others, {"restores": "0" * 64}):
         late = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said | other)
         assert late.status_code == 409, other
     assert Plan.objects.count() == 1

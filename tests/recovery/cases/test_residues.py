@@ -132,6 +132,8 @@ def test_it_ends_once_and_nothing_typed_is_lost(left, ada, browser):
     assert Event.objects.filter(type="case.residue_done").count() == 1
     with pytest.raises(CannotMove):
         closing.residue_done(left, note="third", by=ada)
+    assert here.post(address, {"note": "first "}).status_code == 302, "no answer came"
+    assert Event.objects.filter(type="case.residue_done").count() == 1
     with pytest.raises(InvalidInput):
         closing.residue_done(left, note="", by=ada)
 
