@@ -220,9 +220,14 @@ def reject(
 
 @transaction.atomic
 def withdraw(approval: Approval, *, by: User, reason: str) -> Approval:
-    """Take the question or an unused grant back: the requester, or anybody who may decide on it."""
+    """Take the question or an unused grant back: the requester, or anybody who may decide on it;
+    once more as it was, it is back already.
+    """
     reason = kept_text(reason, REASON_CHARACTERS_MAX)
     approval = locked(approval)
+    taken = (approval.state, approval.closed_by_id, approval.closing_reason)
+    if taken == (ApprovalState.WITHDRAWN, by.pk, reason):
+        return approval
     if not may_withdraw(approval, by):
         raise NotEntitled(
             approval, ApprovalState.WITHDRAWN, "only who asked or may decide withdraws"

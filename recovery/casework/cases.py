@@ -16,9 +16,10 @@ from amends.protocol.masking import masked
 from amends.protocol.vocabulary import EventType
 from connectors import channels
 from connectors.channels import Message
-from ledger.models import Run
+from ledger.models import Event, Run
 from recovery.cases.lifecycle import (
     REOPENED,
+    OutOfDate,
     held_by_another,
     holder_of,
     locked,
@@ -194,14 +195,22 @@ def report(
 
 @transaction.atomic
 def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
-    """Bring a closed case back into the queue."""
-    case = locked(case, seen=seen)
+    """Bring a closed case back into the queue; once more as it was, it is back already."""
+    case, said = locked(case), {"reason": plain(reason), "revision": seen}
+    if case.revision != seen:
+        told = Event.objects.filter(
+            workspace=case.workspace_id, run=case.run.run, type=EventType.CASE_REOPENED,
+            actor_kind="person", actor=str(by.pk), data__contains=said,
+        )  # fmt: skip
+        if case.state != CaseState.CLOSED and told.exists():
+            return case
+        raise OutOfDate(case)
     if case.state != CaseState.CLOSED:
         raise CannotMove(case, CaseState.OPEN, "The case is open already.")
-    reason = plain(reason)
+    reason = said["reason"]
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
-    record(case, EventType.CASE_REOPENED, by=by, data={"reason": reason})
+    record(case, EventType.CASE_REOPENED, by=by, data=said)
     triage.look([case.run_id])
     case.refresh_from_db()
     return case

@@ -214,6 +214,8 @@ def test_less_is_not_asked_where_a_wider_rule_would_lose_its_say(desk, agent, ad
                   {"pay.refund": [CAP, {**LARGE, "when": "args.amount > 15"}]}):  # fmt: skip
         put_in_force(desk, ada, {"policies": rules})
         assert proposed(desk) == [], rules
+    put_in_force(desk, ada, {"policies": {"pay.refund": [ASKS]}})
+    assert proposed(desk), "it is no version in force that keeps it back"
 
 
 @pytest.mark.django_db

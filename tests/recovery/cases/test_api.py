@@ -320,8 +320,12 @@ def test_a_step_in_doubt_is_decided_and_a_closed_case_is_brought_back(lost, api)
     by_hand.advance(plan.pk)
     _, case = api.get(f"/cases/{lost.pk}")
     assert (case["state"], case["outcome"]) == ("closed", "restored")
-    status, case = api.post(f"/cases/{lost.pk}/reopen", revision=case["revision"], reason="Again")
+    said = {"revision": case["revision"], "reason": "Again"}
+    status, case = api.post(f"/cases/{lost.pk}/reopen", **said)
     assert (status, case["state"]) == (200, "open"), case
+    assert api.post(f"/cases/{lost.pk}/reopen", **said) == (200, case), "the answer was lost"
+    assert lost.reports.count() == 1
+    assert api.post(f"/cases/{lost.pk}/reopen", **(said | {"reason": "x"}))[0] == 409
     assert api.post(f"/cases/{lost.pk}/reopen", revision=case["revision"], reason="x")[0] == 409
 
 

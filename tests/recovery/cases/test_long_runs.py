@@ -302,7 +302,7 @@ def test_whoever_closes_a_long_run_leaves_all_of_it(long_run, in_parts, ada):
     assert Case.objects.get().standing_count == 19
 
 
-def test_a_resume_of_a_long_run_goes_by_all_of_its_calls(long_run, in_parts):
+def test_a_resume_of_a_long_run_goes_by_all_of_its_calls(long_run, in_parts, monkeypatch):
     """What was undone, or might be done twice, was sought among the last two thousand calls."""
     case = long_run.case()
     first, second = Action.objects.filter(tool="tickets.update").order_by("n")[:2]
@@ -317,6 +317,10 @@ def test_a_resume_of_a_long_run_goes_by_all_of_its_calls(long_run, in_parts):
     assert stale.why_not == (
         "The checkpoint is stale. It rests on tickets.update, which was undone since."
     )
+    monkeypatch.setattr(resuming, "STEPS_MAX", 1)
+    assert not resuming.preview(case).why_not
+    Action.objects.filter(pk=second.pk).update(key="")
+    assert "tickets.update might be done twice" in resuming.preview(case).why_not, "nor is it listed"
 
 
 def test_whoever_is_affected_by_a_long_run_reads_how_much_of_it_is_listed(
