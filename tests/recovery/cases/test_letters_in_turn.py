@@ -140,6 +140,7 @@ def test_of_what_is_not_looked_at_or_was_forgotten_nobody_is_told_that_it_was_wr
     also = Effect.objects.get(action=first)
     also.pk, also.position, also.affects = None, 1, {"id": "mia", "name": "Mia"}
     also.save(force_insert=True)
+    raised.does("tickets.update", ("ticket", "main/T-8", {"a": 1}, {"a": 2}))
     corrections.draft(case)
     hers = case.corrections.get(person_id="cleo")
     publishing.publish(hers, by=ada, seen=hers.revision)
