@@ -118,8 +118,7 @@ class Terms:
 
 
 def _number(text: str, name: str, most: Decimal | int | None) -> Decimal | None:
-    text = text.strip()
-    if not text:
+    if not (text := text.strip()):
         return None
     try:
         number = Decimal(text)
@@ -171,8 +170,8 @@ def approve_with_more(
         raise InvalidInput(why_not(approval))
     reason = kept_text(reason, REASON_CHARACTERS_MAX, asking=WHY)
     terms = Terms.read(typed, limits)
-    answer: dict[str, Any] = {"by": by, "reason": reason, "login_at": login_at}
-    answer |= {"shown": shown, "shown_seconds": shown_seconds}
+    answer: dict[str, Any] = {"by": by, "reason": reason, "login_at": login_at, "shown": shown}
+    answer["shown_seconds"] = shown_seconds
     try:
         granted = inbox.grant(approval, seen=seen, **answer)
     except (CannotMove, inbox.OutOfDate):
@@ -185,13 +184,11 @@ def approve_with_more(
 
 
 def _agreed_to(approval: Approval, terms: Terms, limits: GrantLimits, by: User) -> Approval | None:
-    """The newest grant of these terms to which this person has said yes, not before they did so to
-    the call: an older one is another answer.
-    """
-    rows = grants.bounded_in(approval.workspace).filter(agent=approval.agent).order_by("-pk")
+    """The newest grant of these terms that they have agreed to since they did to the call."""
+    rows = grants.bounded_in(approval.workspace).filter(agent=approval.agent).exclude(calls=[])
     since = approval.decisions.filter(person=by).values("at")[:1]
     given = {"decisions__person": by, "decisions__granted": True, "decisions__at__gte": since}
-    mine = rows.filter(**given).exclude(calls=[])
+    mine = rows.filter(**given).order_by("-pk")
     more = _facts(approval, terms, limits).more if approval.calls else {}
     return next((one for one in mine[:GRANTS_LOOKED_AT_MAX] if one.calls[0]["more"] == more), None)
 
@@ -355,8 +352,7 @@ def draw(request: BeginRequest, judgement: PolicyDecision, proceed: Proceed) -> 
     asked = GrantableCall.of(request, judgement)
     ids = list(living(asked).order_by("pk").values_list("pk", flat=True)[:GRANTS_LOOKED_AT_MAX])
     for pk in ids:
-        approval = _held(pk)
-        if approval is not None and not lacking(approval, asked):
+        if (approval := _held(pk)) is not None and not lacking(approval, asked):
             _note(approval, asked, proceed)
             return pk
     return None

@@ -196,7 +196,8 @@ def report(
 @transaction.atomic
 def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
     """Bring a closed case back into the queue; once more as it was, it is back already."""
-    case, said = locked(case), {"reason": plain(reason), "revision": seen}
+    case, reason = locked(case), plain(reason)
+    said = {"reason": reason, "revision": seen}
     if case.revision != seen:
         told = Event.objects.filter(
             workspace=case.workspace_id, run=case.run.run, type=EventType.CASE_REOPENED,
@@ -207,7 +208,6 @@ def reopen(case: Case, *, by: User, seen: int, reason: str) -> Case:
         raise OutOfDate(case)
     if case.state != CaseState.CLOSED:
         raise CannotMove(case, CaseState.OPEN, "The case is open already.")
-    reason = said["reason"]
     Report.objects.create(case=case, source=ReportSource.OPERATOR, person=by, text=reason)
     move(case, CaseState.OPEN, reopened_at=database_time(), **REOPENED)
     record(case, EventType.CASE_REOPENED, by=by, data=said)

@@ -19,7 +19,7 @@ from tests.approvals.cast import now, put_in_force, told
 from tests.approvals.door import Agent as Trip
 from tests.approvals.door import planned, visit
 from tests.locks import waits
-from tests.people import person
+from tests.people import person, team
 from workspaces.free_text import InvalidInput
 from workspaces.moves import CannotMove
 
@@ -432,8 +432,6 @@ def test_with_the_run_in_which_it_was_given_its_terms_are_erased_and_it_lets_not
 
 
 def test_who_may_not_decide_revokes_nothing_and_sees_no_terms(trip, obey, client, acme, ben):
-    from tests.people import team
-
     obey()
     pay(trip, "k0")
     grant = approve(ben)
@@ -479,9 +477,8 @@ def test_the_card_offers_it_and_keeps_what_was_typed(trip, obey, client, ben):
     pay(trip, "k1")
     alone = Approval.objects.latest("pk")
     inbox.grant(alone, by=ben, seen=alone.digest, reason="a batch")
-    posted |= {"digest": alone.digest, "more-uses": "9"}
-    late = client.post(f"/w/acme/approvals/{alone.pk}/more/", posted)
-    assert late.status_code == 409, "a grant of before is not what this one gave"
+    late = posted | {"digest": alone.digest, "more-uses": "9"}
+    assert client.post(f"/w/acme/approvals/{alone.pk}/more/", late).status_code == 409, "older"
 
 
 def test_other_protocols_ask_people_though_a_grant_would_cover_it(trip, obey, key, ben):

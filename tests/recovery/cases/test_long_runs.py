@@ -320,7 +320,7 @@ def test_a_resume_of_a_long_run_goes_by_all_of_its_calls(long_run, in_parts, mon
     monkeypatch.setattr(resuming, "STEPS_MAX", 1)
     assert not resuming.preview(case).why_not
     Action.objects.filter(pk=second.pk).update(key="")
-    assert "tickets.update might be done twice" in resuming.preview(case).why_not, "nor is it listed"
+    assert "tickets.update might be done twice" in resuming.preview(case).why_not
 
 
 def test_whoever_is_affected_by_a_long_run_reads_how_much_of_it_is_listed(
