@@ -31,8 +31,8 @@ from recovery.models import Plan, Step
 # another one.
 
 DOUBTFUL = (ActionState.SUCCEEDED, ActionState.UNKNOWN)
-EFFECTS_MAX = 2_000
-"""Of one run: twice as many as one plan undoes."""
+EFFECTS_MAX = 10_000
+"""Of one run; of one that has more, so many that stand and are undone first."""
 
 
 def basis_of(run: Run) -> str:

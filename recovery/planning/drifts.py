@@ -37,13 +37,13 @@ SECONDS_MAX = 20.0
 """A page waits no longer; what was not read by then is said to be unread."""
 
 
-def look(steps: Sequence[DraftStep]) -> dict[Place, Recorded]:
-    """Mark each step with what is found, and give back the states that were read.
+def look(steps: Sequence[DraftStep], *, most: int = OBSERVED_MAX) -> dict[Place, Recorded]:
+    """Mark each step with what is found, and give back the states that were read, `most` targets.
 
     Only the newest step on a target can be held against the target itself; an older one is held
     against what the newer will have restored. Stands outside any transaction.
     """
-    [seen] = look_at_each([steps])
+    [seen] = look_at_each([steps], most=most)
     return seen
 
 

@@ -237,7 +237,7 @@ def _record(plan: Plan, drafted: PlanDraft, by: User | None) -> None:
 
 def _told_whole(headline: str, drafted: PlanDraft) -> str:
     """What is put to people, with how much of it no step undoes: who says yes knows what stays."""
-    later = f"{many(drafted.more, 'effect')} more in a later plan" if drafted.more else ""
+    later = f"{many(drafted.more, 'more effect')} left to later plans" if drafted.more else ""
     told = [*([staying(drafted)] if drafted.cannot else []), *filter(None, [later])]
     if not told:
         return headline

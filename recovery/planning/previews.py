@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, Q
+from django.db.models import Max
 from django.utils import timezone
 
 from approvals import approval_requests
@@ -262,26 +262,27 @@ def draft(
     *,
     reach: Checkpoint | None = None,
     choices: Mapping[int, str] | None = None,
+    most: int = drifts.OBSERVED_MAX,
 ) -> PlanDraft:
     """The plan for everything that stands back to `reach`, with drift seen now.
 
     `choices` maps effect ids to rebase, override or skip, for targets that have drifted. Reads the
-    outside world, so it stands outside any transaction; writes nothing.
+    outside world, `most` targets of it, so it stands outside any transaction; writes nothing.
     """
     case = reread(case)
     facts = facts_of(case.run)
     connections = connections_of([case.workspace_id])
     chosen = {effect: how for effect, how in (choices or {}).items() if how in CHOICES}
     drafted = draft_steps(facts, connections, reach=reach)
-    seen = drifts.look(drafted.steps)
+    seen = drifts.look(drafted.steps, most=most)
     if chosen:
         drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
-        drifts.look(drafted.steps)
+        drifts.look(drafted.steps, most=most)
     if refused := drifts.refusals(drafted.steps):
         drafted = draft_steps(
             facts, connections, reach=reach, choices=chosen, seen=seen, refused=refused
         )
-        drifts.look(drafted.steps)
+        drifts.look(drafted.steps, most=most)
     drifts.mark_what_comes_back(case.workspace_id, drafted.steps)
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
@@ -349,12 +350,16 @@ def _draft(
 
 def _numbers(cases: Sequence[Case]) -> dict[int, tuple[int, int]]:
     """By case that has plans, of the next one its number, and which part of undoing the run it is:
-    one more than those that ended and left something to it.
+    one more than those that ended and left something to it, since the last one that left nothing.
     """
-    parts = Count("pk", filter=Q(state=PlanState.FINISHED, more_standing__gt=0))
-    plans = Plan.objects.filter(case__in=[case.pk for case in cases]).order_by()
-    rows = plans.values_list("case").annotate(Max("number"), ended=parts)
-    return {case: (last + 1, ended + 1) for case, last, ended in rows}
+    plans = Plan.objects.filter(case__in=[case.pk for case in cases]).order_by("case", "number")
+    found: dict[int, tuple[int, int]] = {}
+    for case, number, state, more in plans.values_list("case", "number", "state", "more_standing"):
+        part = found.get(case, (1, 1))[1]
+        if state == PlanState.FINISHED:
+            part = part + 1 if more else 1
+        found[case] = (number + 1, part)
+    return found
 
 
 def accounts_of(drafted: Drafted) -> dict[str, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -171,13 +172,37 @@ class CaseProjection:
     learnt_at: datetime
 
 
+LONG_LOOK_SECONDS = 0.25
+"""Of this thread alone. Drafting a thousand steps takes longer."""
+
+REST_FACTOR = 4
+"""So many times as long as it took a run is left alone while its plan runs. Its row is locked while
+it is looked at, and each step waits for that row and changes it: look would follow upon look.
+"""
+
+_rests: dict[int, float] = {}
+
+
+def resting() -> list[int]:
+    """Runs under a plan at which this process does not look again yet."""
+    now = time.monotonic()
+    for run in [one for one, until in _rests.copy().items() if until <= now]:
+        _rests.pop(run, None)
+    under_way = Case.objects.filter(run__in=list(_rests), state=CaseState.RECOVERING)
+    return list(under_way.values_list("run_id", flat=True)) if _rests else []
+
+
 def case_file(
     facts: RunFacts,
     reasons: Sequence[Reason],
     connections: Mapping[tuple[int, str], Connection],
     case: Case | None,
 ) -> CaseProjection:
+    began, worked = time.monotonic(), time.thread_time()
     drafted = draft_steps(facts, connections)
+    if time.thread_time() - worked > LONG_LOOK_SECONDS:
+        now = time.monotonic()
+        _rests[facts.run.pk] = now + REST_FACTOR * (now - began)
     blamed = blamed_action(facts, reasons)
     learnt_at = _learnt_at(facts, reasons, case)
     columns = (

@@ -29,7 +29,7 @@ from recovery.models import Case, CaseOutcome, CaseState, Directive, Silence
 from recovery.planning.drafting import connections_of
 from recovery.run_facts.policies import policies_of
 from recovery.run_facts.runs import RunFacts, gather, steps_of
-from recovery.triage import causes, verification
+from recovery.triage import case_projection, causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, of_run, told_to_the_end
 from recovery.triage.case_reasons import Reason, doubted
 from recovery.triage.detectors import reasons, stood_at_closing
@@ -367,7 +367,7 @@ def look(run_ids: Sequence[int] | None = None) -> int:
         return len(run_ids)
     looked = 0
     for _ in range(BATCHES_MAX):
-        found = _beside_each_other(unseen())
+        found = _beside_each_other(unseen().exclude(pk__in=case_projection.resting()))
         looked += found
         if found < BATCH_RUNS:
             break

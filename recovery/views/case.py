@@ -194,7 +194,7 @@ def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
     """What compensating would do, with the targets as they are now: loaded when the page stands."""
     found = case_or_404(request, workspace, pk)
     require(request.user, "recover", found.workspace)
-    draft = plans.draft(found)
+    draft = plans.draft(found, most=compensate.OUTLOOK_STEPS_MAX)
     sensitive = disclosure.sees(request.user, found.workspace)
     context = {
         "workspace": found.workspace,

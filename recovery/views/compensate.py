@@ -1,7 +1,7 @@
 """The preview of a compensation: exactly what would run, and the one button that commits it."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -23,6 +23,11 @@ from workspaces import formatting
 from workspaces.pages import LONG_FROM, Request, folded, is_number, tallied
 
 OUTLOOK_STEPS_MAX = 20
+"""As many targets are read for it, too."""
+
+FULL_STEPS_MAX = 100
+"""Shown with their calls; of the others only what wants an answer, and how many they are."""
+
 CHOICES = {
     "rebase": ("Keep the later change", "writes back only what the agent changed and nobody since"),
     "override": ("Restore everything", "needs one person more; the later change is lost"),
@@ -111,6 +116,8 @@ def _show(
     draft = plans.draft(case, reach=reach, choices=choices)
     sensitive = disclosure.sees(request.user, case.workspace)
     act = previews.brief(draft)
+    wanted = (request.POST or request.GET).get("from", "")
+    first = int(wanted) if is_number(wanted) and 0 < int(wanted) <= len(draft.steps) else 1
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,
@@ -120,10 +127,12 @@ def _show(
         "title": draft.headline,
         "lead": draft.lead,
         "steps": folded(
-            [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)],
-            lambda step: not step["choices"],
+            list(_shown(draft.steps, first, sensitive=sensitive)),
+            lambda step: not step["choices"] and not step.get("gap"),
             _stretch,
         ),
+        "steps_count": formatting.count(len(draft.steps)),
+        "windows": _windows(len(draft.steps), first),
         "outline": _outline(draft) if len(draft.steps) > LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
@@ -139,6 +148,47 @@ def _show(
     return request_context.show_preview(
         request, "Compensate", draft.case, context, problem=problem, why_goes=goes
     )
+
+
+def _windows(count: int, first: int) -> list[dict[str, Any]]:
+    """Which steps of a long plan can be shown in full at once."""
+    starts = range(1, count + 1, FULL_STEPS_MAX) if count > FULL_STEPS_MAX else []
+    return [
+        {
+            "value": start,
+            "label": f"{formatting.count(start)} to {formatting.count(last)}",
+            "selected": start <= first <= last,
+        }
+        for start in starts
+        for last in [min(count, start + FULL_STEPS_MAX - 1)]
+    ]
+
+
+def _shown(steps: Sequence[DraftStep], first: int, *, sensitive: bool) -> Iterator[dict[str, Any]]:
+    """The steps around number `first` in full, and besides each that wants an answer or has one; in
+    place of all that are between, how many there are and how they stand.
+    """
+    first -= (first - 1) % FULL_STEPS_MAX
+    between: list[dict[str, Any]] = []
+    for number, one in enumerate(steps, 1):
+        is_near = first <= number < first + FULL_STEPS_MAX
+        if not (is_near or one.needs_choice or one.chosen):
+            between.append(
+                {"number": number, "choices": [], "is_gone": previews.is_gone(one), **_drifted(one)}
+            )
+            continue
+        if between:
+            yield _gap(between)
+            between = []
+        yield _step(number, one, sensitive=sensitive)
+    if between:
+        yield _gap(between)
+
+
+def _gap(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    words = tallied(one["drift_words"] for one in steps)
+    numbers = dict.fromkeys(formatting.count(steps[end]["number"]) for end in (0, -1))
+    return {"choices": [], "gap": f"Step{'s' * (len(numbers) > 1)} {' to '.join(numbers)}: {words}"}
 
 
 def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
@@ -178,7 +228,8 @@ def _stretch(steps: Sequence[dict[str, Any]]) -> str:
 
 def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
     """The plan in short, for the page of its case."""
-    steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(draft.steps, 1)]
+    short = draft.steps[:OUTLOOK_STEPS_MAX]
+    steps = [_step(number, one, sensitive=sensitive) for number, one in enumerate(short, 1)]
     for shown in steps:
         changed = [
             f"{row['field']} is now {formatting.quoted(as_text(row['now']))}"
@@ -190,8 +241,9 @@ def outlook(draft: plans.PlanDraft, *, sensitive: bool) -> dict[str, Any]:
             shown["since"] = f"Since the agent: {listed(changed)}." if changed else ""
     return {
         "checked": formatting.moment(draft.checked_at),
-        "steps": folded(steps[:OUTLOOK_STEPS_MAX], _is_as_most_are(steps), _stretch),
-        "more": max(0, len(steps) - OUTLOOK_STEPS_MAX),
+        "part": previews.part_words(draft, draft.part),
+        "steps": folded(steps, _is_as_most_are(steps), _stretch),
+        "more": formatting.count(more) if (more := len(draft.steps) - len(steps)) else "",
         "cannot": [{"title": one.title, "text": one.text} for one in draft.cannot],
         "approval": draft.approval,
     }

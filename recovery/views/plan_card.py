@@ -105,7 +105,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
             _stretch,
         ),
         "outline": tallied(map(state_word, states.elements())) if len(states) > 1 else "",
-        "part": f"It had no room for {many(plan.more_standing, 'more effect')}: the next plan has."
+        "part": f"A part: {many(plan.more_standing, 'more effect')} were left to later plans."
         if plan.more_standing
         else "",
         "untouched": [f"and {many(left_out, 'step')} more"] if left_out > 0 else [],

@@ -10,13 +10,14 @@ from ledger import replaying
 from ledger.models import Action, Checkpoint, Effect, Event
 from recovery import corrections
 from recovery.casework import closing, resuming
-from recovery.models import Case, PlanState, Step, StepState
-from recovery.planning import drafting, plans
+from recovery.engine.steps import let_triage_look
+from recovery.models import Case, Plan, PlanState, Step, StepState
+from recovery.planning import drafting, drifts, plans
 from recovery.run_facts import long_runs, runs
 from recovery.run_facts.sentences import many
-from recovery.triage import automatic, case_projection
+from recovery.triage import automatic, case_projection, triage
 from recovery.views import case as case_page
-from recovery.views import plan_card, story
+from recovery.views import compensate, plan_card, story
 from tests.recovery.cases.cast import stands, submitted, undone
 
 TICKETS = 20
@@ -245,7 +246,8 @@ def test_a_run_of_more_than_one_plan_is_undone_in_parts_until_nothing_stands(
         told.append(plans.draft(case).lead.partition(".")[0])
         plan = undone(case, ada)
         card = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]
-        assert f"no room for {plan.more_standing} more" in card["part"] or not plan.more_standing
+        left = f"A part: {plan.more_standing} more effects were left to later plans."
+        assert card["part"] == (left if plan.more_standing else "")
         case = long_run.case()
         assert case.standing_count == plan.more_standing
 
@@ -398,3 +400,69 @@ def test_of_a_long_run_that_did_nothing_or_is_undone_that_is_said(begin_run, tic
     assert case_projection.suggest(runs.facts_of(case.run)) == (
         "close", "Everything that stood was put right.",
     )  # fmt: skip
+
+
+def test_a_long_preview_shows_some_steps_in_full_and_of_the_others_how_they_stand(
+    desk, long_run, shop, monkeypatch
+):
+    """A thousand steps with their calls made a page of 3.5 MB."""
+    monkeypatch.setattr(compensate, "FULL_STEPS_MAX", 5)
+    shop.execute("UPDATE tickets SET priority = 'low' WHERE id = 'T-3'")
+    url = f"/w/acme/cases/{long_run.case().pk}/compensate/"
+
+    first, third = desk.get(url), desk.get(f"{url}?from=11")
+
+    assert [one.get("gap") or one["number"] for one in first.context["steps"]] == [
+        *range(1, 6),
+        "Steps 6 to 16: 11 × unchanged since the agent",
+        17,
+        "Steps 18 to 19: 2 × unchanged since the agent",
+    ]  # fmt: skip
+    assert "19 steps</b>, in short" in first.text
+    assert [one["number"] for one in third.context["steps"] if "gap" not in one] == [
+        *range(11, 16), 17,
+    ]  # fmt: skip
+    assert '<option value="11" selected>11 to 15</option>' in third.text
+    assert first.context["digest"] == third.context["digest"]
+    assert [one["number"] for one in desk.get(f"{url}?from=0").context["steps"][:1]] == [1]
+
+
+def test_the_outlook_reads_only_the_targets_that_it_shows(desk, long_run, in_parts, monkeypatch):
+    monkeypatch.setattr(compensate, "OUTLOOK_STEPS_MAX", 3)
+    looked, observe = [], drifts.observe
+    monkeypatch.setattr(
+        drifts, "observe", lambda one, s: looked.append(len(one)) or observe(one, s)
+    )
+
+    page = desk.get(f"/w/acme/cases/{long_run.case().pk}/outlook/")
+
+    assert looked == [3]
+    assert page.context["outlook"]["more"] == "1"
+    assert "Part 1: the newest 4 of 19" in page.text
+
+
+def test_parts_are_counted_anew_where_nothing_was_left(long_run, in_parts, ada):
+    case = long_run.case()
+    last = [undone(case, ada), undone(case, ada)][-1]
+    assert plans.draft(case).part == 3
+
+    Plan.objects.filter(pk=last.pk).update(more_standing=0)
+
+    assert plans.draft(case).part == 1
+
+
+def test_a_run_whose_look_takes_long_is_left_alone_while_its_plan_runs(long_run, monkeypatch):
+    """Each step of its plan waited until triage had drafted what was left of a thousand."""
+    case = long_run.case()
+    monkeypatch.setattr(case_projection, "_rests", {})
+    monkeypatch.setattr(case_projection, "LONG_LOOK_SECONDS", -1)
+    monkeypatch.setattr(case_projection, "REST_FACTOR", 1e6)
+    let_triage_look(case.run)
+    assert (triage.look(), case_projection.resting()) == (1, [])
+    Case.objects.update(was="open", state="recovering")
+
+    assert case_projection.resting() == [case.run_id]
+    let_triage_look(case.run)
+    assert triage.look() == 0
+    monkeypatch.setattr(case_projection, "_rests", {case.run_id: 0.0})
+    assert (triage.look(), triage.unseen().exists()) == (1, False)
