@@ -37,7 +37,7 @@ SECONDS_MAX = 20.0
 """A page waits no longer; what was not read by then is said to be unread."""
 
 
-def look(steps: Sequence[DraftStep], *, most: int = OBSERVED_MAX) -> dict[Place, Recorded]:
+def look(steps: Sequence[DraftStep], *, most: int) -> dict[Place, Recorded]:
     """Mark each step with what is found, and give back the states that were read, `most` targets.
 
     Only the newest step on a target can be held against the target itself; an older one is held

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ledger.models import Effect
-from recovery.planning import drifts
+from recovery.planning import plans
 from tests.people import person, team
 from tests.recovery.cases.cast import stands
 from tests.worlds import kept
@@ -67,7 +67,7 @@ def test_one_answer_goes_to_all_alike_and_what_is_gone_is_asked_for_apart(drifte
 
 
 def test_of_more_targets_than_are_read_each_other_one_says_so(drifted, client, sue, monkeypatch):
-    monkeypatch.setattr(drifts.look_at_each, "__kwdefaults__", {"most": 2, "seconds": 20.0})
+    monkeypatch.setitem(plans.draft.__kwdefaults__, "most", 2)
     client.force_login(sue)
 
     page = client.get(f"/w/acme/cases/{drifted.pk}/compensate/")
