@@ -39,7 +39,6 @@ from recovery.run_facts.sentences import (
     capitalised,
     listed,
     many,
-    plural,
     shortened,
 )
 from workspaces import formatting
@@ -60,7 +59,7 @@ def headline(drafted: Drafted) -> str:
         return nothing(drafted) if drafted.more else NOTHING
     shown = named[:TITLES_NAMED_MAX]
     if len(named) > TITLES_NAMED_MAX:
-        shown = [*named[: TITLES_NAMED_MAX - 1], plural(len(named) - 2, "step") + " more"]
+        shown = [*named[: TITLES_NAMED_MAX - 1], many(len(named) - 2, "step") + " more"]
     text = ", then ".join([shown[0], *(one[:1].lower() + one[1:] for one in shown[1:])])
     return shortened(text, HEADLINE_CHARACTERS_MAX)
 
@@ -72,7 +71,7 @@ def brief(drafted: Drafted) -> str:
         return whole
     first = shortened(drafted.steps[0].preview.title.rstrip("."), BRIEF_CHARACTERS_MAX)
     more = len(drafted.steps) - 1
-    return f"{first}, then {plural(more, 'step')} more" if more else first
+    return f"{first}, then {many(more, 'step')} more" if more else first
 
 
 def nothing(drafted: Drafted) -> str:
@@ -97,7 +96,7 @@ def part_words(drafted: Drafted, number: int) -> str:
 
 def staying(drafted: Drafted) -> str:
     """`1 effect cannot be undone`"""
-    return f"{plural(len(drafted.cannot), 'effect')} cannot be undone"
+    return f"{many(len(drafted.cannot), 'effect')} cannot be undone"
 
 
 def lead(drafted: Drafted) -> str:
@@ -105,11 +104,11 @@ def lead(drafted: Drafted) -> str:
     parts = []
     if drafted.steps:
         order = ", newest action first" if len(drafted.steps) > 1 else ""
-        parts.append(f"{plural(len(drafted.steps), 'step')}{order}.")
+        parts.append(f"{many(len(drafted.steps), 'step')}{order}.")
     if drafted.cannot:
         parts.append(f"{staying(drafted)}.")
     if drafted.skipped:
-        parts.append(f"{plural(len(drafted.skipped), 'effect')} left as you chose.")
+        parts.append(f"{many(len(drafted.skipped), 'effect')} left as you chose.")
     reached = recipients(drafted.steps)
     asked = asks_affected(drafted.judgement)
     if asked:

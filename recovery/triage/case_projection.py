@@ -27,7 +27,7 @@ from recovery.models import Case, CaseState, ReportSource, Suggestion
 from recovery.planning import previews
 from recovery.planning.drafting import Drafted, draft_steps
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import listed, plural, shortened, target_words
+from recovery.run_facts.sentences import listed, many, shortened, target_words
 from recovery.triage.case_reasons import Reason, is_for_review, is_without_effects
 from recovery.triage.causes import Fingerprint, fingerprint_of
 from recovery.triage.detectors import KINDS, changing
@@ -52,7 +52,7 @@ def suggest(facts: RunFacts) -> tuple[Suggestion, str]:
         return Suggestion.RESUME, forward
     standing = facts.standing()
     if standing:
-        effects = plural(facts.standing_count, "effect")
+        effects = many(facts.standing_count, "effect")
         verb = "stands" if facts.standing_count == 1 else "stand"
         return Suggestion.COMPENSATE, f"{effects} of this run {verb}, and {_why(facts)}."
     return _without_effects(facts)

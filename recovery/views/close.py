@@ -107,7 +107,7 @@ def _show(
     if problem is not None:
         case.refresh_from_db()
     standing, posted = facts.remaining(), request.POST
-    chosen = posted.get("ending") or ("" if standing else CaseOutcome.EXPECTED)
+    chosen = posted.get("ending") or ("" if facts.remaining_count else CaseOutcome.EXPECTED)
     people = _people(case.workspace, request.user)
     endings = [
         {

@@ -466,3 +466,22 @@ def test_a_run_whose_look_takes_long_is_left_alone_while_its_plan_runs(long_run,
     assert triage.look() == 0
     monkeypatch.setattr(case_projection, "_rests", {case.run_id: 0.0})
     assert (triage.look(), triage.unseen().exists()) == (1, False)
+
+
+def test_where_calls_in_doubt_leave_no_room_a_closing_does_not_say_that_nothing_stands(
+    desk, begin_run, ticket, monkeypatch
+):
+    monkeypatch.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 2)
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-1", ticket, ticket | {"priority": "high"}))
+    for _ in range(5):
+        run.fails("tickets.update", outcome="unknown")
+    run.ends("failed")
+    case = run.case()
+    Effect.objects.filter(action__state="unknown").delete()
+
+    close = desk.get(f"/w/acme/cases/{case.pk}/close/").text
+
+    assert "1 standing" in close
+    assert "No effect stands" not in close
+    assert not re.search(r'name="ending"[^>]* checked', close)
