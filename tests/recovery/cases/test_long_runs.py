@@ -430,9 +430,12 @@ def test_a_long_preview_shows_some_steps_in_full_and_of_the_others_how_they_stan
 def test_the_outlook_reads_only_the_targets_that_it_shows(desk, long_run, in_parts, monkeypatch):
     monkeypatch.setattr(compensate, "OUTLOOK_STEPS_MAX", 3)
     looked, observe = [], drifts.observe
-    monkeypatch.setattr(
-        drifts, "observe", lambda one, s: looked.append(len(one)) or observe(one, s)
-    )
+
+    def noting(steps, seconds):
+        looked.append(len(steps))
+        return observe(steps, seconds)
+
+    monkeypatch.setattr(drifts, "observe", noting)
 
     page = desk.get(f"/w/acme/cases/{long_run.case().pk}/outlook/")
 
