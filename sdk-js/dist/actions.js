@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TooLarge, Unfit, } from "./errors.js";
 import { cut, newId, said } from "./events.js";
-import { MASKED_KEY } from "./gate.js";
+import { isLate, MASKED_KEY } from "./gate.js";
 import { bitByBit, callWithin, check, leavesSomething, mustBeTold, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
 import { canonical, isObject } from "./protocol/canonical.js";
@@ -18,7 +18,6 @@ const NOT_USED = "an approver changed the arguments, and the call does not look 
 const ABORTED = "the signal of this call was aborted: it was not made";
 const ABANDONED = "the run ended before the call was made";
 const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
-const DIGEST = "sha256:";
 /**
  * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
  *
@@ -202,9 +201,13 @@ export class Action {
         if (lazy !== null)
             throw lazy;
         this.#isMade = true;
-        const until = await this.run.desk.gate.stillLent(begun).catch((no) => this.#isNotMade(no));
+        if (isLate(begun)) {
+            const again = this.run.desk.gate.renewed(begun).finally(() => (this.#isMade = false));
+            this.#begun = await again.catch((no) => this.#isNotMade(no));
+            return this.perform(call); // much may have happened meanwhile
+        }
         const over = new AbortController();
-        void this.run.desk.gate.renewing(begun.ask, until, over.signal);
+        void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
         try {
             const result = await callWithin(this.#plan, this.args, call);
             this.#returned = { result };
@@ -358,13 +361,10 @@ export class Action {
         }
     }
     async #ownKey() {
-        return idempotencyKey({
-            workspace: await this.run.desk.workspace(),
-            run: this.run.id,
-            tool: this.tool,
-            targets: this.targets,
-            op: String(this.#planned["op"]),
-        });
+        const workspace = await this.run.desk.workspace();
+        const { run, tool, targets } = this;
+        const op = String(this.#planned["op"]);
+        return idempotencyKey({ workspace, run: run.id, tool, targets, op });
     }
     /** A planned action with a number of its own; a known key keeps its first number. */
     async #ask(key) {
@@ -390,7 +390,7 @@ export class Action {
             planned,
             started,
             key,
-            asked: DIGEST + sha256(withoutLast4(canonical(asked))), // as the desk digests it
+            asked: `sha256:${sha256(withoutLast4(canonical(asked)))}`, // as the desk digests it
             attempt,
             retry,
             isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),

@@ -49,6 +49,11 @@ export type Begun = {
     approval?: Approval | null;
     unkept?: Error | null;
 };
+export type Asked = Begun & {
+    ask: BeginRequest;
+};
+/** Of who stood still for longer: a process that was stopped, a machine that slept. */
+export declare function isLate({ leaseUntil }: Begun): boolean;
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
  * it may be starting, or its database be changing places. Throws what the last try did.
@@ -77,13 +82,11 @@ export declare class Gate {
      */
     renewing(ask: BeginRequest, leaseUntil: Moment | null, over: AbortSignal): Promise<void>;
     /**
-     * Until when the call is lent to this try, looked at once more just before it is made: who stood
-     * still for longer than the lease (a process that was stopped, a machine that slept) asks again
-     * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+     * A call whose lease was over before it is made, asked for under the same try once more: the run
+     * may be recovered by now, or another try have made it (`succeeded`). Throws NoEffect where it is
+     * not lent any more.
      */
-    stillLent({ ask, leaseUntil }: Begun & {
-        ask: BeginRequest;
-    }): Promise<Moment | null>;
+    renewed(begun: Asked): Promise<Asked>;
     /**
      * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,
      * InProgress, KeyReused or DeskUnreachable.

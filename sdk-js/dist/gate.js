@@ -50,6 +50,10 @@ const leaseIsOver = (why) => "the lease of this call was over before it was made
     ` (${why}): it was not made`;
 const UNDONE = "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
 const awakeOrNot = () => uptime() * 1000;
+/** Of who stood still for longer: a process that was stopped, a machine that slept. */
+export function isLate({ leaseUntil }) {
+    return leaseUntil !== null && awakeOrNot() >= leaseUntil;
+}
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
  * it may be starting, or its database be changing places. Throws what the last try did.
@@ -148,26 +152,26 @@ export class Gate {
         }
     }
     /**
-     * Until when the call is lent to this try, looked at once more just before it is made: who stood
-     * still for longer than the lease (a process that was stopped, a machine that slept) asks again
-     * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+     * A call whose lease was over before it is made, asked for under the same try once more: the run
+     * may be recovered by now, or another try have made it (`succeeded`). Throws NoEffect where it is
+     * not lent any more.
      */
-    async stillLent({ ask, leaseUntil }) {
-        if (leaseUntil === null || awakeOrNot() < leaseUntil)
-            return leaseUntil;
+    async renewed(begun) {
+        const { ask } = begun;
         let answer;
         try {
-            answer = await this.#ask(ask);
+            answer = await inTurn(() => this.#ask(ask), ask.signal);
         }
         catch (no) {
             const isAway = no instanceof Error && no.constructor === DeskUnreachable;
-            if (isAway && !ask.isGated)
-                return null; // it may be made without it
-            throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+            if (!isAway || ask.isGated)
+                throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+            return { ...begun, leaseUntil: awakeOrNot() + RENEW_SECONDS_MAX * 1000 }; // made without it
         }
-        if (answer["answer"] === "proceed")
-            return leaseOf(answer, ask.askedAt);
-        throw new NoEffect(leaseIsOver(String(answer["reason"] || answer["answer"])));
+        const said = answer["answer"];
+        if (said === "proceed" || said === "replay")
+            return { ask, ...this.#heed(ask, answer) };
+        throw new NoEffect(leaseIsOver(String(answer["reason"] || said)));
     }
     /**
      * What the desk would answer now, and under `explain` why; it begins nothing. Throws Refused,

@@ -18,7 +18,7 @@ import {
   Unfit,
 } from "./errors.ts";
 import { cut, newId, said, type Statement } from "./events.ts";
-import { type Approval, type BeginRequest, type Begun, MASKED_KEY } from "./gate.ts";
+import { type Approval, type Asked, type BeginRequest, isLate, MASKED_KEY } from "./gate.ts";
 import {
   type Args,
   bitByBit,
@@ -64,7 +64,6 @@ const NOT_USED =
 const ABORTED = "the signal of this call was aborted: it was not made";
 const ABANDONED = "the run ended before the call was made";
 const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
-const DIGEST = "sha256:";
 
 /**
  * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
@@ -81,7 +80,7 @@ export class Action<A extends object = Args> {
   readonly #plan: Plan<A>;
   readonly #planned: JsonObject;
   readonly #retry: Retry | undefined;
-  #begun: (Begun & { ask: BeginRequest }) | null = null;
+  #begun: Asked | null = null;
   #changed: JsonObject | null = null;
   #approved: JsonObject | null = null;
   readonly #shape: { digest: string; schema: JsonObject } | null;
@@ -247,9 +246,13 @@ export class Action<A extends object = Args> {
     const lazy = bitByBit(call);
     if (lazy !== null) throw lazy;
     this.#isMade = true;
-    const until = await this.run.desk.gate.stillLent(begun).catch((no) => this.#isNotMade(no));
+    if (isLate(begun)) {
+      const again = this.run.desk.gate.renewed(begun).finally(() => (this.#isMade = false));
+      this.#begun = await again.catch((no) => this.#isNotMade(no));
+      return this.perform(call); // much may have happened meanwhile
+    }
     const over = new AbortController();
-    void this.run.desk.gate.renewing(begun.ask, until, over.signal);
+    void this.run.desk.gate.renewing(begun.ask, begun.leaseUntil, over.signal);
     try {
       const result = await callWithin(this.#plan, this.args, call);
       this.#returned = { result };
@@ -400,13 +403,10 @@ export class Action<A extends object = Args> {
   }
 
   async #ownKey(): Promise<string> {
-    return idempotencyKey({
-      workspace: await this.run.desk.workspace(),
-      run: this.run.id,
-      tool: this.tool,
-      targets: this.targets,
-      op: String(this.#planned["op"]),
-    });
+    const workspace = await this.run.desk.workspace();
+    const { run, tool, targets } = this;
+    const op = String(this.#planned["op"]);
+    return idempotencyKey({ workspace, run: run.id, tool, targets, op });
   }
 
   /** A planned action with a number of its own; a known key keeps its first number. */
@@ -432,7 +432,7 @@ export class Action<A extends object = Args> {
       planned,
       started,
       key,
-      asked: DIGEST + sha256(withoutLast4(canonical(asked))), // as the desk digests it
+      asked: `sha256:${sha256(withoutLast4(canonical(asked)))}`, // as the desk digests it
       attempt,
       retry,
       isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),

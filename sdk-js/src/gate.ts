@@ -119,6 +119,12 @@ export type Begun = {
   approval?: Approval | null;
   unkept?: Error | null;
 };
+export type Asked = Begun & { ask: BeginRequest };
+
+/** Of who stood still for longer: a process that was stopped, a machine that slept. */
+export function isLate({ leaseUntil }: Begun): boolean {
+  return leaseUntil !== null && awakeOrNot() >= leaseUntil;
+}
 
 /**
  * What it gives; made again, TRIES times in all, where the desk does not answer or says “not now”:
@@ -217,22 +223,23 @@ export class Gate {
   }
 
   /**
-   * Until when the call is lent to this try, looked at once more just before it is made: who stood
-   * still for longer than the lease (a process that was stopped, a machine that slept) asks again
-   * under the same try, for the run may be recovered by now. Throws NoEffect where it is not lent.
+   * A call whose lease was over before it is made, asked for under the same try once more: the run
+   * may be recovered by now, or another try have made it (`succeeded`). Throws NoEffect where it is
+   * not lent any more.
    */
-  async stillLent({ ask, leaseUntil }: Begun & { ask: BeginRequest }): Promise<Moment | null> {
-    if (leaseUntil === null || awakeOrNot() < leaseUntil) return leaseUntil;
+  async renewed(begun: Asked): Promise<Asked> {
+    const { ask } = begun;
     let answer: JsonObject;
     try {
-      answer = await this.#ask(ask);
+      answer = await inTurn(() => this.#ask(ask), ask.signal);
     } catch (no) {
       const isAway = no instanceof Error && no.constructor === DeskUnreachable;
-      if (isAway && !ask.isGated) return null; // it may be made without it
-      throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+      if (!isAway || ask.isGated) throw new NoEffect(leaseIsOver(String(no)), { cause: no });
+      return { ...begun, leaseUntil: awakeOrNot() + RENEW_SECONDS_MAX * 1000 }; // made without it
     }
-    if (answer["answer"] === "proceed") return leaseOf(answer, ask.askedAt);
-    throw new NoEffect(leaseIsOver(String(answer["reason"] || answer["answer"])));
+    const said = answer["answer"];
+    if (said === "proceed" || said === "replay") return { ask, ...this.#heed(ask, answer) };
+    throw new NoEffect(leaseIsOver(String(answer["reason"] || said)));
   }
 
   /**

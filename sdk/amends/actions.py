@@ -152,9 +152,7 @@ class Action(DrivenContext):
         self._once = threading.Lock()
 
     def beginning(self) -> Steps[Self]:
-        """Ask whether the call may be made. See `amends.gate.Gate.begin` for what it raises; and
-        SpoolFull.
-        """
+        """Ask whether the call may be made. Raises as `amends.gate.Gate.begin` does; SpoolFull."""
         try:
             with self.run.desk.spool.needed():
                 return (yield from self._asking())
@@ -246,7 +244,9 @@ class Action(DrivenContext):
             raise ArgumentsChanged(CHANGED)
         self.must_be_ours()
         refuse_lazy(call)
-        yield from self.run.desk.gate.still_lent(self._lease)
+        if (lease := self._lease) and lease.is_over and not self._once.locked():
+            self._row, *_, self._lease = yield from self.run.desk.gate.renewed(lease.ask, self.row)
+            return (yield from self.making(call))  # much may have happened meanwhile
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
         try:

@@ -154,6 +154,11 @@ class Lease:
     ask: BeginRequest
     until: float
 
+    @property
+    def is_over(self) -> bool:
+        """Of who stood still for longer: a process that was stopped, a machine that slept."""
+        return awake_or_not() >= self.until
+
 
 class Begun(NamedTuple):
     """The row of the key, the arguments where an approver has changed them, the yes where people
@@ -170,8 +175,9 @@ class Begun(NamedTuple):
 
 def awake_or_not() -> float:
     """Seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+    known = vars(time)  # of macOS it is the second, and not what `monotonic` asks
+    clock = known.get("CLOCK_BOOTTIME", known.get("CLOCK_MONOTONIC"))
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Gate:
@@ -218,22 +224,20 @@ class Gate:
             answer = yield from self._wait(ask, answer, wait_seconds, on_wait or self._on_wait)
         return (yield from blocking(self._heed, ask, answer))
 
-    def still_lent(self, lease: Lease | None) -> Steps[None]:
-        """Look once more, just before the call is made: whoever stood still for longer than the
-        lease (a process that was stopped, a machine that slept) asks again under the same try, for
-        the run may be recovered by now. Raises NoEffect where the call is not to be made.
+    def renewed(self, ask: BeginRequest, row: KeyRow) -> Steps[Begun]:
+        """A call whose lease was over before it is made, asked for under the same try once more: the
+        run may be recovered by now, or another try have made it (`succeeded`). Raises NoEffect
+        where it is not lent any more.
         """
-        if lease is None or awake_or_not() < lease.until:
-            return
         try:
-            answer = yield from self._ask(lease.ask)
+            answer = yield from in_turn(lambda: self._ask(ask))
         except AmendsError as no:
-            if type(no) is DeskUnreachable and not lease.ask.gated:  # it may be made without it
-                return
+            if type(no) is DeskUnreachable and not ask.gated:  # it may be made without it
+                return Begun(row)
             raise NoEffect(LEASE_OVER.format(no)) from no
-        if answer["answer"] != "proceed":
+        if answer["answer"] not in ("proceed", "replay"):
             raise NoEffect(LEASE_OVER.format(answer.get("reason") or answer["answer"]))
-        lease.until = lease.ask.asked_at + _lease_seconds(answer)
+        return (yield from blocking(self._heed, ask, answer))
 
     def explaining(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What the desk would answer now, and under `explain` why; it begins nothing. Raises

@@ -18,7 +18,7 @@ READ_SECONDS = 10.0
 # A long poll answers within the seconds asked for; this much later it is lost.
 POLL_GRACE_SECONDS = 10.0
 # httpx's limit is for each piece of an answer, so one that drips in would never end. A whole one
-# has as long, and what it takes at this pace.
+# has as long from where it begins (what is sent may be large), and what it takes at this pace.
 BYTES_A_SECOND_MIN = 10_000
 # Answers that say "not now": the same request may succeed later.
 NOT_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -189,9 +189,9 @@ class Wire(_Address):
 
     def send(self, request: Request) -> dict[str, Any]:
         """One JSON object. Raises as `read` does; DeskUnreachable where no answer comes."""
-        pieces = _Pieces(self.limit(request))
         try:
             with self._client.stream(**self.asked(request)) as answer:
+                pieces = _Pieces(self.limit(request))
                 for piece in answer.iter_raw():
                     pieces.add(piece)
             whole = pieces.whole(answer)
@@ -233,9 +233,9 @@ class AsyncWire(_Address):
         self._clients = {}
 
     async def send(self, request: Request) -> dict[str, Any]:
-        pieces = _Pieces(self.limit(request))
         try:
             async with self._client().stream(**self.asked(request)) as answer:
+                pieces = _Pieces(self.limit(request))
                 async for piece in answer.aiter_raw():
                     pieces.add(piece)
             whole = pieces.whole(answer)

@@ -5,6 +5,7 @@ is told in test_contract.py; driver.ts does the same with the TypeScript client.
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +34,8 @@ def planned(step: Step) -> Step:
 
 def act(step: Step) -> Step:
     with now["run"].action(step["tool"], **planned(step)) as action:
+        if "changes" in step:
+            threading.Timer(0.9, step["args"].update, [step["changes"]]).start()
         time.sleep(step.get("thinks", 0))
         result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:

@@ -32,6 +32,7 @@ function planned(step: JsonObject): object {
 async function act(step: JsonObject): Promise<JsonObject> {
   const { tool, after } = step as any;
   return run.action(tool, planned(step), async (action: Action) => {
+    if (step["changes"]) setTimeout(() => Object.assign(step["args"]!, step["changes"]), 900);
     await sleep(Number(step["thinks"] ?? 0) * 1000);
     const result = await action.perform((given) => call(step, given as JsonObject));
     if (!action.replayed && "after" in step) await action.succeeded(result, { after });

@@ -1,11 +1,14 @@
 """What a newcomer reads when it does not work: what happened, what was done, what to do next."""
 
 import logging
+import time
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 import amends
-from tests.ports import free_port
+from amends.wire import Wire
+from tests.ports import answering, free_port
 from tests.sdk.conftest import KEY, NEW, move
 
 
@@ -25,6 +28,22 @@ def test_a_wrong_port_names_the_address(spool_file):
     assert said.startswith(f"no answer from {address}/api/v1/ (ConnectError")
     assert said.endswith("Is AMENDS_URL right, and is the desk up?")
     assert "canary" not in said
+
+
+def test_an_answer_has_its_time_from_where_it_begins_however_long_the_question_took():
+    """A large snapshot on a slow line was taken, and never heard to be."""
+
+    class TakesLong(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            time.sleep(0.7)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            time.sleep(0.7)
+            self.wfile.write(b"{}")
+
+    with answering(TakesLong) as address:
+        Wire(address, KEY, read_seconds=1.2).put_blob("ab", b"{}")
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\u200b"])
