@@ -163,9 +163,12 @@ class _InTime(HTTPAdapter):
         if not _under_way.acquire(timeout=SECONDS_MAX):
             raise requests.Timeout("Too many questions to it are without an answer.")
         came: queue.SimpleQueue[requests.Response | BaseException] = queue.SimpleQueue()
-        lend(partial(self._ask, came, request, args, kwargs))
         try:
+            lend(partial(self._ask, came, request, args, kwargs))
             answer = came.get(timeout=SECONDS_MAX)
+        except RuntimeError:  # the system gives no more threads
+            _under_way.release()
+            raise requests.ConnectionError("There is no thread to ask it in.") from None
         except queue.Empty:
             raise requests.Timeout(f"No whole answer within {SECONDS_MAX:g} seconds.") from None
         if isinstance(answer, BaseException):

@@ -200,7 +200,7 @@ def own_name(deadline: Deadline) -> str:
     """
     try:
         return _looked_up(_own_name, deadline)
-    except OSError:
+    except (OSError, UnicodeError):
         return "[127.0.0.1]"
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import httpx
 from django.db import transaction
-from django.utils import timezone
 
 from connectors import channels
 from connectors.channels import BadChannel, Message
@@ -36,7 +35,7 @@ from connectors.outbound import (
 from edge.asgi import refuse
 from ledger.canonical import canonical
 from ledger.parsed_events import Actor
-from workspaces import encryption, locks
+from workspaces import clock, encryption, locks
 from workspaces.models import Agent, APIKey, Secret
 
 RESOLVED = "request.resolved"
@@ -124,7 +123,7 @@ def verify(id_: str, receiver: Receiver) -> None:
     message_id, challenge = str(uuid.uuid4()), str(uuid.uuid4())
     told = {
         "id": message_id, "type": "webhook.verification", "registration_id": receiver.registration,
-        "instance_id": id_, "created_at": stamp(timezone.now()), "challenge": challenge,
+        "instance_id": id_, "created_at": stamp(clock.last_heard()), "challenge": challenge,
     }  # fmt: skip
     body = json.dumps(told).encode()
     headers = headers_of(receiver.secret, body, message_id=message_id)
@@ -145,6 +144,7 @@ def verify(id_: str, receiver: Receiver) -> None:
 
 def is_known(actor: Actor, key: str, submission: Submission) -> bool:
     """Whether this submission is here already, under its key; Refused where another is."""
+    clock.now()  # by which its receiver's challenge is signed, in a thread that asks it nothing
     kept = Secret.objects.filter(workspace=actor.workspace_id, name=_record(actor, key)).first()
     if kept is not None and kept.open()["submission"] != submission.digest:
         raise refuse("idempotency_conflict", "The key was sent with another submission.", 409)

@@ -410,7 +410,7 @@ class _Named(Outbound):
     def connect(self, host: str, port: int) -> socket.socket:
         try:
             return connected_as_named(host, port, self.deadline)
-        except NotSent as failure:
+        except (NotSent, OutOfTime) as failure:
             raise OSError(str(failure)) from failure
 
 

@@ -6,9 +6,11 @@ import json
 import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
+from unittest.mock import Mock
 from urllib.parse import parse_qs
 
 import pytest
+import requests
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.db.models.functions import Now
 
@@ -115,12 +117,29 @@ def test_an_answer_that_drips_in_holds_up_nobody_and_is_asked_for_again(
     """Each byte came within the time that there is for one; the job, or a log-in, waited on."""
     came(cleo, "t1")
     provider.says["t1"] = (400, {"error": "invalid_grant"})
-    provider.drips_token_seconds = 0.1
-    monkeypatch.setattr(providers, "SECONDS_MAX", 0.5)
+    provider.drips_token_seconds = 0.2
+    monkeypatch.setattr(providers, "SECONDS_MAX", 2.0)
 
     assert single_sign_on.look_again() == 1
 
     assert (provider.asked, teams_of(cleo)) == (["t1"], {"leads"})
+
+
+def test_where_no_thread_is_given_nobody_is_thrown_out_and_none_of_the_places_is_lost(
+    provider, cleo, monkeypatch
+):
+    came(cleo, "t1")
+    with monkeypatch.context() as full:
+        full.setattr(providers, "lend", Mock(side_effect=RuntimeError("can't start new thread")))
+        for _ in range(providers.UNDER_WAY_MAX):
+            with pytest.raises(requests.ConnectionError):
+                providers.in_time(requests.Session()).get(provider.url)
+    provider.says["t1"] = (400, {"error": "invalid_grant"})
+    monkeypatch.setattr(providers, "SECONDS_MAX", 2.0)
+
+    single_sign_on.look_again()
+
+    assert (provider.asked, teams_of(cleo)) == (["t1"], set())
 
 
 def test_who_left_is_not_let_in_again_by_a_link_of_before(provider, acme, ada, cleo):

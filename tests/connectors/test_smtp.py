@@ -261,6 +261,19 @@ def test_a_name_server_that_is_silent_of_ourselves_holds_up_no_mail(plain, monke
     assert send(connection, "m-12").outcome == "applied"
 
 
+def test_a_machine_whose_name_is_none_of_a_host_sends_its_mail(plain, monkeypatch):
+    """A label of the DNS has 63 characters, and a machine's name may have one more."""
+    for asked in ("getfqdn", "gethostname"):
+        monkeypatch.setattr(socket, asked, lambda: "x" * 64)
+    assert send(plain[1], "m-13").outcome == "applied"
+
+
+def test_a_server_of_the_desk_that_is_not_reached_in_time_is_one_that_is_not_reached():
+    """Else `check --deploy` ended in it, and so did a page that sends a mail."""
+    with pytest.raises(OSError, match="time"):
+        smtp._Named(outbound.Deadline(0)).connect("127.0.0.1", 25)
+
+
 def test_a_mail_of_the_desk_is_put_off_where_its_server_answers_drop_by_drop(
     plain, acme, monkeypatch, settings
 ):

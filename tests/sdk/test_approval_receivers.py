@@ -10,6 +10,7 @@ import uuid
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -23,10 +24,11 @@ from agentapprovalprotocol import (
     WebhookVerificationFailed,
 )
 from agentapprovalprotocol.receiver import new_secret
+from django.utils import timezone
 
 from approvals import grants, inbox
 from approvals.gate import covered_questions
-from approvals.interchange import aap
+from approvals.interchange import aap, instances
 from approvals.models import Approval
 from connectors import channels
 from connectors.models import Channel, Delivery
@@ -34,7 +36,7 @@ from ledger.models import Event
 from tests.approvals.cast import now
 from tests.sdk import test_approval_protocol, test_real_gate
 from tests.sdk.test_docs import blocks
-from workspaces import keys
+from workspaces import clock, keys
 from workspaces.encryption import CannotOpen
 from workspaces.models import Agent, Secret
 
@@ -181,6 +183,23 @@ def test_who_waits_for_a_call_that_was_approved_for_later_is_woken_at_its_moment
 
     assert [one[0::2] for one in service.woken] == [("t-1", "approved")]
     assert service.wait(gate.check(CHARGE))
+
+
+def test_a_challenge_is_signed_by_the_databases_clock_whoever_was_asked_last(
+    northwind, service, monkeypatch
+):
+    """A receiver that keeps to the standard refused that of a desk whose clock was off."""
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + timedelta(hours=1))
+    monkeypatch.setattr(clock, "_asked", {})
+    secret = service.receiver.secret = new_secret()
+    known = service.receiver.registration_id = "r-1"
+    actor = SimpleNamespace(workspace_id=northwind.pk, agent_id=None)
+
+    instances.is_known(actor, "k", SimpleNamespace(digest=""))
+    instances.verify("i-1", instances.Receiver(service.url, known, secret))
+
+    assert json.loads(service.told[0])["type"] == "webhook.verification"
 
 
 def test_the_lines_of_the_guide_register_a_receiver(web, token, policy, service):
