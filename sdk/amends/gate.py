@@ -225,8 +225,8 @@ class Gate:
         return (yield from blocking(self._heed, ask, answer))
 
     def renewed(self, ask: BeginRequest, row: KeyRow) -> Steps[Begun]:
-        """A call whose lease was over before it is made, asked for under the same try once more: the
-        run may be recovered by now, or another try have made it (`succeeded`). Raises NoEffect
+        """A call whose lease was over before it is made, asked for once more under the same try:
+        the run may be recovered by now, or another try have made it (`succeeded`). Raises NoEffect
         where it is not lent any more.
         """
         try:
