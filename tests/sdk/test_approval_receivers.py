@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -194,9 +195,10 @@ def test_a_challenge_is_signed_by_the_databases_clock_whoever_was_asked_last(
     monkeypatch.setattr(clock, "_asked", {})
     secret = service.receiver.secret = new_secret()
     known = service.receiver.registration_id = "r-1"
-    actor = SimpleNamespace(workspace_id=northwind.pk, agent_id=None)
+    actor: Any = SimpleNamespace(workspace_id=northwind.pk, agent_id=None)
+    submission: Any = SimpleNamespace(digest="")
 
-    instances.is_known(actor, "k", SimpleNamespace(digest=""))
+    instances.is_known(actor, "k", submission)
     instances.verify("i-1", instances.Receiver(service.url, known, secret))
 
     assert json.loads(service.told[0])["type"] == "webhook.verification"
