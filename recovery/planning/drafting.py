@@ -256,7 +256,7 @@ class StepDrafter:
             why = f" The agent says: {formatting.quoted(none)}" if isinstance(none, str) else ""
             lasting = self.run.is_irreversible(self.action, self.effect)
             raise CannotUndo(
-                "irreversible" if lasting else "no_twin",
+                "irreversible" if lasting else NO_TWIN,
                 f"No compensation is registered for {self.action.tool_words}.{why}",
             )
         self._check_mask(suggestion.args)
@@ -382,6 +382,8 @@ STEPS_MAX = 1_000
 
 SKIPPED = "skipped"
 """The code of what a person chose to leave as it is."""
+NO_TWIN = "no_twin"
+"""The code of what could be undone if the policy said how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

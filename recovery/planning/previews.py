@@ -27,6 +27,7 @@ from recovery.models import Case, CaseState, Plan, PlanState
 from recovery.models.cases import UNDER_A_PLAN
 from recovery.planning import drifts
 from recovery.planning.drafting import (
+    NO_TWIN,
     Drafted,
     DraftStep,
     DriftState,
@@ -49,12 +50,14 @@ BRIEF_CHARACTERS_MAX = 90
 TITLES_NAMED_MAX = 3
 NOTHING = "Nothing can be undone from here"
 UNDONE = "Nothing to undo"
-NO_STEPS = "Nothing that stands can be undone from here."
+TEACH = "Teach the desk to undo"
 
 
 def headline(drafted: Drafted) -> str:
     """`Refund $1 286.00, then restore reservation XEHM4B`."""
     named = [one.preview.title.rstrip(".") for one in drafted.steps]
+    if not named and (tools := untaught(drafted)):
+        return shortened(f"{TEACH} {listed(tools)}", HEADLINE_CHARACTERS_MAX)
     if not named:
         return nothing(drafted) if drafted.more else NOTHING
     shown = named[:TITLES_NAMED_MAX]
@@ -76,9 +79,17 @@ def brief(drafted: Drafted) -> str:
 
 def nothing(drafted: Drafted) -> str:
     """That none of it can be undone; of a long run only as much as was looked at is known."""
+    if tools := untaught(drafted):
+        return f"Nothing says yet how {listed(tools)} {'is' if len(tools) == 1 else 'are'} undone"
     if not drafted.more:
-        return NO_STEPS.rstrip(".")
+        return "Nothing that stands can be undone from here"
     return f"None of the newest {many(drafted.known, 'effect')} that stand can be undone from here"
+
+
+def untaught(drafted: Drafted) -> list[str]:
+    """The tools that the desk could be taught to undo, where it can undo nothing else."""
+    lacking = () if drafted.steps else drafted.cannot
+    return list(dict.fromkeys(one.action.tool_words for one in lacking if one.code == NO_TWIN))
 
 
 def part_words(drafted: Drafted, number: int) -> str:
@@ -399,7 +410,7 @@ def _why_not_now(case: Case, facts: RunFacts) -> str:
 
 def _why_not_so(drafted: PlanDraft) -> str:
     if not drafted.steps:
-        return f"{nothing(drafted)}." if drafted.more else NO_STEPS
+        return f"{nothing(drafted)}."
     if drafted.judgement is not None and drafted.judgement.approval == "DENY":
         return f"The policy does not allow it: {drafted.judgement.why}."
     if drafted.nobody:

@@ -280,8 +280,12 @@ def advice(facts: RunFacts, connections: Mapping[tuple[int, str], Connection]) -
 def _advised(facts: RunFacts, drafted: Drafted) -> dict[str, Any]:
     suggestion, why = suggest(facts)
     if suggestion == Suggestion.COMPENSATE and not drafted.steps:
-        no_way = f"{previews.nothing(drafted)}: say who looks after what is left."
-        suggestion, why = Suggestion.CLOSE, no_way
+        if previews.untaught(drafted):
+            why = "Nothing says yet how this is undone. If nothing can undo it, close the case and"
+            why += " say who looks after what is left."
+        else:
+            no_way = f"{previews.nothing(drafted)}: say who looks after what is left."
+            suggestion, why = Suggestion.CLOSE, no_way
     money = _money(drafted)
     text = {
         Suggestion.SETTLE: "Find out what happened first",

@@ -9,6 +9,7 @@ from recovery.planning import previews
 from recovery.planning.drafting import connections_of, draft_steps
 from recovery.run_facts.runs import facts_of
 from recovery.run_facts.sentences import listed
+from recovery.views import teach
 from recovery.views.request_context import case_url
 from workspaces import clock, formatting
 from workspaces.access import may, people_with
@@ -25,25 +26,31 @@ NO_RIGHT = (
 
 
 def offered(case: Case, person: User) -> list[dict[str, Any]]:
-    """Resume, compensate, settle and close; the suggested one leads."""
+    """Resume, compensate, settle and close; the suggested one leads. Where the desk has only to be
+    taught how, that stands in the place of compensating, for who may.
+    """
     url, blocked = case_url(case), _blocked(case, person)
     if case.state == CaseState.CLOSED:
         return []
     doubt = "settle the unknown outcome first" if case.unknown_count else ""
     gone = "what was said in the run is erased" if case.run.forgotten_at else ""
-    standing = _why_nothing_is_undone(case)
+    standing, teach_url = ("", "") if doubt else _why_nothing_is_undone(case, person)
+    undoing = "Compensate…", f"{url}compensate/", blocked or doubt or standing
+    if teach_url:
+        undoing = "Teach the desk to undo this…", teach_url, ""
+    label, place, why = undoing
     entries = [
-        ("Resume…", "resume", "r", Suggestion.RESUME, blocked or gone or doubt),
-        ("Compensate…", "compensate", "u", Suggestion.COMPENSATE, blocked or doubt or standing),
-        ("Close…", "close", "e", Suggestion.CLOSE, blocked or doubt),
+        ("Resume…", f"{url}resume/", "r", Suggestion.RESUME, blocked or gone or doubt),
+        (label, place, "u", Suggestion.COMPENSATE, why),
+        ("Close…", f"{url}close/", "e", Suggestion.CLOSE, blocked or doubt),
     ]
     waiting = "" if blocked == BUSY[CaseState.RECOVERING] else blocked
     if case.unknown_count or case.suggestion == Suggestion.SETTLE:
-        entries.insert(0, ("Settle…", "settle", "s", Suggestion.SETTLE, waiting))
+        entries.insert(0, ("Settle…", f"{url}settle/", "s", Suggestion.SETTLE, waiting))
     return [
         {
             "label": label,
-            "url": f"{url}{place}/",
+            "url": place,
             "key": key,
             "main": case.suggestion == suggestion,
             "why_not": why_not,
@@ -52,15 +59,24 @@ def offered(case: Case, person: User) -> list[dict[str, Any]]:
     ]
 
 
-def _why_nothing_is_undone(case: Case) -> str:
-    """Looked at anew where the row says so: a twin or a connection may have come since."""
+def _why_nothing_is_undone(case: Case, person: User) -> tuple[str, str]:
+    """Looked at anew where the row says so: a twin or a connection may have come since. Beside it
+    where the person can teach the desk how, if that is what is missing.
+    """
     if not case.standing_count:
-        return "no effect is known to stand"
-    if case.suggestion != Suggestion.CLOSE and case.suggestion_text != previews.NOTHING:
-        return ""
-    drafted = draft_steps(facts_of(case.run), connections_of([case.workspace_id]))
+        return "no effect is known to stand", ""
+    says_so = case.suggestion == Suggestion.CLOSE or case.suggestion_text == previews.NOTHING
+    if not (says_so or case.suggestion_text.startswith(previews.TEACH)):
+        return "", ""
+    facts = facts_of(case.run)
+    drafted = draft_steps(facts, connections_of([case.workspace_id]))
+    if drafted.steps:
+        return "", ""
+    if previews.untaught(drafted):
+        taught = teach.urls(facts, [one.effect for one in drafted.cannot], person)
+        return teach.teachers(case.workspace), next(filter(None, taught), "")
     words = previews.nothing(drafted)
-    return "" if drafted.steps else words[0].lower() + words[1:]
+    return words[0].lower() + words[1:], ""
 
 
 def why_not(acts: list[dict[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 """One case: understood in ten seconds, acted on in thirty."""
 
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
@@ -23,7 +24,7 @@ from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState, Correction, Report, ReportSource
 from recovery.models.cases import PUT_RIGHT
 from recovery.models.plans import LIVING
-from recovery.planning import plans
+from recovery.planning import plans, previews
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.run_facts.sentences import listed, many, plural
 from recovery.tasks import run_plan
@@ -234,7 +235,7 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "outlook_preview": f"{case_url(case)}compensate/",
         "suggestion": _suggestion(case, plan or {}),
         "story": story.of(case, facts, sensitive=sensitive),
-        **_effects(facts, request.user),
+        **_effects(facts, request.user, led=[one["url"] for one in offered]),
         "plan": plan,
         "notices": notices,
         "pausing": pauses_offered(case, request.user),
@@ -293,7 +294,9 @@ def _suggestion(case: Case, plan: dict[str, Any]) -> dict[str, str] | None:
         word, goes = _word(case, plan), plan.get("goes", "")
         reason = goes if word else WAITING.get(case.state, goes)
         return {"title": word or case.get_state_display().capitalize(), "reason": reason}
-    return {"title": case.get_suggestion_display().capitalize(), "reason": case.suggestion_reason}
+    teaches = case.suggestion_text.startswith(previews.TEACH)
+    title = case.suggestion_text if teaches else case.get_suggestion_display().capitalize()
+    return {"title": title, "reason": case.suggestion_reason}
 
 
 def _word(case: Case, plan: dict[str, Any]) -> str:
@@ -337,8 +340,10 @@ def _reported(one: Report) -> dict[str, Any]:
     return {"tone": tone, "title": title, **correction_ways.said(one.text)}
 
 
-def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
-    """The newest first, each in a line; those of a long list that only stand lie in folds."""
+def _effects(facts: RunFacts, person: User, *, led: Sequence[str]) -> dict[str, Any]:
+    """The newest first, each in a line; those of a long list that only stand lie in folds. `led` is
+    where the acts lead: no line leads there too.
+    """
     untold = facts.untold()
     newest_first = [
         (action, effect)
@@ -350,7 +355,7 @@ def _effects(facts: RunFacts, person: User) -> dict[str, Any]:
     shown = newest_first[:EFFECTS_SHOWN_MAX]
     taught = teach.urls(facts, [effect for _, effect in shown], person)
     lines = [
-        line | {"teach_url": url}
+        line | {"teach_url": "" if url in led else url}
         for line, url in zip(story.lines(facts, shown), taught, strict=True)
     ]
     kept = lines[:PLAIN_SHOWN_MAX] + [x for x in lines[PLAIN_SHOWN_MAX:] if not _is_plain(x)]

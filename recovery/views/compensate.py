@@ -15,9 +15,9 @@ from ledger.models import Checkpoint, Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, PlanState
 from recovery.planning import plans, previews
-from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState
+from recovery.planning.drafting import NO_TWIN, UNTOUCHED, DraftStep, DriftState
 from recovery.run_facts.sentences import listed, many
-from recovery.views import request_context, story
+from recovery.views import request_context, story, teach
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
 from workspaces.pages import LONG_FROM, Request, folded, is_number, tallied
@@ -118,6 +118,8 @@ def _show(
     act = previews.brief(draft)
     wanted = (request.POST or request.GET).get("from", "")
     first = int(wanted) if is_number(wanted) and 0 < int(wanted) <= len(draft.steps) else 1
+    stay = [*draft.cannot, *draft.skipped]
+    taught = teach.urls(draft.facts, [one.effect for one in stay], request.user)
     context = {
         "plan_number": draft.number,
         "digest": draft.digest,
@@ -136,13 +138,17 @@ def _show(
         "outline": _outline(draft) if len(draft.steps) > LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
-            {"title": one.title, "text": one.text} for one in (*draft.cannot, *draft.skipped)
+            {"title": one.title, "text": one.text, "teach_url": url}
+            for one, url in zip(stay, taught, strict=True)
         ],
+        "teachers": teach.teachers(case.workspace)
+        if any(one.code == NO_TWIN for one in draft.cannot) and not any(taught)
+        else "",
         "told": _before_it_runs(draft),
         "reach": _reaches(case, reach),
         "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
         "is_idle": not draft.steps,
-        "why_not": "" if draft.why_not == previews.NO_STEPS else draft.why_not,  # the title says it
+        "why_not": "" if draft.why_not == f"{previews.nothing(draft)}." else draft.why_not,
     }
     goes = request_context.TO_THE_APPROVERS_TOO
     return request_context.show_preview(

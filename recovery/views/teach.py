@@ -22,7 +22,8 @@ from ledger import disclosure
 from ledger.models import Effect
 from recovery.planning import teaching
 from recovery.run_facts.runs import RunFacts
-from workspaces.access import may, require
+from recovery.run_facts.sentences import listed
+from workspaces.access import may, people_with, require
 from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
 from workspaces.free_text import NOTE_CHARACTERS_MAX
 from workspaces.models import User, Workspace
@@ -129,17 +130,31 @@ class TeachForm(forms.Form):
 
 
 def urls(facts: RunFacts, effects: Sequence[Effect | None], person: User) -> list[str]:
-    """Where each of these is taught, for who may and where only a twin is missing; else nothing."""
+    """Where each of these is taught, for who may and where only a twin is missing; else nothing.
+
+    One twin undoes all that a tool did to targets of a kind, so only the first of them has it.
+    """
+    found = [""] * len(effects)
     if not may(person, "administer", facts.run.workspace):
-        return [""] * len(effects)
+        return found
     actions = {action.pk: action for action in facts.actions}
     address = reverse("recovery:teach", args=[facts.run.workspace.slug])
-    return [
-        f"{address}?{urlencode({'effect': effect.pk})}"
-        if effect and teaching.may_be_taught(facts, actions[effect.action_id], effect)
-        else ""
-        for effect in effects
-    ]
+    kinds: set[tuple[str, str]] = set()
+    for i, effect in enumerate(effects):
+        if effect is None:
+            continue
+        action = actions[effect.action_id]
+        kind = action.tool, effect.target_type
+        if kind not in kinds and teaching.may_be_taught(facts, action, effect):
+            kinds.add(kind)
+            found[i] = f"{address}?{urlencode({'effect': effect.pk})}"
+    return found
+
+
+def teachers(here: Workspace) -> str:
+    """`Ada Nilsson and Noor Haddad can teach the desk how`: for who may not."""
+    named = [str(one) for one in people_with("administer", here).order_by("name")]
+    return f"{listed(named) or 'An administrator'} can teach the desk how"
 
 
 @login_required

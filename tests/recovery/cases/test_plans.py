@@ -249,10 +249,10 @@ def test_effects_without_a_way_back_say_why(begin_run, shop, ticket, client, ada
     draft = plans.draft(case)
 
     assert sorted(one.code for one in draft.cannot) == ["irreversible", "masked", "no_twin"]
-    assert draft.why_not == "Nothing that stands can be undone from here."
+    assert draft.why_not == "Nothing says yet how odd.tool is undone."
     client.force_login(ada)
     page = client.get(f"/w/acme/cases/{case.pk}/compensate/").text
-    assert "Nothing can be undone from here" in page
+    assert "Teach the desk to undo odd.tool" in page
     assert draft.why_not not in page, "it would be said twice"
     assert case.reversibility == "irreversible"
 

@@ -55,9 +55,13 @@ def said(effect, **more):
 
 def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, acme, closed, shop):
     case, effect = Case.objects.get(), Effect.objects.get()
-    page = browser.get(f"/w/acme/cases/{case.pk}/").text
-    assert "nothing that stands can be undone from here" in page
-    assert f"{TEACH}?effect={effect.pk}" in page
+    here = f"/w/acme/cases/{case.pk}/"
+    page = browser.get(here)
+    leads = f"{TEACH}?effect={effect.pk}"
+    assert [one["url"] for one in page.context["acts"] if one["main"]] == [leads]
+    assert "Teach the desk to undo desk.close." in page.text
+    assert page.text.count(leads) == page.text.count("Nothing says") == 1, "it is said once"
+    assert leads in browser.get(f"{here}compensate/").text
     tools = browser.get("/w/acme/tools/").text
     assert f"{TEACH}?tool=desk.close" in tools
     assert f"{TEACH}?tool=tickets.update" not in tools
@@ -82,9 +86,20 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     versions.activate(version, by=None)
     drafted = draft_steps(facts_of(case.run), connections_of([acme]))
     assert [one.step.operation for one in drafted.steps] == ["restore_row"]
-    page = browser.get(f"/w/acme/cases/{case.pk}/").text
-    assert "nothing that stands can be undone from here" not in page
-    assert TEACH not in page
+    page = browser.get(here)
+    assert not page.context["acts_why"]
+    assert TEACH not in page.text
+
+
+def test_who_may_not_teach_the_desk_reads_who_can(browser, closed, ada, client):
+    here = f"/w/acme/cases/{Case.objects.get().pk}/"
+    client.force_login(ada)
+
+    case, preview = client.get(here), client.get(f"{here}compensate/").text
+
+    assert case.context["acts_why"] == "Compensate: Nina can teach the desk how."
+    assert "Nina can teach the desk how." in preview
+    assert TEACH not in case.text + preview
 
 
 def test_a_twin_that_lacks_a_fact_says_which_and_is_not_saved(browser, closed):

@@ -39,9 +39,9 @@ def test_open_cases_follow_a_policy_that_comes_into_force_and_keep_what_went_wro
     assert advice.renew() == 2
 
     first.refresh_from_db()
-    assert (first.suggestion, first.suggestion_reason) == (
-        "close",
-        "Nothing that stands can be undone from here: say who looks after what is left.",
+    assert (first.suggestion, first.suggestion_text) == (
+        "compensate",
+        "Teach the desk to undo tickets.update",
     )
     third.refresh_from_db()
     assert third.suggestion == "settle"
