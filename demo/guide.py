@@ -29,6 +29,7 @@ HIDDEN = "demo_guide_hidden"
 OPERATOR, APPROVER = skyline.PEOPLE[2:4]
 ADDRESSES = frozenset(address for address, *_ in skyline.PEOPLE)
 TRAVELLER = "Amelia Davis"
+ARRIVALS = "queue", "approvals", "corrections"
 
 
 class Step(NamedTuple):
@@ -78,8 +79,9 @@ def _is_here(request: HttpRequest) -> bool:
 def _steps(request: HttpRequest, at_path: str) -> list[Step]:
     """For somebody who looks at the page `at_path`.
 
-    None where the guide is hidden, before the trip, and once the correction is published anywhere
-    but on its own page, whose last step is to read it.
+    None where the guide is hidden, before the trip, on pages that no step leads to (but for the
+    lists, where people arrive), and once the correction is published anywhere but on its own page,
+    whose last step is to read it.
     """
     is_skyline = at_path.startswith(f"/w/{skyline.SLUG}/")
     if not (is_skyline and request.user.is_authenticated) or request.session.get(HIDDEN):
@@ -110,6 +112,9 @@ def _steps(request: HttpRequest, at_path: str) -> list[Step]:
         if is_told
         else ("Publish the correction", page, OPERATOR),
     ]
+    is_on_the_way = any(at_path.startswith(url.removesuffix("preview/")) for _, url, _ in told)
+    if not is_on_the_way and at_path not in {f"{home}{name}/" for name in ARRIVALS}:
+        return []
     now = 3 if correction else _current(plan, is_open=at_path.startswith(at))
     me = getattr(request.user, "email", "")
     return [

@@ -116,7 +116,7 @@ def lead(drafted: Drafted) -> str:
     if drafted.steps:
         order = ", newest action first" if len(drafted.steps) > 1 else ""
         parts.append(f"{many(len(drafted.steps), 'step')}{order}.")
-    if drafted.cannot:
+    if drafted.steps and drafted.cannot:
         parts.append(f"{staying(drafted)}.")
     if drafted.skipped:
         parts.append(f"{many(len(drafted.skipped), 'effect')} left as you chose.")

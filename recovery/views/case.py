@@ -209,7 +209,8 @@ def outlook(request: Request, workspace: str, pk: int) -> HttpResponse:
 def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
     facts = facts_of(case.run)
     offered = acts.offered(case, request.user)
-    compensating = next((one for one in offered if one["key"] == "u"), {"why_not": "closed"})
+    preview = f"{case_url(case)}compensate/"
+    compensates = any(one["url"] == preview and not one["why_not"] for one in offered)
     sensitive = disclosure.sees(request.user, case.workspace)
     tab = tab or request.GET.get("tab", TABS[0])
     tab = tab if tab in TABS else TABS[0]
@@ -231,8 +232,8 @@ def _context(request: Request, case: Case, *, tab: str = "") -> dict[str, Any]:
         "handing": acts.handing(case, request.user),
         "acts": offered,
         "acts_why": acts.why_not(offered),
-        "outlook_url": "" if compensating["why_not"] else f"{case_url(case)}outlook/",
-        "outlook_preview": f"{case_url(case)}compensate/",
+        "outlook_url": f"{case_url(case)}outlook/" if compensates else "",
+        "outlook_preview": preview,
         "suggestion": _suggestion(case, plan or {}),
         "story": story.of(case, facts, sensitive=sensitive),
         **_effects(facts, request.user, led=[one["url"] for one in offered]),

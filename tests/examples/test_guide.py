@@ -34,6 +34,9 @@ def test_a_newcomer_is_led_from_the_failed_trip_to_what_its_customer_reads(skyli
     guide = newcomer.locator(".guide")
     for_everybody(newcomer)
     guide.get_by_role("link", name=re.compile("^Amelia’s trip failed")).click()
+    newcomer.goto("/w/skyline/tools/")
+    assert guide.count() == 0, "it stands where it leads, and in nobody's way"
+    newcomer.go_back()
     guide.get_by_role("link", name=re.compile("^See what undoing")).click()
     commit(newcomer, "She has a flight and no hotel", "^Ask for approval")
     for_everybody(newcomer)

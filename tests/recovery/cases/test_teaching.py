@@ -61,6 +61,7 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     assert [one["url"] for one in page.context["acts"] if one["main"]] == [leads]
     assert "Teach the desk to undo desk.close." in page.text
     assert page.text.count(leads) == page.text.count("Nothing says") == 1, "it is said once"
+    assert f"{here}outlook/" not in page.text, "there is nothing to look at"
     assert leads in browser.get(f"{here}compensate/").text
     tools = browser.get("/w/acme/tools/").text
     assert f"{TEACH}?tool=desk.close" in tools
