@@ -243,7 +243,7 @@ def _show(
         "run": action.run.run,
         "known": _known(effect, sees=sees),
         "problems": problems,
-        "rehearsed": [_told(one, sees=sees) for one in tried.rehearsed] if tried else None,
+        "rehearsed": _told(tried.rehearsed, sees=sees) if tried else None,
         "works": tried is not None and teaching.succeed(tried.rehearsed),
         "sees": sees,
         "lost": tried.lost if tried else (),
@@ -265,10 +265,19 @@ def _begun_with(request: Request, here: Workspace) -> int:
     return versions.newest_number(here) if said is None else said
 
 
-def _told(one: teaching.Rehearsed, *, sees: bool) -> dict[str, Any]:
-    """One call of the rehearsal, with its arguments for who sees payloads."""
-    args = json.dumps(one.args, indent=2, ensure_ascii=False, sort_keys=True) if sees else ""
-    return one._asdict() | {"args": args}
+def _told(rehearsed: Sequence[teaching.Rehearsed], *, sees: bool) -> list[dict[str, Any]]:
+    """Each call of the rehearsal, with its arguments for who sees payloads; what several lack in a
+    row is said once, `of` them all.
+    """
+    shown: list[dict[str, Any]] = []
+    for one in rehearsed:
+        of = f"{one.target}, run {one.run}"
+        if one.lacks and shown and shown[-1]["lacks"] == one.lacks:
+            shown[-1]["of"].append(of)
+            continue
+        args = json.dumps(one.args, indent=2, ensure_ascii=False, sort_keys=True) if sees else ""
+        shown.append({"title": one.title, "lacks": one.lacks, "args": args, "of": [of]})
+    return shown
 
 
 def _known(effect: Effect, *, sees: bool) -> list[dict[str, str]]:

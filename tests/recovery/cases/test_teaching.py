@@ -103,6 +103,18 @@ def test_who_may_not_teach_the_desk_reads_who_can(browser, closed, ada, client):
     assert TEACH not in case.text + preview
 
 
+def test_what_all_rehearsed_calls_lack_is_said_once(browser, closed, begin_run, ticket):
+    other = begin_run()
+    other.does("desk.close", ("ticket", "main/T-204", ticket, ticket | {"priority": "high"}))
+    effect = Effect.objects.earliest("pk")
+    asked = said(effect, operation="shop.restore_row", arg_to="result.row", act="rehearse")
+
+    shown = browser.post(TEACH, asked).text
+
+    assert shown.count("A fact that the undo needs is not known") == 1
+    assert shown.count(f"run {other.run}") == shown.count(f"run {closed.run}") == 1
+
+
 def test_a_twin_that_lacks_a_fact_says_which_and_is_not_saved(browser, closed):
     effect = Effect.objects.get()
     for source, told in (
