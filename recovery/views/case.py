@@ -1,6 +1,5 @@
 """One case: understood in ten seconds, acted on in thirty."""
 
-from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
@@ -341,10 +340,8 @@ def _reported(one: Report) -> dict[str, Any]:
     return {"tone": tone, "title": title, **correction_ways.said(one.text)}
 
 
-def _effects(facts: RunFacts, person: User, *, led: Sequence[str]) -> dict[str, Any]:
-    """The newest first, each in a line; those of a long list that only stand lie in folds. `led` is
-    where the acts lead: no line leads there too.
-    """
+def _effects(facts: RunFacts, person: User, *, led: list[str]) -> dict[str, Any]:
+    """The newest first; of a long list those that only stand in folds. `led`: what acts lead to."""
     untold = facts.untold()
     newest_first = [
         (action, effect)
@@ -355,10 +352,8 @@ def _effects(facts: RunFacts, person: User, *, led: Sequence[str]) -> dict[str, 
     ]
     shown = newest_first[:EFFECTS_SHOWN_MAX]
     taught = teach.urls(facts, [effect for _, effect in shown], person)
-    lines = [
-        line | {"teach_url": "" if url in led else url}
-        for line, url in zip(story.lines(facts, shown), taught, strict=True)
-    ]
+    urls = [{"teach_url": "" if url in led else url} for url in taught]
+    lines = [line | url for line, url in zip(story.lines(facts, shown), urls, strict=True)]
     kept = lines[:PLAIN_SHOWN_MAX] + [x for x in lines[PLAIN_SHOWN_MAX:] if not _is_plain(x)]
     count = max(len(newest_first), facts.whole.effects if facts.whole else 0)
     more, what = count - len(kept), "other" if facts.whole else "older one"
