@@ -153,33 +153,6 @@ def test_a_key_that_an_old_client_used_is_refused_in_words_and_no_case_says_it_w
     assert Action.objects.get().flags == []
 
 
-def test_a_question_asked_before_values_were_marked_is_asked_anew(trip, acme, ben):
-    payout(trip, GERMAN)
-    approval = approve(ben)
-    let_it_be_from_before(approval)
-
-    again = payout(trip, GERMAN, attempt="a2")
-
-    assert again.json()["answer"] == "wait"
-    assert Approval.objects.count() == 2
-    mark = desk_events.masking_key(acme).placeholder("iban", GERMAN)
-    assert Approval.objects.latest("pk").calls[0]["args"]["to"]["iban"] == mark
-
-
-def let_it_be_from_before(approval):
-    """As the desk of before kept it: form, placeholders, and the digest over them."""
-    from ledger.fold.actions import args_digest
-
-    [call] = approval.calls
-    call["args"]["to"]["iban"] = placeholder("iban")
-    call["more"]["form"] = "amends forward call 2"
-    Approval.objects.filter(pk=approval.pk).update(calls=[call])
-    action = Action.objects.get()
-    action.args["to"]["iban"] = placeholder("iban")
-    action.args_digest = args_digest(action.tool, action.targets, action.args)
-    action.save(update_fields=["args", "args_digest"])
-
-
 def test_the_last_four_are_shown_where_the_policy_says_so_and_bind_nothing(trip, acme, ada, ben):
     payout(trip, GERMAN)
     approval = approve(ben)

@@ -1,5 +1,7 @@
 """Whether the person was told, and how: not by a mail that cannot go, or was not sent."""
 
+import re
+
 import pytest
 from django.core import mail
 from django.db import transaction
@@ -69,7 +71,7 @@ def test_nobody_was_told_by_a_mail_that_was_not_sent_and_the_page_says_why(
 
     page = page_of(mailed, ada).text
     assert "Not sent yet by mail to eve@example.com" in page
-    assert "Tried 1 time: ConnectionRefusedError" in page
+    assert re.search(r"Tried 1 time: .* cannot be reached: .*Connection refused", page)
     assert "Hand the link on yourself." in page
     assert "mail not sent yet" in logged_in(ada).get("/w/acme/corrections/").text
     why_not = closing.why_not_as(mailed.case, "corrected")
