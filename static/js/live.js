@@ -27,6 +27,15 @@ function isBusy() {
   return Boolean(typing || document.querySelector(".row-pick:checked, dialog[open]"));
 }
 
+// What one does oneself is no news: its own answer tells it, and what was asked meanwhile would tell it as another's.
+let [sending, sent] = [0, 0];
+document.addEventListener("htmx:beforeSend", (event) => {
+  if (event.detail.requestConfig.verb !== "get") [sending, sent] = [sending + 1, sent + 1];
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.requestConfig.verb !== "get") sending -= 1;
+});
+
 // Nor is the page loaded anew under it, where somebody began while the answer was on its way: it is asked again.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
   if (event.detail.xhr.getResponseHeader("HX-Refresh") && isBusy()) event.preventDefault();
@@ -86,7 +95,9 @@ async function ask(place) {
   const url = new URL(place.dataset.fresh, location.href);
   if (place.dataset.since) url.searchParams.set("since", place.dataset.since);
   if (place.dataset.heard) url.searchParams.set("heard", place.dataset.heard);
+  const before = sent;
   const answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  if (before !== sent) return; // the next question hears of it
   if (answer.redirected) throw new Error("fresh: led to the log-in"); // which answers 200, in JSON
   if (answer.status === 200) show(place, await answer.json());
   else if (answer.status !== 204) throw new Error(`fresh: ${answer.status}`);
@@ -130,7 +141,7 @@ function unheard() {
 async function round() {
   const places = document.querySelectorAll("[data-fresh]");
   const sections = document.querySelectorAll("[data-poll]");
-  if (!document.hidden && (places.length || sections.length) && !isBusy()) {
+  if (!document.hidden && (places.length || sections.length) && !isBusy() && !sending) {
     try {
       for (const place of places) await ask(place);
       for (const section of sections) await renew(section);

@@ -1,11 +1,12 @@
 """The whole inbox by keyboard alone: no mouse is touched from the queue to the last answer."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from approvals import inbox
 from approvals.models import Approval
@@ -157,9 +158,28 @@ def test_what_a_decision_leaves_behind_is_for_everybody(
     page.locator("input[name=reason]").fill("checked")
     page.locator("button[value=grant]").click()
     page.get_by_text(f"Next: {TITLE}").wait_for()
-    page.locator("[data-focus]:focus").wait_for()
+    page.locator("#outcome:focus").wait_for()
     assert_accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_what_one_decides_oneself_is_no_news_however_long_its_answer_takes(
+    visit: Visit, ask: Any, ben: User
+) -> None:
+    def slow(route: Route) -> None:
+        answer = route.fetch()
+        time.sleep(1.5)  # the page goes on hearing of news, in which it stands as decided
+        route.fulfill(response=answer)
+
+    approval = ask()
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+    page.route("**/decide/", slow)
+    page.locator("input[name=reason]").fill("checked")
+    page.locator("button[value=grant]").click()
+
+    page.locator("#outcome:focus").wait_for()
+    assert page.get_by_text("meanwhile").count() == 0
 
 
 def test_no_page_gives_the_keys_of_a_place_to_something_else() -> None:
