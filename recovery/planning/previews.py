@@ -56,6 +56,8 @@ TEACH = "Teach the desk to undo"
 def headline(drafted: Drafted) -> str:
     """`Refund $1 286.00, then restore reservation XEHM4B`."""
     named = [one.preview.title.rstrip(".") for one in drafted.steps]
+    if not named and drafted.skipped:
+        return nothing(drafted)
     if not named and (tools := untaught(drafted)):
         return shortened(f"{TEACH} {listed(tools)}", HEADLINE_CHARACTERS_MAX)
     if not named:
@@ -79,6 +81,8 @@ def brief(drafted: Drafted) -> str:
 
 def nothing(drafted: Drafted) -> str:
     """That none of it can be undone; of a long run only as much as was looked at is known."""
+    if drafted.skipped:
+        return "Nothing of what stands would be undone"
     if tools := untaught(drafted):
         return f"Nothing says yet how {listed(tools)} {'is' if len(tools) == 1 else 'are'} undone"
     if not drafted.more:

@@ -15,7 +15,7 @@ from ledger.models import Checkpoint, Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, PlanState
 from recovery.planning import plans, previews
-from recovery.planning.drafting import NO_TWIN, UNTOUCHED, DraftStep, DriftState
+from recovery.planning.drafting import NO_TWIN, UNTOUCHED, DraftStep, DriftState, NotUndoable
 from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story, teach
 from recovery.views.request_context import case_to_recover
@@ -138,7 +138,7 @@ def _show(
         "outline": _outline(draft) if len(draft.steps) > LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
-            {"title": one.title, "text": one.text, "teach_url": url}
+            {"title": one.title, "text": one.text, "teach_url": url, "choices": _kept(draft, one)}
             for one, url in zip(stay, taught, strict=True)
         ],
         "teachers": teach.teachers(case.workspace)
@@ -466,4 +466,23 @@ def _offered(one: DraftStep) -> list[dict[str, Any]]:
             "selected": one.chosen == value,
         }
         for value, (label, note) in _choices_of(is_gone=previews.is_gone(one)).items()
+    ]
+
+
+def _kept(draft: plans.PlanDraft, one: NotUndoable) -> list[dict[str, Any]]:
+    """What was chosen for it, which goes with the plan that is shown as do the choices of steps."""
+    chosen = draft.choices.get(one.effect.pk)
+    if chosen is None:
+        return []
+    label, _ = CHOICES[chosen]
+    ways = ((chosen, label, ""), ("", "Ask again", "the plan says what would undo it"))
+    return [
+        {
+            "name": f"effect-{one.effect.pk}",
+            "value": value,
+            "label": words,
+            "note": note,
+            "selected": value == chosen,
+        }
+        for value, words, note in ways
     ]

@@ -149,3 +149,47 @@ def test_a_text_that_looks_like_the_other_value_is_told_from_it():
         assert f'<td class="diff-now">“{now}”</td>' in shown
     alike = tags.diff([{"field": "a", "was": "5", "now": "6"}])
     assert "“" not in alike, "no marks where nothing is mistaken"
+
+
+def test_what_was_left_as_it_is_stays_so_whatever_is_sent_next(drifted, client, sue):
+    client.force_login(sue)
+    there = f"/w/acme/cases/{drifted.pk}/compensate/"
+    page = client.get(there)
+    gone = page.context["steps"][0]
+    (alike,) = page.context["alike"]
+    said = {
+        alike["name"]: "rebase", alike["alike"]: alike["ids"],
+        gone["choices"][0]["name"]: "skip",
+    }  # fmt: skip
+
+    answered = client.post(there, sent(page.text) | said | {"act": "preview"})
+    again = client.post(there, sent(answered.text) | {"act": "preview"})
+    asked = client.post(there, sent(answered.text) | {gone["choices"][0]["name"]: ""})
+    client.post(there, sent(again.text) | {"act": "commit", "why": "x"})
+
+    assert again.context["digest"] == answered.context["digest"]
+    assert asked.context["steps"][0]["choices"] == gone["choices"], "or it is asked again"
+    plan = drifted.plans.get()
+    assert (plan.digest, plan.steps.count()) == (answered.context["digest"], 2)
+
+
+def test_who_leaves_all_of_it_does_not_read_that_nothing_can_be_undone(drifted, client, sue):
+    client.force_login(sue)
+    left = dict.fromkeys((f"effect-{one.pk}" for one in Effect.objects.all()), "skip")
+
+    page = client.post(f"/w/acme/cases/{drifted.pk}/compensate/", left)
+
+    assert page.context["title"] == "Nothing of what stands would be undone"
+    assert page.context["lead"] == "3 effects left as you chose."
+    assert page.text.count("Ask again") == 3
+
+
+def sent(text):
+    """The fields that a browser sends with the form of a preview."""
+    found = re.findall(r"<input([^>]*)>", text)
+    inputs = [dict(re.findall(r'([\w-]+)(?:="([^"]*)")?', one)) for one in found]
+    return {
+        one["name"]: one.get("value", "")
+        for one in inputs
+        if one.get("name") and (one["type"] != "radio" or "checked" in one)
+    }
