@@ -32,12 +32,12 @@ from recovery.models import Plan, Step
 
 DOUBTFUL = (ActionState.SUCCEEDED, ActionState.UNKNOWN)
 EFFECTS_MAX = 10_000
-"""Of one run; of one that has more, so many that stand and are undone first."""
+"""Of one run; of one that has more, so many of the newest that stand."""
 
 
-def basis_of(run: Run) -> str:
+def basis_of(run: Run, undoes: Iterable[int] = ()) -> str:
     """SHA-256 over the doubtful actions and the effects of `run` as they stand now; of a long run
-    over those that stand and are undone first, of which a plan is made.
+    over the newest that stand, and those that a plan `undoes`: what has a way back comes first.
     """
     unknown = Action.objects.filter(run=run, state=ActionState.UNKNOWN).order_by("action")
     effects = Effect.objects.filter(action__run=run, action__state__in=DOUBTFUL)
@@ -45,7 +45,7 @@ def basis_of(run: Run) -> str:
         standing = effects.filter(compensated=Compensated.NONE, withdrawn=False)
         newest = (F("action__n").desc(nulls_first=True), F("action__first_place").desc())
         chosen = standing.order_by(*newest, "-position").values_list("pk", flat=True)
-        effects = effects.filter(pk__in=list(chosen[:EFFECTS_MAX]))
+        effects = effects.filter(pk__in=[*chosen[:EFFECTS_MAX], *undoes])
     return digest(
         {
             "unknown": list(unknown.values_list("action", flat=True)[:EFFECTS_MAX]),

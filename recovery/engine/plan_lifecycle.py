@@ -148,8 +148,10 @@ def why_outdated(plan: Plan, run: Run) -> str:
     """Why the plan is not the one that would be drafted, or approved, now; or nothing."""
     if plan.case.state == CaseState.CLOSED:
         return "Its case was closed."
-    if run.revision != plan.run_revision and approved_calls.basis_of(run) != plan.basis:
-        return "The run has changed since the plan was drafted."
+    if run.revision != plan.run_revision:
+        undoes = plan.steps.values_list("effect", flat=True)
+        if approved_calls.basis_of(run, undoes) != plan.basis:
+            return "The run has changed since the plan was drafted."
     found = list(plan.steps.order_by("position").values_list("digest", flat=True))
     if approved_calls.plan_digest(plan, plan.workspace.slug, found) != plan.digest:
         return "Its steps are not those that were drafted."

@@ -177,7 +177,7 @@ def _plan(
         reach=drafted.reach,
         case_revision=case.revision,
         run_revision=run.revision,
-        basis=approved_calls.basis_of(run),
+        basis=approved_calls.basis_of(run, [one.effect.pk for one in drafted.steps]),
         more_standing=drafted.more,
         policy_digest=drafted.policy.digest,
         accounts=drafted.accounts,
