@@ -180,6 +180,9 @@ REST_FACTOR = 4
 it is looked at, and each step waits for that row and changes it: look would follow upon look.
 """
 
+REST_SECONDS_MAX = 60.0
+"""However long a look took: what its agent or a step tells meanwhile is on the case by then."""
+
 _rests: dict[int, float] = {}
 
 
@@ -202,7 +205,7 @@ def case_file(
     drafted = draft_steps(facts, connections)
     if time.thread_time() - worked > LONG_LOOK_SECONDS:
         now = time.monotonic()
-        _rests[facts.run.pk] = now + REST_FACTOR * (now - began)
+        _rests[facts.run.pk] = now + min(REST_FACTOR * (now - began), REST_SECONDS_MAX)
     blamed = blamed_action(facts, reasons)
     learnt_at = _learnt_at(facts, reasons, case)
     columns = (

@@ -138,8 +138,14 @@ def _show(
         "outline": _outline(draft) if len(draft.steps) > LONG_FROM else [],
         "alike": _alike(draft),
         "cannot": [
-            {"title": one.title, "text": one.text, "teach_url": url, "choices": _kept(draft, one)}
-            for one, url in zip(stay, taught, strict=True)
+            {
+                "title": one.title,
+                "text": one.text,
+                "teach_url": url,
+                "leads": bool(url) and not draft.steps and not any(taught[:i]),
+                "choices": _kept(draft, one),
+            }
+            for i, (one, url) in enumerate(zip(stay, taught, strict=True))
         ],
         "teachers": teach.teachers(case.workspace)
         if any(one.code == NO_TWIN for one in draft.cannot) and not any(taught)

@@ -1,4 +1,6 @@
-"""A plan says what it leaves: a later change that is kept, and what no step undoes."""
+"""A plan says what it leaves: a later change that is kept, and what no step undoes; and starts only
+where what it undoes stands as it did.
+"""
 
 from uuid import uuid4
 
@@ -10,8 +12,11 @@ from approvals.models import Approval
 from connectors import calls
 from connectors.contract import Money, Target
 from ledger.models import Effect
+from recovery.engine import approved_calls, plan_lifecycle
+from recovery.engine.steps import let_triage_look
 from recovery.planning import plans
 from tests.connectors import conftest as outside
+from tests.recovery.cases import cast
 from tests.recovery.cases.cast import submitted
 from tests.recovery.engine import by_hand
 
@@ -150,3 +155,25 @@ def test_a_plan_of_which_one_sum_is_not_known_names_no_sum(service, begin_run, s
     draft = plans.draft(run.ends("failed").case())
 
     assert (len(draft.steps), draft.money) == (2, money)
+
+
+def test_a_plan_of_what_stands_behind_the_newest_is_outdated_by_a_change_of_it(
+    begin_run, shop, ticket, ada, monkeypatch
+):
+    """What has a way back is planned first, however many newer effects have none."""
+    monkeypatch.setattr(approved_calls, "EFFECTS_MAX", 2)
+    run, high = begin_run(), ticket | {"priority": "high"}
+    cast.stands(shop, high | {"id": "T-1"})
+    run.does("tickets.update", ("ticket", "main/T-1", ticket | {"id": "T-1"}, high | {"id": "T-1"}))
+    for number in range(2, 6):
+        run.does("desk.close", ("ticket", f"main/T-{number}", ticket, high))
+    run.ends("failed")
+    case = run.case()
+    plan = submitted(case, ada)
+    let_triage_look(case.run)
+    case.run.refresh_from_db()
+    assert plan_lifecycle.why_outdated(plan, case.run) == ""
+
+    Effect.objects.filter(pk=plan.steps.get().effect_id).update(compensated="compensated")
+
+    assert "has changed" in plan_lifecycle.why_outdated(plan, case.run)

@@ -92,6 +92,16 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     assert TEACH not in page.text
 
 
+def test_the_first_that_can_be_taught_leads_on_a_preview(browser, closed):
+    closed.does("mail.send", ("mail", "m-1", None, {"to": "eve"}))
+    triage.look()
+
+    page = browser.get(f"/w/acme/cases/{Case.objects.get().pk}/compensate/")
+
+    assert [one["leads"] for one in page.context["cannot"]] == [False, True]
+    assert page.text.count('class="button main-act" href') == 1
+
+
 def test_who_may_not_teach_the_desk_reads_who_can(browser, closed, ada, client):
     here = f"/w/acme/cases/{Case.objects.get().pk}/"
     client.force_login(ada)
