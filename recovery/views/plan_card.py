@@ -81,7 +81,12 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         return None
     living, approval = plan.state in LIVING, _question(plan)
     awaited = _awaited(case, plan)
-    steps = list(plan.steps.prefetch_related("connection").order_by("position")[:STEPS_SHOWN_MAX])
+    rows = plan.steps.prefetch_related("connection").order_by("position")
+    steps = list(rows[:STEPS_SHOWN_MAX])
+    # What is asked of people stands there wherever it is in the plan, with the way to its answer.
+    if len(steps) == STEPS_SHOWN_MAX:
+        behind = rows.filter(position__gt=steps[-1].position)
+        steps += behind.filter(state__in=TROUBLED)[:STEPS_SHOWN_MAX]
     states = Counter(dict(plan.steps.values_list("state").annotate(Count("pk"))))
     left_out = states.total() - len(steps)
     is_stuck = (
@@ -105,7 +110,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
             _stretch,
         ),
         "outline": tallied(map(state_word, states.elements())) if len(states) > 1 else "",
-        "part": f"A part: {many(plan.more_standing, 'more effect')} were left to later plans."
+        "part": f"A part, with {many(plan.more_standing, 'more effect')} left to later plans."
         if plan.more_standing
         else "",
         "untouched": [f"and {many(left_out, 'step')} more"] if left_out > 0 else [],

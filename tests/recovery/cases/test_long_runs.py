@@ -170,6 +170,10 @@ def test_of_a_plan_longer_than_its_page_all_steps_are_counted(desk, long_run, ad
     assert card["state"] == PlanState.RUNNING, "what is not shown goes on"
     assert card["outline"] == f"{left - 5} × Queued, 5 × Needs a person"
     assert card["untouched"] == [f"and {left - 5} steps more"]
+    late = steps.get(position=17)
+    steps.filter(pk=late.pk).update(was=StepState.UNKNOWN, state=StepState.NEEDS_HUMAN)
+    *_, last = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]["steps"]
+    assert (last["number"], last["url"][-len(f"={late.pk}") :]) == (17, f"={late.pk}")
 
 
 def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(desk, long_run):
@@ -247,7 +251,7 @@ def test_a_run_of_more_than_one_plan_is_undone_in_parts_until_nothing_stands(
         told.append(plans.draft(case).lead.partition(".")[0])
         plan = undone(case, ada)
         card = desk.get(f"/w/acme/cases/{case.pk}/").context["plan"]
-        left = f"A part: {plan.more_standing} more effects were left to later plans."
+        left = f"A part, with {plan.more_standing} more effects left to later plans."
         assert card["part"] == (left if plan.more_standing else "")
         case = long_run.case()
         assert case.standing_count == plan.more_standing
