@@ -229,10 +229,20 @@ def seal(token: SocialToken | None) -> None:
         return
     token.token = ""
     if token.token_secret:
-        token.token_secret = encryption.seal(token.token_secret).decode()
+        token.token_secret = encryption.seal(_opened(token.token_secret)).decode()
     token.expires_at = clock.now() + timedelta(seconds=settings.OIDC_LOOK_SECONDS)
     if token.pk:
         token.save()
+
+
+def _opened(secret: str) -> str:
+    """In clear, however often it was sealed: whom a provider gives no new token at a later log-in
+    keeps the former one, and up to 30 November 2026 that was sealed once more.
+    """
+    try:
+        return _opened(encryption.open_sealed(secret.encode()))
+    except encryption.CannotOpen:
+        return secret
 
 
 def seal_what_lies_open() -> None:
@@ -321,7 +331,7 @@ def ask_about(asked: ProviderSession, token: SocialToken) -> None:
         endpoints["token_endpoint"],
         data={
             "grant_type": "refresh_token",
-            "refresh_token": encryption.open_sealed(token.token_secret.encode()),
+            "refresh_token": _opened(encryption.open_sealed(token.token_secret.encode())),
         },
         auth=(provider.client_id, provider.secret),
         **BOUNDS,

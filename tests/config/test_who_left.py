@@ -225,6 +225,23 @@ def test_what_an_older_version_left_in_clear_is_sealed_and_who_left_is_noticed_a
     assert (provider.asked, teams_of(cleo)) == (["t1"], set())
 
 
+def test_whom_a_later_log_in_gives_no_new_token_is_asked_about_by_the_former(provider, cleo):
+    """Sealed once more it was none that the provider knew, and she was out of all her teams."""
+    token = came(cleo, "t1")
+    token.token = "short"  # as allauth leaves it then
+    provider.says = {token.token_secret: (400, {"error": "invalid_grant"})}
+
+    single_sign_on.seal(token)
+
+    due()
+    single_sign_on.look_again()
+    twice = encryption.seal(SocialToken.objects.get().token_secret).decode()
+    SocialToken.objects.update(token_secret=twice)  # as an older version left it
+    due()
+    single_sign_on.look_again()
+    assert (provider.asked, teams_of(cleo)) == (["t1", "t1"], {"leads"})
+
+
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):
     came(ada, "t1")
     came(cleo, "t2")
